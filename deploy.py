@@ -1,0 +1,29 @@
+"""What happens to a rig, in order: `pyinfra inventory/demo.py deploy.py`."""
+
+from pyinfra import host
+
+from rigwright.llama_cpp import build
+from rigwright.tools import tools as tools_of
+from roles.base import base
+from roles.llama_cpp import llama_cpp
+from roles.preflight import preflight
+from roles.probe import probe
+from roles.record import record
+from roles.rig import rig_of
+from roles.serving import serving
+from roles.tools import tools
+from roles.weights import weights
+
+rig = rig_of(host)
+facts = probe(rig)
+builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
+host_tools = tools_of(rig, facts)
+
+preflight(rig, facts, list(builds.values()))
+base(rig)
+tools(rig, host_tools)
+for one in builds.values():
+    llama_cpp(rig, one, host_tools)
+weights(rig)
+serving(rig, builds)
+record(rig, builds)

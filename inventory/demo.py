@@ -1,0 +1,19 @@
+"""The throwaway hosts of `./rig demo`, each serving a tiny model on the CPU."""
+
+from lab.hosts import Lab
+from rigwright.inventory import hosts
+
+_lab = Lab("demo")
+if not _lab.exists:
+    raise SystemExit("inventory/demo.py: no demo host is up; `./rig demo` boots one")
+
+rigs = hosts(
+    {
+        host.name: {
+            **host.connection,
+            "instances": {"chat": {"variant": "llamacpp/demo", "port": 8020}},
+            "mirrors": {"shelf": [_lab.shelf_url]},
+        }
+        for host in _lab.hosts
+    }
+)

@@ -1,0 +1,55 @@
+"""A cgroup for each thing a lab starts: what is in it is ours, also after a crash, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from lab.machine import cgroup_hierarchies
+
+END_LIMIT = 60  # seconds processes may take to die of SIGKILL
+
+
+def enter(name: str) -> None:
+    """Move this process into a cgroup of that name, in every hierarchy."""
+    for hierarchy in cgroup_hierarchies():
+        own = hierarchy / name
+        own.mkdir(exist_ok=True)
+        (own / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def processes(name: str) -> set[int]:
+    """Every process in the cgroup or below it."""
+    pids: set[int] = set()
+    for cgroup in _present(name):
+        for file in cgroup.rglob("cgroup.procs"):
+            with suppress(OSError):  # a cgroup may go while we look
+                pids.update(int(line) for line in file.read_text().split())
+    return pids - {0, os.getpid()}
+
+
+def kill(name: str) -> None:
+    """End every process in the cgroup at once, as a power cut would, and remove it.
+
+    Raises:
+        TimeoutError: a process does not end.
+    """
+    deadline = time.monotonic() + END_LIMIT
+    while pids := processes(name):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{name}: processes {sorted(pids)} do not end")
+        time.sleep(0.01)
+    for cgroup in _present(name):
+        for folder, _, _ in os.walk(cgroup, topdown=False):
+            with suppress(OSError):
+                Path(folder).rmdir()
+
+
+def _present(name: str) -> list[Path]:
+    return [hierarchy / name for hierarchy in cgroup_hierarchies() if (hierarchy / name).is_dir()]

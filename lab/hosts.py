@@ -1,0 +1,296 @@
+"""A lab: N throwaway hosts on one bridge, each an overlay on a shared base image."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from lab import cards, cgroups, images, machine, network, shelf
+
+BOOT_LIMIT = 60  # seconds until sshd must answer; a boot takes about one
+FIRST_HOST = 10  # the last octet of h1 is one more
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """What to boot: a release, folders laid over its base image (topmost first) and cards by PCI id."""
+
+    name: str
+    release: str = "debian-12"
+    layers: tuple[str, ...] = ()
+    cards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Host:
+    """One throwaway host."""
+
+    spec: HostSpec
+    folder: Path
+    namespace: str
+    address: str
+    key: Path
+
+    @property
+    def name(self) -> str:
+        """The host's name, as in `lab ssh NAME`."""
+        return self.spec.name
+
+    @property
+    def upper(self) -> Path:
+        """Where everything the host has written lies."""
+        return self.folder / "upper"
+
+    @property
+    def connection(self) -> dict[str, object]:
+        """Pyinfra's connection data for this host. Its key is made anew with each lab, so none is remembered."""
+        return {
+            "ssh_hostname": self.address,
+            "ssh_user": "root",
+            "ssh_key": str(self.key),
+            "ssh_known_hosts_file": "/dev/null",
+            "ssh_strict_host_key_checking": "no",
+        }
+
+    def ssh_command(self, *command: str, user: str = "root") -> list[str]:
+        """The ssh command line that runs a command there, or opens a shell."""
+        options = ("BatchMode=yes", "ConnectTimeout=1", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
+        flags = [word for option in options for word in ("-o", option)]
+        return ["ssh", "-q", "-i", str(self.key), *flags, f"{user}@{self.address}", *command]
+
+    def run(self, command: str, check: bool = True) -> str:
+        """Run a shell command as root there and return what it printed.
+
+        Raises:
+            RuntimeError: with check, the command failed.
+        """
+        return network.sh(*self.ssh_command(command), check=check)
+
+    def answers(self) -> bool:
+        """Whether sshd lets us in."""
+        return subprocess.run(self.ssh_command("true"), capture_output=True, check=False).returncode == 0
+
+    def wait(self) -> None:
+        """Wait until sshd lets us in.
+
+        Raises:
+            TimeoutError: it does not within BOOT_LIMIT seconds.
+        """
+        deadline = time.monotonic() + BOOT_LIMIT
+        while not self.answers():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} does not answer after {BOOT_LIMIT} s: see {self.folder / 'log'}")
+            time.sleep(0.05)
+
+    def reboot(self) -> None:
+        """Reboot from inside and wait for the new boot."""
+        started = "systemctl show --timestamp=us --property=UserspaceTimestamp"
+        boot = self.run(started)
+        self.run("systemctl reboot", check=False)
+        deadline = time.monotonic() + BOOT_LIMIT
+        while self.run(started, check=False) in ("", boot):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} has not come back after {BOOT_LIMIT} s: see {self.folder / 'log'}")
+            time.sleep(0.05)
+
+    def written(self, since_ns: int = 0) -> list[str]:
+        """Paths written, changed or removed on this host since a time (nanoseconds since the epoch), sorted."""
+        found = []
+        for folder, _, names in os.walk(self.upper):
+            for name in names:
+                path = Path(folder, name)
+                if path.lstat().st_ctime_ns > since_ns:
+                    found.append("/" + str(path.relative_to(self.upper)))
+        return sorted(found)
+
+    def boot(self, bridge: str, subnet: ipaddress.IPv4Network) -> None:
+        """Make the host's files and network and start it; returns before it answers."""
+        base = images.base(images.RELEASES[self.spec.release])
+        for name in ("upper", "work", "root"):
+            (self.folder / name).mkdir(parents=True)
+        options = cards.boot_options(self.folder, self.spec.cards)
+        record = {"spec": asdict(self.spec), "namespace": self.namespace, "address": self.address}
+        (self.folder / "host.json").write_text(json.dumps(record | {"boot_options": options}))
+        self._identify()
+        lower = ":".join([*self.spec.layers, str(base)])
+        layers = f"lowerdir={lower},upperdir={self.upper},workdir={self.folder / 'work'}"
+        network.sh("mount", "-t", "overlay", self.namespace, "-o", layers, str(self.folder / "root"))
+        network.attach(bridge, self.namespace, f"{self.address}/{subnet.prefixlen}", str(subnet[1]))
+        self.start()
+
+    def start(self) -> None:
+        """Start the supervisor of a host that is stopped or new."""
+        with open(self.folder / "log", "a") as log:
+            subprocess.Popen(
+                [sys.executable, "-m", "lab.supervisor", str(self.folder)],
+                cwd=Path(__file__).resolve().parent.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _identify(self) -> None:
+        """Give the host what must be its own: name, machine id (empty would mean "first boot"), resolver, keys."""
+        nameservers = [line for line in Path("/etc/resolv.conf").read_text().splitlines() if "nameserver" in line]
+        public_key = self.key.with_suffix(".pub").read_text()
+        files = {
+            "etc/hostname": f"{self.name}\n",
+            "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n",
+            "etc/machine-id": f"{uuid.uuid4().hex}\n",
+            "etc/resolv.conf": "\n".join(nameservers) + "\n",
+            "root/.ssh/authorized_keys": public_key,
+        }
+        for path, text in files.items():
+            target = self.upper / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        (self.upper / "root").chmod(0o700)
+        (self.upper / "root/.ssh").chmod(0o700)
+
+    def kill(self) -> None:
+        """End every process of this host at once, as a power cut would; its files stay."""
+        cgroups.kill(self.namespace)
+
+    def destroy(self) -> None:
+        """Stop the host and take every trace of it away; leftovers of a crashed one too."""
+        self.kill()
+        root = self.folder / "root"
+        while os.path.ismount(root):
+            network.sh("umount", str(root))
+        network.detach(self.namespace)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def freeze(self, layer: Path) -> str:
+        """Stop the host for good and keep what it has written as a layer for other hosts; returns its path."""
+        self.kill()
+        network.sh("umount", str(self.folder / "root"))
+        for path in ("etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf"):
+            (self.upper / path).unlink(missing_ok=True)
+        shutil.rmtree(layer, ignore_errors=True)
+        layer.parent.mkdir(parents=True, exist_ok=True)
+        self.upper.rename(layer)
+        self.destroy()
+        return str(layer)
+
+
+class Lab:
+    """A named set of hosts. Labs do not see each other: each has its bridge, subnet, key and folder."""
+
+    def __init__(self, name: str = "lab") -> None:
+        """Name a lab, existing or not: 1 to 6 small letters and digits (kernel object names are made of it)."""
+        if not (1 <= len(name) <= 6 and name.isascii() and name.isalnum() and name.islower()):
+            raise ValueError(f"lab name {name!r}: 1 to 6 small letters and digits, starting with a letter")
+        self.name = name
+        self.bridge = f"rw{name}"
+        self.folder = machine.STATE / name
+        self.key = self.folder / "key"
+
+    @property
+    def exists(self) -> bool:
+        """Whether this lab is up, or left over."""
+        return (self.folder / "lab.json").exists()
+
+    @cached_property
+    def subnet(self) -> ipaddress.IPv4Network:
+        """The hosts' network; its first address is this machine's."""
+        return ipaddress.IPv4Network(json.loads((self.folder / "lab.json").read_text())["subnet"])
+
+    @property
+    def gateway(self) -> str:
+        """This machine's address in the hosts' network."""
+        return str(self.subnet[1])
+
+    @property
+    def cgroup(self) -> str:
+        """The cgroup of what serves the hosts from this machine."""
+        return f"{self.bridge}-shelf"
+
+    @property
+    def shelf(self) -> Path:
+        """Files here are served to the hosts at `shelf_url`; the tiny model is among them."""
+        return self.folder / "shelf"
+
+    @property
+    def shelf_url(self) -> str:
+        """Where hosts fetch from the shelf."""
+        return f"http://{self.gateway}:{shelf.PORT}"
+
+    @property
+    def hosts(self) -> list[Host]:
+        """The hosts of this lab by name, running or left over."""
+        found = []
+        for record in sorted(self.folder.glob("hosts/*/host.json")):
+            data = json.loads(record.read_text())
+            spec = HostSpec(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["spec"].items()})
+            found.append(Host(spec, record.parent, data["namespace"], data["address"], self.key))
+        return found
+
+    def host(self, name: str) -> Host:
+        """One host by name.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        raise KeyError(name)
+
+    def up(self, specs: Sequence[HostSpec]) -> list[Host]:
+        """Boot hosts, making the lab where it does not exist, and wait until all answer.
+
+        Raises:
+            lab.machine.Unsupported: this machine cannot run one.
+            TimeoutError: a host does not answer.
+            ValueError: a host of that name is there already.
+        """
+        machine.require()
+        for spec in specs:
+            images.base(images.RELEASES[spec.release])
+        if not self.exists:
+            self._make()
+        taken = {host.name: host.address for host in self.hosts}
+        if again := sorted(set(taken) & {spec.name for spec in specs}):
+            raise ValueError(f"already up: {', '.join(again)}")
+        free = (str(address) for address in list(self.subnet)[FIRST_HOST + 1 : -1] if str(address) not in taken.values())
+        booted = []
+        for spec in specs:
+            namespace = f"{self.bridge}-{spec.name}"
+            host = Host(spec, self.folder / "hosts" / spec.name, namespace, next(free), self.key)
+            host.boot(self.bridge, self.subnet)
+            booted.append(host)
+        for host in booted:
+            host.wait()
+        return booted
+
+    def _make(self) -> None:
+        subnet = network.free_subnet()
+        self.folder.mkdir(parents=True)
+        (self.folder / "lab.json").write_text(json.dumps({"subnet": str(subnet)}))
+        network.sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"rigwright-{self.name}", "-f", str(self.key))
+        network.up(self.bridge, subnet)
+        shelf.start(self.shelf, self.gateway, self.cgroup, self.folder / "shelf.log")
+
+    def down(self) -> None:
+        """End every host and take the lab away, also what a crash has left."""
+        for host in self.hosts:
+            host.destroy()
+        cgroups.kill(self.cgroup)
+        network.down(self.bridge)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def all_labs() -> list[Lab]:
+    """Every lab of this machine, running or left over."""
+    return [Lab(path.parent.name) for path in sorted(machine.STATE.glob("*/lab.json"))]

@@ -1,0 +1,83 @@
+"""What the lab needs of the machine it runs on, and how it gets it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
+CACHE = Path("/var/cache/rigwright/lab")
+STATE = Path("/var/lib/rigwright-lab")
+
+# program -> the package (same name in Debian and Ubuntu) that brings it
+PROGRAMS = {
+    "debootstrap": "debootstrap",
+    "systemd-nspawn": "systemd-container",
+    "nft": "nftables",
+    "ip": "iproute2",
+    "ssh": "openssh-client",
+    "mount": "mount",
+    "unshare": "util-linux",
+}
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+
+class Unsupported(Exception):
+    """This machine cannot run a lab; the message is one line for the operator."""
+
+
+def require() -> None:
+    """Check this machine and install the programs it lacks.
+
+    Raises:
+        Unsupported: something is missing that no package brings (root, Linux, cgroups, namespaces, overlayfs).
+    """
+    if sys.platform != "linux":
+        raise Unsupported(f"throwaway hosts need Linux (systemd-nspawn); this is {sys.platform}")
+    if os.geteuid() != 0:
+        raise Unsupported("throwaway hosts need root (mounts, namespaces, cgroups): run this with sudo")
+    if not Path("/proc/self/ns/time").exists():
+        raise Unsupported("this kernel has no time namespaces (CONFIG_TIME_NS), which a host's own uptime needs")
+    if not _overlayfs():
+        raise Unsupported("this kernel has no overlayfs, which throwaway hosts are made of")
+    if not cgroup_hierarchies():
+        raise Unsupported(f"no writable cgroup hierarchy under {CGROUP_MOUNT}: is this an unprivileged container?")
+    install(PROGRAMS)
+
+
+def cgroup_hierarchies() -> list[Path]:
+    """The hierarchies in which a host needs a cgroup of its own: version 2, or version 1's `systemd` beside it."""
+    candidates = (CGROUP_MOUNT, CGROUP_MOUNT / "unified", CGROUP_MOUNT / "systemd")
+    return [path for path in candidates if os.access(path / "cgroup.procs", os.W_OK)]
+
+
+def install(programs: dict[str, str]) -> None:
+    """Install the packages of the programs that are not on the PATH.
+
+    Raises:
+        Unsupported: there is no apt-get, or it fails.
+    """
+    missing = sorted({package for program, package in programs.items() if not shutil.which(program)})
+    if "debootstrap" in programs and not KEYRING.exists():
+        missing.append("debian-archive-keyring")
+    if not missing:
+        return
+    if not shutil.which("apt-get"):
+        raise Unsupported(f"missing {', '.join(missing)}, and there is no apt-get here to install them with")
+    print(f"installing {', '.join(missing)}", file=sys.stderr, flush=True)
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    wanted = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends", "-y", *missing]
+    for command in (["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "update"], wanted):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+            raise Unsupported(f"`{' '.join(command)}` failed: {' '.join(reason)}")
+
+
+def _overlayfs() -> bool:
+    if "\toverlay\n" in Path("/proc/filesystems").read_text():
+        return True
+    return subprocess.run(["modprobe", "overlay"], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,75 @@
+"""One bridge a lab, with addresses of its own and masquerading to the outside."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import subprocess
+from pathlib import Path
+
+from lab.machine import Unsupported
+
+SUPERNET = ipaddress.IPv4Network("10.77.0.0/16")
+
+
+def sh(*command: str, check: bool = True, stdin: str | None = None) -> str:
+    """Run a command and return its output; with check, a failure raises with what it said."""
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    if check and done.returncode:
+        raise RuntimeError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def free_subnet() -> ipaddress.IPv4Network:
+    """The first /24 of SUPERNET that no interface or route of this machine uses.
+
+    Raises:
+        Unsupported: all 256 are taken.
+    """
+    routes = json.loads(sh("ip", "-json", "route", "show", "table", "all") or "[]")
+    taken = []
+    for route in routes:
+        if route.get("dst", "default") != "default" and ":" not in route["dst"]:
+            taken.append(ipaddress.IPv4Network(route["dst"], strict=False))
+    for subnet in SUPERNET.subnets(new_prefix=24):
+        if not any(subnet.overlaps(other) for other in taken if other.prefixlen > 8):
+            return subnet
+    raise Unsupported(f"every /24 of {SUPERNET} is in use on this machine")
+
+
+def up(bridge: str, subnet: ipaddress.IPv4Network) -> None:
+    """Make the bridge, its address (the subnet's first) and the way out."""
+    sh("ip", "link", "add", bridge, "type", "bridge")
+    sh("ip", "address", "add", f"{subnet[1]}/{subnet.prefixlen}", "dev", bridge)
+    sh("ip", "link", "set", bridge, "up")
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    rules = f"""table ip {bridge} {{
+        chain out {{
+            type nat hook postrouting priority 100;
+            ip saddr {subnet} ip daddr != {subnet} masquerade
+        }}
+    }}"""
+    sh("nft", "-f", "-", stdin=rules)
+
+
+def down(bridge: str) -> None:
+    """Take the bridge and its rules away; missing ones are no error."""
+    sh("ip", "link", "delete", bridge, check=False)
+    sh("nft", "delete", "table", "ip", bridge, check=False)
+
+
+def attach(bridge: str, namespace: str, address: str, gateway: str) -> None:
+    """Make a network namespace whose `host0` has its address before anything boots in it."""
+    sh("ip", "netns", "add", namespace)
+    sh("ip", "link", "add", namespace, "type", "veth", "peer", "name", "host0", "netns", namespace)
+    sh("ip", "link", "set", namespace, "master", bridge, "up")
+    sh("ip", "-n", namespace, "address", "add", address, "dev", "host0")
+    sh("ip", "-n", namespace, "link", "set", "lo", "up")
+    sh("ip", "-n", namespace, "link", "set", "host0", "up")
+    sh("ip", "-n", namespace, "route", "add", "default", "via", gateway)
+
+
+def detach(namespace: str) -> None:
+    """Take a host's namespace and link away; missing ones are no error."""
+    sh("ip", "netns", "delete", namespace, check=False)
+    sh("ip", "link", "delete", namespace, check=False)

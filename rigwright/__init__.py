@@ -1,0 +1,1 @@
+"""The domain: what a rig is and what it needs."""

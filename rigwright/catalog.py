@@ -1,0 +1,121 @@
+"""The catalogue: cards, models, engines and variants that inventories name. Data only, in TOML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from rigwright import toml
+from rigwright.problems import Frozen, Invalid, Problem
+from rigwright.types import (
+    Capability,
+    CatalogName,
+    CmakeOption,
+    CmakeValue,
+    Commit,
+    Flag,
+    FlagValue,
+    PciId,
+    Positive,
+    Subtree,
+    Text,
+    VariantName,
+)
+
+# llama.cpp's KV cache types (llama-server --help, --cache-type-k)
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
+
+
+class Card(Frozen):
+    """A GPU model."""
+
+    name: Text = Field(description="As nvidia-smi prints it.")
+    pci_ids: tuple[PciId, ...] = Field(min_length=1, description="vendor:device of every board sold under the name.")
+    capability: Capability = Field(description="CUDA compute capability.")
+    vram_mib: Positive = Field(description="Memory, MiB.")
+
+    @property
+    def cuda_architecture(self) -> str:
+        """The value for CMAKE_CUDA_ARCHITECTURES: machine code for this card alone, no PTX.
+
+        12.x gets the `a` suffix: llama.cpp needs it for FP4 tensor cores and rewrites a plain 120 to it.
+        """
+        number = self.capability.replace(".", "")
+        return f"{number}a-real" if number.startswith("12") else f"{number}-real"
+
+
+class Model(Frozen):
+    """Weights."""
+
+    file: CatalogName = Field(description="The lock's artefact that is loaded.")
+
+
+class Engine(Frozen):
+    """What serves: so far, a compiled llama.cpp."""
+
+    kind: Literal["llama.cpp"]
+    source: CatalogName = Field(description="The lock's artefact it is compiled from.")
+    subtree: Subtree = Field(default="", description="Folder inside the archive's top folder with CMakeLists.txt.")
+    commit: Commit = Field(description="The llama.cpp commit the source is.")
+    options: dict[CmakeOption, CmakeValue] = Field(default_factory=dict, description="CMake options, as they are.")
+
+
+class Variant(Frozen):
+    """A serving recipe: model, engine, cards and flags."""
+
+    engine: CatalogName
+    model: CatalogName
+    cards: int = Field(default=0, ge=0, le=16, strict=True, description="Cards one instance takes; 0 serves on the CPU.")
+    context: Positive = Field(description="Tokens of KV cache, over all slots: each slot gets context / slots.")
+    slots: Positive = Field(default=1, description="Requests served at once.")
+    cache_type_k: KvType = "f16"
+    cache_type_v: KvType = "f16"
+    flash_attention: Literal["on", "off", "auto"] = "auto"
+    flags: dict[Flag, FlagValue | Literal[True]] = Field(
+        default_factory=dict, description="More llama-server options: name without dashes = value, or true for a bare one."
+    )
+    ready_timeout: Positive = Field(default=600, description="Seconds from start to the first completion.")
+
+
+class CatalogFile(Frozen):
+    """What one catalogue file may hold."""
+
+    cards: dict[CatalogName, Card] = Field(default_factory=dict)
+    models: dict[CatalogName, Model] = Field(default_factory=dict)
+    engines: dict[CatalogName, Engine] = Field(default_factory=dict)
+    variants: dict[VariantName, Variant] = Field(default_factory=dict)
+
+
+class Catalog(CatalogFile):
+    """All files of several folders, a later folder's entries over an earlier one's."""
+
+    @classmethod
+    def load(cls, folders: list[Path]) -> Catalog:
+        """Read every *.toml of the folders.
+
+        Raises:
+            Invalid: a mistake in a file, or one name twice in one folder.
+        """
+        merged: dict[str, dict[str, object]] = {table: {} for table in CatalogFile.model_fields}
+        problems: list[Problem] = []
+        for folder in folders:
+            here: dict[str, dict[str, object]] = {table: {} for table in merged}
+            for path in sorted(folder.glob("*.toml")):
+                try:
+                    read = toml.parse(path, CatalogFile)
+                except Invalid as error:
+                    problems += error.problems
+                    continue
+                for table, entries in here.items():
+                    added = getattr(read, table)
+                    problems += [Problem(str(path), f"{table}.{name}", "is there twice") for name in added if name in entries]
+                    entries.update(added)
+            for table, entries in here.items():
+                merged[table] |= entries
+        if problems:
+            raise Invalid(problems)
+        return cls.model_construct(**merged)
+
+

@@ -1,0 +1,81 @@
+"""What is known of a host: the probe's output as a typed value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A TCP port somebody listens on."""
+
+    port: int
+    process: str
+    unit: str
+    """The systemd unit of the process; empty where it is not known."""
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """One host, as found. Sizes in KiB."""
+
+    os_id: str
+    os_version: str
+    architecture: str
+    kernel: str
+    systemd: int
+    uid: int
+    memory_kib: int
+    disk_free_kib: MappingProxyType[str, int]
+    """Folder -> space left on the file system that holds it, or will."""
+    cuda_version: str
+    """Of the toolkit at the rig's cuda_root, such as "13.0"; empty without one."""
+    apt_lock_holder: str
+    """Name of the process that holds dpkg's lock; empty when it is free."""
+    pci_cards: tuple[tuple[str, str], ...] = ()
+    """(address, vendor:device) of each NVIDIA display adapter, by address."""
+    listeners: tuple[Listener, ...] = ()
+    built_engines: frozenset[str] = field(default_factory=frozenset)
+    weight_files: frozenset[str] = field(default_factory=frozenset)
+    """Paths of weights that are there, verified or not."""
+
+
+def parse(lines: list[str]) -> HostFacts:
+    """Read the probe's `key value...` lines (templates/probe/probe.sh.j2).
+
+    Raises:
+        ValueError: a line or a key is missing or malformed.
+    """
+    single: dict[str, str] = {}
+    many: dict[str, list[list[str]]] = {}
+    for line in lines:
+        key, _, value = line.partition(" ")
+        if key.endswith("+"):
+            many.setdefault(key[:-1], []).append(value.split())
+        else:
+            single[key] = value
+    try:
+        return HostFacts(
+            os_id=single["os_id"],
+            os_version=single["os_version"],
+            architecture=single["architecture"],
+            kernel=single["kernel"],
+            systemd=int(single["systemd"]),
+            uid=int(single["uid"]),
+            memory_kib=int(single["memory_kib"]),
+            disk_free_kib=MappingProxyType({path: int(free) for path, free in many.get("disk", [])}),
+            cuda_version=single["cuda_version"],
+            apt_lock_holder=single["apt_lock"],
+            pci_cards=tuple(sorted((address, pci_id) for address, pci_id in many.get("pci", []))),
+            listeners=tuple(sorted((_listener(row) for row in many.get("listener", [])), key=lambda one: one.port)),
+            built_engines=frozenset(row[0] for row in many.get("engine", [])),
+            weight_files=frozenset(row[0] for row in many.get("weight", [])),
+        )
+    except KeyError as error:
+        raise ValueError(f"the probe printed no {error.args[0]!r}") from error
+
+
+def _listener(row: list[str]) -> Listener:
+    port, process, *unit = row
+    return Listener(int(port), process, unit[0] if unit else "")

@@ -1,0 +1,99 @@
+"""Whether a host can become the rig: refusals and warnings, each with what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rigwright.facts import HostFacts
+from rigwright.llama_cpp import Build
+from rigwright.rig import Rig
+
+SUPPORTED = {
+    ("debian", "12"),
+    ("debian", "13"),
+    ("ubuntu", "22.04"),
+    ("ubuntu", "24.04"),
+    ("ubuntu", "26.04"),
+}
+ARCHITECTURE = "x86_64"
+# LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
+SYSTEMD_MINIMUM = 247
+GIB = 1024 * 1024  # in KiB
+# Measured: source, objects and binaries of a CPU build take 0.6 GiB; CUDA for three architectures 3 GiB.
+BUILD_DISK = {False: 1 * GIB, True: 6 * GIB}
+# Measured: the largest compiler process of a CPU build takes 1.2 GiB.
+MEMORY_MINIMUM = 2 * GIB
+# A file system filled to the brim breaks more than a download.
+DISK_RESERVE = 1 * GIB
+
+
+def refusals(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
+    """Everything that stands in the way, one sentence each; empty when nothing does."""
+    found = []
+    system = (facts.os_id, facts.os_version)
+    if system not in SUPPORTED:
+        names = ", ".join(" ".join(pair) for pair in sorted(SUPPORTED))
+        found.append(f"{' '.join(system)} is not supported: install one of {names}")
+    if facts.architecture != ARCHITECTURE:
+        found.append(f"the processor is {facts.architecture}: only {ARCHITECTURE} is supported")
+    if facts.systemd < SYSTEMD_MINIMUM:
+        found.append(f"systemd {facts.systemd or 'is missing'}: at least {SYSTEMD_MINIMUM} is needed")
+    if facts.uid != 0:
+        found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
+    if facts.memory_kib < MEMORY_MINIMUM:
+        found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
+    return found + _cards(rig, facts) + _toolkit(facts, builds) + _ports(rig, facts) + _disks(rig, facts, builds)
+
+
+def warnings(facts: HostFacts) -> list[str]:
+    """What does not stand in the way but is worth knowing."""
+    if facts.apt_lock_holder:
+        return [f"dpkg's lock is held by {facts.apt_lock_holder}: packages wait until it is free"]
+    return []
+
+
+def _cards(rig: Rig, facts: HostFacts) -> list[str]:
+    """Each declared card must be there; one more than declared is the operator's business."""
+    found = []
+    present = Counter(pci_id for _, pci_id in facts.pci_cards)
+    for card, wanted in Counter(rig.cards).items():
+        there = sum(present[pci_id] for pci_id in card.pci_ids)
+        if there < wanted:
+            listing = ", ".join(f"{pci_id} at {address}" for address, pci_id in facts.pci_cards) or "no NVIDIA card"
+            found.append(f"{wanted} × {card.name} declared, {there} present (the PCI bus shows {listing})")
+    return found
+
+
+def _toolkit(facts: HostFacts, builds: list[Build]) -> list[str]:
+    compiled = [build for build in builds if build.cuda and build.folder not in facts.built_engines]
+    if compiled and not facts.cuda_version:
+        root = compiled[0].options["CUDAToolkit_ROOT"]
+        return [f"no CUDA toolkit at {root} to compile {compiled[0].name} with: install one, or set cuda_root"]
+    return []
+
+
+def _ports(rig: Rig, facts: HostFacts) -> list[str]:
+    ports = {instance.port: instance.name for instance in rig.instances}
+    return [
+        f"port {one.port} of instance {ports[one.port]} is taken by {one.process}"
+        f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
+        for one in facts.listeners
+        if one.port in ports and not one.unit.startswith("rigwright-")
+    ]
+
+
+def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
+    """Space for what is still missing, summed where several roots share a file system is not known here: each alone."""
+    needed = Counter[str]()
+    for build in builds:
+        if build.folder not in facts.built_engines:
+            needed[rig.roots.state] += BUILD_DISK[build.cuda]
+    for artefact in rig.weights:
+        if rig.weight_path(artefact) not in facts.weight_files:
+            needed[rig.roots.models] += artefact.size // 1024
+    return [
+        f"{path} has {facts.disk_free_kib[path] / GIB:.1f} GiB free, {(kib + DISK_RESERVE) / GIB:.1f} GiB are needed: "
+        "make room, or move the root to another disk"
+        for path, kib in needed.items()
+        if facts.disk_free_kib[path] < kib + DISK_RESERVE
+    ]

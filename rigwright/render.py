@@ -1,0 +1,33 @@
+"""Templates into text. They only print values; a value they miss is an error, never an empty string."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from rigwright.inventory import ROOT
+
+
+@cache
+def _environment() -> Environment:
+    # nothing here is HTML: units and shell scripts, quoted by `sh` where a value is a word of a command
+    environment = Environment(  # noqa: S701
+        loader=FileSystemLoader(ROOT / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["sh"] = lambda value: shlex.quote(str(value))
+    return environment
+
+
+def render(template: str, **values: object) -> str:
+    """Render templates/TEMPLATE.
+
+    Raises:
+        jinja2.UndefinedError: the template names a value that is not given.
+    """
+    return _environment().get_template(template).render(**values)

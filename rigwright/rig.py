@@ -1,0 +1,211 @@
+"""A rig: one host with its cards and what it serves, as its inventory entry declares it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from rigwright.catalog import Card, Catalog, Engine, Variant
+from rigwright.lock import Artefact, Lock
+from rigwright.problems import Frozen, Invalid, Problem, of_validation, unknown
+from rigwright.types import AbsolutePath, CatalogName, HttpUrl, Name, Port, UserName, VariantName
+
+CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
+
+
+class Roots(Frozen):
+    """Where things go on the host; a box with a data disk moves them there."""
+
+    software: AbsolutePath = Field(default="/opt/rigwright", description="Compiled engines and tools.")
+    models: AbsolutePath = Field(default="/srv/models", description="Weights.")
+    state: AbsolutePath = Field(default="/var/lib/rigwright", description="Records, jobs and their logs.")
+    config: AbsolutePath = Field(default="/etc/rigwright", description="What the rig is, and its secrets.")
+
+
+class InstanceEntry(Frozen):
+    """One instance, as declared."""
+
+    variant: VariantName
+    port: Port = Field(description="The API's TCP port on the loopback interface.")
+    cards: tuple[CardIndex, ...] = Field(default=(), description="Indices into the rig's cards.")
+    api_key_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file on the operator's machine that holds the API key; without it the host makes one.",
+    )
+
+
+class RigEntry(Frozen):
+    """One rig, as declared in an inventory."""
+
+    cards: tuple[CatalogName, ...] = Field(default=(), description="The catalogue's names of its cards, by slot.")
+    instances: dict[Name, InstanceEntry] = Field(default_factory=dict)
+    roots: Roots = Roots()
+    service_user: UserName = Field(default="rigwright", description="The user that services run as.")
+    mirrors: dict[Name, tuple[HttpUrl, ...]] = Field(
+        default_factory=dict, description="Base addresses, in order, of the sources that the lock only names."
+    )
+    cuda_root: AbsolutePath = Field(default="/usr/local/cuda", description="The CUDA toolkit that engines are built with.")
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A variant running on chosen cards and a port of a rig; one systemd unit."""
+
+    name: str
+    variant_name: str
+    variant: Variant
+    model_name: str
+    weights: Artefact
+    engine_name: str
+    engine: Engine
+    cards: tuple[int, ...]
+    port: int
+    api_key_file: str | None
+
+    @property
+    def unit(self) -> str:
+        """The systemd unit's name."""
+        return f"rigwright-{self.name}.service"
+
+
+@dataclass(frozen=True)
+class Rig:
+    """One host with its cards, with every name resolved."""
+
+    name: str
+    cards: tuple[Card, ...]
+    instances: tuple[Instance, ...]
+    roots: Roots
+    service_user: str
+    mirrors: dict[str, tuple[str, ...]]
+    cuda_root: str
+    sources: dict[str, Artefact]
+    """Engine name -> the source it is compiled from."""
+
+    @property
+    def engines(self) -> dict[str, Engine]:
+        """The engines that instances need, by name."""
+        return {instance.engine_name: instance.engine for instance in self.instances}
+
+    @property
+    def weights(self) -> tuple[Artefact, ...]:
+        """The weights that instances load, each once, by name."""
+        return tuple(sorted({i.weights for i in self.instances}, key=lambda artefact: artefact.name))
+
+    def weight_path(self, artefact: Artefact) -> str:
+        """Where an artefact of kind `weight` lies on the host."""
+        return f"{self.roots.models}/{artefact.name}/{artefact.version}/{artefact.file}"
+
+    def urls(self, artefact: Artefact) -> list[str]:
+        """The http(s) addresses to try, in order; `index:` sources are not among them."""
+        found = []
+        for source in artefact.sources:
+            scheme, _, rest = source.partition(":")
+            if scheme in ("http", "https"):
+                found.append(source)
+            elif scheme != "index":
+                found += [f"{base.rstrip('/')}/{rest}" for base in self.mirrors.get(scheme, ())]
+        return found
+
+
+def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock) -> Rig:
+    """Validate one inventory entry and resolve every name in it.
+
+    Raises:
+        Invalid: with every mistake in the entry.
+    """
+    try:
+        entry = RigEntry.model_validate(data)
+    except ValidationError as error:
+        raise Invalid(of_validation(error, RigEntry, file, name)) from error
+    problems: list[Problem] = []
+
+    def refuse(key: str, text: str) -> None:
+        problems.append(Problem(file, f"{name}.{key}", text))
+
+    for index, card in enumerate(entry.cards):
+        if card not in catalog.cards:
+            refuse(f"cards[{index}]", unknown("card", card, catalog.cards))
+    instances = [
+        instance
+        for instance_name, declared in entry.instances.items()
+        if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse))
+    ]
+    _refuse_shared(entry, refuse)
+    sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
+    needed = [*sources.values(), *(i.weights for i in instances)]
+    for mirror in sorted({source.partition(":")[0] for a in needed for source in a.sources}):
+        if mirror not in ("index", "http", "https", *entry.mirrors):
+            refuse("mirrors", f"{unknown('mirror', mirror, entry.mirrors)}: the lock names it as a source")
+    if problems:
+        raise Invalid(problems)
+    return Rig(
+        name=name,
+        cards=tuple(catalog.cards[card] for card in entry.cards),
+        instances=tuple(sorted(instances, key=lambda instance: instance.name)),
+        roots=entry.roots,
+        service_user=entry.service_user,
+        mirrors=entry.mirrors,
+        cuda_root=entry.cuda_root,
+        sources=sources,
+    )
+
+
+class _Refuse:  # the type of parse's `refuse`
+    def __call__(self, key: str, text: str) -> None: ...
+
+
+def _resolve(
+    name: str, declared: InstanceEntry, present: int, catalog: Catalog, lock: Lock, refuse: _Refuse
+) -> Instance | None:
+    """One instance with its names resolved, or None after refusing it."""
+    key = f"instances.{name}"
+    variant = catalog.variants.get(declared.variant)
+    if variant is None:
+        refuse(f"{key}.variant", unknown("variant", declared.variant, catalog.variants))
+        return None
+    if len(declared.cards) != variant.cards:
+        refuse(f"{key}.cards", f"{declared.variant} takes {variant.cards} cards, {len(declared.cards)} are named")
+    if missing := [index for index in declared.cards if index >= present]:
+        refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {present} cards, counted from 0")
+    engine = catalog.engines.get(variant.engine)
+    model = catalog.models.get(variant.model)
+    if engine is None:
+        refuse(f"{key}.variant", f"{declared.variant}: {unknown('engine', variant.engine, catalog.engines)}")
+    elif engine.source not in lock.artefacts:
+        refuse(f"{key}.variant", f"{declared.variant}: {unknown('locked source', engine.source, lock.artefacts)}")
+    if model is None:
+        refuse(f"{key}.variant", f"{declared.variant}: {unknown('model', variant.model, catalog.models)}")
+    elif model.file not in lock.artefacts:
+        refuse(f"{key}.variant", f"{declared.variant}: {unknown('locked weight', model.file, lock.artefacts)}")
+    if not engine or not model or engine.source not in lock.artefacts or model.file not in lock.artefacts:
+        return None
+    return Instance(
+        name=name,
+        variant_name=declared.variant,
+        variant=variant,
+        model_name=variant.model,
+        weights=lock.artefacts[model.file],
+        engine_name=variant.engine,
+        engine=engine,
+        cards=declared.cards,
+        port=declared.port,
+        api_key_file=declared.api_key_file,
+    )
+
+
+def _refuse_shared(entry: RigEntry, refuse: _Refuse) -> None:
+    """Refuse two instances on one port, and a card that two instances (or one, twice) want."""
+    ports: dict[int, str] = {}
+    users: dict[int, str] = {}
+    for name, instance in entry.instances.items():
+        if instance.port in ports:
+            refuse(f"instances.{name}.port", f"{instance.port} is already the port of {ports[instance.port]}")
+        ports.setdefault(instance.port, name)
+        for card in instance.cards:
+            if card in users:
+                refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
+            users.setdefault(card, name)

@@ -1,0 +1,55 @@
+"""The small types that names, hashes and places are made of, each with its rule."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+
+def _matching(pattern: str, description: str) -> AfterValidator:
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        # \Z, not $: a trailing newline would reach unit files and command lines
+        if not compiled.fullmatch(value):
+            raise ValueError(description)
+        return value
+
+    return AfterValidator(check)
+
+
+# Host and unit names: what systemd, DNS and ssh all take without quoting, never starting with an option's dash.
+Name = Annotated[str, _matching(r"[a-z0-9][a-z0-9-]{0,47}", "small letters, digits and dashes, at most 48")]
+# Names of catalogue entries: also dots and capitals, as in model names, and one slash (engine/name) in variants.
+CatalogName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
+VariantName = Annotated[
+    str, _matching(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "engine/name, such as llamacpp/65k")
+]
+FileName = Annotated[
+    str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name: letters, digits, dots, dashes, no folder")
+]
+# systemd would expand % and the shell everything else
+AbsolutePath = Annotated[
+    str,
+    _matching(r"/(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9._+@-]+/?)+", "an absolute path of letters, digits and ._+@-"),
+    AfterValidator(lambda path: path.rstrip("/")),
+]
+UserName = Annotated[str, _matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
+Sha256 = Annotated[str, _matching(r"[0-9a-f]{64}", "64 small hexadecimal digits")]
+PciId = Annotated[str, _matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in hexadecimal, such as "10de:2204"')]
+Capability = Annotated[str, _matching(r"[0-9]{1,2}\.[0-9]", 'a CUDA compute capability, such as "8.6"')]
+CmakeOption = Annotated[str, _matching(r"[A-Z][A-Z0-9_]*", "a CMake option name, such as GGML_NATIVE")]
+CmakeValue = Annotated[str, _matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
+Flag = Annotated[str, _matching(r"[a-z][a-z0-9-]*", "a long option's name without its dashes")]
+FlagValue = Annotated[str, _matching(r"[A-Za-z0-9_.,:=/+-]+", "letters, digits and _.,:=/+-")]
+HttpUrl = Annotated[str, _matching(r"https?://[A-Za-z0-9._:\[\]-]+(?:/[A-Za-z0-9._~:/?=&,+@%-]*)?", "an http(s) URL")]
+# Below 1024 a service without capabilities cannot listen.
+Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
+Positive = Annotated[int, Field(gt=0, strict=True)]
+Text = Annotated[str, _matching(r"[^\x00-\x1f\x7f]{1,200}", "1 to 200 characters on one line")]
+Commit = Annotated[str, _matching(r"[0-9a-f]{40}", "40 small hexadecimal digits")]
+Subtree = Annotated[
+    str, _matching(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)?", "a folder inside the archive")
+]

@@ -1,0 +1,44 @@
+"""Role llama_cpp: llama.cpp compiled from locked source, for exactly the cards of the rig."""
+
+from __future__ import annotations
+
+import json
+
+from pyinfra.api import deploy
+
+from rigwright.llama_cpp import Build, record
+from rigwright.render import render
+from rigwright.rig import Rig
+from rigwright.tools import Tools
+from roles.operations.files import link
+from roles.operations.jobs import job
+
+
+@deploy("llama.cpp")
+def llama_cpp(rig: Rig, build: Build, tools: Tools) -> None:
+    """Compile beside what is there, in a folder named by the digest of all inputs, and point the engine's link at it."""
+    engines = f"{rig.roots.software}/engines"
+    unit = f"rw-job-{build.folder}"
+    job(
+        name=f"Compile {build.name}",
+        unit=unit,
+        script=build_script(rig, build, tools, unit),
+        test=f"[ -e {engines}/{build.folder}/build.json ]",
+        folder=f"{rig.roots.state}/jobs",
+    )
+    link(name=f"Link {build.name}", path=f"{engines}/{build.name}", target=build.folder)
+
+
+def build_script(rig: Rig, build: Build, tools: Tools, unit: str) -> str:
+    """The job's script."""
+    return render(
+        "llama_cpp/build.sh.j2",
+        build=build,
+        urls=rig.urls(build.source),
+        projects=[s.removeprefix("index:") for s in build.source.sources if s.startswith("index:")],
+        tools=tools.folder,
+        work=f"{rig.roots.state}/build/{build.folder}",
+        target=f"{rig.roots.software}/engines/{build.folder}",
+        log=f"{rig.roots.state}/jobs/{unit}/log",
+        inputs=json.dumps(record(build)),
+    )

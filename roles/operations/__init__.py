@@ -1,0 +1,1 @@
+"""Operations that roles share. Each compares its own live fact with the desired state, in one round trip."""

@@ -1,0 +1,153 @@
+"""Files, folders and links: written beside and renamed, so that no reader ever sees half of one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+
+from pyinfra import host, logger, state
+from pyinfra.api import FactBase, QuoteString, StringCommand, operation
+from pyinfra.facts.files import FileContents
+from pyinfra.operations.util.files import generate_color_diff
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What lies at a path: kind is `file`, `directory`, `link`, `other` or `absent`."""
+
+    kind: str = "absent"
+    mode: str = ""
+    user: str = ""
+    group: str = ""
+    sha256: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text file as it should be. Secrets are sent like any other, but never shown in a diff."""
+
+    path: str
+    text: str
+    mode: str = "644"
+    secret: bool = False
+
+    @property
+    def entry(self) -> Entry:
+        """The state this asks for."""
+        return Entry("file", self.mode, "root", "root", hashlib.sha256(self.text.encode()).hexdigest())
+
+
+class Entries(FactBase[dict[str, Entry]]):
+    """What lies at each of some paths, in one command."""
+
+    default = dict
+
+    def command(self, paths: Sequence[str]) -> StringCommand:
+        """One line a path: kind, mode, user, group, SHA-256 or link target, path."""
+        script = (
+            'for p in "$@"; do '
+            'if [ -L "$p" ]; then echo "link - - - $(readlink "$p") $p"; '
+            'elif [ -f "$p" ]; then echo "file $(stat -c "%a %U %G" "$p") $(sha256sum < "$p" | cut -c1-64) $p"; '
+            'elif [ -d "$p" ]; then echo "directory $(stat -c "%a %U %G" "$p") - $p"; '
+            'elif [ -e "$p" ]; then echo "other - - - - $p"; '
+            'else echo "absent - - - - $p"; fi; done'
+        )
+        return StringCommand("sh", "-c", QuoteString(script), "entries", *(QuoteString(path) for path in paths))
+
+    def process(self, output: list[str]) -> dict[str, Entry]:
+        """Read the command's lines."""
+        found = {}
+        for line in output:
+            kind, mode, user, group, value, path = line.split(" ", 5)
+            if kind in ("absent", "other"):
+                found[path] = Entry(kind)
+            elif kind == "link":
+                found[path] = Entry("link", target=value)
+            else:
+                found[path] = Entry(kind, mode, user, group, value if kind == "file" else "")
+        return found
+
+
+@operation()
+def texts(files: Sequence[Text]) -> Iterator[StringCommand]:
+    """Bring text files to their content, mode and owner (root).
+
+    Each is written beside its place with its final mode and renamed. Folders above must exist.
+
+    + files: the files
+
+    **Example:**
+
+    .. code:: python
+
+        texts(name="Write the target", files=[Text("/etc/systemd/system/rigwright.target", text)])
+    """
+    found = host.get_fact(Entries, paths=[file.path for file in files])
+    for file in files:
+        if found.get(file.path) == file.entry:
+            continue
+        if state.config.DIFF and not file.secret:
+            _show_diff(file)
+        new = QuoteString(f"{file.path}.rigwright-new")
+        content = file.text if file.text.endswith("\n") else file.text + "\n"
+        yield StringCommand(
+            *("umask 077 && cat >", new, "&& chown root:root", new, "&& chmod", file.mode, new),
+            *("&& sync -d", new, "&& mv -fT", new, QuoteString(file.path)),
+            _stdin=content.splitlines(keepends=True),
+        )
+    if all(found.get(file.path) == file.entry for file in files):
+        host.noop(f"{len(files)} files are as they should be")
+
+
+def _show_diff(file: Text) -> None:
+    present = host.get_fact(FileContents, path=file.path) or []
+    logger.info(f"{host.print_prefix}{file.path}")
+    for line in generate_color_diff([f"{line}\n" for line in present], file.text.splitlines(keepends=True)):
+        logger.info(f"  {line}")
+
+
+@operation()
+def directories(paths: Mapping[str, tuple[str, str, str]]) -> Iterator[StringCommand]:
+    """Make folders, each with (mode, user, group). Parents that are missing are made with mode 755.
+
+    + paths: path -> (mode, user, group)
+
+    **Example:**
+
+    .. code:: python
+
+        directories(name="Make the roots", paths={"/srv/models": ("755", "root", "root")})
+    """
+    found = host.get_fact(Entries, paths=list(paths))
+    for path, (mode, user, group) in paths.items():
+        if found.get(path) == Entry("directory", mode, user, group):
+            continue
+        quoted = QuoteString(path)
+        yield StringCommand("mkdir -p", quoted, "&& chown", f"{user}:{group}", quoted, "&& chmod", mode, quoted)
+    if all(found.get(path) == Entry("directory", *attributes) for path, attributes in paths.items()):
+        host.noop(f"{len(paths)} folders are as they should be")
+
+
+@operation()
+def link(path: str, target: str) -> Iterator[StringCommand]:
+    """Point a symbolic link at a target, replacing the old one in one step.
+
+    + path: the link
+    + target: what it should contain, as it is
+
+    **Example:**
+
+    .. code:: python
+
+        link(name="Point the link", path="/opt/rigwright/engines/llama.cpp", target="llama.cpp-1-0a1b2c")
+    """
+    if host.get_fact(Entries, paths=[path]).get(path) == Entry("link", target=target):
+        host.noop(f"{path} points to {target}")
+        return
+    new = QuoteString(f"{path}.rigwright-new")
+    yield StringCommand("ln -sfn", QuoteString(target), new, "&& mv -fT", new, QuoteString(path))
+
+

@@ -1,0 +1,163 @@
+"""Long work on the host, as a transient systemd unit: it outlives the connection, and a second run re-attaches to it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+from paramiko import SSHException
+from pyinfra import host, logger
+from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api.exceptions import ConnectError
+
+from roles.progress import progress
+
+POLL = 0.5  # seconds between looks at a job
+LOST = 120  # seconds a connection may be gone before the run gives up on a host; the job goes on all the same
+LOG_LINES = 25  # of a failed job, shown to the operator
+NINJA = re.compile(r"^\[(\d+)/(\d+)\]", re.MULTILINE)
+
+
+class Done(FactBase[bool]):
+    """Whether a job's result is there: a test command succeeds."""
+
+    default = bool
+
+    def command(self, test: str) -> StringCommand:
+        """Run the test."""
+        return StringCommand("sh", "-c", QuoteString(f"if {test}; then echo done; else echo open; fi"))
+
+    def process(self, output: list[str]) -> bool:
+        """Read its verdict."""
+        return output == ["done"]
+
+
+@operation()
+def job(unit: str, script: str, test: str, folder: str, watch: str = "") -> Iterator[FunctionCommand]:
+    """Run a script as a transient unit until a test succeeds, showing how far it is.
+
+    A unit that is already running is watched, not started again. The script must put its result in place as its
+    last step, in one step: whatever ends it earlier, the next run starts it anew.
+
+    + unit: name of the transient unit, without `.service`; names the work, so two runs agree on it
+    + script: shell script, run as root
+    + test: shell condition that holds once the result is there
+    + folder: where script and log are kept on the host
+    + watch: a file that grows as `size path` (bytes), when progress is a download
+
+    **Example:**
+
+    .. code:: python
+
+        job(name="Fetch", unit="rw-job-x", script="curl ...", test="[ -e /srv/x ]", folder="/var/lib/rigwright/jobs")
+    """
+    if host.get_fact(Done, test=test):
+        host.noop(f"{unit} has done its work")
+        return
+    yield FunctionCommand(_run, (unit, script, test, f"{folder}/{unit}", watch), {})
+
+
+def _run(state: Any, host: Any, unit: str, script: str, test: str, folder: str, watch: str) -> bool:
+    """Start or re-attach, watch to the end; False fails the host. Any exception here would end the whole fleet's run."""
+    watcher = _Watcher(host, unit, folder, watch)
+    try:
+        if watcher.state() in ("active", "activating"):
+            logger.info(f"{host.print_prefix}{unit} is already running: watching it")
+        else:
+            watcher.start(script)
+        succeeded = watcher.follow(test)
+    except _Lost as error:
+        logger.error(f"{host.print_prefix}{error}; the job goes on there: run again to watch it")
+        return False
+    if not succeeded:
+        log = watcher.shell(f"tail -n {LOG_LINES} {folder}/log")
+        logger.error(f"{host.print_prefix}{unit} failed; the end of {folder}/log:")
+        for line in log:
+            logger.error(f"{host.print_prefix}  {line}")
+    return succeeded
+
+
+class _Lost(Exception):
+    """The host cannot be reached any more, or a command of ours fails there."""
+
+
+class _Watcher:
+    """One job on one host, over a connection that may break."""
+
+    def __init__(self, target: Any, unit: str, folder: str, watch: str) -> None:
+        self.host, self.unit, self.folder, self.watch = target, unit, folder, watch
+
+    def shell(self, command: str, stdin: str | None = None) -> list[str]:
+        """Run a command, reconnecting for up to LOST seconds; returns its output.
+
+        Raises:
+            _Lost: the host stays away, or the command fails.
+        """
+        given_up = time.monotonic() + LOST
+        while True:
+            try:
+                # the run's own sudo setting is not applied by itself in here
+                succeeded, output = self.host.run_shell_command(
+                    StringCommand("sh", "-c", QuoteString(command)),
+                    _sudo=bool(self.host.data.get("_sudo", False)),
+                    _stdin=stdin.splitlines(keepends=True) if stdin is not None else None,
+                    _timeout=60,
+                )
+            except (OSError, SSHException, EOFError, TimeoutError, AttributeError) as error:
+                self._reconnect(given_up, error)
+                continue
+            if succeeded:
+                return list(output.stdout_lines)
+            raise _Lost(f"`{command.split(chr(10))[0][:60]}` failed: {output.stderr or output.stdout}")
+
+    def _reconnect(self, given_up: float, error: Exception) -> None:
+        if time.monotonic() > given_up:
+            raise _Lost(f"no connection for {LOST} s ({error})") from error
+        gevent.sleep(1)
+        try:
+            self.host.connector.connect()
+        except ConnectError:
+            logger.debug("still no connection to %s", self.host.name)
+
+    def state(self) -> str:
+        """systemd's ActiveState; `inactive` also for a unit that does not exist (any more)."""
+        return self.shell(f"systemctl show --property=ActiveState --value {self.unit}.service")[0]
+
+    def start(self, script: str) -> None:
+        """Write the script and start the unit; one that failed before makes room."""
+        self.shell(f"mkdir -p {self.folder} && umask 077 && cat > {self.folder}/script", stdin=script)
+        self.shell(
+            f"systemctl reset-failed {self.unit}.service 2>/dev/null; : > {self.folder}/log; "
+            f"systemd-run --quiet --unit={self.unit} --service-type=exec --nice=5 "
+            f"--property=StandardOutput=append:{self.folder}/log --property=StandardError=append:{self.folder}/log "
+            f"--property=PrivateTmp=yes --setenv=HOME=/root --setenv=LC_ALL=C.UTF-8 /bin/sh {self.folder}/script"
+        )
+
+    def follow(self, test: str) -> bool:
+        """Watch until the unit ends; whether its result is there."""
+        grown = self.watch.partition(" ")[2]
+        look = (
+            f"systemctl show --property=ActiveState --value {self.unit}.service; "
+            f"stat -c %s {grown or '/dev/null'} 2>/dev/null || echo 0; tail -c 3000 {self.folder}/log"
+        )
+        with progress.task(self.host.name, self.unit) as task:
+            while True:
+                active, size, *log = self.shell(look)
+                self._report(task, int(size), log)
+                if active not in ("active", "activating"):
+                    break
+                gevent.sleep(POLL)
+        return self.shell(f"if {test}; then echo done; else echo open; fi") == ["done"]
+
+    def _report(self, task: Any, size: int, log: list[str]) -> None:
+        steps = [line.removeprefix("==> ") for line in log if line.startswith("==> ")]
+        built = NINJA.findall("\n".join(log))
+        if steps:
+            task.label(steps[-1])
+        if built:
+            task.at(int(built[-1][0]), int(built[-1][1]), "steps")
+        elif self.watch and size:
+            task.at(size, int(self.watch.partition(" ")[0]), "bytes")

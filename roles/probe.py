@@ -1,0 +1,41 @@
+"""The probe: what decisions need to know of a host, in one round trip."""
+
+from __future__ import annotations
+
+from pyinfra import host
+from pyinfra.api import FactBase, QuoteString, StringCommand
+from pyinfra.api.exceptions import FactProcessError
+
+from rigwright import facts
+from rigwright.facts import HostFacts
+from rigwright.render import render
+from rigwright.rig import Rig
+
+
+class Probe(FactBase[HostFacts]):
+    """A host as it is before the run. Only what a run does not change may be decided on it."""
+
+    def command(self, folders: list[str], engines: str, weights: list[str], cuda_root: str) -> StringCommand:
+        """templates/probe/probe.sh.j2."""
+        script = render("probe/probe.sh.j2", folders=folders, engines=engines, weights=weights, cuda_root=cuda_root)
+        return StringCommand("sh", "-c", QuoteString(script))
+
+    def process(self, output: list[str]) -> HostFacts:
+        """Read its lines."""
+        try:
+            return facts.parse(output)
+        except ValueError as error:
+            raise FactProcessError(str(error)) from error
+
+
+def probe(rig: Rig) -> HostFacts:
+    """Look at the host of the running deploy."""
+    found = host.get_fact(
+        Probe,
+        folders=[rig.roots.state, rig.roots.software, rig.roots.models],
+        engines=f"{rig.roots.software}/engines",
+        weights=[rig.weight_path(artefact) for artefact in rig.weights],
+        cuda_root=rig.cuda_root,
+    )
+    assert isinstance(found, HostFacts)  # noqa: S101 (for the type checker)
+    return found

@@ -1,0 +1,52 @@
+"""Role serving: one hardened unit an instance, its API key as a systemd credential; what is not declared any more goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyinfra.api import deploy
+
+from rigwright.llama_cpp import Build
+from rigwright.render import render
+from rigwright.rig import Instance, Rig
+from rigwright.serving import credential_path, shared_units, unit
+from roles.operations.files import Text, texts
+from roles.operations.instances import credential, removed, running
+
+
+@deploy("Serving")
+def serving(rig: Rig, builds: dict[str, Build]) -> None:
+    """Bring units, keys and running processes to their state."""
+    units = [unit(rig, instance, builds[instance.engine_name].folder) for instance in rig.instances]
+    ready = f"{rig.roots.software}/libexec/ready"
+    removed(
+        name="Remove instances that are not declared",
+        declared=[instance.name for instance in rig.instances],
+        credentials=f"{rig.roots.config}/credentials",
+    )
+    for instance in rig.instances:
+        credential(
+            name=f"API key of {instance.name}", path=credential_path(rig, instance.name), key=_operators_key(instance)
+        )
+    texts(
+        name="Units",
+        files=[
+            Text(ready, render("serving/ready.j2"), mode="755"),
+            *(Text(path, text) for path, text in shared_units().items()),
+            *(Text(f"/etc/systemd/system/{one.name}", one.text) for one in units),
+        ],
+    )
+    for instance, wanted in zip(rig.instances, units, strict=True):
+        running(
+            name=f"Serve {instance.name}",
+            unit=wanted.name,
+            digest=wanted.digest,
+            credential=credential_path(rig, instance.name),
+            timeout=instance.variant.ready_timeout,
+        )
+
+
+def _operators_key(instance: Instance) -> str | None:
+    if instance.api_key_file is None:
+        return None
+    return Path(instance.api_key_file).expanduser().read_text(encoding="utf-8").strip()
