@@ -1,0 +1,50 @@
+"""Checks: assert one aspect of a rig from outside, never by asking the role that made it so.
+
+`rigwright check INVENTORY` runs them on every host of an inventory; `pytest checks --inventory INVENTORY` does too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import pytest
+
+Severity = Literal["critical", "high", "low"]
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def check(identifier: str, title: str, *, severity: Severity, why: str) -> Callable[[F], F]:
+    """Mark a function as a check.
+
+    Args:
+        identifier: Short and stable: waivers and reports name it. A letter for the role and two digits.
+        title: What holds when it is green.
+        severity: `critical` when nothing is served right, `high` when something is at risk, `low` otherwise.
+        why: What goes wrong when it is red.
+    """
+    return pytest.mark.check(identifier=identifier, title=title, severity=severity, why=why)
+
+
+class Drift(AssertionError):
+    """A host is not what its rig says, in one line."""
+
+
+def expect(found: object, expected: object, next_step: str, *, holds: bool | None = None) -> None:
+    """Compare, and say in one line what was expected, what was found and what to do.
+
+    Args:
+        found: What the host has.
+        expected: What it should have; compared with `==` unless `holds` is given.
+        next_step: What the operator does about it.
+        holds: The verdict, where it is not equality.
+
+    Raises:
+        Drift: they differ.
+    """
+    __tracebackhide__ = True
+    if not (found == expected if holds is None else holds):
+        raise Drift(f"expected {expected}, found {found}; {next_step}")
+
+
+DEPLOY = "deploy again: it is put right"

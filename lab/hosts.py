@@ -18,6 +18,9 @@ from pathlib import Path
 from lab import cards, cgroups, images, machine, network, shelf
 
 BOOT_LIMIT = 60  # seconds until sshd must answer; a boot takes about one
+# A network with a certificate authority of its own has it here; hosts reach what this machine reaches.
+TRUSTED = Path("/etc/ssl/certs/ca-certificates.crt")
+OWN_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 FIRST_HOST = 10  # the last octet of h1 is one more
 
 
@@ -141,7 +144,7 @@ class Host:
             )
 
     def _identify(self) -> None:
-        """Give the host what must be its own: name, machine id (empty would mean "first boot"), resolver, keys."""
+        """Give the host what must be its own: name, machine id (empty would mean "first boot"), trust, key."""
         nameservers = [line for line in Path("/etc/resolv.conf").read_text().splitlines() if "nameserver" in line]
         public_key = self.key.with_suffix(".pub").read_text()
         files = {
@@ -155,6 +158,10 @@ class Host:
             target = self.upper / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
+        for source in (TRUSTED, *OWN_AUTHORITIES.glob("*.crt")):
+            target = self.upper / source.relative_to("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target)
         (self.upper / "root").chmod(0o700)
         (self.upper / "root/.ssh").chmod(0o700)
 
@@ -263,7 +270,9 @@ class Lab:
         taken = {host.name: host.address for host in self.hosts}
         if again := sorted(set(taken) & {spec.name for spec in specs}):
             raise ValueError(f"already up: {', '.join(again)}")
-        free = (str(address) for address in list(self.subnet)[FIRST_HOST + 1 : -1] if str(address) not in taken.values())
+        free = (
+            str(address) for address in list(self.subnet)[FIRST_HOST + 1 : -1] if str(address) not in taken.values()
+        )
         booted = []
         for spec in specs:
             namespace = f"{self.bridge}-{spec.name}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -26,9 +25,7 @@ class Release:
     codename: str
 
 
-RELEASES = {
-    release.name: release for release in (Release("debian-12", "bookworm"), Release("debian-13", "trixie"))
-}
+RELEASES = {release.name: release for release in (Release("debian-12", "bookworm"), Release("debian-13", "trixie"))}
 
 
 def base(release: Release) -> Path:
@@ -93,6 +90,6 @@ def _put(path: Path, text: str | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if text is None:
         path.unlink(missing_ok=True)
-        os.symlink("/dev/null", path)
+        path.symlink_to("/dev/null")
     else:
         path.write_text(text)

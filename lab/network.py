@@ -27,10 +27,8 @@ def free_subnet() -> ipaddress.IPv4Network:
         Unsupported: all 256 are taken.
     """
     routes = json.loads(sh("ip", "-json", "route", "show", "table", "all") or "[]")
-    taken = []
-    for route in routes:
-        if route.get("dst", "default") != "default" and ":" not in route["dst"]:
-            taken.append(ipaddress.IPv4Network(route["dst"], strict=False))
+    destinations = [str(route.get("dst", "default")) for route in routes]
+    taken = [ipaddress.IPv4Network(d, strict=False) for d in destinations if d != "default" and ":" not in d]
     for subnet in SUPERNET.subnets(new_prefix=24):
         if not any(subnet.overlaps(other) for other in taken if other.prefixlen > 8):
             return subnet

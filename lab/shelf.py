@@ -39,7 +39,9 @@ def start(folder: Path, address: str, cgroup: str, log: Path) -> None:
     tiny_model.write(folder / MODEL)
     command = [sys.executable, "-m", "lab.shelf", str(folder), address, cgroup]
     with open(log, "a") as output:
-        server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        server = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
     while server.poll() is None:
         with suppress(OSError), socket.create_connection((address, PORT), timeout=1):
             return

@@ -44,7 +44,7 @@ def write(path: Path, answer: str = ANSWER) -> None:
 
 
 def _vocabulary(words: list[str]) -> tuple[list[str], list[gguf.TokenType]]:
-    """Tokens in SentencePiece's manner: control, all bytes (so any text can be read), characters, the answer's words."""
+    """SentencePiece's kinds of token: control, all bytes (so any text can be read), characters, words."""
     control = [("<unk>", gguf.TokenType.UNKNOWN), ("<s>", gguf.TokenType.CONTROL), ("</s>", gguf.TokenType.CONTROL)]
     any_byte = [(f"<0x{byte:02X}>", gguf.TokenType.BYTE) for byte in range(256)]
     characters = [SPACE, *string.ascii_letters, *string.digits, *".,!?:<>|_-"]

@@ -67,14 +67,17 @@ class Variant(Frozen):
 
     engine: CatalogName
     model: CatalogName
-    cards: int = Field(default=0, ge=0, le=16, strict=True, description="Cards one instance takes; 0 serves on the CPU.")
+    cards: int = Field(
+        default=0, ge=0, le=16, strict=True, description="Cards one instance takes; 0 serves on the CPU."
+    )
     context: Positive = Field(description="Tokens of KV cache, over all slots: each slot gets context / slots.")
     slots: Positive = Field(default=1, description="Requests served at once.")
     cache_type_k: KvType = "f16"
     cache_type_v: KvType = "f16"
     flash_attention: Literal["on", "off", "auto"] = "auto"
     flags: dict[Flag, FlagValue | Literal[True]] = Field(
-        default_factory=dict, description="More llama-server options: name without dashes = value, or true for a bare one."
+        default_factory=dict,
+        description="More llama-server options: name without dashes = value, or true for a bare one.",
     )
     ready_timeout: Positive = Field(default=600, description="Seconds from start to the first completion.")
 
@@ -110,12 +113,12 @@ class Catalog(CatalogFile):
                     continue
                 for table, entries in here.items():
                     added = getattr(read, table)
-                    problems += [Problem(str(path), f"{table}.{name}", "is there twice") for name in added if name in entries]
+                    problems += [
+                        Problem(str(path), f"{table}.{name}", "is there twice") for name in added if name in entries
+                    ]
                     entries.update(added)
             for table, entries in here.items():
                 merged[table] |= entries
         if problems:
             raise Invalid(problems)
         return cls.model_construct(**merged)
-
-

@@ -117,7 +117,7 @@ def layers(inventory: Path, noun: str) -> list[Path]:
 
 
 def load(data: object) -> Rig:
-    """The rig that an inventory's host data describes; run again on the data a role is given, for `--data` may change it.
+    """The rig that host data describes; read again where a role is given it, for `--data` may have changed it.
 
     Raises:
         Invalid: with every mistake in it.

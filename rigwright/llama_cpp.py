@@ -89,4 +89,9 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
 
 def record(plan: Build) -> dict[str, object]:
     """The part of the build record that is known before the build."""
-    return {"engine": plan.name, "digest": plan.digest, "options": plan.options, "source": plan.source.model_dump(mode="json")}
+    return {
+        "engine": plan.name,
+        "digest": plan.digest,
+        "options": plan.options,
+        "source": plan.source.model_dump(mode="json"),
+    }

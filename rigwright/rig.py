@@ -47,7 +47,9 @@ class RigEntry(Frozen):
     mirrors: dict[Name, tuple[HttpUrl, ...]] = Field(
         default_factory=dict, description="Base addresses, in order, of the sources that the lock only names."
     )
-    cuda_root: AbsolutePath = Field(default="/usr/local/cuda", description="The CUDA toolkit that engines are built with.")
+    cuda_root: AbsolutePath = Field(
+        default="/usr/local/cuda", description="The CUDA toolkit that engines are built with."
+    )
 
 
 @dataclass(frozen=True)

@@ -51,5 +51,6 @@ Positive = Annotated[int, Field(gt=0, strict=True)]
 Text = Annotated[str, _matching(r"[^\x00-\x1f\x7f]{1,200}", "1 to 200 characters on one line")]
 Commit = Annotated[str, _matching(r"[0-9a-f]{40}", "40 small hexadecimal digits")]
 Subtree = Annotated[
-    str, _matching(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)?", "a folder inside the archive")
+    str,
+    _matching(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)?", "a folder inside the archive"),
 ]

@@ -17,7 +17,7 @@ PACKAGES = ("ca-certificates", "curl", "python3-venv", "cmake", "g++", "ninja-bu
 def base(rig: Rig) -> None:
     """Bring user, folders and packages to their state."""
     roots = rig.roots
-    server.user(
+    server.user(  # noqa: S604 (a login shell, not a subprocess)
         name=f"User {rig.service_user}",
         user=rig.service_user,
         home="/nonexistent",

@@ -16,7 +16,7 @@ from roles.operations.jobs import job
 
 @deploy("llama.cpp")
 def llama_cpp(rig: Rig, build: Build, tools: Tools) -> None:
-    """Compile beside what is there, in a folder named by the digest of all inputs, and point the engine's link at it."""
+    """Compile in a folder named by the digest of all inputs, beside older ones, and point the engine's link at it."""
     engines = f"{rig.roots.software}/engines"
     unit = f"rw-job-{build.folder}"
     job(

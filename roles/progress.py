@@ -74,7 +74,9 @@ class Writer:
         """Show a job while the block runs."""
         if self.console.is_terminal and self.bars is None:
             columns = (TextColumn("    {task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
-            self.bars = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=self.console, transient=True)
+            self.bars = Progress(
+                *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=self.console, transient=True
+            )
             self.bars.start()
         self.open += 1
         task = Task(self, host, text)
@@ -95,7 +97,11 @@ class Writer:
         if self.bars and task.bar is not None:
             total = task.total or None
             self.bars.update(
-                task.bar, description=rf"\[{task.host}] {task.text}", completed=task.done, total=total, detail=task.describe()
+                task.bar,
+                description=rf"\[{task.host}] {task.text}",
+                completed=task.done,
+                total=total,
+                detail=task.describe(),
             )
             return
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Role record: write down on the host what the rig is, for whoever looks at the box later. Nothing reads it to decide."""
+"""Role record: write down on the host what the rig is, for people. Nothing reads it to decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Role serving: one hardened unit an instance, its API key as a systemd credential; what is not declared any more goes."""
+"""Role serving: one hardened unit an instance, its API key as a credential; what is no longer declared goes."""
 
 from __future__ import annotations
 

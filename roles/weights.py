@@ -36,7 +36,7 @@ def verified(rig: Rig, artefact: Artefact) -> str:
     Reading 20 GB on every run would cost a minute; a change of size, mtime, ctime or inode asks for it.
     """
     path, record = rig.weight_path(artefact), record_path(rig, artefact)
-    return f"[ \"$(stat -c '%s %Y %Z %i' {path} 2>/dev/null)\" = \"$(cat {record} 2>/dev/null || echo none)\" ]"
+    return f'[ "$(stat -c \'%s %Y %Z %i\' {path} 2>/dev/null)" = "$(cat {record} 2>/dev/null || echo none)" ]'
 
 
 def fetch_script(rig: Rig, artefact: Artefact) -> str:

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-
 from pyinfra import host, logger, state
 from pyinfra.api import FactBase, QuoteString, StringCommand, operation
 from pyinfra.facts.files import FileContents
@@ -149,5 +148,3 @@ def link(path: str, target: str) -> Iterator[StringCommand]:
         return
     new = QuoteString(f"{path}.rigwright-new")
     yield StringCommand("ln -sfn", QuoteString(target), new, "&& mv -fT", new, QuoteString(path))
-
-

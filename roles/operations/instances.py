@@ -41,7 +41,9 @@ def credential(path: str, key: str | None) -> Iterator[StringCommand]:
     elif found.kind == "file":
         yield StringCommand("chmod 600", QuoteString(path), "&& chown root:root", QuoteString(path))
     else:
-        yield StringCommand("umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' >", new, "&& echo >>", new, *settle)
+        yield StringCommand(
+            "umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' >", new, "&& echo >>", new, *settle
+        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Running(FactBase[Process]):
         script = (
             "unit=$1; show() { systemctl show --property=$1 --value $unit; }; "
             "show ActiveState; "
-            f"tr '\\0' '\\n' < /proc/$(show MainPID)/environ 2>/dev/null | sed -n 's/^{DIGEST_VARIABLE}=/digest /p' | grep . || echo digest; "
+            f"tr '\\0' '\\n' < /proc/$(show MainPID)/environ 2>/dev/null | sed -n 's/^{DIGEST_VARIABLE}=/digest /p' "
+            "| grep . || echo digest; "
             "cmp -s $2 /run/credentials/$unit/api-key && echo current || echo stale; "
             "systemctl is-enabled rigwright.target $unit 2>/dev/null | grep -cx enabled; "
             "show NeedDaemonReload"
@@ -111,7 +114,7 @@ def _await_ready(state: Any, host: Any, unit: str, timeout: int) -> bool:
     deadline = time.monotonic() + timeout
     with progress.task(host.name, unit) as task:
         while time.monotonic() < deadline:
-            succeeded, output = host.run_shell_command(StringCommand(look), _sudo=sudo)
+            _, output = host.run_shell_command(StringCommand(look), _sudo=sudo)
             shown = dict(line.split("=", 1) for line in output.stdout_lines)
             if shown["ActiveState"] == "active":
                 return True
@@ -137,7 +140,7 @@ class Owned(FactBase[list[str]]):
         """Unit files by their first line, keys by their folder."""
         script = (
             f"cd {UNITS} && for f in rigwright-*.service; do "
-            f'[ -f "$f" ] && [ "$(head -n 1 "$f")" = "$1" ] && echo "$f" | sed "s/^rigwright-//; s/\\.service$//"; done; '
+            '[ -f "$f" ] && [ "$(head -n 1 "$f")" = "$1" ] && basename "${f#rigwright-}" .service; done; '
             'for f in "$2"/*.api-key; do [ -f "$f" ] && basename "$f" .api-key; done; true'
         )
         return StringCommand("sh", "-c", QuoteString(script), "owned", QuoteString(OWNED), QuoteString(credentials))
@@ -160,7 +163,12 @@ def removed(declared: Sequence[str], credentials: str) -> Iterator[StringCommand
     for name in gone:
         unit = QuoteString(f"rigwright-{name}.service")
         yield StringCommand(
-            *("systemctl --quiet disable --now", unit, "2>/dev/null; rm -f", QuoteString(f"{credentials}/{name}.api-key")),
+            *(
+                "systemctl --quiet disable --now",
+                unit,
+                "2>/dev/null; rm -f",
+                QuoteString(f"{credentials}/{name}.api-key"),
+            ),
             *("&& rm -f", QuoteString(f"{UNITS}/rigwright-{name}.service")),
             *("&& systemctl daemon-reload && { systemctl reset-failed", unit, "2>/dev/null || true; }"),
         )

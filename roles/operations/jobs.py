@@ -1,4 +1,4 @@
-"""Long work on the host, as a transient systemd unit: it outlives the connection, and a second run re-attaches to it."""
+"""Long work as a transient systemd unit on the host: it outlives the connection, and a second run re-attaches."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def job(unit: str, script: str, test: str, folder: str, watch: str = "") -> Iter
 
 
 def _run(state: Any, host: Any, unit: str, script: str, test: str, folder: str, watch: str) -> bool:
-    """Start or re-attach, watch to the end; False fails the host. Any exception here would end the whole fleet's run."""
+    """Start or re-attach, and watch to the end; False fails this host, where an exception would show a traceback."""
     watcher = _Watcher(host, unit, folder, watch)
     try:
         if watcher.state() in ("active", "activating"):

@@ -26,9 +26,8 @@ def packages(names: Sequence[str], folder: str, unit: str) -> Iterator[FunctionC
         packages(name="Install packages", names=["curl"], folder="/var/lib/rigwright/jobs", unit="rw-job-base")
     """
     listing = " ".join(names)
-    installed = (
-        f"[ \"$(dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null | grep -cx installed)\" = {len(names)} ]"
-    )
+    states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
+    installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
     script = f"""set -eu
 export DEBIAN_FRONTEND=noninteractive
 echo '==> reading package lists'

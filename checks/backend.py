@@ -1,0 +1,82 @@
+"""testinfra over pyinfra's own connection: one inventory, one login, no reconnect a command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api.config import Config
+from pyinfra.api.connect import connect_all
+from pyinfra.api.state import State
+from pyinfra.context import ctx_state
+from pyinfra_cli.inventory import make_inventory
+from testinfra.backend.base import BaseBackend, CommandResult
+from testinfra.host import Host
+
+
+class UnknownHost(Exception):
+    """An inventory without hosts, or a limit that matches none."""
+
+
+class PyinfraBackend(BaseBackend):
+    """Runs testinfra's commands on a connected pyinfra host."""
+
+    NAME = "pyinfra"
+
+    def __init__(self, target: Any) -> None:
+        super().__init__(target.name)
+        self.target = target
+
+    def run(self, command: str, *args: str, **kwargs: Any) -> CommandResult:
+        """Run a command as root."""
+        line = self.get_command(command, *args)
+        if self.target.data.get("_sudo"):
+            line = f"sudo -n sh -c {shlex.quote(line)}"
+        channel = self.target.connector.client.get_transport().open_session()
+        # one stream after the other is safe only because standard error goes to a file of its own first
+        channel.exec_command(f"e=$(mktemp); {{ {line}\n}} 2>$e; s=$?; cat $e >&2; rm -f $e; exit $s")
+        out = channel.makefile("rb").read()
+        err = channel.makefile_stderr("rb").read()
+        return self.result(channel.recv_exit_status(), self.encode(line), out, err)
+
+
+def find(state: State, inventory: str, limit: str | None) -> list[Any]:
+    """Load an inventory into a state; returns the hosts that the limit names, or all.
+
+    Raises:
+        UnknownHost: no such file, no hosts in it, or none that the limit names. pyinfra itself calls these a success.
+        SystemExit: the inventory is refused; its text says why.
+    """
+    if not Path(inventory).is_file():
+        raise UnknownHost(f"no inventory file {inventory}")
+    with ctx_state.use(state):
+        made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
+        state.init(made, Config())
+    wanted = [host for host in made if limit is None or limit in (host.name, *host.groups)]
+    if not wanted:
+        raise UnknownHost(f"{inventory}: no host{f' or group is called {limit}' if limit else 's'}")
+    return wanted
+
+
+def connect(inventory: str, limit: str | None) -> dict[str, Any]:
+    """Connect to an inventory's hosts; returns pyinfra's host by name.
+
+    Raises:
+        UnknownHost: as `find`, and a host that cannot be reached.
+        SystemExit: as `find`.
+    """
+    state = State()
+    wanted = find(state, inventory, limit)
+    with ctx_state.use(state):
+        state.limit_hosts = wanted
+        connect_all(state)
+    if gone := sorted({host.name for host in wanted} - {host.name for host in state.active_hosts}):
+        raise UnknownHost(f"cannot connect to {', '.join(gone)}")
+    return {host.name: host for host in wanted}
+
+
+def testinfra_host(target: Any) -> Host:
+    """The testinfra host over a connected pyinfra host."""
+    return Host(PyinfraBackend(target))

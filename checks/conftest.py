@@ -1,0 +1,123 @@
+"""What checks are given: the host, its rig, and each instance, engine and weight file of it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+from checks.backend import UnknownHost, connect, testinfra_host
+from checks.report import Reporter
+from rigwright import facts as host_facts
+from rigwright.facts import HostFacts
+from rigwright.inventory import load
+from rigwright.llama_cpp import Build, build
+from rigwright.lock import Artefact
+from rigwright.render import render
+from rigwright.rig import Instance, Rig
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the checks."""
+    parser.addoption("--inventory", help="the inventory whose hosts are checked")
+    parser.addoption("--limit", help="one host or group of it")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Connect before anything is collected, and print a line a check."""
+    config.addinivalue_line("markers", "check(identifier, title, severity, why): a conformance check")
+    inventory = config.getoption("--inventory")
+    if not inventory:
+        raise pytest.UsageError("checks need --inventory FILE")
+    try:
+        config.stash[TARGETS] = connect(inventory, config.getoption("--limit"))
+    except UnknownHost as error:
+        raise pytest.UsageError(str(error)) from None
+    standard = config.pluginmanager.get_plugin("terminalreporter")
+    if standard is not None:
+        config.pluginmanager.unregister(standard)
+        config.pluginmanager.register(Reporter(config), "terminalreporter")
+
+
+TARGETS = pytest.StashKey[dict[str, Any]]()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test a host, or one a host and instance, engine or weight file."""
+    targets = metafunc.config.stash[TARGETS]
+    parts = {"instance": _instances, "engine_name": _engines, "weight": _weights}
+    wanted = [name for name in parts if name in metafunc.fixturenames]
+    if not wanted:
+        metafunc.parametrize("target_name", list(targets), scope="session")
+        return
+    pairs = [(name, part) for name, target in targets.items() for part in parts[wanted[0]](_rig(target))]
+    labels = [f"{name}/{getattr(part, 'name', part)}" for name, part in pairs]
+    metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")
+
+
+def _instances(rig: Rig) -> list[Instance]:
+    return list(rig.instances)
+
+
+def _engines(rig: Rig) -> list[str]:
+    return list(rig.engines)
+
+
+def _weights(rig: Rig) -> list[Artefact]:
+    return list(rig.weights)
+
+
+@cache
+def _rig(target: Any) -> Rig:
+    return load(target.data.get("rig"))
+
+
+@cache
+def _host(target: Any) -> Host:
+    return testinfra_host(target)
+
+
+@cache
+def _facts(target: Any) -> HostFacts:
+    rig = _rig(target)
+    script = render(
+        "probe/probe.sh.j2",
+        folders=[rig.roots.state, rig.roots.software, rig.roots.models],
+        engines=f"{rig.roots.software}/engines",
+        weights=[],
+        cuda_root=rig.cuda_root,
+    )
+    return host_facts.parse(_host(target).check_output("sh -c %s", script).splitlines())
+
+
+@pytest.fixture(scope="session")
+def target(pytestconfig: pytest.Config, target_name: str) -> Any:
+    """The connected pyinfra host."""
+    return pytestconfig.stash[TARGETS][target_name]
+
+
+@pytest.fixture(scope="session")
+def host(target: Any) -> Host:
+    """The testinfra host."""
+    return _host(target)
+
+
+@pytest.fixture(scope="session")
+def rig(target: Any) -> Rig:
+    """What the host should be."""
+    return _rig(target)
+
+
+@pytest.fixture(scope="session")
+def facts(target: Any) -> HostFacts:
+    """What a probe finds on the host now."""
+    return _facts(target)
+
+
+@pytest.fixture(scope="session")
+def builds(rig: Rig, facts: HostFacts) -> dict[str, Build]:
+    """The engines that should be installed, by name."""
+    return {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}

@@ -1,0 +1,30 @@
+"""User, folders and packages."""
+
+from testinfra.host import Host
+
+from checks import DEPLOY, check, expect
+from rigwright.rig import Rig
+
+
+@check("B01", "the service user cannot log in", severity="high", why="a service account with a shell is a way in")
+def test_service_user(host: Host, rig: Rig) -> None:
+    line = host.check_output("getent passwd %s || true", rig.service_user)
+    expect(line.split(":")[-1] or "no such user", "/usr/sbin/nologin", DEPLOY)
+
+
+@check(
+    "B02",
+    "only root can write where software and records lie",
+    severity="critical",
+    why="whoever can write there runs code as the service, or as root at the next deploy",
+)
+def test_roots_are_not_writable(host: Host, rig: Rig) -> None:
+    roots = (rig.roots.software, rig.roots.state, rig.roots.config, rig.roots.models)
+    folders = " ".join(f"'{root}'" for root in roots)
+    loose = host.check_output(f"find {folders} -xdev ! -type l '(' ! -user root -o -perm /022 ')' -print | head -n 3")
+    expect(loose.splitlines(), [], "chown it to root and take write permission from group and others")
+
+
+@check("B03", "dpkg is not half done", severity="high", why="a half-configured package stops every later install")
+def test_dpkg_is_consistent(host: Host) -> None:
+    expect(host.check_output("dpkg --audit"), "", "run `dpkg --configure -a`")

@@ -1,0 +1,18 @@
+"""The box is still one the rig can live on."""
+
+from checks import check, expect
+from rigwright.facts import HostFacts
+from rigwright.llama_cpp import Build
+from rigwright.preflight import refusals
+from rigwright.rig import Rig
+
+
+@check(
+    "P01",
+    "nothing stands in the rig's way",
+    severity="high",
+    why="a distribution upgrade, a vanished card, a full disk or a foreign listener breaks the next deploy or boot",
+)
+def test_nothing_stands_in_the_way(rig: Rig, facts: HostFacts, builds: dict[str, Build]) -> None:
+    found = refusals(rig, facts, list(builds.values()))
+    expect("; ".join(found), "", "do what each sentence says", holds=not found)

@@ -1,0 +1,123 @@
+"""Instances, as a client and as an attacker would find them."""
+
+import json
+import re
+
+import pytest
+from testinfra.host import Host
+
+from checks import DEPLOY, check, expect
+from rigwright.llama_cpp import Build
+from rigwright.rig import Instance, Rig
+from rigwright.serving import DIGEST_VARIABLE, OWNED, UNITS, credential_path, unit
+
+EXPOSURE = 1.5  # budget of a llama.cpp unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
+
+
+@check("S01", "it runs, now and after a reboot", severity="critical", why="nobody is served")
+def test_active_and_enabled(host: Host, instance: Instance) -> None:
+    found = host.run(f"systemctl is-active {instance.unit}; systemctl is-enabled {instance.unit} rigwright.target")
+    expect(found.stdout.split(), ["active", "enabled", "enabled"], DEPLOY)
+
+
+@check(
+    "S02",
+    "the running process was started from the declared unit",
+    severity="high",
+    why="a unit that was changed, by hand or by a run that died, serves something else now or after the next restart",
+)
+def test_process_is_current(host: Host, rig: Rig, builds: dict[str, Build], instance: Instance) -> None:
+    wanted = unit(rig, instance, builds[instance.engine_name].folder)
+    expect(host.run(f"cat {UNITS}/{wanted.name}").stdout == wanted.text, True, f"the unit file differs: {DEPLOY}")
+    pid = host.check_output(f"systemctl show --property=MainPID --value {wanted.name}")
+    environment = host.run(f"tr '\\0' '\\n' < /proc/{pid}/environ").stdout.splitlines()
+    running = next((e.partition("=")[2] for e in environment if e.startswith(f"{DIGEST_VARIABLE}=")), "no process")
+    expect(running, wanted.digest, DEPLOY)
+    expect(host.check_output(f"systemctl show --property=NeedDaemonReload --value {wanted.name}"), "no", DEPLOY)
+    expect(host.check_output(f"systemctl show --property=DropInPaths --value {wanted.name}"), "", "remove the drop-in")
+
+
+@check("S03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
+def test_exposure(host: Host, instance: Instance) -> None:
+    said = host.run(f"systemd-analyze security --no-pager {instance.unit}").stdout
+    found = float(re.findall(r"exposure level for .*: ([0-9.]+)", said)[0])
+    expect(found, f"at most {EXPOSURE}", DEPLOY, holds=found <= EXPOSURE)
+
+
+@check("S04", "it listens on the loopback interface alone", severity="critical", why="the API has no TLS and one key")
+def test_listens_on_loopback(host: Host, instance: Instance) -> None:
+    lines = host.check_output(f"ss -Hltn 'sport = :{instance.port}'").splitlines()
+    expect([line.split()[3] for line in lines], [f"127.0.0.1:{instance.port}"], DEPLOY)
+
+
+@check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
+def test_wrong_keys_are_refused(host: Host, instance: Instance) -> None:
+    url = f"http://127.0.0.1:{instance.port}/v1/chat/completions"
+    ask = (
+        f"curl -s -o /dev/null -w '%{{http_code}} ' -H 'Content-Type: application/json' -d '{{\"messages\": []}}' {url}"
+    )
+    found = host.run(f"{ask}; {ask} -H 'Authorization: Bearer wrong'").stdout.split()
+    expect(found, ["401", "401"], DEPLOY)
+
+
+@check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
+def test_answers(host: Host, rig: Rig, instance: Instance) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
+    said = host.run(
+        f"sed 's/^/Authorization: Bearer /' {credential_path(rig, instance.name)} | curl -s --max-time 120 -H @- "
+        f"-H 'Content-Type: application/json' -d '{body}' http://127.0.0.1:{instance.port}/v1/chat/completions"
+    ).stdout
+    answered = json.loads(said).get("usage", {}).get("completion_tokens") if said.startswith("{") else None
+    expect(answered or said[:200] or "no answer", 1, f"look at `journalctl -u {instance.unit}`")
+
+
+@check(
+    "S07", "its key is root's alone and in no argument or environment", severity="critical", why="a key others can read"
+)
+def test_key_is_secret(host: Host, rig: Rig, instance: Instance) -> None:
+    path = credential_path(rig, instance.name)
+    expect(host.run("stat -c '%%a %%U' %s", path).stdout.strip(), "600 root", DEPLOY)
+    leaks = host.run(
+        f"for f in /proc/[0-9]*/cmdline /proc/[0-9]*/environ {UNITS}/rigwright-*; do "
+        f"tr '\\0' '\\n' < $f 2>/dev/null | grep -qFf {path} && echo $f; done; true"
+    )
+    expect(leaks.stdout.split(), [], "change the key, and find out who put it there")
+
+
+@check(
+    "S08",
+    "it sees the cards it was given, and no others",
+    severity="critical",
+    why="it serves on the CPU, or on another's card",
+)
+def test_sees_its_cards(host: Host, instance: Instance) -> None:
+    if not instance.cards:
+        pytest.skip("serves on the CPU")
+    said = host.check_output(
+        f"journalctl --no-pager -o cat -u {instance.unit} | grep -oE 'CUDA[0-9]+ +: ' | sort -u | wc -l"
+    )
+    expect(int(said), len(instance.cards), f"look at `journalctl -u {instance.unit}` for CUDA errors")
+
+
+@check(
+    "S09", "a stop leaves no process behind", severity="high", why="a worker that outlives its service keeps its memory"
+)
+def test_stop_takes_all(host: Host, instance: Instance) -> None:
+    found = host.check_output(f"systemctl show --property=KillMode --value {instance.unit}")
+    expect(found, "control-group", DEPLOY)
+    stray = host.run(
+        "for p in $(pgrep -x llama-server); do "
+        "grep -q 'rigwright\\.slice' /proc/$p/cgroup || tr '\\0' ' ' < /proc/$p/cmdline; done; true"
+    )
+    expect(stray.stdout.strip(), "", "end it: no unit of this rig started it")
+
+
+@check(
+    "S10",
+    "every rigwright unit is declared",
+    severity="high",
+    why="what is not declared holds memory, a port and a key",
+)
+def test_nothing_undeclared(host: Host, rig: Rig) -> None:
+    listing = host.run(f"grep -lxF -e '{OWNED}' {UNITS}/rigwright-*.service").stdout.split()
+    expect(sorted(listing), sorted(f"{UNITS}/{i.unit}" for i in rig.instances), DEPLOY)

@@ -1,0 +1,20 @@
+"""Host tools."""
+
+from testinfra.host import Host
+
+from checks import DEPLOY, check, expect
+from rigwright.facts import HostFacts
+from rigwright.rig import Rig
+from rigwright.tools import tools
+
+
+@check("T01", "host tools are the locked ones", severity="low", why="another version fetches or verifies otherwise")
+def test_tools_are_the_locked_ones(host: Host, rig: Rig, facts: HostFacts) -> None:
+    folder = tools(rig, facts).folder
+    installed = host.run("%s/bin/pip freeze --all --disable-pip-version-check", folder)
+    if installed.rc:
+        expect("no working environment", folder, DEPLOY)
+    wanted = {
+        line.split(" ")[0] for line in tools(rig, facts).requirements.splitlines() if "==" in line and ";" not in line
+    }
+    expect(sorted(wanted - set(installed.stdout.split())), [], f"remove {folder} and {DEPLOY}")

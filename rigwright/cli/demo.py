@@ -1,0 +1,71 @@
+"""`rigwright demo`: the whole path on a throwaway host of this machine."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from lab import images
+from lab.hosts import HostSpec, Lab
+from lab.machine import Unsupported
+from lab.tiny_model import ANSWER
+from rigwright.cli.hosts import pyinfra, run_checks
+from rigwright.inventory import ROOT
+
+NAME = "demo"
+HOST = "h1"
+INVENTORY = ROOT / "inventory" / "demo.py"
+PORT = 8020
+
+
+@click.command()
+@click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
+def demo(release: str) -> None:
+    """Boot a throwaway host, make it a rig, check it, and ask the model it serves a question.
+
+    The first time takes some minutes, most of them for compiling llama.cpp; again takes seconds.
+    """
+    started = time.monotonic()
+    lab = Lab(NAME)
+    try:
+        fresh = [] if lab.exists and lab.hosts else lab.up([HostSpec(HOST, release)])
+    except (Unsupported, TimeoutError) as error:
+        raise click.ClickException(str(error)) from None
+    booted = time.monotonic()
+    inventory = str(INVENTORY)
+    if pyinfra(inventory, "--yes"):
+        raise click.ClickException("the deploy failed; above is why. `./rig demo` goes on from here.")
+    deployed = time.monotonic()
+    if run_checks(inventory):
+        raise click.ClickException("a check does not hold; above is which.")
+    checked = time.monotonic()
+    answer = ask(lab, "Are you there?")
+    if ANSWER not in answer:
+        raise click.ClickException(f"the model answered {answer!r}, not {ANSWER!r}")
+    click.echo(
+        f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
+        f"{'Booted' if fresh else 'Found'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "
+        f"the rig of inventory/demo.py ({deployed - booted:.0f} s) and checked it ({checked - deployed:.0f} s).\n\n"
+        f"  look around     ./rig lab --name {NAME} ssh {HOST}\n"
+        f"  the service     ssh {HOST}: systemctl status rigwright-chat; journalctl -u rigwright-chat\n"
+        f"  ask it          ./rig lab --name {NAME} ssh {HOST} 'curl -s http://127.0.0.1:{PORT}/v1/models "
+        f'-H "Authorization: Bearer $(cat /etc/rigwright/credentials/chat.api-key)"\'\n'
+        f"  what was written  ./rig lab --name {NAME} diff {HOST}\n"
+        f"  run it again    ./rig deploy inventory/demo.py; ./rig check inventory/demo.py\n"
+        f"  tear it down    ./rig lab --name {NAME} down"
+    )
+
+
+def ask(lab: Lab, question: str) -> str:
+    """Ask the served model through an SSH tunnel, with the OpenAI SDK, as a client of the box would."""
+    from openai import OpenAI
+
+    from lab.tunnel import tunnel
+
+    host = lab.host(HOST)
+    key = host.run("cat /etc/rigwright/credentials/chat.api-key").strip()
+    with tunnel(host, PORT) as port:
+        client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key)
+        reply = client.chat.completions.create(model="tiny-rig", messages=[{"role": "user", "content": question}])
+    return (reply.choices[0].message.content or "").strip()

@@ -1,0 +1,97 @@
+"""`rigwright lab`: throwaway hosts to try things on."""
+
+from __future__ import annotations
+
+import os
+import pprint
+
+import click
+
+from lab import images
+from lab.hosts import Host, HostSpec, Lab, all_labs
+from lab.machine import Unsupported
+
+
+@click.group()
+@click.option("--name", default="lab", show_default=True, help="Which lab; several can be up at once.")
+@click.pass_context
+def lab(context: click.Context, name: str) -> None:
+    """Throwaway Debian hosts on this machine: real systemd, sshd and apt, gone without a trace after `lab down`."""
+    try:
+        context.obj = Lab(name)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _host(lab: Lab, name: str) -> Host:
+    try:
+        return lab.host(name)
+    except KeyError:
+        names = ", ".join(host.name for host in lab.hosts) or "none"
+        raise click.ClickException(f"no host {name} in lab {lab.name}; there are: {names}") from None
+
+
+@lab.command()
+@click.argument("count", type=click.IntRange(1, 40), default=1)
+@click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
+@click.option("--card", multiple=True, help="A stand-in card by PCI id, such as 10de:2204; repeatable.")
+@click.pass_obj
+def up(lab: Lab, count: int, release: str, card: tuple[str, ...]) -> None:
+    """Boot COUNT more hosts and wait until they answer.
+
+    The first of a release takes a minute for its base image, every later one about a second.
+    """
+    first = max((int(host.name.removeprefix("h")) for host in lab.hosts), default=0) + 1
+    specs = [HostSpec(f"h{number}", release, cards=card) for number in range(first, first + count)]
+    try:
+        for host in lab.up(specs):
+            click.echo(f"{host.name}  {host.spec.release}  {host.address}")
+    except (Unsupported, TimeoutError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+@lab.command(context_settings={"ignore_unknown_options": True})
+@click.argument("host")
+@click.argument("command", nargs=-1)
+@click.pass_obj
+def ssh(lab: Lab, host: str, command: tuple[str, ...]) -> None:
+    """Open a shell on HOST, or run COMMAND there."""
+    words = _host(lab, host).ssh_command(*command)
+    os.execvp(words[0], words)  # noqa: S606 (no shell is wanted)
+
+
+@lab.command()
+@click.pass_obj
+def inventory(lab: Lab) -> None:
+    """Print a pyinfra inventory of the hosts, to begin one's own from."""
+    data = {host.name: host.connection for host in lab.hosts}
+    click.echo("from rigwright.inventory import hosts\n")
+    click.echo(f"rigs = hosts({pprint.pformat(data, sort_dicts=False)})")
+
+
+@lab.command()
+@click.argument("host")
+@click.pass_obj
+def diff(lab: Lab, host: str) -> None:
+    """List the files HOST has written, changed or removed since it was made."""
+    for path in _host(lab, host).written():
+        click.echo(path)
+
+
+@lab.command()
+@click.option("--all", "every", is_flag=True, help="Every lab of this machine.")
+@click.pass_obj
+def down(lab: Lab, every: bool) -> None:
+    """End the hosts and remove every trace, also of a lab that crashed."""
+    for one in all_labs() if every else [lab]:
+        names = [host.name for host in one.hosts]
+        one.down()
+        click.echo(f"{one.name}: {', '.join(names) or 'nothing'} ended")
+
+
+@lab.command("list")
+def list_() -> None:
+    """Every lab of this machine and its hosts."""
+    for one in all_labs():
+        for host in one.hosts:
+            click.echo(f"{one.name}  {host.name}  {host.spec.release}  {host.address}")
