@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,9 +15,8 @@ from rigwright import facts as host_facts
 from rigwright.facts import HostFacts
 from rigwright.inventory import load
 from rigwright.llama_cpp import Build, build
-from rigwright.lock import Artefact
 from rigwright.render import render
-from rigwright.rig import Instance, Rig
+from rigwright.rig import Rig
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,7 +48,11 @@ TARGETS = pytest.StashKey[dict[str, Any]]()
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test a host, or one a host and instance, engine or weight file."""
     targets = metafunc.config.stash[TARGETS]
-    parts = {"instance": _instances, "engine_name": _engines, "weight": _weights}
+    parts: dict[str, Callable[[Rig], Sequence[object]]] = {
+        "instance": lambda rig: rig.instances,
+        "engine_name": lambda rig: list(rig.engines),
+        "weight": lambda rig: rig.weights,
+    }
     wanted = [name for name in parts if name in metafunc.fixturenames]
     if not wanted:
         metafunc.parametrize("target_name", list(targets), scope="session")
@@ -56,18 +60,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     pairs = [(name, part) for name, target in targets.items() for part in parts[wanted[0]](_rig(target))]
     labels = [f"{name}/{getattr(part, 'name', part)}" for name, part in pairs]
     metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")
-
-
-def _instances(rig: Rig) -> list[Instance]:
-    return list(rig.instances)
-
-
-def _engines(rig: Rig) -> list[str]:
-    return list(rig.engines)
-
-
-def _weights(rig: Rig) -> list[Artefact]:
-    return list(rig.weights)
 
 
 @cache

@@ -11,7 +11,7 @@ from _pytest.terminal import TerminalReporter
 VERDICT = {"passed": ("ok  ", "green"), "failed": ("FAIL", "red"), "skipped": ("skip", "yellow")}
 
 
-class Reporter(TerminalReporter):
+class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
     """pytest's own reporter, with one line a check in place of dots and tracebacks."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -22,7 +22,6 @@ class Reporter(TerminalReporter):
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Without pytest's header."""
         self._session = session
-        self._sessionstarttime = _now()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Host by host, and within one in the order of the roles."""
@@ -33,6 +32,9 @@ class Reporter(TerminalReporter):
             if mark is None:
                 raise pytest.UsageError(f"{item.nodeid} has no @check: every check has an id, a title and a why")
             self.marks[item.nodeid] = {**mark.kwargs, "target": _target(item), "part": _part(item)}
+
+    def report_collect(self, final: bool = False) -> None:
+        """Without the count: every check gets a line."""
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         """Nothing before a check's line."""
@@ -64,6 +66,9 @@ class Reporter(TerminalReporter):
         for report in self.stats.get("error", []):
             self._tw.line(str(report.longrepr))
 
+    def summary_stats(self) -> None:
+        """The verdict of each host stands in its place."""
+
     def short_test_summary(self) -> None:
         """The verdict of each host."""
         for target, counted in self.tally.items():
@@ -71,12 +76,6 @@ class Reporter(TerminalReporter):
             self._tw.write(f"{target}: ")
             self._tw.write("not what its rig says" if bad else "conforms", **{"red" if bad else "green": True})
             self._tw.write(f" ({counted['passed']} ok, {bad} failed, {counted['skipped']} skipped)\n")
-
-
-def _now() -> Any:
-    from _pytest import timing
-
-    return timing.Instant()
 
 
 def _target(item: pytest.Item) -> str:

@@ -1,5 +1,7 @@
 """Host tools."""
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
@@ -14,7 +16,13 @@ def test_tools_are_the_locked_ones(host: Host, rig: Rig, facts: HostFacts) -> No
     installed = host.run("%s/bin/pip freeze --all --disable-pip-version-check", folder)
     if installed.rc:
         expect("no working environment", folder, DEPLOY)
-    wanted = {
-        line.split(" ")[0] for line in tools(rig, facts).requirements.splitlines() if "==" in line and ";" not in line
-    }
-    expect(sorted(wanted - set(installed.stdout.split())), [], f"remove {folder} and {DEPLOY}")
+    names = {pin(line) for line in installed.stdout.splitlines()}
+    lines = (line.rstrip(" \\") for line in tools(rig, facts).requirements.splitlines())
+    wanted = {pin(line) for line in lines if "==" in line and ";" not in line}
+    expect(sorted(wanted - names), [], f"remove {folder} and {DEPLOY}")
+
+
+def pin(line: str) -> str:
+    """`name==version` with the name as an index spells it."""
+    requirement = Requirement(line)
+    return f"{canonicalize_name(requirement.name)}{requirement.specifier}"

@@ -239,7 +239,8 @@ class Lab:
         found = []
         for record in sorted(self.folder.glob("hosts/*/host.json")):
             data = json.loads(record.read_text())
-            spec = HostSpec(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["spec"].items()})
+            declared = data["spec"]
+            spec = HostSpec(declared["name"], declared["release"], tuple(declared["layers"]), tuple(declared["cards"]))
             found.append(Host(spec, record.parent, data["namespace"], data["address"], self.key))
         return found
 

@@ -121,4 +121,4 @@ class Catalog(CatalogFile):
                 merged[table] |= entries
         if problems:
             raise Invalid(problems)
-        return cls.model_construct(**merged)
+        return cls.model_construct(None, **merged)

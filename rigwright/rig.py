@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from rigwright.lock import Artefact, Lock
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, unknown
 from rigwright.types import AbsolutePath, CatalogName, HttpUrl, Name, Port, UserName, VariantName
 
+_Refuse = Callable[[str, str], None]
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 
 
@@ -154,10 +156,6 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock) -> R
         cuda_root=entry.cuda_root,
         sources=sources,
     )
-
-
-class _Refuse:  # the type of parse's `refuse`
-    def __call__(self, key: str, text: str) -> None: ...
 
 
 def _resolve(

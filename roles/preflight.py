@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from pyinfra import host, logger
@@ -15,7 +15,7 @@ from rigwright.rig import Rig
 
 
 @operation()
-def refuse(reasons: Sequence[str]) -> Iterator[FunctionCommand]:
+def refuse(reasons: Sequence[str]) -> Generator[FunctionCommand, None, None]:
     """Fail this host, and only this one, with all reasons.
 
     + reasons: why it cannot become the rig; none lets it pass

@@ -24,8 +24,7 @@ def pyinfra(inventory: str, *options: str) -> int:
 
 def run_checks(inventory: str, *options: str) -> int:
     """Run the checks over an inventory in a process of their own; returns pytest's exit status."""
-    # no cache folder, and no configuration but ours
-    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "checks" / "pytest.ini"), "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "checks" / "pytest.ini")]
     return subprocess.run(
         [*command, str(ROOT / "checks"), f"--inventory={inventory}", *options], check=False
     ).returncode

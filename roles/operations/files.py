@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyinfra import host, logger, state
@@ -71,7 +71,7 @@ class Entries(FactBase[dict[str, Entry]]):
 
 
 @operation()
-def texts(files: Sequence[Text]) -> Iterator[StringCommand]:
+def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
     """Bring text files to their content, mode and owner (root).
 
     Each is written beside its place with its final mode and renamed. Folders above must exist.
@@ -109,7 +109,7 @@ def _show_diff(file: Text) -> None:
 
 
 @operation()
-def directories(paths: Mapping[str, tuple[str, str, str]]) -> Iterator[StringCommand]:
+def directories(paths: Mapping[str, tuple[str, str, str]]) -> Generator[StringCommand, None, None]:
     """Make folders, each with (mode, user, group). Parents that are missing are made with mode 755.
 
     + paths: path -> (mode, user, group)
@@ -131,7 +131,7 @@ def directories(paths: Mapping[str, tuple[str, str, str]]) -> Iterator[StringCom
 
 
 @operation()
-def link(path: str, target: str) -> Iterator[StringCommand]:
+def link(path: str, target: str) -> Generator[StringCommand, None, None]:
     """Point a symbolic link at a target, replacing the old one in one step.
 
     + path: the link

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,13 @@ from rigwright.serving import DIGEST_VARIABLE, OWNED, UNITS
 from roles.operations.files import Entries, Entry
 from roles.progress import progress
 
+Commands = Generator[StringCommand | FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at a starting unit
 LOG_LINES = 20  # of a unit that does not become ready
 
 
 @operation()
-def credential(path: str, key: str | None) -> Iterator[StringCommand]:
+def credential(path: str, key: str | None) -> Generator[StringCommand, None, None]:
     """Put an API key where systemd reads it, or have the host make one that never leaves it.
 
     The key travels through standard input: arguments are seen by every process, and by logs.
@@ -84,7 +85,9 @@ class Running(FactBase[Process]):
 
 
 @operation()
-def running(unit: str, digest: str, credential: str, timeout: int) -> Iterator[StringCommand | FunctionCommand]:
+def running(
+    unit: str, digest: str, credential: str, timeout: int
+) -> Generator[StringCommand | FunctionCommand, None, None]:
     """Have an instance run from its unit as it is on disk, with its present key, now and after a reboot.
 
     Compares the running process with what is wanted, never with what an earlier operation changed: a run that died
@@ -151,7 +154,7 @@ class Owned(FactBase[list[str]]):
 
 
 @operation()
-def removed(declared: Sequence[str], credentials: str) -> Iterator[StringCommand]:
+def removed(declared: Sequence[str], credentials: str) -> Generator[StringCommand, None, None]:
     """Stop and remove instances that we wrote and the inventory no longer declares: unit, key, port.
 
     + declared: names of the instances that stay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import gevent
@@ -36,7 +36,7 @@ class Done(FactBase[bool]):
 
 
 @operation()
-def job(unit: str, script: str, test: str, folder: str, watch: str = "") -> Iterator[FunctionCommand]:
+def job(unit: str, script: str, test: str, folder: str, watch: str = "") -> Generator[FunctionCommand, None, None]:
     """Run a script as a transient unit until a test succeeds, showing how far it is.
 
     A unit that is already running is watched, not started again. The script must put its result in place as its

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from pyinfra.api import FunctionCommand, operation
 
@@ -10,7 +10,7 @@ from roles.operations.jobs import job
 
 
 @operation()
-def packages(names: Sequence[str], folder: str, unit: str) -> Iterator[FunctionCommand]:
+def packages(names: Sequence[str], folder: str, unit: str) -> Generator[FunctionCommand, None, None]:
     """Install packages that are missing, from the archives the host is configured with.
 
     Waits up to ten minutes for another program to let go of dpkg's lock.
