@@ -1,0 +1,5 @@
+"""`python -m rigwright`."""
+
+from rigwright.cli import main
+
+main()

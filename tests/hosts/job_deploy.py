@@ -1,0 +1,11 @@
+"""One job that ends once somebody makes /root/go."""
+
+from roles.operations.jobs import job
+
+job(
+    name="Wait for go",
+    unit="rw-job-test",
+    script="echo '==> waiting for go'; while ! [ -e /root/go ]; do sleep 0.1; done; touch /root/gone\n",
+    test="[ -e /root/gone ]",
+    folder="/var/lib/rigwright/jobs",
+)

@@ -1,0 +1,115 @@
+"""Deploys, checks and clients as an operator runs them, on throwaway hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.hosts import Host, Lab
+from rigwright.inventory import ROOT
+
+PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
+PORT = 8020
+CHAT = {"chat": {"variant": "llamacpp/demo", "port": PORT}}
+KEY_FILE = "/etc/rigwright/credentials/chat.api-key"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of pyinfra."""
+
+    status: int
+    report: dict[str, Any]
+    said: str
+
+    @property
+    def planned(self) -> list[str]:
+        """Operations that a plan says will change something."""
+        return [row["name"] for row in self.report["plan"] if row["hosts_with_change"]]
+
+    @property
+    def changed(self) -> list[str]:
+        """Operations that changed something, by the run's own account."""
+        rows = self.report["results"]["operations"]
+        return [row["name"] for row in rows if row["success"] > row["no_change"]]
+
+
+def command(inventory: Path, *options: str, file: Path = ROOT / "deploy.py") -> list[str]:
+    """The command line of a deploy."""
+    return [PYINFRA, str(inventory), str(file), *options]
+
+
+def deploy(inventory: Path, *options: str, file: Path = ROOT / "deploy.py", **environment: str) -> Run:
+    """Run a deploy to its end."""
+    done = subprocess.run(
+        command(inventory, *(options or ("--yes",)), "--json", file=file),
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    return Run(done.returncode, json.loads(done.stdout) if done.stdout.startswith("{") else {}, done.stderr)
+
+
+def plan(inventory: Path) -> Run:
+    """What a deploy would do."""
+    return deploy(inventory, "--dry")
+
+
+def check(inventory: Path) -> dict[str, str]:
+    """Run the checks; id -> its line's first word."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rigwright", "check", str(inventory)], capture_output=True, text=True, cwd="/"
+    )
+    found = re.findall(r"^ *(ok|FAIL|skip) +\S+ +([A-Z][0-9]{2}) ", done.stdout, re.MULTILINE)
+    assert found, f"no check ran: {done.stdout}{done.stderr}"
+    verdicts: dict[str, str] = {}
+    for word, identifier in found:
+        verdicts[identifier] = "FAIL" if "FAIL" in (word, verdicts.get(identifier)) else word
+    assert done.returncode == (1 if "FAIL" in verdicts.values() else 0), done.stdout
+    return verdicts
+
+
+def red(inventory: Path) -> set[str]:
+    """The checks that do not hold."""
+    return {identifier for identifier, word in check(inventory).items() if word == "FAIL"}
+
+
+def write_inventory(folder: Path, lab: Lab, host: Host, **rig: Any) -> Path:
+    """An inventory of one host, as an operator would write it."""
+    declared = {**host.connection, "instances": CHAT, "mirrors": {"shelf": [lab.shelf_url]}, **rig}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "rig.py"
+    path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{{host.name!r}: {declared!r}}})\n")
+    return path
+
+
+def until(condition: Callable[[], Any], what: str, limit: float = 120.0) -> Any:
+    """Wait for a condition and return what it returned."""
+    deadline = time.monotonic() + limit
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"after {limit:.0f} s: not {what}"
+        time.sleep(0.1)
+    return value
+
+
+def served(host: Host) -> bool:
+    """Whether the instance `chat` is active, which it is after its first completion."""
+    return host.run("systemctl is-active rigwright-chat", check=False).strip() == "active"
+
+
+def api_key(host: Host) -> str:
+    """The key that the host made."""
+    return host.run(f"cat {KEY_FILE}").strip()
+
+
+def main_pid(host: Host) -> int:
+    """The served process."""
+    return int(host.run("systemctl show --property=MainPID --value rigwright-chat"))

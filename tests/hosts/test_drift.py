@@ -1,0 +1,131 @@
+"""A check for each thing that drifts: red when it is broken, green again after a deploy or the cure it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host, Lab
+from tests.hosts.support import KEY_FILE, PORT, deploy, red, until, write_inventory
+
+ENGINE = "/opt/rigwright/engines/llama.cpp"
+RESTART = "systemctl daemon-reload; systemctl restart rigwright-chat"
+UNIT = "/etc/systemd/system/rigwright-chat.service"
+MODEL = "/srv/models/tiny-rig/1/tiny-rig.gguf"
+
+# what somebody or something does to the host, the checks that must notice, and the cure: none is a deploy alone
+DRIFTS = {
+    "a listener of somebody else's": (
+        f"systemctl stop rigwright-chat; "
+        f"systemd-run -q --unit=foreign --socket-property=ListenStream=127.0.0.1:{PORT} sleep 9",
+        {"P01", "S01", "S06"},
+        "systemctl stop foreign.socket",
+    ),
+    "a service user with a shell": ("usermod --shell /bin/bash rigwright", {"B01"}, ""),
+    "an engine that anybody can write": (f"chmod o+w {ENGINE}/bin/llama-server", {"B02"}, f"chmod o-w {ENGINE}/bin/*"),
+    "a half-installed package": ("dpkg --unpack /var/tmp/half.deb", {"B03"}, "dpkg --purge half"),
+    "another version of a tool": (
+        "sed -i 's/^Version: .*/Version: 0.0.1/' /opt/rigwright/tools/lib/python3*/site-packages/pathspec-*/METADATA; "
+        "mv /opt/rigwright/tools/lib/python3*/site-packages/pathspec-* "
+        "$(ls -d /opt/rigwright/tools/lib/python3*/site-packages)/pathspec-0.0.1.dist-info",
+        {"T01"},
+        "rm -r /opt/rigwright/tools-*",
+    ),
+    "an engine's binary with another byte": (
+        f"printf x | dd of={ENGINE}/bin/libllama.so bs=1 seek=64 conv=notrunc status=none; sync",
+        {"L02"},
+        "",
+    ),
+    "a missing library": (
+        f"mv {ENGINE}/bin/libggml-base.so.0 /root/",
+        {"L03"},
+        f"mv /root/libggml-base.so.0 {ENGINE}/bin/",
+    ),
+    "a link to another build": ("ln -sfn /bin /opt/rigwright/engines/llama.cpp", {"L04"}, ""),
+    "a build record of another source": (
+        f'sed -i \'s/"sha256": "832d/"sha256": "932d/\' {ENGINE}/build.json',
+        {"L01"},
+        f'sed -i \'s/"sha256": "932d/"sha256": "832d/\' {ENGINE}/build.json',
+    ),
+    "weights with another byte": (f"printf x | dd of={MODEL} bs=1 seek=700000 conv=notrunc status=none", {"W01"}, ""),
+    "weights that the service can write": (f"chown rigwright {MODEL}; chmod 644 {MODEL}", {"W02", "B02"}, ""),
+    "a stopped service": ("systemctl stop rigwright-chat", {"S01", "S06"}, ""),
+    "a service that will not start at boot": ("systemctl -q disable rigwright-chat", {"S01"}, ""),
+    "an edited unit": (f"sed -i 's/^ProtectSystem=.*/ProtectSystem=no/' {UNIT}; systemctl daemon-reload", {"S02"}, ""),
+    "a drop-in that opens the sandbox": (
+        f"mkdir {UNIT}.d; printf '[Service]\\nNoNewPrivileges=no\\nPrivateUsers=no\\nSystemCallFilter=\\nUser=root\\n"
+        f"PrivateDevices=no\\nCapabilityBoundingSet=~\\nIPAddressDeny=\\n' > {UNIT}.d/x.conf; "
+        "{RESTART}",
+        {"S02", "S03"},
+        f"rm -r {UNIT}.d; systemctl daemon-reload; systemctl restart rigwright-chat",
+    ),
+    "a service on every interface": (
+        f"sed -i 's/--host 127.0.0.1/--host 0.0.0.0/' {UNIT}; {RESTART}",
+        {"S02", "S04"},
+        "",
+    ),
+    "a service without a key": (
+        f"sed -i 's/ --api-key-file [^ ]*//' {UNIT}; {RESTART}",
+        {"S02", "S05"},
+        "",
+    ),
+    "a key that anybody can read": (f"chmod 644 {KEY_FILE}", {"S07"}, ""),
+    "a key in an environment": (
+        f"systemd-run -q --unit=leak --setenv=KEY=$(cat {KEY_FILE}) sleep 600",
+        {"S07"},
+        "systemctl stop leak",
+    ),
+    "a server that no unit started": (
+        f"systemd-run -q --unit=stray {ENGINE}/bin/llama-server -m {MODEL} --port 9999",
+        {"S09"},
+        "systemctl stop stray",
+    ),
+    "an instance nobody declared": (
+        f"sed 's/{PORT}/8077/' {UNIT} > /etc/systemd/system/rigwright-two.service",
+        {"S10"},
+        "",
+    ),
+    "a record of another rig": (
+        'sed -i \'s/8020/8021/; s/"rig": .*/"rig": "x",/\' /etc/rigwright/rig.json',
+        {"R01"},
+        "",
+    ),
+}
+HALF = (
+    "Package: half\nVersion: 1\nArchitecture: all\nMaintainer: nobody <n@example.org>\nDescription: never configured\n"
+)
+
+
+@pytest.fixture
+def drifting(converged: Host) -> Host:
+    """A converged host with what the drifts use."""
+    converged.run(
+        f"mkdir -p /root/half/DEBIAN && printf '{HALF}' > /root/half/DEBIAN/control "
+        "&& dpkg-deb --build /root/half /var/tmp/half.deb"
+    )
+    return converged
+
+
+def test_each_drift_turns_its_check_red_and_its_cure_turns_it_green(
+    lab: Lab, drifting: Host, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    inventory = write_inventory(tmp_path, lab, drifting)
+    assert red(inventory) == set()
+    for what, (break_it, expected, cure) in DRIFTS.items():
+        with subtests.test(what):
+            drifting.run(break_it)
+            assert expected <= red(inventory)
+            if cure:
+                drifting.run(cure)
+            run = deploy(inventory)
+            assert run.status == 0, run.said
+            assert until(lambda: red(inventory) == set(), "all green", limit=20)
+    assert {identifier for _, expected, _ in DRIFTS.values() for identifier in expected} == green(inventory)
+
+
+def green(inventory: Path) -> set[str]:
+    """Every check that can run here: none may be without a drift that turns it red."""
+    from tests.hosts.support import check
+
+    return {identifier for identifier, word in check(inventory).items() if word == "ok"}

@@ -1,0 +1,127 @@
+"""What goes wrong in the middle, and that the next run puts it right."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host, Lab
+from lab.shelf import MODEL
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.support import PORT, api_key, deploy, main_pid, plan, red, served, write_inventory
+
+KILLING = Path(__file__).with_name("killing_deploy.py")
+CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT + 2}}
+
+
+def test_a_crash_between_writing_a_unit_and_restarting_it_is_finished_by_the_next_run(
+    lab: Lab, converged: Host, tmp_path: Path
+) -> None:
+    inventory = write_inventory(tmp_path, lab, converged, instances=CHANGED)
+    old = main_pid(converged)
+    killed = deploy(inventory, "--yes", file=KILLING, KILL_AT="Serving | Serve chat")
+    assert killed.status == -signal.SIGKILL
+    assert str(CHANGED["chat"]["port"]) in converged.run("cat /etc/systemd/system/rigwright-chat.service")
+    assert main_pid(converged) == old
+    assert "S02" in red(inventory)
+
+    assert plan(inventory).planned == ["Serving | Serve chat", "Record | rig.json"]
+    assert deploy(inventory).status == 0
+    assert main_pid(converged) != old
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+
+
+@pytest.mark.parametrize("version", ["1", "2"], ids=["in the old one's place", "beside the old one"])
+def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
+    lab: Lab, converged: Host, tmp_path: Path, version: str
+) -> None:
+    row = {"kind": "weight", "name": "tiny-rig", "version": version, "file": MODEL, "sha256": "0" * 64, "size": 773728}
+    lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in row.items()]
+    lock = "\n".join(["schema = 1", "[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]'])
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "mine.lock.toml").write_text(lock)
+    inventory = write_inventory(tmp_path, lab, converged)
+    old = main_pid(converged)
+    run = deploy(inventory)
+    assert run.status == 1
+    assert f"{MODEL} is not the locked file" in run.said
+    assert "no source has the locked file" in run.said
+    assert "Traceback" not in run.said
+    assert (main_pid(converged), served(converged)) == (old, True)
+    assert converged.run("find /srv/models -name '*.part'") == ""
+    right = write_inventory(tmp_path / "right", lab, converged)
+    assert red(right) == set()
+    assert deploy(right).changed == []
+
+
+def test_a_unit_that_does_not_become_ready_says_why(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog"
+    catalog.mkdir()
+    (catalog / "mine.toml").write_text(
+        '[variants."llamacpp/typo"]\nengine = "llama.cpp"\nmodel = "tiny-rig"\ncontext = 4096\n'
+        "flags.no-such-flag = true\n"
+    )
+    inventory = write_inventory(
+        tmp_path, lab, converged, instances={"chat": {"variant": "llamacpp/typo", "port": PORT}}
+    )
+    run = deploy(inventory)
+    assert run.status == 1
+    assert "invalid argument: --no-such-flag" in run.said
+    assert "Traceback" not in run.said
+    assert {"S01", "S06"} <= red(inventory)
+
+
+def test_a_host_that_cannot_become_the_rig_is_refused_before_anything_is_written(
+    lab: Lab, boot: Boot, tmp_path: Path
+) -> None:
+    host = boot(cards=("10de:2204",))
+    # somebody else's server on the port
+    host.run(f"systemd-run --quiet --unit=foreign --socket-property=ListenStream=127.0.0.1:{PORT} sleep infinity")
+    inventory = write_inventory(tmp_path, lab, host, cards=["rtx-3090", "rtx-3090"])
+    run = deploy(inventory)
+    assert run.status == 1
+    assert "refused: 2 × NVIDIA GeForce RTX 3090 declared, 1 present" in run.said
+    assert "10de:2204 at 0000:01:00.0" in run.said
+    assert f"refused: port {PORT} of instance chat is taken by systemd" in run.said
+    assert host.run("ls /opt /etc/rigwright /srv 2>/dev/null || true").split() == ["/opt:", "/srv:"]
+
+
+def test_a_key_of_the_operators_reaches_the_service_and_nothing_else(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    key = "rig-0123456789abcdef-secret"
+    (tmp_path / "key").write_text(key + "\n")
+    instances = {"chat": {"variant": "llamacpp/demo", "port": PORT, "api_key_file": str(tmp_path / "key")}}
+    inventory = write_inventory(tmp_path, lab, converged, instances=instances)
+    old = main_pid(converged)
+    run = deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
+    assert run.status == 0, run.said
+    assert key not in run.said
+    assert main_pid(converged) != old
+    assert api_key(converged) == key
+    assert red(inventory) == set()
+    assert converged.run(f"grep -rlF {key} /etc /var /opt --exclude-dir=credentials || true") == ""
+    assert converged.run(f"journalctl --no-pager | grep -cF {key} || true").strip() == "0"
+    assert deploy(inventory).changed == []
+
+
+def test_a_power_cut_leaves_a_host_that_serves_again(inventory: Path, converged: Host) -> None:
+    converged.kill()
+    converged.start()
+    converged.wait()
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert red(inventory) == set()
+
+
+def test_weights_placed_by_hand_are_taken_when_their_bytes_are_right(
+    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
+) -> None:
+    host = boot(first_run.layer)
+    host.run("rm -rf /var/lib/rigwright/weights/*")
+    inventory = write_inventory(tmp_path, lab, host, mirrors={"shelf": ["http://127.0.0.1:9/"]})
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert "Weights | Fetch tiny-rig.gguf" in run.changed
+    assert deploy(inventory).changed == []

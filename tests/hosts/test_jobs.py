@@ -1,0 +1,79 @@
+"""Long work: it outlives connections, and what was fetched is not fetched again."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from lab.hosts import Host, Lab
+from lab.shelf import MODEL
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.servers import HalfServer
+from tests.hosts.support import command, deploy, red, until, write_inventory
+
+JOB = Path(__file__).with_name("job_deploy.py")
+
+
+def test_a_lost_connection_is_made_again_and_the_job_watched_to_its_end(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+    host = boot()
+    inventory = write_inventory(tmp_path, lab, host)
+    with subprocess.Popen(
+        command(inventory, "--yes", file=JOB), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as controller:
+        assert controller.stderr
+        said = []
+        for line in controller.stderr:
+            said.append(line)
+            if "waiting for go" in line:
+                break
+        host.run("pkill -KILL -f 'sshd[-:].*root'", check=False)
+        assert host.run("systemctl is-active rw-job-test").strip() == "active"
+        host.run("touch /root/go")
+        said.append(controller.stderr.read())
+    assert controller.returncode == 0, "".join(said)
+    assert "Success" in said[-1]
+    assert deploy(inventory, file=JOB).changed == []
+
+
+def test_a_failing_job_shows_the_end_of_its_log_and_only_its_host_fails(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+    bad, good = boot(), boot()
+    for host in (bad, good):
+        host.run("touch /root/go")
+    bad.run("mount --bind /root /root && mount -o remount,bind,ro /root")
+    path = tmp_path / "rig.py"
+    entries = {host.name: {**host.connection} for host in (bad, good)}
+    path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
+    run = deploy(path, file=JOB)
+    assert run.status == 1
+    assert "Read-only file system" in run.said
+    assert "Traceback" not in run.said
+    row = run.report["results"]["operations"][0]
+    assert (row["success"], row["error"]) == (1, 1)
+
+
+def test_a_download_cut_by_a_power_cut_goes_on_where_it_was(
+    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
+) -> None:
+    host = boot(first_run.layer)
+    host.run("systemctl stop rigwright-chat; rm -rf /srv/models/* /var/lib/rigwright/weights/*")
+    server = HalfServer(lab.gateway, (lab.shelf / MODEL).read_bytes())
+    inventory = write_inventory(tmp_path, lab, host, mirrors={"shelf": [server.url]})
+    with subprocess.Popen(
+        command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as controller:
+        until(server.half_sent.is_set, "half way through the download")
+        part = f"/srv/models/tiny-rig/1/{MODEL}.part"
+        until(lambda: part_size(host, part) == len(server.content) // 2, "half of the file on disk")
+        host.kill()
+        controller.kill()
+    server.go_on.set()
+    host.start()
+    host.wait()
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert server.ranges == [None, f"bytes={len(server.content) // 2}-"]
+    assert red(inventory) == set()
+
+
+def part_size(host: Host, path: str) -> int:
+    return int(host.run(f"stat -c %s {path} 2>/dev/null || echo 0"))

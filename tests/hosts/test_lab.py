@@ -1,0 +1,88 @@
+"""The lab itself: hosts that are real enough, and gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import cgroups, machine
+from lab.hosts import HostSpec, Lab
+from lab.images import RELEASES
+from tests.hosts.support import until
+
+NAME = f"l{os.getpid() % 100_000}"
+
+
+@pytest.fixture
+def own_lab() -> Lab:
+    lab = Lab(NAME)
+    lab.down()
+    yield lab
+    lab.down()
+
+
+def traces(lab: Lab) -> list[str]:
+    """Everything of a lab that the kernel or the disk still knows."""
+    found = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
+    found += subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
+    found += subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout
+    found += Path("/proc/mounts").read_text()
+    found += "\n".join(str(p) for h in machine.cgroup_hierarchies() for p in h.glob(f"{lab.bridge}*"))
+    found += str(lab.folder) if lab.folder.exists() else ""
+    return [line for line in found.splitlines() if lab.bridge in line or str(lab.folder) in line]
+
+
+def test_hosts_of_every_release_reach_each_other_and_the_archive_and_leave_no_trace(own_lab: Lab) -> None:
+    names = {release: f"h{number}" for number, release in enumerate(sorted(RELEASES), start=1)}
+    hosts = own_lab.up([HostSpec(name, release) for release, name in names.items()])
+    for host in hosts:
+        release = RELEASES[host.spec.release]
+        assert f"VERSION_CODENAME={release.codename}" in host.run("cat /etc/os-release")
+        assert host.run("systemctl is-system-running --wait", check=False).strip() == "running"
+        assert host.run("hostname").strip() == host.name
+        host.run(
+            "apt-get -qq update && apt-get -qq install --yes --no-install-recommends --download-only netcat-openbsd"
+        )
+        for other in hosts:
+            host.run(f"timeout 5 bash -c '< /dev/tcp/{other.address}/22'")
+    assert len({host.run("cat /etc/machine-id") for host in hosts}) == len(hosts)
+    own_lab.down()
+    assert traces(own_lab) == []
+
+
+def test_a_reboot_starts_time_and_services_anew_and_keeps_files(own_lab: Lab) -> None:
+    (host,) = own_lab.up([HostSpec("h1")])
+    host.run("echo kept > /root/kept; touch /run/lost")
+    host.reboot()
+    assert host.run("cat /root/kept; ls /run/lost 2>&1 || true").startswith("kept\nls: cannot access")
+    assert float(host.run("cut -d ' ' -f 1 /proc/uptime")) < float(Path("/proc/uptime").read_text().split()[0])
+    assert "/root/kept" in host.written()
+
+
+def test_a_host_without_cards_sees_none_and_one_with_cards_sees_those(own_lab: Lab) -> None:
+    bare, carded = own_lab.up([HostSpec("h1"), HostSpec("h2", cards=("10de:2204", "10de:2b85"))])
+    assert bare.run("ls /sys/bus/pci/devices") == ""
+    assert carded.run("cat /sys/bus/pci/devices/*/device").split() == ["0x2204", "0x2b85"]
+
+
+def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: Lab) -> None:
+    bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        (host,) = own_lab.up([HostSpec("h1")])
+        inside = cgroups.processes(host.namespace)
+        supervisor = min(inside)
+        os.kill(supervisor, signal.SIGKILL)
+        assert len(inside) > 5
+        down = [sys.executable, "-m", "rigwright", "lab", "--name", NAME, "down"]
+        assert "h1 ended" in subprocess.run(down, capture_output=True, text=True, check=True).stdout
+        assert traces(own_lab) == []
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside), "every process of the host ended", 10)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()

@@ -1,0 +1,142 @@
+"""The whole path: a blank host, an answered chat, and the same again."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import tomllib
+from openai import AuthenticationError, OpenAI
+
+from lab.hosts import Host, Lab
+from lab.tiny_model import ANSWER
+from lab.tunnel import tunnel
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.support import (
+    KEY_FILE,
+    PORT,
+    api_key,
+    check,
+    deploy,
+    plan,
+    red,
+    served,
+    until,
+    write_inventory,
+)
+
+# Logging in and running commands is itself logged; nothing else may be written by a run that changes nothing.
+LOGS = re.compile(r"/var/log/(journal/.*|wtmp(\.db)?|lastlog|btmp)")
+NOT_RUN = Path(__file__).with_name("not_run_without_cards.toml")
+
+
+def written(host: Host, since_ns: int) -> list[str]:
+    return [path for path in host.written(since_ns) if not LOGS.fullmatch(path)]
+
+
+def test_a_plan_of_a_blank_host_writes_nothing(first_run: FirstRun) -> None:
+    assert first_run.blank_plan.status == 0
+    assert [path for path in first_run.written_by_plan if not LOGS.fullmatch(path)] == []
+
+
+def test_a_controller_killed_while_compiling_leaves_the_job_running_and_the_next_run_watches_it(
+    first_run: FirstRun,
+) -> None:
+    assert "running" in first_run.job_after_kill
+    assert "is already running: watching it" in first_run.second.said
+    assert "compiling: " in first_run.second.said
+
+
+def test_a_converged_host_passes_every_check_that_needs_no_card(inventory: Path) -> None:
+    verdicts = check(inventory)
+    assert {i for i, word in verdicts.items() if word == "FAIL"} == set()
+    listed = tomllib.loads(NOT_RUN.read_text())["checks"]
+    assert {i for i, word in verdicts.items() if word == "skip"} == set(listed)
+
+
+def test_a_second_run_changes_nothing(inventory: Path, converged: Host) -> None:
+    before = time.time_ns()
+    assert plan(inventory).planned == []
+    assert deploy(inventory).changed == []
+    assert written(converged, before) == []
+
+
+def test_a_reboot_changes_nothing(inventory: Path, converged: Host) -> None:
+    converged.reboot()
+    until(lambda: served(converged), "serving after the reboot")
+    assert deploy(inventory).changed == []
+    assert red(inventory) == set()
+
+
+def test_the_plan_of_a_blank_host_is_what_the_run_does(
+    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
+) -> None:
+    inventory = write_inventory(tmp_path, lab, boot(first_run.engine_layer))
+    planned = plan(inventory).planned
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert planned == run.changed
+    # with the engine there, all that a blank host lacks but the compilation
+    assert [name for name in first_run.blank_plan.planned if name not in planned] == ["llama.cpp | Compile llama.cpp"]
+
+
+def test_a_user_with_sudo_is_enough(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> None:
+    host = boot(first_run.engine_layer)
+    host.run(
+        "useradd --create-home ops && cp -r /root/.ssh /home/ops/ && chown -R ops /home/ops/.ssh "
+        "&& chown ops /home/ops/.ssh && echo 'ops ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/ops"
+    )
+    inventory = write_inventory(tmp_path, lab, host, ssh_user="ops", _sudo=True)
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert deploy(inventory).changed == []
+    assert red(inventory) == set()
+
+
+def test_clients_are_answered_and_strangers_are_not(converged: Host) -> None:
+    with tunnel(converged, PORT) as port:
+        url = f"http://127.0.0.1:{port}/v1"
+        client = OpenAI(base_url=url, api_key=api_key(converged))
+        question = [{"role": "user", "content": "Are you there?"}]
+        reply = client.chat.completions.create(model="tiny-rig", messages=question)
+        assert (reply.choices[0].message.content or "").strip() == ANSWER
+        assert reply.choices[0].finish_reason == "stop"
+
+        stream = client.chat.completions.create(model="tiny-rig", messages=question, stream=True)
+        pieces = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
+        assert len(pieces) > 1
+        assert "".join(pieces).strip() == ANSWER
+
+        with pytest.raises(AuthenticationError):
+            OpenAI(base_url=url, api_key="wrong").chat.completions.create(model="tiny-rig", messages=question)
+        bare = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", f"{url}/models"]
+        assert subprocess.run(bare, capture_output=True, text=True).stdout == "401"
+    header = f"sed 's/^/Authorization: Bearer /' {KEY_FILE}"
+    said = converged.run(f"{header} | curl -s -H @- http://127.0.0.1:{PORT}/v1/models")
+    assert '"tiny-rig"' in said
+
+
+def test_an_instance_that_is_not_declared_any_more_is_gone(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    chat = {"variant": "llamacpp/demo", "port": PORT}
+    both = write_inventory(tmp_path / "both", lab, converged, instances={"chat": chat, "two": {**chat, "port": 8021}})
+    planned = plan(both).planned
+    run = deploy(both)
+    assert run.status == 0, run.said
+    assert run.changed == planned
+    assert red(both) == set()
+    pid = int(converged.run("systemctl show --property=MainPID --value rigwright-two"))
+
+    one = write_inventory(tmp_path / "one", lab, converged)
+    assert "S10" in red(one)
+    planned = plan(one).planned
+    run = deploy(one)
+    assert (run.status, run.changed) == (0, planned), run.said
+    assert converged.run("ls /etc/systemd/system /etc/rigwright/credentials").count("two") == 0
+    assert converged.run("systemctl list-units --all --plain --no-legend 'rigwright-two*'") == ""
+    assert converged.run("ss -Hltn 'sport = :8021'") == ""
+    assert converged.run(f"ls -d /proc/{pid} 2>/dev/null || true") == ""
+    assert served(converged)
+    assert red(one) == set()
