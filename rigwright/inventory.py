@@ -52,7 +52,7 @@ def hosts(entries: dict[str, dict[str, object]]) -> HostGroup:
         SystemExit: something is wrong; its text says all of it. Only this exception ends pyinfra with a clean
             text and exit code 1 before it connects.
     """
-    file = sys._getframe(1).f_code.co_filename
+    file = str(Path(sys._getframe(1).f_code.co_filename).resolve())
     # its spinner and a progress line of ours would write over each other
     os.environ.setdefault("PYINFRA_PROGRESS", "off")
     try:
@@ -70,7 +70,7 @@ def _group(file: str, entries: dict[str, dict[str, object]]) -> HostGroup:
         connection = {key: value for key, value in entry.items() if key in CONNECTION_KEYS}
         declared = {key: value for key, value in entry.items() if key not in CONNECTION_KEYS}
         problems += _refuse_connection(file, name, entry)
-        rig = {"name": name, "inventory": str(Path(file).resolve()), "entry": declared}
+        rig = {"name": name, "inventory": file, "entry": declared}
         try:
             load(rig)
         except Invalid as error:

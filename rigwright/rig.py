@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from rigwright import keys
 from rigwright.catalog import Card, Catalog, Engine, Variant
 from rigwright.lock import Artefact, Lock
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, unknown
-from rigwright.types import AbsolutePath, CatalogName, HttpUrl, Name, Port, UserName, VariantName
+from rigwright.types import AbsolutePath, CatalogName, HttpUrl, Name, Port, Root, UserName, VariantName
 
 _Refuse = Callable[[str, str], None]
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
@@ -20,10 +22,10 @@ CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 class Roots(Frozen):
     """Where things go on the host; a box with a data disk moves them there."""
 
-    software: AbsolutePath = Field(default="/opt/rigwright", description="Compiled engines and tools.")
-    models: AbsolutePath = Field(default="/srv/models", description="Weights.")
-    state: AbsolutePath = Field(default="/var/lib/rigwright", description="Records, jobs and their logs.")
-    config: AbsolutePath = Field(default="/etc/rigwright", description="What the rig is, and its secrets.")
+    software: Root = Field(default="/opt/rigwright", description="Compiled engines and tools.")
+    models: Root = Field(default="/srv/models", description="Weights.")
+    state: Root = Field(default="/var/lib/rigwright", description="Records, jobs and their logs.")
+    config: Root = Field(default="/etc/rigwright", description="What the rig is, and its secrets.")
 
 
 class InstanceEntry(Frozen):
@@ -35,7 +37,8 @@ class InstanceEntry(Frozen):
     api_key_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A file on the operator's machine that holds the API key; without it the host makes one.",
+        description="A file on the operator's machine, from the inventory's folder, that holds the API key; "
+        "without it the host makes one.",
     )
 
 
@@ -136,9 +139,15 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock) -> R
     instances = [
         instance
         for instance_name, declared in entry.instances.items()
-        if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse))
+        if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse, Path(file).parent))
     ]
     _refuse_shared(entry, refuse)
+    for instance in instances:
+        if instance.api_key_file is not None:
+            try:
+                keys.read(instance.api_key_file)
+            except ValueError as error:
+                refuse(f"instances.{instance.name}.api_key_file", f"{instance.api_key_file} {error}")
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
     needed = [*sources.values(), *(i.weights for i in instances)]
     for mirror in sorted({source.partition(":")[0] for a in needed for source in a.sources}):
@@ -159,7 +168,7 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock) -> R
 
 
 def _resolve(
-    name: str, declared: InstanceEntry, present: int, catalog: Catalog, lock: Lock, refuse: _Refuse
+    name: str, declared: InstanceEntry, present: int, catalog: Catalog, lock: Lock, refuse: _Refuse, folder: Path
 ) -> Instance | None:
     """One instance with its names resolved, or None after refusing it."""
     key = f"instances.{name}"
@@ -193,7 +202,7 @@ def _resolve(
         engine=engine,
         cards=declared.cards,
         port=declared.port,
-        api_key_file=declared.api_key_file,
+        api_key_file=str(folder / Path(declared.api_key_file).expanduser()) if declared.api_key_file else None,
     )
 
 

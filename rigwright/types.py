@@ -36,6 +36,18 @@ AbsolutePath = Annotated[
     _matching(r"/(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9._+@-]+/?)+", "an absolute path of letters, digits and ._+@-"),
     AfterValidator(lambda path: path.rstrip("/")),
 ]
+# Services see none of these, whatever their unit's mode: ProtectHome=, PrivateTmp= and the kernel's own trees.
+HIDDEN = ("/home", "/root", "/tmp", "/var/tmp", "/run", "/proc", "/sys", "/dev", "/boot")  # noqa: S108
+
+
+def _visible(path: str) -> str:
+    for hidden in HIDDEN:
+        if path == hidden or path.startswith(f"{hidden}/"):
+            raise ValueError(f"outside {', '.join(HIDDEN)}: services are kept from those")
+    return path
+
+
+Root = Annotated[AbsolutePath, AfterValidator(_visible)]
 UserName = Annotated[str, _matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
 Sha256 = Annotated[str, _matching(r"[0-9a-f]{64}", "64 small hexadecimal digits")]
 PciId = Annotated[str, _matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in hexadecimal, such as "10de:2204"')]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyinfra.api import deploy
 
+from rigwright import keys
 from rigwright.llama_cpp import Build
 from rigwright.render import render
-from rigwright.rig import Instance, Rig
+from rigwright.rig import Rig
 from rigwright.serving import credential_path, shared_units, unit
 from roles.operations.files import Text, texts
 from roles.operations.instances import credential, removed, running
@@ -26,7 +25,9 @@ def serving(rig: Rig, builds: dict[str, Build]) -> None:
     )
     for instance in rig.instances:
         credential(
-            name=f"API key of {instance.name}", path=credential_path(rig, instance.name), key=_operators_key(instance)
+            name=f"API key of {instance.name}",
+            path=credential_path(rig, instance.name),
+            key=keys.read(instance.api_key_file) if instance.api_key_file else None,
         )
     texts(
         name="Units",
@@ -44,9 +45,3 @@ def serving(rig: Rig, builds: dict[str, Build]) -> None:
             credential=credential_path(rig, instance.name),
             timeout=instance.variant.ready_timeout,
         )
-
-
-def _operators_key(instance: Instance) -> str | None:
-    if instance.api_key_file is None:
-        return None
-    return Path(instance.api_key_file).expanduser().read_text(encoding="utf-8").strip()

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from lab import images
+from lab import images, kept
 from lab.hosts import HostSpec, Lab
 from lab.machine import Unsupported
 from lab.tiny_model import ANSWER
@@ -29,7 +29,7 @@ def demo(release: str) -> None:
     started = time.monotonic()
     lab = Lab(NAME)
     try:
-        fresh = [] if lab.exists and lab.hosts else lab.up([HostSpec(HOST, release)])
+        fresh = [] if lab.exists and lab.hosts else lab.up([HostSpec(HOST, release, kept.layers(release))])
     except (Unsupported, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     booted = time.monotonic()
@@ -37,6 +37,7 @@ def demo(release: str) -> None:
     if pyinfra(inventory, "--yes"):
         raise click.ClickException("the deploy failed; above is why. `./rig demo` goes on from here.")
     deployed = time.monotonic()
+    kept.keep(lab.host(HOST))
     if run_checks(inventory):
         raise click.ClickException("a check does not hold; above is which.")
     checked = time.monotonic()

@@ -66,7 +66,7 @@ class Running(FactBase[Process]):
     default = Process
 
     def command(self, unit: str, credential: str) -> StringCommand:
-        """Five lines: state, digest, key, enablement, whether systemd has read the unit file."""
+        """Five lines: state, digest, key, enablement, unit files that systemd has not read yet."""
         script = (
             "unit=$1; show() { systemctl show --property=$1 --value $unit; }; "
             "show ActiveState; "
@@ -74,14 +74,14 @@ class Running(FactBase[Process]):
             "| grep . || echo digest; "
             "cmp -s $2 /run/credentials/$unit/api-key && echo current || echo stale; "
             "systemctl is-enabled rigwright.target $unit 2>/dev/null | grep -cx enabled; "
-            "show NeedDaemonReload"
+            "systemctl show --property=NeedDaemonReload --value $unit rigwright.target rigwright.slice | grep -cx yes"
         )
         return StringCommand("sh", "-c", QuoteString(script), "running", unit, QuoteString(credential))
 
     def process(self, output: list[str]) -> Process:
         """Read the five lines."""
         state, digest, key, enabled, reload_needed = output
-        return Process(state, digest.partition(" ")[2], key == "current", enabled == "2", reload_needed == "yes")
+        return Process(state, digest.partition(" ")[2], key == "current", enabled == "2", reload_needed != "0")
 
 
 @operation()

@@ -22,7 +22,6 @@ from lab.hosts import Host, HostSpec, Lab
 from lab.images import RELEASES
 from tests.hosts.support import Run, command, deploy, plan, served, until, write_inventory
 
-ENGINES = "opt/rigwright/engines"
 _numbers = itertools.count(1)
 
 
@@ -109,10 +108,7 @@ def first_run(lab: Lab, layers: Path, release: str, tmp_path_factory: pytest.Tem
         pytest.fail(f"the second run failed: {second.said}")
     layer = host.freeze(layers / release)
     engine_layer = layers / f"{release}-engine"
-    shutil.copytree(Path(layer) / ENGINES, engine_layer / ENGINES, symlinks=True)
-    for link in (engine_layer / ENGINES).iterdir():
-        if link.is_symlink():
-            link.unlink()
+    kept.copy([path for path in (Path(layer) / kept.ENGINES).iterdir() if not path.is_symlink()], engine_layer)
     seen = FirstRun(blank_plan, written, job_after_kill, second, layer, str(engine_layer))
     record.write_bytes(pickle.dumps(seen))
     return seen

@@ -56,7 +56,7 @@ DRIFTS = {
     "a drop-in that opens the sandbox": (
         f"mkdir {UNIT}.d; printf '[Service]\\nNoNewPrivileges=no\\nPrivateUsers=no\\nSystemCallFilter=\\nUser=root\\n"
         f"PrivateDevices=no\\nCapabilityBoundingSet=~\\nIPAddressDeny=\\n' > {UNIT}.d/x.conf; "
-        "{RESTART}",
+        f"{RESTART}",
         {"S02", "S03"},
         f"rm -r {UNIT}.d; systemctl daemon-reload; systemctl restart rigwright-chat",
     ),

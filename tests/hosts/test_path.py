@@ -87,7 +87,7 @@ def test_a_user_with_sudo_is_enough(lab: Lab, boot: Boot, first_run: FirstRun, t
     host = boot(first_run.engine_layer)
     host.run(
         "useradd --create-home ops && cp -r /root/.ssh /home/ops/ && chown -R ops /home/ops/.ssh "
-        "&& chown ops /home/ops/.ssh && echo 'ops ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/ops"
+        "&& echo 'ops ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/ops"
     )
     inventory = write_inventory(tmp_path, lab, host, ssh_user="ops", _sudo=True)
     run = deploy(inventory)

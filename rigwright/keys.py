@@ -1,0 +1,25 @@
+"""API keys that the operator keeps in files of their own."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+# A key goes into an HTTP header; shorter ones can be guessed.
+MINIMUM = 16
+ALLOWED = frozenset(string.ascii_letters + string.digits + "._~+/=-")
+
+
+def read(path: str) -> str:
+    """The key in a file: its only line.
+
+    Raises:
+        ValueError: the file cannot be read, or holds no key; the text never repeats what it holds.
+    """
+    try:
+        key = Path(path).read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot be read: {error}") from None
+    if len(key) < MINIMUM or not ALLOWED.issuperset(key):
+        raise ValueError(f"holds no key: one line of at least {MINIMUM} letters, digits and ._~+/=-")
+    return key

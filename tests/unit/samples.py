@@ -1,0 +1,234 @@
+"""Small rigs, catalogues, locks and hosts that the unit tests begin from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from rigwright.catalog import Card, Engine, Variant
+from rigwright.facts import HostFacts
+from rigwright.inventory import HostGroup, hosts
+from rigwright.llama_cpp import Build
+from rigwright.lock import Artefact
+from rigwright.rig import Instance, Rig, Roots
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+CATALOG = """
+[cards.turing]
+name = "NVIDIA GeForce RTX 2080 Ti"
+pci_ids = ["10de:1e04", "10de:1e07"]
+capability = "7.5"
+vram_mib = 11264
+
+[cards.ampere]
+name = "NVIDIA GeForce RTX 3090"
+pci_ids = ["10de:2204"]
+capability = "8.6"
+vram_mib = 24576
+
+[models.small]
+file = "small"
+
+[engines.plain]
+kind = "llama.cpp"
+source = "engine-source"
+commit = "0123456789abcdef0123456789abcdef01234567"
+
+[variants."llamacpp/cpu"]
+engine = "plain"
+model = "small"
+context = 4096
+
+[variants."llamacpp/one"]
+engine = "plain"
+model = "small"
+cards = 1
+context = 4096
+
+[variants."llamacpp/two"]
+engine = "plain"
+model = "small"
+cards = 2
+context = 8192
+slots = 2
+cache_type_k = "q8_0"
+flash_attention = "on"
+
+[variants."llamacpp/two".flags]
+threads = "8"
+metrics = true
+"""
+
+SOURCE_ROW = f"""
+[[artefact]]
+kind = "source"
+name = "engine-source"
+version = "1.0"
+file = "engine-1.0.tar.gz"
+sha256 = "{"a" * 64}"
+size = 1000
+sources = ["index:some-project", "store:engine-1.0.tar.gz"]
+"""
+
+WEIGHT_ROW = f"""
+[[artefact]]
+kind = "weight"
+name = "small"
+version = "{COMMIT}"
+file = "small-q4.gguf"
+sha256 = "{"b" * 64}"
+size = 2097152
+sources = ["store:small-q4.gguf"]
+"""
+
+LOCK = "schema = 1\n" + SOURCE_ROW + WEIGHT_ROW
+
+
+def entry(**changes: object) -> dict[str, object]:
+    """A valid inventory entry over CATALOG and LOCK, with some of its keys changed."""
+    return {
+        "ssh_hostname": "192.0.2.7",
+        "cards": ["turing", "ampere"],
+        "instances": {
+            "chat": {"variant": "llamacpp/two", "cards": [0, 1], "port": 8020},
+            "code": {"variant": "llamacpp/cpu", "port": 8021},
+        },
+        "mirrors": {"store": ["http://127.0.0.1:8000/files/"]},
+    } | changes
+
+
+def chat(**changes: object) -> dict[str, object]:
+    """The entry's instances: one on the CPU, with some of its keys changed."""
+    return {"chat": {"variant": "llamacpp/cpu", "port": 8020} | changes}
+
+
+class Box:
+    """An operator's folder: an inventory, and a catalogue and a lock of its own beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.inventory = folder / "rig.py"
+        self.write("catalog/box.toml", CATALOG)
+        self.write("locks/box.lock.toml", LOCK)
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        """Write a file of the folder."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    def group(self, entries: Any) -> HostGroup:
+        """What the inventory's `hosts(entries)` returns."""
+        scope = {"hosts": hosts, "entries": entries}
+        exec(compile("rigs = hosts(entries)", str(self.inventory), "exec"), scope)  # the file that calls it counts
+        made: Any = scope["rigs"]
+        return made
+
+    def refusal(self, **changes: object) -> list[str]:
+        """The lines that `hosts()` ends with for one changed entry."""
+        with pytest.raises(SystemExit) as ended:
+            self.group({"box": entry(**changes)})
+        assert isinstance(ended.value.code, str)
+        return ended.value.code.splitlines()
+
+
+def artefact(**changes: object) -> Artefact:
+    """A locked weight file."""
+    values: dict[str, object] = {
+        "kind": "weight",
+        "name": "small",
+        "version": COMMIT,
+        "file": "small-q4.gguf",
+        "sha256": "b" * 64,
+        "size": 2 * 1024 * 1024,
+        "sources": ["store:small-q4.gguf"],
+    }
+    return Artefact.model_validate(values | changes)
+
+
+SOURCE = artefact(
+    kind="source",
+    name="engine-source",
+    version="1.0",
+    file="engine-1.0.tar.gz",
+    sha256="a" * 64,
+    sources=["index:some-project", "store:engine-1.0.tar.gz"],
+)
+
+
+def card(capability: str, pci_id: str = "10de:2204", name: str = "NVIDIA GeForce RTX 3090") -> Card:
+    """A card of a compute capability."""
+    return Card(name=name, pci_ids=(pci_id,), capability=capability, vram_mib=24576)
+
+
+def engine(**changes: object) -> Engine:
+    """An engine without options of its own."""
+    return Engine.model_validate({"kind": "llama.cpp", "source": "engine-source", "commit": COMMIT} | changes)
+
+
+def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: object) -> Instance:
+    """An instance; keys of its variant may be changed beside its own."""
+    own = {key: changes.pop(key) for key in tuple(changes) if key in Instance.__dataclass_fields__}
+    recipe = {"engine": "plain", "model": "small", "cards": len(cards), "context": 4096} | changes
+    made = Instance(
+        name=name,
+        variant_name="llamacpp/sample",
+        variant=Variant.model_validate(recipe),
+        model_name="small",
+        weights=artefact(),
+        engine_name="plain",
+        engine=engine(),
+        cards=cards,
+        port=8020,
+        api_key_file=None,
+    )
+    return replace(made, **own)  # type: ignore[arg-type] # a test names the fields it means
+
+
+def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -> Rig:
+    """A rig with default roots."""
+    made = Rig(
+        name="box",
+        cards=cards,
+        instances=instances,
+        roots=Roots(),
+        service_user="rigwright",
+        mirrors={"store": ("http://127.0.0.1:8000/files/",)},
+        cuda_root="/usr/local/cuda",
+        sources={"plain": SOURCE},
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+GIB = 1024 * 1024  # in KiB
+
+
+def facts(**changes: object) -> HostFacts:
+    """A host on which nothing stands in the way of a rig with a CUDA toolkit."""
+    space: Mapping[str, int] = {"/opt/rigwright": 50 * GIB, "/srv/models": 50 * GIB, "/var/lib/rigwright": 50 * GIB}
+    made = HostFacts(
+        os_id="debian",
+        os_version="12",
+        architecture="x86_64",
+        kernel="6.1.0-40-amd64",
+        systemd=252,
+        uid=0,
+        memory_kib=64 * GIB,
+        disk_free_kib=MappingProxyType(dict(space)),
+        cuda_version="13.0",
+        apt_lock_holder="",
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def plan(**changes: object) -> Build:
+    """A build for the CPU."""
+    made = Build("plain", SOURCE, "", {"GGML_NATIVE": "OFF"}, "0123456789ab")
+    return replace(made, **changes)  # type: ignore[arg-type]

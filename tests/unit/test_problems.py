@@ -1,0 +1,89 @@
+"""Mistakes: all of them, each once, with the place and the nearest valid name."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from rigwright.problems import Frozen, Invalid, Problem, of_validation, suggestion, unknown
+from rigwright.types import Name
+
+
+class Inner(Frozen):
+    port: int
+    colour: str = ""
+
+
+class Outer(Frozen):
+    inner: Inner | None = None
+    many: dict[Name, Inner] = {}
+    row: tuple[Inner, ...] = ()
+
+
+def found(data: object, prefix: str = "box") -> list[str]:
+    with pytest.raises(ValidationError) as caught:
+        Outer.model_validate(data)
+    return [str(problem) for problem in of_validation(caught.value, Outer, "rig.py", prefix)]
+
+
+@pytest.mark.parametrize(
+    ("data", "start"),
+    [
+        ({"iner": {}}, 'rig.py: box.iner: unknown key; did you mean "inner"?'),
+        ({"inner": {"prot": 1, "port": 1}}, 'rig.py: box.inner.prot: unknown key; did you mean "port"?'),
+        ({"many": {"a": {"port": 1, "color": ""}}}, 'rig.py: box.many.a.color: unknown key; did you mean "colour"?'),
+        ({"row": [{"port": 1}, {"port": 1, "prt": 2}]}, 'rig.py: box.row.1.prt: unknown key; did you mean "port"?'),
+        ({"inner": {}}, "rig.py: box.inner.port: missing"),
+        ({"inner": {"port": "x"}}, "rig.py: box.inner.port: 'x' is refused: must be a valid integer"),
+        ({"many": {"A b": {"port": 1}}}, "rig.py: box.many.A b.[key]: 'A b' is refused: must be small letters"),
+    ],
+)
+def test_a_mistake_names_file_key_value_and_the_nearest_valid_name(data: object, start: str) -> None:
+    (line,) = found(data)
+    assert line.startswith(start)
+
+
+def test_all_mistakes_of_a_value_are_found_in_one_go() -> None:
+    lines = found({"iner": 1, "inner": {"port": "x", "z": 1}, "row": [{}]})
+    assert [line.split(": ")[1] for line in lines] == ["box.inner.port", "box.inner.z", "box.row.0.port", "box.iner"]
+
+
+def test_without_a_prefix_the_key_stands_alone() -> None:
+    assert found({"inner": {}}, prefix="") == ["rig.py: inner.port: missing"]
+
+
+def test_a_long_value_is_shown_shortened() -> None:
+    (line,) = found({"inner": {"port": "x" * 5000}})
+    assert len(line) < 250
+    assert "xxx... is refused" in line
+
+
+def test_a_value_with_line_breaks_is_shown_on_one_line() -> None:
+    (line,) = found({"inner": {"port": "a\nrig.py: all is well"}})
+    assert "\n" not in line
+
+
+def test_problems_are_said_once_each_and_in_order() -> None:
+    first, second = Problem("a.py", "k", "x"), Problem("b.py", "k", "x")
+    assert str(Invalid([second, first, second])) == "a.py: k: x\nb.py: k: x"
+
+
+@pytest.mark.parametrize(
+    ("value", "names", "text"),
+    [
+        ("rtx-3091", ["rtx-3090", "rtx-5090"], '; did you mean "rtx-3090"?; allowed: rtx-3090, rtx-5090'),
+        ("zzz", ["rtx-3090"], "; allowed: rtx-3090"),
+        ("zzz", [], "; allowed: none"),
+        ("name-7", [f"name-{n}" for n in range(100)], '; did you mean "name-7"?'),
+        ("zzz", [f"name-{n}" for n in range(100)], ""),
+    ],
+)
+def test_the_nearest_name_is_offered_and_a_short_list_is_shown(value: str, names: list[str], text: str) -> None:
+    assert suggestion(value, names) == text
+    assert unknown("card", value, names) == f'no card is called "{value}"{text}'
+
+
+def test_what_was_read_cannot_be_changed() -> None:
+    inner = Inner(port=1)
+    with pytest.raises(ValidationError):
+        inner.port = 2  # type: ignore[misc]

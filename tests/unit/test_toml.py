@@ -1,0 +1,46 @@
+"""TOML files: what is no TOML, or not what is wanted, is refused with its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.problems import Frozen, Invalid
+from rigwright.toml import parse
+
+
+class Shape(Frozen):
+    number: int
+
+
+def test_a_file_becomes_a_value(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text("number = 3 # three\n")
+    assert parse(path, Shape).number == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b'number = "3', "the file: cannot be read as TOML"),
+        (b"number = 3\nnumber = 4\n", "the file: cannot be read as TOML"),
+        (b"number = 3\0\n", "the file: cannot be read as TOML"),
+        (b"number = 3 # \xff\n", "the file: cannot be read as TOML"),
+        (b"", "number: missing"),
+        (b"number = 'three'\n", "number: 'three' is refused"),
+        (b"number = 3\nnumbr = 3\n", 'numbr: unknown key; did you mean "number"?'),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_file_and_key(tmp_path: Path, content: bytes, place: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(Invalid) as caught:
+        parse(path, Shape)
+    assert str(caught.value).startswith(f"{path}: {place}")
+
+
+def test_a_file_that_is_not_there_and_a_folder_in_its_place_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "gone.toml", tmp_path):
+        with pytest.raises(Invalid, match="cannot be read as TOML"):
+            parse(path, Shape)

@@ -1,0 +1,173 @@
+"""The small types: which text they take, and that none of it needs quoting where it is printed."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from rigwright import types
+
+VALID = {
+    "Name": ["a", "chat", "rig3090", "2080ti-left", "a" * 48],
+    "CatalogName": ["rtx-3090", "Qwen3.6-27B", "llama.cpp", "q4_k_m", "A" * 96],
+    "VariantName": ["llamacpp/65k", "vllm/dual", "llama.cpp/Qwen3.6_27B"],
+    "FileName": ["model.gguf", "a", "torch-2.9.0+cu130.whl", "model-00001-of-00003.gguf"],
+    "AbsolutePath": ["/srv", "/srv/models", "/usr/local/cuda-13.0", "/data/a+b@c", "/srv/.hidden", "/a..b"],
+    "UserName": ["rigwright", "_apt", "svc-1"],
+    "Sha256": ["0123456789abcdef" * 4],
+    "PciId": ["10de:2204"],
+    "Capability": ["8.6", "12.0"],
+    "CmakeOption": ["GGML_CUDA", "CMAKE_CUDA_ARCHITECTURES"],
+    "CmakeValue": ["", "ON", "86-real;120a-real", "/usr/local/cuda"],
+    "Flag": ["threads", "cache-reuse"],
+    "FlagValue": ["2", "0.7,0.3", "-1", "key=value", "/srv/x.json"],
+    "HttpUrl": ["http://127.0.0.1:8000", "https://hub.example/a/b?c=d", "http://[::1]:8000/"],
+    "Text": ["NVIDIA GeForce RTX 3090", "é", "a" * 200],
+    "Commit": ["0123456789" * 4],
+    "Subtree": ["", "vendor/llama.cpp", "vendor"],
+}
+
+REFUSED = {
+    "Name": ["", "-a", "A", "a_b", "a.b", "a/b", "a" * 49, "é", "٣"],
+    "CatalogName": ["", "-a", ".a", "..", "a/b", "../a", "A" * 97, "é", "٣"],
+    "VariantName": ["", "65k", "/65k", "llamacpp/", "a/b/c", "llamacpp/..", "../65k", "LLAMA/x", "-a/b", "a/-b"],
+    "FileName": ["", "..", ".hidden", "-rf", "a/b", "../a", "/etc/passwd", "a" * 202, "é"],
+    "AbsolutePath": [
+        "",
+        "/",
+        "srv",
+        "./srv",
+        "~/x",
+        "/srv/..",
+        "/srv/../x",
+        "/../srv",
+        "/srv/./x",
+        "//srv",
+        "/a//b",
+        "/é",
+    ],
+    "UserName": ["", "-a", "1a", "Root", "a.b", "a:b", "a" * 32],
+    "Sha256": ["", "a" * 63, "a" * 65, "A" * 64, "g" * 64],
+    "PciId": ["", "10de2204", "10DE:2204", "10de:220", "0x10de:0x2204"],
+    "Capability": ["", "8", "8.", "8.60", "sm_86", "8,6"],
+    "CmakeOption": ["", "ggml", "-DGGML", "1A", "A-B"],
+    "CmakeValue": ["é", "a,b"],
+    "Flag": ["", "--threads", "-t", "Threads", "1", "a=b", "a_b"],
+    "FlagValue": ["", "é", "~", "{}"],
+    "HttpUrl": ["", "ftp://host/", "file:///etc/passwd", "host/x", "http://", "http:///x", "http://user@host/"],
+    "Text": ["", "a" * 201],
+    "Commit": ["", "main", "a" * 39, "A" * 40],
+    "Subtree": ["/vendor", "..", "../a", "a/..", "a//b", "a/", "."],
+}
+
+# What a shell, systemd, a terminal or a file system reads as more than a letter
+HOSTILE = [
+    "\n",
+    "\r",
+    "\0",
+    "\t",
+    " ",
+    "'",
+    '"',
+    "\\",
+    "$(id)",
+    "`id`",
+    "$HOME",
+    ";id",
+    "&",
+    "|",
+    "<",
+    ">",
+    "*",
+    "?",
+    "#",
+    "!",
+]
+HOSTILE += [
+    "%n",
+    "{{ x }}",
+    "\x1b[31m",
+    "\x7f",
+    "\u2028",
+    "\x85",
+    "\u202e",
+    "\ud800",
+    "\U0001f4a3",
+    "é",
+    "/../",
+    "\uff0f",
+]
+# types whose text is printed bare into units and paths, and the characters that mean nothing there
+BARE = ["Name", "CatalogName", "VariantName", "FileName", "AbsolutePath", "UserName", "Flag", "FlagValue"]
+HARMLESS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+@/:,=")
+
+
+@cache
+def adapter(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(getattr(types, name))
+
+
+def takes(name: str, value: Any) -> bool:
+    try:
+        adapter(name).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in VALID.items() for value in values])
+def test_what_names_and_paths_look_like_is_taken_as_it_is(name: str, value: str) -> None:
+    assert adapter(name).validate_python(value) == value
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
+def test_what_is_no_name_of_its_kind_is_refused(name: str, value: str) -> None:
+    assert not takes(name, value)
+
+
+@pytest.mark.parametrize("name", sorted(set(VALID) - {"Text", "HttpUrl", "CmakeValue"}))
+def test_hostile_text_is_refused_at_the_beginning_in_the_middle_and_at_the_end(name: str) -> None:
+    valid = max(VALID[name], key=len)[:12] if name not in ("Sha256", "Commit") else VALID[name][0]
+    half = len(valid) // 2
+    taken = [
+        text
+        for bad in HOSTILE
+        for text in (bad + valid, valid[:half] + bad + valid[half:], valid + bad)
+        if takes(name, text)
+    ]
+    assert taken == []
+
+
+@pytest.mark.parametrize("name", ["HttpUrl", "CmakeValue", "Text"])
+def test_types_that_are_printed_quoted_still_take_one_line_only(name: str) -> None:
+    valid = max(VALID[name], key=len)[:100]
+    assert [bad for bad in "\n\r\0\t\x1b\x7f" if takes(name, valid + bad)] == []
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_no_character_that_is_taken_means_anything_to_a_shell_or_to_systemd(name: str) -> None:
+    valid = VALID[name][1][:8]
+    taken = {chr(code) for code in range(0x3000) if takes(name, valid[0:1] + chr(code) + valid[1:])}
+    taken |= {chr(code) for code in range(0x3000) if takes(name, valid + chr(code))}
+    assert taken
+    assert taken <= HARMLESS
+
+
+@pytest.mark.parametrize("name", sorted(VALID))
+@pytest.mark.parametrize("value", [None, 5, 1.5, True, [], {}, ["a"], object()], ids=repr)
+def test_what_is_no_text_is_refused(name: str, value: object) -> None:
+    assert not takes(name, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "taken"), [(1023, False), (1024, True), (65535, True), (65536, False), ("8020", False), (True, False)]
+)
+def test_a_port_is_a_number_that_a_service_without_capabilities_may_listen_on(value: object, taken: bool) -> None:
+    assert takes("Port", value) == taken
+
+
+def test_a_slash_at_the_end_of_a_path_is_dropped() -> None:
+    assert adapter("AbsolutePath").validate_python("/srv/models/") == "/srv/models"
