@@ -15,6 +15,8 @@ from pyinfra_cli.inventory import make_inventory
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
+LIMIT = 3600.0  # seconds without a byte from a command: hashing all weights takes long, forever is too long
+
 
 class UnknownHost(Exception):
     """An inventory without hosts, or a limit that matches none."""
@@ -36,6 +38,7 @@ class PyinfraBackend(BaseBackend):
             line = f"sudo -n sh -c {shlex.quote(line)}"
         channel = self.target.connector.client.get_transport().open_session()
         # one stream after the other is safe only because standard error goes to a file of its own first
+        channel.settimeout(LIMIT)
         channel.exec_command(f"e=$(mktemp); {{ {line}\n}} 2>$e; s=$?; cat $e >&2; rm -f $e; exit $s")
         out = channel.makefile("rb").read()
         err = channel.makefile_stderr("rb").read()

@@ -53,9 +53,7 @@ def test_listens_on_loopback(host: Host, instance: Instance) -> None:
 @check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
 def test_wrong_keys_are_refused(host: Host, instance: Instance) -> None:
     url = f"http://127.0.0.1:{instance.port}/v1/chat/completions"
-    ask = (
-        f"curl -s -o /dev/null -w '%{{http_code}} ' -H 'Content-Type: application/json' -d '{{\"messages\": []}}' {url}"
-    )
+    ask = f"curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' -d '{{\"messages\": []}}' {url}"
     found = host.run(f"{ask}; {ask} -H 'Authorization: Bearer wrong'").stdout.split()
     expect(found, ["401", "401"], DEPLOY)
 
@@ -64,7 +62,7 @@ def test_wrong_keys_are_refused(host: Host, instance: Instance) -> None:
 def test_answers(host: Host, rig: Rig, instance: Instance) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
     said = host.run(
-        f"sed 's/^/Authorization: Bearer /' {credential_path(rig, instance.name)} | curl -s --max-time 120 -H @- "
+        f"sed 's/^/Authorization: Bearer /' {credential_path(rig, instance.name)} | curl -s --max-time 60 -H @- "
         f"-H 'Content-Type: application/json' -d '{body}' http://127.0.0.1:{instance.port}/v1/chat/completions"
     ).stdout
     answered = json.loads(said).get("usage", {}).get("completion_tokens") if said.startswith("{") else None

@@ -10,6 +10,8 @@ from rigwright.rig import Instance, Rig
 
 DIGEST_VARIABLE = "RW_DIGEST"
 UNITS = "/etc/systemd/system"
+# A file a unit: inode and change time of the unit file that its process was started from. Gone with a reboot.
+STARTED_FROM = "/run/rigwright"
 # First line of every unit file we write; what lacks it is not ours to remove.
 OWNED = "# Written by rigwright; changes here are undone by the next deploy."
 
@@ -78,6 +80,11 @@ def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
 def credential_path(rig: Rig, instance_name: str) -> str:
     """Where an instance's API key lies on the host, readable by root alone."""
     return f"{rig.roots.config}/credentials/{instance_name}.api-key"
+
+
+def ready_script() -> str:
+    """What every instance's unit runs after its start."""
+    return render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS)
 
 
 def shared_units() -> dict[str, str]:

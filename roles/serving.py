@@ -6,9 +6,8 @@ from pyinfra.api import deploy
 
 from rigwright import keys
 from rigwright.llama_cpp import Build
-from rigwright.render import render
 from rigwright.rig import Rig
-from rigwright.serving import credential_path, shared_units, unit
+from rigwright.serving import UNITS, credential_path, ready_script, shared_units, unit
 from roles.operations.files import Text, texts
 from roles.operations.instances import credential, removed, running
 
@@ -32,9 +31,9 @@ def serving(rig: Rig, builds: dict[str, Build]) -> None:
     texts(
         name="Units",
         files=[
-            Text(ready, render("serving/ready.j2"), mode="755"),
+            Text(ready, ready_script(), mode="755"),
             *(Text(path, text) for path, text in shared_units().items()),
-            *(Text(f"/etc/systemd/system/{one.name}", one.text) for one in units),
+            *(Text(f"{UNITS}/{one.name}", one.text) for one in units),
         ],
     )
     for instance, wanted in zip(rig.instances, units, strict=True):

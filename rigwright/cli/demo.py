@@ -9,7 +9,6 @@ import click
 from lab import images, kept
 from lab.hosts import HostSpec, Lab
 from lab.machine import Unsupported
-from lab.tiny_model import ANSWER
 from rigwright.cli.hosts import pyinfra, run_checks
 from rigwright.inventory import ROOT
 
@@ -42,8 +41,8 @@ def demo(release: str) -> None:
         raise click.ClickException("a check does not hold; above is which.")
     checked = time.monotonic()
     answer = ask(lab, "Are you there?")
-    if ANSWER not in answer:
-        raise click.ClickException(f"the model answered {answer!r}, not {ANSWER!r}")
+    if not answer:
+        raise click.ClickException("the model answered nothing")
     click.echo(
         f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
         f"{'Booted' if fresh else 'Found'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import click
 
 from rigwright.inventory import ROOT
+from rigwright.problems import unknown
 
 
 def pyinfra(inventory: str, *options: str) -> int:
@@ -32,14 +35,17 @@ def run_checks(inventory: str, *options: str) -> int:
 
 def _refuse_nothing(inventory: str, limit: str | None) -> None:
     """End here when the inventory has no hosts to work on: pyinfra would call that a success."""
-    from pyinfra.api.state import State
-
-    from checks.backend import UnknownHost, find
-
-    try:
-        find(State(), inventory, limit)
-    except UnknownHost as error:
-        raise click.ClickException(str(error)) from None
+    groups: dict[str, list[str]] = {}
+    for name, value in runpy.run_path(inventory).items():
+        listed = value[0] if isinstance(value, tuple) and value else value
+        if isinstance(listed, list) and not name.startswith("_"):
+            groups[name] = [item[0] if isinstance(item, tuple) else str(item) for item in listed]
+    hosts = {host for group in groups.values() for host in group}
+    if not hosts:
+        raise click.ClickException(f"{inventory}: no hosts")
+    names = {*hosts, *groups, "all", Path(inventory).stem}
+    if limit is not None and not fnmatch.filter(names, limit):
+        raise click.ClickException(f"--limit: {unknown('host or group', limit, names)}")
 
 
 @click.command()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gevent
 from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 
-from rigwright.serving import DIGEST_VARIABLE, OWNED, UNITS
+from rigwright.serving import DIGEST_VARIABLE, OWNED, STARTED_FROM, UNITS
 from roles.operations.files import Entries, Entry
 from roles.progress import progress
 
@@ -54,6 +54,8 @@ class Process:
     state: str = "inactive"
     digest: str = ""
     """Of the unit that the main process was started from."""
+    unit_current: bool = False
+    """Whether the unit file is still the one it was started from. A file edited by hand keeps its digest."""
     key_current: bool = False
     """Whether the key it was given is the one on disk."""
     enabled: bool = False
@@ -66,22 +68,25 @@ class Running(FactBase[Process]):
     default = Process
 
     def command(self, unit: str, credential: str) -> StringCommand:
-        """Five lines: state, digest, key, enablement, unit files that systemd has not read yet."""
+        """Six lines: state, digest, unit file, key, enablement, unit files that systemd has not read yet."""
         script = (
             "unit=$1; show() { systemctl show --property=$1 --value $unit; }; "
             "show ActiveState; "
             f"tr '\\0' '\\n' < /proc/$(show MainPID)/environ 2>/dev/null | sed -n 's/^{DIGEST_VARIABLE}=/digest /p' "
             "| grep . || echo digest; "
+            f"stat -c '%i %z' {UNITS}/$unit 2>/dev/null | cmp -s - {STARTED_FROM}/$unit && echo current || echo stale; "
             "cmp -s $2 /run/credentials/$unit/api-key && echo current || echo stale; "
             "systemctl is-enabled rigwright.target $unit 2>/dev/null | grep -cx enabled; "
-            "systemctl show --property=NeedDaemonReload --value $unit rigwright.target rigwright.slice | grep -cx yes"
+            "systemctl show --property=NeedDaemonReload --value $unit rigwright.target rigwright.slice "
+            "| grep -cx yes; true"
         )
         return StringCommand("sh", "-c", QuoteString(script), "running", unit, QuoteString(credential))
 
     def process(self, output: list[str]) -> Process:
-        """Read the five lines."""
-        state, digest, key, enabled, reload_needed = output
-        return Process(state, digest.partition(" ")[2], key == "current", enabled == "2", reload_needed != "0")
+        """Read the six lines."""
+        state, digest, unit, key, enabled, unread = output
+        started_from = digest.partition(" ")[2]
+        return Process(state, started_from, unit == "current", key == "current", enabled == "2", unread != "0")
 
 
 @operation()
@@ -99,11 +104,12 @@ def running(
     + timeout: seconds until it must be ready
     """
     found = host.get_fact(Running, unit=unit, credential=credential)
-    if found == Process("active", digest, key_current=True, enabled=True, reload_needed=False):
+    wanted = Process("active", digest, unit_current=True, key_current=True, enabled=True, reload_needed=False)
+    if found == wanted:
         host.noop(f"{unit} runs as it should")
         return
     yield StringCommand("systemctl daemon-reload && systemctl --quiet enable rigwright.target", QuoteString(unit))
-    if (found.state, found.digest, found.key_current) != ("active", digest, True):
+    if replace(found, enabled=True, reload_needed=False) != wanted:
         # restarting the target would restart every instance
         start = f"systemctl reset-failed {unit} 2>/dev/null; systemctl start --no-block rigwright.target"
         yield StringCommand(f"{start} && systemctl restart --no-block {unit}")
@@ -121,7 +127,7 @@ def _await_ready(state: Any, host: Any, unit: str, timeout: int) -> bool:
             shown = dict(line.split("=", 1) for line in output.stdout_lines)
             if shown["ActiveState"] == "active":
                 return True
-            if shown["ActiveState"] == "failed" or int(shown["NRestarts"]) > 0:
+            if shown["ActiveState"] == "failed" or shown["SubState"] == "auto-restart" or int(shown["NRestarts"]) > 0:
                 break
             task.label(f"{unit} is {shown['SubState']}")
             gevent.sleep(POLL)

@@ -39,7 +39,7 @@ class Run:
     def changed(self) -> list[str]:
         """Operations that changed something, by the run's own account."""
         rows = self.report["results"]["operations"]
-        return [row["name"] for row in rows if row["success"] > row["no_change"]]
+        return [row["name"] for row in rows if set(row["success"]) - set(row["no_change"])]
 
 
 def command(inventory: Path, *options: str, file: Path = ROOT / "deploy.py") -> list[str]:
@@ -87,7 +87,7 @@ def write_inventory(folder: Path, lab: Lab, host: Host, **rig: Any) -> Path:
     declared = {**host.connection, "instances": CHAT, "mirrors": {"shelf": [lab.shelf_url]}, **rig}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "rig.py"
-    path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{{host.name!r}: {declared!r}}})\n")
+    path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n")
     return path
 
 

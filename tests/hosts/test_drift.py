@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.hosts import Host, Lab
-from tests.hosts.support import KEY_FILE, PORT, deploy, red, until, write_inventory
+from tests.hosts.support import KEY_FILE, PORT, check, deploy, red, write_inventory
 
 ENGINE = "/opt/rigwright/engines/llama.cpp"
 RESTART = "systemctl daemon-reload; systemctl restart rigwright-chat"
@@ -17,9 +17,9 @@ MODEL = "/srv/models/tiny-rig/1/tiny-rig.gguf"
 # what somebody or something does to the host, the checks that must notice, and the cure: none is a deploy alone
 DRIFTS = {
     "a listener of somebody else's": (
-        f"systemctl stop rigwright-chat; "
-        f"systemd-run -q --unit=foreign --socket-property=ListenStream=127.0.0.1:{PORT} sleep 9",
-        {"P01", "S01", "S06"},
+        "systemctl stop rigwright-chat; systemd-run -q --unit=foreign --socket-property=Accept=yes "
+        f"--socket-property=ListenStream=127.0.0.1:{PORT} true",
+        {"P01", "S01", "S02", "S05", "S06"},
         "systemctl stop foreign.socket",
     ),
     "a service user with a shell": ("usermod --shell /bin/bash rigwright", {"B01"}, ""),
@@ -32,10 +32,10 @@ DRIFTS = {
         {"T01"},
         "rm -r /opt/rigwright/tools-*",
     ),
-    "an engine's binary with another byte": (
-        f"printf x | dd of={ENGINE}/bin/libllama.so bs=1 seek=64 conv=notrunc status=none; sync",
+    "an engine's library with one more byte": (
+        f"printf x >> {ENGINE}/bin/libllama.so",
         {"L02"},
-        "",
+        f"truncate --size=-1 $(readlink -f {ENGINE}/bin/libllama.so)",
     ),
     "a missing library": (
         f"mv {ENGINE}/bin/libggml-base.so.0 /root/",
@@ -50,7 +50,7 @@ DRIFTS = {
     ),
     "weights with another byte": (f"printf x | dd of={MODEL} bs=1 seek=700000 conv=notrunc status=none", {"W01"}, ""),
     "weights that the service can write": (f"chown rigwright {MODEL}; chmod 644 {MODEL}", {"W02", "B02"}, ""),
-    "a stopped service": ("systemctl stop rigwright-chat", {"S01", "S06"}, ""),
+    "a stopped service": ("systemctl stop rigwright-chat", {"S01", "S02", "S04", "S05", "S06"}, ""),
     "a service that will not start at boot": ("systemctl -q disable rigwright-chat", {"S01"}, ""),
     "an edited unit": (f"sed -i 's/^ProtectSystem=.*/ProtectSystem=no/' {UNIT}; systemctl daemon-reload", {"S02"}, ""),
     "a drop-in that opens the sandbox": (
@@ -115,17 +115,16 @@ def test_each_drift_turns_its_check_red_and_its_cure_turns_it_green(
     for what, (break_it, expected, cure) in DRIFTS.items():
         with subtests.test(what):
             drifting.run(break_it)
-            assert expected <= red(inventory)
+            assert red(inventory) == expected
             if cure:
                 drifting.run(cure)
             run = deploy(inventory)
             assert run.status == 0, run.said
-            assert until(lambda: red(inventory) == set(), "all green", limit=20)
+    # each drift's exact set of red checks says that the one before it was cured; this says so of the last
+    assert red(inventory) == set()
     assert {identifier for _, expected, _ in DRIFTS.values() for identifier in expected} == green(inventory)
 
 
 def green(inventory: Path) -> set[str]:
     """Every check that can run here: none may be without a drift that turns it red."""
-    from tests.hosts.support import check
-
     return {identifier for identifier, word in check(inventory).items() if word == "ok"}

@@ -16,7 +16,7 @@ class Inner(Frozen):
 
 class Outer(Frozen):
     inner: Inner | None = None
-    many: dict[Name, Inner] = {}
+    many: dict[Name, Inner] | None = None
     row: tuple[Inner, ...] = ()
 
 

@@ -64,42 +64,8 @@ REFUSED = {
 }
 
 # What a shell, systemd, a terminal or a file system reads as more than a letter
-HOSTILE = [
-    "\n",
-    "\r",
-    "\0",
-    "\t",
-    " ",
-    "'",
-    '"',
-    "\\",
-    "$(id)",
-    "`id`",
-    "$HOME",
-    ";id",
-    "&",
-    "|",
-    "<",
-    ">",
-    "*",
-    "?",
-    "#",
-    "!",
-]
-HOSTILE += [
-    "%n",
-    "{{ x }}",
-    "\x1b[31m",
-    "\x7f",
-    "\u2028",
-    "\x85",
-    "\u202e",
-    "\ud800",
-    "\U0001f4a3",
-    "é",
-    "/../",
-    "\uff0f",
-]
+HOSTILE = [*"\n\r\0\t '\"\\&|<>*?#!;`$%~{}()", "$(id)", "$HOME", "%n", "{{ x }}", "\x1b[31m", "\x7f"]
+HOSTILE += ["\u2028", "\x85", "\u202e", "\ud800", "\U0001f4a3", "é", "\uff0f"]
 # types whose text is printed bare into units and paths, and the characters that mean nothing there
 BARE = ["Name", "CatalogName", "VariantName", "FileName", "AbsolutePath", "UserName", "Flag", "FlagValue"]
 HARMLESS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+@/:,=")

@@ -1,0 +1,123 @@
+"""A file server on the loopback interface that misbehaves as it is told, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+Answer = Callable[["Handler", int], None]
+"""Answers a request for everything from a byte on; 0 where no range was asked for."""
+
+
+@dataclass
+class Asked:
+    """One request."""
+
+    path: str
+    range: str | None
+
+
+@dataclass
+class FileServer:
+    """Paths and how they answer, request by request; the last answer stays."""
+
+    url: str = ""
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+
+    def serve(self, path: str, *answers: Answer) -> str:
+        """Set a path's answers; returns its address."""
+        self.answers[path] = list(answers)
+        return f"{self.url}/{path}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Hands each request to the answer that is set for it."""
+
+    files: FileServer
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        path = self.path.lstrip("/")
+        self.files.asked.append(Asked(path, asked))
+        answers = self.files.answers.get(path, [status(404)])
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        answer(self, int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0)
+
+    def begin(self, code: int, length: int, *headers: tuple[str, str]) -> None:
+        """Send status and headers."""
+        self.send_response(code)
+        for name, value in (("Content-Length", str(length)), *headers):
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def whole(content: bytes) -> Answer:
+    """As a good server answers: ranges too, and 416 past the end."""
+
+    def answer(handler: Handler, start: int) -> None:
+        size = len(content)
+        if start and start >= size:
+            handler.begin(416, 0, ("Content-Range", f"bytes */{size}"))
+        elif start:
+            handler.begin(206, size - start, ("Content-Range", f"bytes {start}-{size - 1}/{size}"))
+        else:
+            handler.begin(200, size, ("Accept-Ranges", "bytes"))
+        handler.wfile.write(content[start:])
+
+    return answer
+
+
+def without_ranges(content: bytes) -> Answer:
+    """Everything with 200, whatever range was asked for."""
+
+    def answer(handler: Handler, start: int) -> None:
+        handler.begin(200, len(content))
+        handler.wfile.write(content)
+
+    return answer
+
+
+def cut(content: bytes, after: int) -> Answer:
+    """Promises everything and closes the connection after some bytes of the file."""
+
+    def answer(handler: Handler, start: int) -> None:
+        size = len(content)
+        extra = [("Content-Range", f"bytes {start}-{size - 1}/{size}")] if start else []
+        handler.begin(206 if start else 200, size - start, *extra)
+        handler.wfile.write(content[start:after])
+        handler.close_connection = True
+
+    return answer
+
+
+def status(code: int) -> Answer:
+    """An error."""
+    return lambda handler, start: handler.begin(code, 0)
+
+
+def redirect(path: str) -> Answer:
+    """Points elsewhere on the same server."""
+    return lambda handler, start: handler.begin(302, 0, ("Location", f"/{path}"))
+
+
+@contextmanager
+def file_server() -> Iterator[FileServer]:
+    """A server while the block runs."""
+    files = FileServer()
+    bound = type("Bound", (Handler,), {"files": files})
+    with ThreadingHTTPServer(("127.0.0.1", 0), bound) as server:
+        files.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield files
+        finally:
+            server.shutdown()
+            thread.join()

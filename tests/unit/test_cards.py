@@ -1,0 +1,54 @@
+"""Stand-in cards: what the probe finds in the tree is what was asked for."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab import cards
+from rigwright.facts import parse
+from rigwright.render import render
+
+
+def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
+    """The cards that the real probe finds, reading this tree as the PCI bus."""
+    script = render("probe/probe.sh.j2", folders=[], engines="/nowhere", weights=[], cuda_root="/nowhere")
+    assert "/sys/bus/pci/devices" in script
+    script = script.replace("/sys/bus/pci/devices", str(tree))
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    return parse(done.stdout.splitlines()).pci_cards
+
+
+@pytest.mark.parametrize(
+    ("pci_ids", "found"),
+    [
+        ((), ()),
+        (("10de:2204",), (("0000:01:00.0", "10de:2204"),)),
+        (("10de:2204", "10de:2204"), (("0000:01:00.0", "10de:2204"), ("0000:02:00.0", "10de:2204"))),
+        (("1002:744c", "10de:2b85"), (("0000:02:00.0", "10de:2b85"),)),
+    ],
+)
+def test_a_host_finds_the_nvidia_cards_it_is_given(
+    tmp_path: Path, pci_ids: tuple[str, ...], found: tuple[tuple[str, str], ...]
+) -> None:
+    cards.boot_options(tmp_path, pci_ids)
+    assert found_in(tmp_path / "pci") == found
+
+
+def test_a_device_that_is_no_display_adapter_is_no_card(tmp_path: Path) -> None:
+    cards.boot_options(tmp_path, ("10de:2204", "10de:1aef"))
+    (tmp_path / "pci" / "0000:02:00.0" / "class").write_text("0x040300\n")  # the same board's sound device
+    assert found_in(tmp_path / "pci") == (("0000:01:00.0", "10de:2204"),)
+
+
+def test_the_tree_hides_the_machines_own_cards_also_when_it_is_empty(tmp_path: Path) -> None:
+    (option,) = cards.boot_options(tmp_path, ())
+    assert option == f"--bind-ro={tmp_path / 'pci'}:/sys/bus/pci/devices"
+    assert list((tmp_path / "pci").iterdir()) == []
+
+
+def test_what_is_no_pci_id_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        cards.boot_options(tmp_path, ("2204",))

@@ -1,0 +1,126 @@
+"""The catalogue: what its files may say, and how folders lie over each other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rigwright.catalog import Catalog
+from rigwright.inventory import ROOT
+from rigwright.problems import Invalid
+from tests.unit.samples import CATALOG, card
+
+
+def load(folder: Path, text: str) -> Catalog:
+    (folder / "a.toml").write_text(text)
+    return Catalog.load([folder])
+
+
+def refusal(folder: Path, text: str) -> str:
+    with pytest.raises(Invalid) as caught:
+        load(folder, text)
+    return str(caught.value)
+
+
+def changed(old: str, new: str) -> str:
+    assert old in CATALOG
+    return CATALOG.replace(old, new)
+
+
+def test_a_catalogue_is_read(tmp_path: Path) -> None:
+    catalog = load(tmp_path, CATALOG)
+    assert sorted(catalog.cards) == ["ampere", "turing"]
+    assert catalog.variants["llamacpp/two"].flags == {"threads": "8", "metrics": True}
+    assert catalog.models["small"].file == "small"
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [
+        ("7.5", "75-real"),
+        ("8.0", "80-real"),
+        ("8.6", "86-real"),
+        ("8.9", "89-real"),
+        ("9.0", "90-real"),
+        ("10.0", "100-real"),
+        ("12.0", "120a-real"),
+        ("12.1", "121a-real"),
+    ],
+)
+def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capability: str, architecture: str) -> None:
+    assert card(capability).cuda_architecture == architecture
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("vram_mib = 11264", "vram_mb = 11264", "cards.turing.vram_mb: unknown key"),
+        ("vram_mib = 11264", "", "cards.turing.vram_mib: missing"),
+        ("vram_mib = 11264", "vram_mib = 0", "cards.turing.vram_mib: 0 is refused"),
+        ('["10de:2204"]', "[]", "cards.ampere.pci_ids: [] is refused"),
+        ('["10de:2204"]', '["10de:2204", "2204"]', "cards.ampere.pci_ids.1: '2204' is refused"),
+        ('"8.6"', "8.6", "cards.ampere.capability: 8.6 is refused"),
+        ('"NVIDIA GeForce RTX 3090"', '"a\\nb"', "cards.ampere.name: "),
+        ("[cards.ampere]", '[cards."../x"]', "cards.../x.[key]: "),
+        ("[cards.ampere]", "[card.ampere]", "card: unknown key"),
+        ('kind = "llama.cpp"', 'kind = "lama.cpp"', "engines.plain.kind: 'lama.cpp' is refused"),
+        (f'commit = "{"0123456789abcdef" * 2}01234567"', 'commit = "main"', "engines.plain.commit: 'main' is refused"),
+        ('commit = "0', 'subtree = "../x"\ncommit = "0', "engines.plain.subtree: '../x' is refused"),
+        ('commit = "0', 'options = { ggml = "1" }\ncommit = "0', "engines.plain.options.ggml.[key]: "),
+        ('commit = "0', 'options = { A = "a b" }\ncommit = "0', "engines.plain.options.A: 'a b' is refused"),
+        ('commit = "0', 'options = { A = "$(id)" }\ncommit = "0', "engines.plain.options.A: '$(id)' is refused"),
+        ('"q8_0"', '"q9_0"', "variants.llamacpp/two.cache_type_k: 'q9_0' is refused"),
+        ('flash_attention = "on"', "flash_attention = true", "variants.llamacpp/two.flash_attention: True is refused"),
+        ("cards = 2", "cards = -1", "variants.llamacpp/two.cards: -1 is refused"),
+        ("cards = 2", 'cards = "2"', "variants.llamacpp/two.cards: '2' is refused"),
+        ("slots = 2", "slots = 0", "variants.llamacpp/two.slots: 0 is refused"),
+        ("context = 8192", "", "variants.llamacpp/two.context: missing"),
+        ('threads = "8"', '"--threads" = "8"', "variants.llamacpp/two.flags.--threads.[key]: "),
+        ('threads = "8"', 'threads = "8 --host 0.0.0.0"', "variants.llamacpp/two.flags.threads"),
+        ('threads = "8"', 'threads = "%n"', "variants.llamacpp/two.flags.threads"),
+        ('threads = "8"', "threads = false", "variants.llamacpp/two.flags.threads"),
+        ('[variants."llamacpp/two"]', "[variants.two]", "variants.two.[key]: 'two' is refused"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_place(tmp_path: Path, old: str, new: str, place: str) -> None:
+    lines = refusal(tmp_path, changed(old, new)).splitlines()
+    assert any(line.startswith(f"{tmp_path / 'a.toml'}: {place}") for line in lines), lines
+
+
+def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_text("[cards")
+    (tmp_path / "c.toml").write_text("[models.x]\n[models.y]\n")
+    text = refusal(tmp_path, changed('"8.6"', '"x"'))
+    assert re.findall(r"/([abc]\.toml): ([\w. ]+):", text) == [
+        ("a.toml", "cards.ampere.capability"),
+        ("b.toml", "the file"),
+        ("c.toml", "models.x.file"),
+        ("c.toml", "models.y.file"),
+    ]
+
+
+def test_one_name_twice_in_one_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_text('[models.small]\nfile = "x"\n')
+    assert refusal(tmp_path, CATALOG) == f"{tmp_path / 'b.toml'}: models.small: is there twice"
+
+
+def test_a_later_folders_entry_replaces_a_whole_one_of_the_same_name(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    (first / "a.toml").write_text(CATALOG)
+    (second / "a.toml").write_text(
+        '[variants."llamacpp/two"]\nengine = "plain"\nmodel = "small"\ncontext = 1\n[models.more]\nfile = "more"\n'
+    )
+    catalog = Catalog.load([first, second])
+    assert catalog.variants["llamacpp/two"].flags == {}
+    assert sorted(catalog.models) == ["more", "small"]
+    assert Catalog.load([second, first]).variants["llamacpp/two"].context == 8192
+
+
+def test_what_we_ship_is_whole() -> None:
+    catalog = Catalog.load([ROOT / "catalog"])
+    assert {variant.engine for variant in catalog.variants.values()} <= set(catalog.engines)
+    assert {variant.model for variant in catalog.variants.values()} <= set(catalog.models)

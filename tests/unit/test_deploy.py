@@ -1,0 +1,86 @@
+"""`pyinfra INVENTORY deploy.py`: what is wrong ends the run in words, before a connection is made."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rigwright.inventory import ROOT
+from tests.unit.samples import Box
+
+GOOD = '"ssh_hostname": "127.0.0.1", "ssh_port": PORT, "ssh_user": "nobody", "ssh_connect_retries": 0'
+MIRROR = '"mirrors": {"store": ["http://127.0.0.1:9"]}'
+
+
+def plan(inventory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    program = str(Path(sys.executable).with_name("pyinfra"))
+    return subprocess.run(
+        [program, str(inventory), str(ROOT / "deploy.py"), "--dry", *options],
+        capture_output=True,
+        text=True,
+        cwd=inventory.parent,
+        env=os.environ | {"HOME": str(inventory.parent)},
+        check=False,
+    )
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A port that would see a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        made.setblocking(False)
+        yield made
+
+
+def write(box: Box, listener: socket.socket, *rigs: str) -> None:
+    port = listener.getsockname()[1]
+    entries = ", ".join(rig.replace("PORT", str(port)) for rig in rigs)
+    box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{{entries}}})\n")
+
+
+def test_a_refused_inventory_ends_in_words_before_a_connection_is_made(box: Box, listener: socket.socket) -> None:
+    write(
+        box,
+        listener,
+        f'"good": {{{GOOD}, {MIRROR}}}',
+        f'"typo": {{{GOOD}, {MIRROR}, "instanses": {{}}}}',
+        f'"name": {{{GOOD}, {MIRROR}, "cards": ["turin"]}}',
+    )
+    run = plan(box.inventory)
+    assert run.returncode == 1
+    said = run.stdout + run.stderr
+    assert "Traceback" not in said
+    assert f'{box.inventory}: typo.instanses: unknown key; did you mean "instances"?' in said
+    assert f'{box.inventory}: name.cards[0]: no card is called "turin"; did you mean "turing"?' in said
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+
+
+def test_a_valid_inventory_is_connected_to(box: Box, listener: socket.socket) -> None:
+    write(box, listener, f'"good": {{{GOOD}, {MIRROR}}}')
+    program = str(Path(sys.executable).with_name("pyinfra"))
+    with subprocess.Popen(
+        [program, str(box.inventory), str(ROOT / "deploy.py"), "--dry"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=box.folder,
+    ) as run:
+        listener.settimeout(20)
+        accepted, _ = listener.accept()
+        accepted.close()
+        run.terminate()
+
+
+def test_a_refused_lock_beside_the_inventory_ends_in_words(box: Box, listener: socket.socket) -> None:
+    lock = box.write("locks/box.lock.toml", "schema = 9\n")
+    write(box, listener, f'"good": {{{GOOD}, {MIRROR}}}')
+    run = plan(box.inventory)
+    assert run.returncode == 1
+    assert f"{lock}: schema: 9 is refused: must be 1" in run.stdout + run.stderr
+    assert "Traceback" not in run.stdout + run.stderr

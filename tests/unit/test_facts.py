@@ -1,0 +1,151 @@
+"""What the probe prints becomes facts; the probe itself runs on any Linux, as root or not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.facts import HostFacts, Listener, parse
+from rigwright.render import render
+
+OUTPUT = """\
+os_id debian
+os_version 12
+architecture x86_64
+kernel 6.1.0-40-amd64
+systemd 252
+uid 0
+memory_kib 65843212
+disk+ /opt/rigwright 51234567
+disk+ /srv/models 1234567890
+cuda_version 13.0
+apt_lock apt-get
+pci+ 0000:21:00.0 10de:2204
+pci+ 0000:01:00.0 10de:1e07
+listener+ 8020 llama-server rigwright-chat.service
+listener+ 22 sshd ssh.service
+listener+ 5000 python3
+engine+ plain-1.0-0123456789ab
+weight+ /srv/models/small/1/small.gguf""".splitlines()
+
+
+def without(key: str) -> list[str]:
+    return [line for line in OUTPUT if not line.startswith(key)]
+
+
+def test_a_probes_lines_become_facts() -> None:
+    assert parse(OUTPUT) == HostFacts(
+        os_id="debian",
+        os_version="12",
+        architecture="x86_64",
+        kernel="6.1.0-40-amd64",
+        systemd=252,
+        uid=0,
+        memory_kib=65843212,
+        disk_free_kib={"/opt/rigwright": 51234567, "/srv/models": 1234567890},  # type: ignore[arg-type]
+        cuda_version="13.0",
+        apt_lock_holder="apt-get",
+        pci_cards=(("0000:01:00.0", "10de:1e07"), ("0000:21:00.0", "10de:2204")),
+        listeners=(
+            Listener(22, "sshd", "ssh.service"),
+            Listener(5000, "python3", ""),
+            Listener(8020, "llama-server", "rigwright-chat.service"),
+        ),
+        built_engines=frozenset({"plain-1.0-0123456789ab"}),
+        weight_files=frozenset({"/srv/models/small/1/small.gguf"}),
+    )
+
+
+def test_what_is_not_there_is_empty() -> None:
+    lines = [line for line in OUTPUT if "+ " not in line]
+    lines = [line.partition(" ")[0] + " " if line.startswith(("cuda", "apt", "os_version")) else line for line in lines]
+    found = parse(lines)
+    assert (found.cuda_version, found.apt_lock_holder, found.os_version) == ("", "", "")
+    assert (found.pci_cards, found.listeners, found.built_engines) == ((), (), frozenset())
+
+
+@pytest.mark.parametrize("key", [line.partition(" ")[0] for line in OUTPUT if "+ " not in line])
+def test_a_line_that_is_missing_is_named(key: str) -> None:
+    with pytest.raises(ValueError, match=f"'{key}'"):
+        parse(without(key + " "))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "systemd two-fifty",
+        "systemd ",
+        "uid root",
+        "memory_kib 12.5",
+        "disk+ /srv",
+        "disk+ /srv much",
+        "disk+ /srv 1 2",
+        "pci+ 0000:01:00.0",
+        "pci+ 0000:01:00.0 10de:2204 more",
+        "listener+ 22",
+        "listener+ ssh sshd",
+    ],
+)
+def test_a_malformed_line_is_refused(line: str) -> None:
+    with pytest.raises(ValueError):
+        parse([*OUTPUT, line])
+
+
+def test_no_output_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="os_id"):
+        parse([])
+
+
+def probe(*, user: int | None = None, **changes: Any) -> HostFacts:
+    values: dict[str, Any] = {"folders": ["/"], "engines": "/nowhere", "weights": [], "cuda_root": "/nowhere"}
+    script = render("probe/probe.sh.j2", **values | changes)
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, user=user)
+    return parse(done.stdout.splitlines())
+
+
+def test_the_probe_finds_out_what_this_machine_is() -> None:
+    found = probe(folders=["/", "/not/yet/there"])
+    kernel = os.uname()
+    assert (found.architecture, found.kernel, found.uid) == (kernel.machine, kernel.release, os.geteuid())
+    assert found.os_id == platform.freedesktop_os_release()["ID"]
+    assert f"MemTotal: {found.memory_kib} kB" in " ".join(Path("/proc/meminfo").read_text().split())
+    assert found.disk_free_kib["/not/yet/there"] > 0
+    assert set(found.disk_free_kib) == {"/", "/not/yet/there"}
+
+
+def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path: Path) -> None:
+    for name in ("whole", "half"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "whole" / "build.json").touch()
+    (tmp_path / "link").symlink_to("whole")
+    weight = tmp_path / "small.gguf"
+    weight.touch()
+    nvcc = tmp_path / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text("#!/bin/sh\necho 'nvcc: NVIDIA (R) Cuda compiler driver'\necho 'release 13.0, V13.0.88'\n")
+    nvcc.chmod(0o755)
+    gone = str(tmp_path / "gone.gguf")
+    found = probe(engines=str(tmp_path), weights=[str(weight), gone], cuda_root=str(tmp_path / "cuda"))
+    assert found.built_engines == {"whole"}
+    assert found.weight_files == {str(weight)}
+    assert found.cuda_version == "13.0"
+
+
+@pytest.mark.skipif(shutil.which("ss") is None, reason="no ss (iproute2) here")
+def test_the_probe_finds_who_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        (mine,) = [one for one in probe().listeners if one.port == port]
+    assert mine.process.replace("_", " ") == Path("/proc/self/comm").read_text().strip()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_probe_tells_a_user_who_is_not_root_apart() -> None:
+    assert probe(user=65534).uid == 65534

@@ -1,0 +1,185 @@
+"""Inventories: what `hosts()` hands to pyinfra, and what it ends the run with instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.inventory import load
+from rigwright.problems import Invalid
+from tests.unit.samples import CATALOG, SOURCE_ROW, WEIGHT_ROW, Box, chat, entry
+
+
+def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: Box) -> None:
+    ((name, data),) = box.group({"box": entry(_sudo=True, ssh_port=2222)})
+    rig = load(data["rig"])
+    assert name == rig.name == "box"
+    assert (data["ssh_hostname"], data["ssh_port"], data["_sudo"]) == ("192.0.2.7", 2222, True)
+    assert [card.capability for card in rig.cards] == ["7.5", "8.6"]
+    assert [(i.name, i.cards, i.port) for i in rig.instances] == [("chat", (0, 1), 8020), ("code", (), 8021)]
+    assert "cards" not in data
+
+
+def test_an_inventory_without_entries_is_a_group_without_hosts(box: Box) -> None:
+    assert box.group({}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "near"),
+    [
+        ({"card": ["turing"]}, "box.card", "cards"),
+        ({"instance": {}}, "box.instance", "instances"),
+        ({"ssh_hostnme": "x"}, "box.ssh_hostnme", "ssh_hostname"),
+        ({"_sud": True}, "box._sud", "_sudo"),
+        ({"roots": {"modls": "/srv"}}, "box.roots.modls", "models"),
+        ({"instances": chat(prt=1)}, "box.instances.chat.prt", "port"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_name(
+    box: Box, changes: dict[str, object], place: str, near: str
+) -> None:
+    lines = box.refusal(**changes)
+    assert any(line.startswith(f'{box.inventory}: {place}: unknown key; did you mean "{near}"?') for line in lines), (
+        lines
+    )
+
+
+def test_a_password_has_no_place_in_an_inventory(box: Box) -> None:
+    text = "\n".join(box.refusal(ssh_password="hunter2-hunter2"))
+    assert "box.ssh_password: unknown key" in text
+    assert "hunter2" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"cards": "turing"}, "box.cards"),
+        ({"cards": None}, "box.cards"),
+        ({"cards": [3090]}, "box.cards.0"),
+        ({"instances": []}, "box.instances"),
+        ({"instances": {"chat": None}}, "box.instances.chat"),
+        ({"instances": chat(port="8020")}, "box.instances.chat.port"),
+        ({"instances": chat(port=8020.0)}, "box.instances.chat.port"),
+        ({"instances": chat(port=80)}, "box.instances.chat.port"),
+        ({"instances": chat(cards=["0"])}, "box.instances.chat.cards.0"),
+        ({"instances": chat(cards=[-1])}, "box.instances.chat.cards.0"),
+        ({"instances": chat(cards=[True])}, "box.instances.chat.cards.0"),
+        ({"instances": chat(variant=65)}, "box.instances.chat.variant"),
+        ({"instances": {"chat": {"variant": "llamacpp/cpu"}}}, "box.instances.chat.port"),
+        ({"mirrors": {"store": "http://x"}}, "box.mirrors.store"),
+        ({"mirrors": {"store": ["ftp://x"]}}, "box.mirrors.store.0"),
+        ({"roots": "/srv"}, "box.roots"),
+        ({"service_user": 5}, "box.service_user"),
+        ({"cuda_root": None}, "box.cuda_root"),
+        ({"ssh_hostname": None}, "box.ssh_hostname"),
+        ({"ssh_hostname": "-oProxyCommand=id"}, "box.ssh_hostname"),
+        ({"ssh_user": "root; id"}, "box.ssh_user"),
+    ],
+)
+def test_a_wrong_type_or_value_is_refused_with_file_and_key(box: Box, changes: dict[str, object], place: str) -> None:
+    lines = box.refusal(**changes)
+    assert any(line.startswith(f"{box.inventory}: {place}: ") for line in lines), lines
+
+
+HOSTILE = ["x\n", "x y", "x'", 'x"', "%n", "-x", "../x", "$(id)", "`id`", "x;id", "x\0", "\x1b[31m", "é", "\u2028", ""]
+FIELDS = {
+    "cards": lambda text: {"cards": [text]},
+    "instance": lambda text: {"instances": {text: {"variant": "llamacpp/cpu", "port": 8020}}},
+    "variant": lambda text: {"instances": chat(variant=text)},
+    "engine/variant": lambda text: {"instances": chat(variant=f"llamacpp/{text}")},
+    "service_user": lambda text: {"service_user": text},
+    "cuda_root": lambda text: {"cuda_root": text},
+    "root": lambda text: {"roots": {"models": text}},
+    "mirror": lambda text: {"mirrors": {text: ["http://127.0.0.1"]}},
+    "ssh_hostname": lambda text: {"ssh_hostname": text},
+    "ssh_user": lambda text: {"ssh_user": text},
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("field", FIELDS)
+def test_hostile_text_is_refused_in_every_field(box: Box, field: str, text: str) -> None:
+    assert str(box.inventory) in "".join(box.refusal(**FIELDS[field](text)))
+
+
+@pytest.mark.parametrize("text", [text for text in HOSTILE if text not in ("%n", "-x", "../x", "")], ids=ascii)
+@pytest.mark.parametrize("before", ["http://", "http://host/", "http://host:80/a/"])
+def test_hostile_text_is_refused_everywhere_in_a_mirrors_address(box: Box, before: str, text: str) -> None:
+    (line,) = box.refusal(mirrors={"store": ["http://127.0.0.1", before + text]})
+    assert line.startswith(f"{box.inventory}: box.mirrors.store.1: ")
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "-a", "a\n", "@local", "a.b", "a" * 49, "é", "$(id)"], ids=ascii)
+def test_a_rig_is_called_what_a_host_can_be_called(box: Box, name: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        box.group({name: entry()})
+    assert f"{box.inventory}: {name!r}: is no name for a rig" in str(ended.value.code)
+
+
+def test_mistakes_of_all_rigs_are_told_at_once(box: Box) -> None:
+    entries = {
+        "a": entry(cards=["turin", "ampere"], mirrors={}),
+        "b": entry(instances={"x": {"variant": "llamacpp/tow", "port": 8020}, "y": chat(cards=[7])["chat"]}),
+        "C": entry(),
+        "d": entry(ssh_user="a b", service_user="A", cuda_root="cuda"),
+        "e": entry(),
+    }
+    with pytest.raises(SystemExit) as ended:
+        box.group(entries)
+    lines = str(ended.value.code).splitlines()
+    assert [line.removeprefix(f"{box.inventory}: ").split(": ")[0] for line in lines] == [
+        "'C'",
+        "a.cards[0]",
+        "a.mirrors",
+        "b.instances.x.variant",
+        "b.instances.y.cards",
+        "b.instances.y.cards",
+        "b.instances.y.port",
+        "d.cuda_root",
+        "d.service_user",
+        "d.ssh_user",
+    ]
+
+
+def test_folders_beside_the_inventory_are_laid_over_ours(box: Box) -> None:
+    # `llama.cpp` and its source are ours, the rest is the box's
+    mine = CATALOG.replace('engine = "plain"', 'engine = "llama.cpp"') + '[engines."llama.cpp"]\n'
+    mine += f'kind = "llama.cpp"\nsource = "llama.cpp"\ncommit = "{"f" * 40}"\n'
+    box.write("catalog/box.toml", mine)
+    ((_, data),) = box.group({"box": entry()})
+    rig = load(data["rig"])
+    assert rig.engines["llama.cpp"].commit == "f" * 40
+    assert rig.sources["llama.cpp"].kind == "source"
+    box.write("locks/box.lock.toml", "schema = 1\n" + WEIGHT_ROW + SOURCE_ROW.replace("engine-source", "llama.cpp"))
+    assert load(data["rig"]).sources["llama.cpp"].sha256 == "a" * 64
+
+
+def test_a_box_without_folders_has_what_we_ship(tmp_path: Path) -> None:
+    rig = {"name": "a", "inventory": str(tmp_path / "rig.py"), "entry": {"cards": ["rtx-3090"]}}
+    assert load(rig).cards[0].capability == "8.6"
+
+
+def test_an_inventory_that_is_a_link_has_the_folders_beside_the_file_itself(box: Box, tmp_path: Path) -> None:
+    box.inventory.touch()
+    link = tmp_path / "elsewhere" / "link.py"
+    link.parent.mkdir()
+    link.symlink_to(box.inventory)
+    ((_, data),) = box.group({"box": entry()})
+    rig = dict(data["rig"]) | {"inventory": str(link)}  # type: ignore[call-overload]
+    assert [card.capability for card in load(rig).cards] == ["7.5", "8.6"]
+
+
+@pytest.mark.parametrize(
+    "data", [None, "rig", [], {}, {"name": "a"}, {"name": "a", "inventory": "x", "entry": {}, "z": 1}]
+)
+def test_host_data_that_was_overridden_is_refused(data: object) -> None:
+    with pytest.raises(Invalid, match=r"host data: rig: is not what .* made"):
+        load(data)
+
+
+def test_an_overridden_entry_is_validated_again(box: Box) -> None:
+    ((_, data),) = box.group({"box": entry()})
+    changed = dict(data["rig"]) | {"entry": {"cards": ["turin"]}}  # type: ignore[call-overload]
+    with pytest.raises(Invalid, match='no card is called "turin"; did you mean "turing"'):
+        load(changed)

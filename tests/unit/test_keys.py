@@ -1,0 +1,68 @@
+"""API keys: read from a file of the operator, refused when they are none, and never repeated in a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright import keys
+from rigwright.inventory import load
+from tests.unit.samples import Box, chat, entry
+
+KEY = "sk-0123456789.abcdef_~+/="
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_key_is_the_only_line_of_its_file(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "key"
+    path.write_bytes((KEY + end).encode())
+    assert keys.read(str(path)) == KEY
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"short",
+        KEY.encode() + b"\nsecond-line-of-it\n",
+        b" " + KEY.encode(),
+        KEY.encode() + b'"',
+        KEY.encode() + b"\0",
+        KEY.encode() + b"$(id)",
+        KEY.encode() + "é".encode(),
+        KEY.encode() + b"\xff",
+    ],
+)
+def test_what_cannot_go_into_a_header_is_no_key_and_is_not_repeated(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"holds no key|cannot be read") as caught:
+        keys.read(str(path))
+    assert "0123456789" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_and_a_folder_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "gone", tmp_path):
+        with pytest.raises(ValueError, match="cannot be read"):
+            keys.read(str(path))
+
+
+def test_a_key_file_is_found_from_the_inventorys_folder(box: Box) -> None:
+    path = box.write("secrets/chat.key", KEY + "\n")
+    ((_, data),) = box.group({"box": entry(instances=chat(api_key_file="secrets/chat.key"))})
+    assert load(data["rig"]).instances[0].api_key_file == str(path)
+    assert KEY not in repr(data)
+
+
+@pytest.mark.parametrize("name", ["gone.key", "../gone", "/gone/key", "a b", "$(id)", "x\0y", "-x", "é"], ids=ascii)
+def test_a_key_file_that_cannot_be_read_is_refused_while_the_inventory_loads(box: Box, name: str) -> None:
+    (line,) = box.refusal(instances=chat(api_key_file=name))
+    assert line.startswith(f"{box.inventory}: box.instances.chat.api_key_file: ")
+
+
+@pytest.mark.parametrize("value", ["", 5, [], True], ids=repr)
+def test_a_key_file_is_named_by_text(box: Box, value: object) -> None:
+    (line,) = box.refusal(instances=chat(api_key_file=value))
+    assert line.startswith(f"{box.inventory}: box.instances.chat.api_key_file: ")

@@ -1,0 +1,40 @@
+"""The domain stands alone: it is imported without pyinfra's world."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rigwright.inventory import ROOT
+
+DOMAIN = sorted(path.stem for path in (ROOT / "rigwright").glob("*.py") if not path.stem.startswith("__"))
+FORBIDDEN = ("pyinfra", "paramiko", "gevent", "testinfra", "roles", "checks", "lab")
+PROGRAM = """
+import importlib, sys
+for name in sys.argv[2:]:
+    importlib.import_module(f"rigwright.{name}")
+    found = sorted(set(sys.argv[1].split(",")) & set(sys.modules))
+    if found:
+        sys.exit(f"rigwright.{name} imports {', '.join(found)}")
+"""
+
+
+def run(*modules: str) -> str:
+    command = [sys.executable, "-c", PROGRAM, ",".join(FORBIDDEN), *modules]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stderr
+
+
+def test_no_module_of_the_domain_imports_what_carries_it_out() -> None:
+    assert {"rig", "llama_cpp", "serving", "preflight"} <= set(DOMAIN)
+    assert run(*DOMAIN) == ""
+
+
+@pytest.mark.parametrize("module", ["rig", "llama_cpp", "serving", "preflight"])
+def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
+    assert run(module) == ""
+
+
+def test_an_import_that_breaks_the_rule_would_be_seen() -> None:
+    assert "rigwright.cli imports" in run("cli")

@@ -1,0 +1,164 @@
+"""llama.cpp's build: options from cards and flags, and a digest of every input and of nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigwright.facts import HostFacts
+from rigwright.llama_cpp import Build, build, cuda_architectures, flash_attention_pairs, record
+from rigwright.rig import Rig
+from tests.unit.samples import SOURCE, artefact, card, engine, facts, instance, plan, rig
+
+TURING, AMPERE, ADA, BLACKWELL = card("7.5"), card("8.6"), card("8.9"), card("12.0")
+
+
+@pytest.mark.parametrize(
+    ("cards", "used", "architectures"),
+    [
+        ((), (), ()),
+        ((TURING,), (0,), ("75-real",)),
+        ((AMPERE, AMPERE), (0, 1), ("86-real",)),
+        ((BLACKWELL,), (0,), ("120a-real",)),
+        ((BLACKWELL, TURING, AMPERE), (0, 1, 2), ("75-real", "86-real", "120a-real")),
+        ((AMPERE, BLACKWELL), (1,), ("120a-real",)),
+        ((AMPERE, BLACKWELL), (), ()),
+        ((card("10.0"), card("9.0")), (0, 1), ("90-real", "100-real")),
+    ],
+)
+def test_machine_code_is_built_for_exactly_the_cards_that_are_used(
+    cards: tuple[Any, ...], used: tuple[int, ...], architectures: tuple[str, ...]
+) -> None:
+    made = rig(instance(cards=used), cards=cards)
+    assert cuda_architectures(made, "plain") == architectures
+    assert build(made, "plain", engine(), facts()).cuda == bool(architectures)
+
+
+def test_cards_of_another_engine_do_not_count() -> None:
+    made = rig(instance("a", cards=(0,)), replace(instance("b", cards=(1,)), engine_name="other"), cards=(TURING, ADA))
+    assert cuda_architectures(made, "plain") == ("75-real",)
+    assert cuda_architectures(made, "other") == ("89-real",)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "pairs"),
+    [
+        ([], ("f16-f16",)),
+        ([("f16", "f16")], ("f16-f16",)),
+        ([("q8_0", "q8_0")], ("f16-f16", "q8_0-q8_0")),
+        ([("q4_0", "q8_0"), ("q8_0", "q4_0")], ("f16-f16", "q4_0-q8_0", "q8_0-q4_0")),
+        ([("q8_0", "f16"), ("q8_0", "f16")], ("f16-f16", "q8_0-f16")),
+    ],
+)
+def test_a_flash_attention_kernel_is_built_for_each_pair_of_cache_types(
+    kinds: list[tuple[str, str]], pairs: tuple[str, ...]
+) -> None:
+    instances = [
+        instance(f"i{n}", cards=(0,), cache_type_k=key, cache_type_v=value) for n, (key, value) in enumerate(kinds)
+    ]
+    assert flash_attention_pairs(rig(*instances, cards=(TURING,)), "plain") == pairs
+
+
+def test_an_instance_on_the_cpu_needs_no_flash_attention_kernel() -> None:
+    made = rig(instance(cache_type_k="q4_0"), instance("b", cards=(0,)), cards=(TURING,))
+    assert flash_attention_pairs(made, "plain") == ("f16-f16",)
+
+
+def test_a_cpu_build_has_no_cuda_option_although_the_rig_has_cards() -> None:
+    made = build(rig(instance(), cards=(TURING,)), "plain", engine(options={"GGML_NATIVE": "OFF"}), facts())
+    assert [name for name in made.options if "CUDA" in name] == []
+    assert made.options["GGML_NATIVE"] == "OFF"
+
+
+def test_a_cuda_build_is_for_the_rigs_toolkit_cards_and_cache_types() -> None:
+    instances = (instance(cards=(0, 1), cache_type_k="q8_0"), instance("cpu"))
+    made = rig(*instances, cards=(BLACKWELL, TURING), cuda_root="/opt/cuda-13")
+    options = build(made, "plain", engine(), facts()).options
+    assert options["GGML_CUDA"] == "ON"
+    assert options["CMAKE_CUDA_ARCHITECTURES"] == "75-real;120a-real"
+    assert options["CMAKE_CUDA_COMPILER"] == "/opt/cuda-13/bin/nvcc"
+    assert options["CUDAToolkit_ROOT"] == "/opt/cuda-13"
+    assert options["GGML_CUDA_FA_QUANTS"] == "f16-f16;q8_0-f16"
+
+
+def test_the_version_that_is_compiled_in_is_the_engines_commit() -> None:
+    made = build(rig(instance()), "plain", engine(commit="fedcba98" * 5), facts())
+    assert made.options["LLAMA_BUILD_COMMIT"] == "fedcba9"
+
+
+GPU = rig(instance(cards=(0,)), cards=(AMPERE,))
+CPU = rig(instance())
+
+
+def digest(made: Rig = GPU, host: HostFacts | None = None, **engine_changes: object) -> str:
+    return build(made, "plain", engine(**engine_changes), host or facts()).digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: digest(replace(GPU, sources={"plain": artefact(sha256="c" * 64)})),
+        lambda: digest(subtree="vendor/llama.cpp"),
+        lambda: digest(commit="f" * 40),
+        lambda: digest(options={"GGML_NATIVE": "OFF"}),
+        lambda: digest(rig(instance(cards=(0,)), cards=(TURING,))),
+        lambda: digest(rig(instance(cards=(0, 1)), cards=(AMPERE, TURING))),
+        lambda: digest(rig(instance(cards=(0,), cache_type_k="q8_0"), cards=(AMPERE,))),
+        lambda: digest(replace(GPU, cuda_root="/opt/cuda")),
+        lambda: digest(CPU),
+        lambda: digest(host=facts(os_id="ubuntu")),
+        lambda: digest(host=facts(os_version="13")),
+        lambda: digest(host=facts(architecture="aarch64")),
+        lambda: digest(host=facts(cuda_version="13.1")),
+    ],
+)
+def test_a_changed_input_is_another_build(other: Any) -> None:
+    assert other() != digest()
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        lambda: digest(replace(GPU, name="another")),
+        lambda: digest(replace(GPU, service_user="svc")),
+        lambda: digest(replace(GPU, mirrors={})),
+        lambda: digest(replace(GPU, cards=(AMPERE, TURING))),
+        lambda: digest(rig(instance("b", cards=(0,), context=1, slots=8, port=9000), cards=(AMPERE,))),
+        lambda: digest(rig(instance("a", cards=(0,)), instance("b", cards=(1,)), cards=(AMPERE, AMPERE))),
+        lambda: digest(rig(instance("a", cards=(0,)), instance("b", cache_type_k="q4_0"), cards=(AMPERE,))),
+        lambda: digest(replace(GPU, sources={"plain": replace_sources(["http://elsewhere/x"])})),
+        lambda: digest(host=facts(kernel="6.12", memory_kib=1, systemd=257, uid=1000)),
+        lambda: digest(host=facts(built_engines=frozenset({"x"}), apt_lock_holder="apt")),
+    ],
+)
+def test_what_is_no_input_leaves_the_build_as_it_is(same: Any) -> None:
+    assert same() == digest()
+
+
+def replace_sources(sources: list[str]) -> Any:
+    return SOURCE.model_copy(update={"sources": tuple(sources)})
+
+
+def test_the_toolkit_is_no_input_of_a_cpu_build() -> None:
+    assert digest(CPU, facts(cuda_version="")) == digest(CPU, facts(cuda_version="13.0"))
+
+
+def test_the_order_of_options_is_no_input() -> None:
+    first, second = {"A": "1", "B": "2"}, {"B": "2", "A": "1"}
+    assert digest(options=first) == digest(options=second)
+
+
+def test_a_builds_folder_tells_engine_version_and_digest() -> None:
+    made = build(GPU, "plain", engine(), facts())
+    assert made.folder == f"plain-1.0-{made.digest}"
+    assert len(made.digest) == 12
+
+
+def test_the_record_of_a_build_can_be_printed_and_names_every_byte() -> None:
+    made: Build = plan(options={"A": 'a"b'})
+    told = json.loads(json.dumps(record(made)))
+    assert (told["digest"], told["options"]) == (made.digest, {"A": 'a"b'})
+    assert (told["source"]["sha256"], told["source"]["size"]) == (SOURCE.sha256, SOURCE.size)

@@ -1,0 +1,143 @@
+"""Preflight: each thing that stands in the way of a rig is refused on its own, with what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from rigwright.facts import HostFacts, Listener
+from rigwright.llama_cpp import Build
+from rigwright.preflight import SUPPORTED, refusals, warnings
+from rigwright.rig import Rig
+from tests.unit.samples import GIB, artefact, card, facts, instance, plan, rig
+
+AMPERE = card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")
+TURING = card("7.5", "10de:1e07", "NVIDIA GeForce RTX 2080 Ti")
+CUDA = plan(options={"GGML_CUDA": "ON", "CMAKE_CUDA_COMPILER": "/opt/cuda/bin/nvcc", "CUDAToolkit_ROOT": "/opt/cuda"})
+PRESENT = (("0000:01:00.0", "10de:2204"), ("0000:02:00.0", "10de:1e07"))
+
+
+def box() -> Rig:
+    return rig(instance("chat", cards=(0, 1)), cards=(AMPERE, TURING))
+
+
+def good(**changes: object) -> HostFacts:
+    return facts(**{"pci_cards": PRESENT} | changes)
+
+
+def space(**free_gib: float) -> MappingProxyType[str, int]:
+    names = {"software": "/opt/rigwright", "models": "/srv/models", "state": "/var/lib/rigwright"}
+    return MappingProxyType({path: int(free_gib.get(name, 50) * GIB) for name, path in names.items()})
+
+
+@pytest.mark.parametrize("system", sorted(SUPPORTED))
+def test_nothing_stands_in_the_way_on_a_good_host(system: tuple[str, str]) -> None:
+    host = good(os_id=system[0], os_version=system[1])
+    assert refusals(box(), host, [CUDA]) == []
+    assert warnings(host) == []
+
+
+REFUSED: list[tuple[dict[str, Any], list[str]]] = [
+    ({"os_version": "11"}, ["debian 11 is not supported", "debian 12", "ubuntu 24.04"]),
+    ({"os_id": "fedora", "os_version": "42"}, ["fedora 42 is not supported"]),
+    ({"os_version": ""}, ["debian", "is not supported"]),
+    ({"architecture": "aarch64"}, ["aarch64", "only x86_64"]),
+    ({"systemd": 246}, ["systemd 246", "at least 247"]),
+    ({"systemd": 0}, ["systemd is missing", "at least 247"]),
+    ({"uid": 1000}, ["not root", '"_sudo": True']),
+    ({"memory_kib": 2 * GIB - 1}, ["GiB of memory", "at least 2 GiB"]),
+    ({"pci_cards": ()}, ["1 × NVIDIA GeForce RTX 3090 declared, 0 present", "no NVIDIA card"]),
+    ({"pci_cards": PRESENT[:1]}, ["1 × NVIDIA GeForce RTX 2080 Ti declared, 0 present", "10de:2204 at 0000:01:00.0"]),
+    ({"cuda_version": ""}, ["no CUDA toolkit at /opt/cuda", "plain", "cuda_root"]),
+    ({"listeners": (Listener(8020, "nginx", "nginx.service"),)}, ["port 8020 of instance chat", "nginx.service"]),
+    ({"listeners": (Listener(8020, "python3", ""),)}, ["port 8020 of instance chat", "taken by python3:"]),
+    ({"disk_free_kib": space(models=0.5)}, ["/srv/models has 0.5 GiB free", "1.0 GiB are needed"]),
+    ({"disk_free_kib": space(state=6.5)}, ["/var/lib/rigwright has 6.5 GiB free", "7.0 GiB are needed"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "essence"), REFUSED, ids=lambda value: "+".join(value))
+def test_each_thing_in_the_way_is_refused_alone(changes: dict[str, Any], essence: list[str]) -> None:
+    reasons = refusals(box(), good(**changes), [CUDA])
+    if changes.get("pci_cards") == ():
+        reasons = [reason for reason in reasons if "2080 Ti" not in reason]
+    (reason,) = reasons
+    assert all(part in reason for part in essence), reason
+
+
+def test_everything_in_the_way_is_told_at_once() -> None:
+    host = facts(
+        os_version="11",
+        architecture="aarch64",
+        systemd=0,
+        uid=1,
+        memory_kib=0,
+        cuda_version="",
+        listeners=(Listener(8020, "nginx", ""),),
+        disk_free_kib=space(models=0, state=0),
+    )
+    reasons = refusals(box(), host, [CUDA])
+    begins = ["debian 11", "the processor", "systemd", "not root", "0.0 GiB of memory", "1 ×", "1 ×", "no CUDA", "port"]
+    begins += ["/var/lib/rigwright", "/srv/models"]
+    assert [reason.startswith(begin) for reason, begin in zip(reasons, begins, strict=True)] == [True] * len(begins)
+
+
+@pytest.mark.parametrize(
+    ("changes", "builds"),
+    [
+        ({"cuda_version": ""}, [plan()]),
+        ({"cuda_version": "", "built_engines": frozenset({CUDA.folder})}, [CUDA]),
+        ({"disk_free_kib": space(state=1.5), "built_engines": frozenset({CUDA.folder})}, [CUDA]),
+        ({"disk_free_kib": space(models=0), "weight_files": frozenset({box().weight_path(artefact())})}, [CUDA]),
+        ({"disk_free_kib": space(software=0)}, [CUDA]),
+        ({"listeners": (Listener(8020, "llama-server", "rigwright-chat.service"),)}, [CUDA]),
+        ({"listeners": (Listener(8020, "llama-server", "rigwright-old.service"),)}, [CUDA]),
+        ({"listeners": (Listener(22, "sshd", "ssh.service"),)}, [CUDA]),
+        ({"pci_cards": (*PRESENT, ("0000:03:00.0", "10de:2b85"))}, [CUDA]),
+        ({"memory_kib": 2 * GIB}, [CUDA]),
+        ({"systemd": 247}, [CUDA]),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
+)
+def test_what_does_not_matter_is_not_refused(changes: dict[str, Any], builds: list[Build]) -> None:
+    assert refusals(box(), good(**changes), builds) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "present", "refused"),
+    [
+        ((AMPERE, AMPERE), ["10de:2204", "10de:2204"], 0),
+        ((AMPERE, AMPERE), ["10de:2204"], 1),
+        ((AMPERE, AMPERE, TURING), ["10de:2204"], 2),
+        ((TURING,), ["10de:2204", "10de:1e07"], 0),
+        ((), [], 0),
+    ],
+)
+def test_each_declared_card_must_be_on_the_bus(declared: tuple[Any, ...], present: list[str], refused: int) -> None:
+    bus = tuple((f"0000:0{slot}:00.0", pci_id) for slot, pci_id in enumerate(present, 1))
+    assert len(refusals(rig(cards=declared), facts(pci_cards=bus), [])) == refused
+
+
+def test_a_card_is_known_by_any_of_its_ids() -> None:
+    either = card("7.5", "10de:1e04").model_copy(update={"pci_ids": ("10de:1e04", "10de:1e07")})
+    for pci_id in either.pci_ids:
+        assert refusals(rig(cards=(either,)), facts(pci_cards=(("0000:01:00.0", pci_id),)), []) == []
+
+
+def test_the_space_for_all_missing_weights_is_summed() -> None:
+    large = [artefact(name=name, size=10 * GIB * 1024) for name in ("one", "two")]
+    made = rig(instance("a", weights=large[0]), instance("b", weights=large[1], port=8021))
+    host = facts(disk_free_kib=space(models=20.5))
+    (reason,) = refusals(made, host, [])
+    assert "/srv/models has 20.5 GiB free, 21.0 GiB are needed" in reason
+    assert refusals(made, replace(host, weight_files=frozenset({made.weight_path(large[0])})), []) == []
+
+
+def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse() -> None:
+    host = good(apt_lock_holder="unattended-upgr")
+    assert refusals(box(), host, [CUDA]) == []
+    (warning,) = warnings(host)
+    assert "unattended-upgr" in warning

@@ -1,0 +1,126 @@
+"""Progress: plain lines with rate and time left, and a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from roles import progress
+from roles.progress import Task, Writer
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=made.monotonic))
+    return made
+
+
+def writer(*, terminal: bool) -> tuple[Writer, io.StringIO]:
+    screen = io.StringIO()
+    made = Writer()
+    made.console = Console(file=screen, force_terminal=terminal, width=140, _environ={})
+    return made, screen
+
+
+def text_on(screen: io.StringIO) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("reports", "unit", "total", "text"),
+    [
+        ([(0, 0)], "steps", 300, "0/300 steps"),
+        ([(0, 0), (60, 120)], "steps", 300, "120/300 steps, 2.0/s, 90 s left"),
+        ([(0, 100), (50, 200)], "steps", 300, "200/300 steps, 2.0/s, 50 s left"),
+        ([(0, 0), (10, 300)], "steps", 300, "300/300 steps, 30.0/s, 0 s left"),
+        ([(0, 0), (10, 400)], "steps", 300, "300/300 steps, 30.0/s, 0 s left"),
+        ([(0, 0), (20, 500_000_000)], "bytes", 2_000_000_000, "500/2000 MB, 25.0/s, 60 s left"),
+        ([(0, 50), (10, 50)], "steps", 300, "50/300 steps"),
+        ([(0, 50), (10, 20)], "steps", 300, "20/300 steps"),
+        ([], "steps", 300, ""),
+        ([(0, 5)], "steps", 0, ""),
+    ],
+)
+def test_a_task_tells_how_much_at_what_rate_and_how_long_still(
+    clock: Clock, reports: list[tuple[int, int]], unit: str, total: int, text: str
+) -> None:
+    task = Task(writer(terminal=False)[0], "h1", "Fetch")
+    start = clock.now
+    for seconds, done in reports:
+        clock.now = start + seconds
+        task.at(done, total, unit)
+    assert task.describe() == text
+
+
+def test_a_new_step_counts_anew(clock: Clock) -> None:
+    task = Task(writer(terminal=False)[0], "h1", "Fetch")
+    task.at(0, 100, "bytes")
+    clock.now += 10
+    task.at(100, 100, "bytes")
+    task.label("compiling")
+    assert task.describe() == ""
+    task.at(3, 10, "steps")
+    clock.now += 1
+    task.at(4, 10, "steps")
+    assert task.describe() == "4/10 steps, 1.0/s, 6 s left"
+
+
+def test_without_a_terminal_a_line_comes_for_each_step_and_now_and_then(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, screen = writer(terminal=False)
+    with made.task("h1", "rw-job-x") as task:
+        task.label("compiling")
+        task.label("compiling")
+        for done in range(1, 25):
+            clock.now += 1
+            task.at(done, 100, "steps")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "    [h1] compiling",
+        "    [h1] compiling: 10/100 steps, 1.0/s, 90 s left",
+        "    [h1] compiling: 20/100 steps, 1.0/s, 80 s left",
+    ]
+    assert screen.getvalue() == ""
+
+
+def test_on_a_terminal_a_bar_shows_host_step_and_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    made, screen = writer(terminal=True)
+    with made.task("h1", "rw-job-x") as first, made.task("h2", "rw-job-y") as second:
+        first.label("compiling")
+        first.at(212, 300, "steps")
+        second.at(5_000_000, 10_000_000, "bytes")
+        assert made.bars is not None
+        made.bars.refresh()
+    shown = text_on(screen)
+    assert re.search(r"\[h1\] compiling .*212/300 steps", shown)
+    assert re.search(r"\[h2\] rw-job-y .*5/10 MB", shown)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_bars_are_gone_after_the_last_task_also_when_it_fails() -> None:
+    made, screen = writer(terminal=True)
+    with pytest.raises(RuntimeError, match="boom"), made.task("h1", "a"):
+        with made.task("h2", "b"):
+            pass
+        assert made.bars is not None
+        raise RuntimeError("boom")
+    assert made.bars is None
+    assert screen.getvalue().rstrip("\r").endswith("\x1b[?25h")  # the cursor is back
+    with made.task("h1", "again"):
+        assert made.bars is not None

@@ -1,0 +1,96 @@
+"""Templates: a missing value is an error, and every script that comes out is one a shell can read."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+
+import jinja2
+import pytest
+
+from rigwright.inventory import ROOT
+from rigwright.llama_cpp import build
+from rigwright.render import render
+from rigwright.tools import Tools
+from roles.llama_cpp import build_script
+from roles.weights import fetch_script
+from tests.unit.samples import artefact, card, engine, facts, instance, rig
+
+TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
+
+
+def compiled(*cards: int) -> str:
+    made = rig(instance(cards=cards), cards=(card("8.6"), card("12.0")))
+    plan = build(made, "plain", engine(subtree="vendor/llama.cpp", options={"EMPTY": ""}), facts())
+    return build_script(made, plan, TOOLS, "rw-job-x")
+
+
+def probe(folders: list[str], weights: list[str]) -> str:
+    return render("probe/probe.sh.j2", folders=folders, weights=weights, engines="/e", cuda_root="/usr/local/cuda")
+
+
+SCRIPTS = {
+    "build for the CPU": lambda: compiled(),
+    "build for cards": lambda: compiled(0, 1),
+    "fetch": lambda: fetch_script(rig(mirrors={"store": ("http://a", "http://b")}), artefact()),
+    "fetch from nowhere": lambda: fetch_script(rig(), artefact(sources=["index:project"])),
+    "tools": lambda: render("tools/install.sh.j2", tools=TOOLS),
+    "ready": lambda: render("serving/ready.j2"),
+    "probe": lambda: probe(["/srv", "/opt"], ["/srv/a", "/srv/b"]),
+    "probe of a rig without weights": lambda: probe([], []),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_shell_can_read_the_script(name: str) -> None:
+    done = subprocess.run(["sh", "-n"], input=SCRIPTS[name](), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck here")
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_shellcheck_finds_nothing_in_the_script(name: str) -> None:
+    command = ["shellcheck", "--shell=sh", "--severity=warning", "--exclude=SC1091", "-"]
+    done = subprocess.run(command, input=SCRIPTS[name](), capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+def test_every_script_is_among_those_that_are_read_here() -> None:
+    rendered = "\n".join(script() for script in SCRIPTS.values())
+    for template in (ROOT / "templates").rglob("*.sh.j2"):
+        # what a template says whatever its values are
+        fixed = [line for line in template.read_text().splitlines() if line and not set("{}") & set(line)]
+        missing = [line for line in fixed if line not in rendered]
+        assert not missing, f"{template}: add it to SCRIPTS"
+
+
+@pytest.mark.parametrize("template", ["tools/install.sh.j2", "serving/instance.service.j2", "weights/fetch.sh.j2"])
+def test_a_value_that_is_not_given_is_an_error(template: str) -> None:
+    with pytest.raises(jinja2.UndefinedError):
+        render(template)
+
+
+def test_a_misspelt_attribute_is_an_error() -> None:
+    with pytest.raises(jinja2.UndefinedError):
+        render("tools/install.sh.j2", tools=object())
+
+
+def test_a_value_in_a_command_is_one_word_whatever_it_holds() -> None:
+    nasty = "/x/$(touch /tmp/no)'\"; `id` \\ *\n# y"
+    script = render("probe/probe.sh.j2", folders=[], weights=[], engines="/e", cuda_root=nasty)
+    assert f"nvcc={shlex.quote(nasty)}/bin/nvcc" in script
+
+
+def test_options_reach_cmake_one_a_line_and_quoted() -> None:
+    script = compiled(0, 1)
+    assert "  -DCMAKE_CUDA_ARCHITECTURES='86-real;120a-real' \\\n" in script
+    assert "  -DEMPTY='' \\\n" in script
+    assert "-DGGML_CUDA" not in compiled()
+
+
+def test_a_build_tries_mirrors_first_and_then_the_index_by_hash() -> None:
+    script = compiled()
+    mirror, index = script.index("http://127.0.0.1:8000/files/engine-1.0.tar.gz"), script.index("some-project==1.0")
+    assert mirror < index
+    assert f"some-project==1.0 --hash=sha256:{'a' * 64}" in script

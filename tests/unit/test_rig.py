@@ -1,0 +1,144 @@
+"""A rig's entry: every name in it is resolved, and what cannot be is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rigwright.inventory import load
+from rigwright.rig import Rig
+from tests.unit import samples
+from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW, Box, artefact, chat, entry, instance
+
+
+def test_two_instances_on_one_port_are_refused(box: Box) -> None:
+    twice = {"a": {"variant": "llamacpp/cpu", "port": 8020}, "b": {"variant": "llamacpp/cpu", "port": 8020}}
+    assert box.refusal(instances=twice) == [
+        f"{box.inventory}: box.instances.b.port: 8020 is already the port of a",
+    ]
+
+
+def test_a_card_in_two_instances_is_refused(box: Box) -> None:
+    twice = {
+        "a": {"variant": "llamacpp/two", "cards": [0, 1], "port": 8020},
+        "b": {"variant": "llamacpp/one", "cards": [1], "port": 8021},
+    }
+    assert box.refusal(instances=twice) == [
+        f"{box.inventory}: box.instances.b.cards: card 1 is already taken by a",
+    ]
+
+
+def test_a_card_twice_in_one_instance_is_refused(box: Box) -> None:
+    (line,) = box.refusal(instances={"a": {"variant": "llamacpp/two", "cards": [1, 1], "port": 8020}})
+    assert "box.instances.a.cards: card 1 is already taken by a" in line
+
+
+@pytest.mark.parametrize(
+    ("variant", "cards", "essence"),
+    [
+        ("llamacpp/two", [0], ("takes 2", "1 are named")),
+        ("llamacpp/two", [], ("takes 2", "0 are named")),
+        ("llamacpp/one", [0, 1], ("takes 1", "2 are named")),
+        ("llamacpp/cpu", [0], ("takes 0", "1 are named")),
+        ("llamacpp/one", [2], ("no card 2", "declares 2 cards")),
+        ("llamacpp/two", [0, 15], ("no card 15", "declares 2 cards")),
+    ],
+)
+def test_other_cards_than_there_are_or_the_variant_takes_are_refused(
+    box: Box, variant: str, cards: list[int], essence: tuple[str, str]
+) -> None:
+    (line,) = box.refusal(instances={"a": {"variant": variant, "cards": cards, "port": 8020}})
+    assert line.startswith(f"{box.inventory}: box.instances.a.cards: ")
+    assert all(part in line for part in essence), line
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"cards": ["turing", "amper"]}, 'box.cards[1]: no card is called "amper"; did you mean "ampere"?'),
+        (
+            {"instances": chat(variant="llamacpp/tow")},
+            'box.instances.chat.variant: no variant is called "llamacpp/tow"; did you mean "llamacpp/two"?',
+        ),
+        ({"mirrors": {"stor": ["http://x"]}}, 'box.mirrors: no mirror is called "store"; did you mean "stor"?'),
+        ({"mirrors": {}}, 'box.mirrors: no mirror is called "store"'),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one(box: Box, changes: dict[str, object], text: str) -> None:
+    (line,) = box.refusal(**changes)
+    assert line.startswith(f"{box.inventory}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "essence"),
+    [
+        ("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "plane"'), 'no engine is called "plane"'),
+        ("catalog/box.toml", CATALOG.replace('model = "small"', 'model = "smal"'), 'no model is called "smal"'),
+        ("locks/box.lock.toml", "schema = 1\n" + WEIGHT_ROW, 'no locked source is called "engine-source"'),
+        ("locks/box.lock.toml", "schema = 1\n" + SOURCE_ROW, 'no locked weight is called "small"'),
+    ],
+)
+def test_a_variant_whose_parts_are_missing_is_refused(box: Box, name: str, text: str, essence: str) -> None:
+    box.write(name, text)
+    (line,) = box.refusal(instances=chat())
+    assert line.startswith(f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: {essence}")
+
+
+def test_a_missing_engine_and_a_missing_model_are_told_together(box: Box) -> None:
+    box.write("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "x"').replace('"small"', '"y"'))
+    assert len(box.refusal(instances=chat())) == 2
+
+
+def test_mistakes_in_catalogue_and_lock_are_told_together(box: Box) -> None:
+    catalog = box.write("catalog/box.toml", CATALOG.replace("pci_ids", "pci_idz"))
+    lock = box.write("locks/box.lock.toml", LOCK.replace("schema = 1", "schema = 7"))
+    lines = box.refusal()
+    assert any(line.startswith(f"{catalog}: cards.turing.pci_idz: unknown key") for line in lines)
+    assert any(line.startswith(f"{lock}: schema: 7 is refused: must be 1") for line in lines)
+
+
+def test_a_mirror_that_nothing_needs_is_not_missed(box: Box) -> None:
+    (group,) = box.group({"box": entry(instances={}, mirrors={})})
+    assert load(group[1]["rig"]).instances == ()
+
+
+@pytest.mark.parametrize(
+    ("sources", "mirrors", "urls"),
+    [
+        (["store:a/b.gguf"], {"store": ("http://x/", "https://y/z")}, ["http://x/a/b.gguf", "https://y/z/a/b.gguf"]),
+        (["https://x/b", "store:b"], {"store": ("http://y",)}, ["https://x/b", "http://y/b"]),
+        (["index:project", "http://x/b"], {}, ["http://x/b"]),
+        (["index:project"], {"index": ("http://x",)}, []),
+        (["store:b", "other:b"], {"other": ("http://o",), "store": ("http://s",)}, ["http://s/b", "http://o/b"]),
+    ],
+)
+def test_addresses_are_tried_in_the_locks_order_and_below_every_mirror(
+    sources: list[str], mirrors: dict[str, tuple[str, ...]], urls: list[str]
+) -> None:
+    assert samples.rig(mirrors=mirrors).urls(artefact(sources=sources)) == urls
+
+
+def test_weights_that_two_instances_load_are_one_file() -> None:
+    other = artefact(name="another")
+    made = samples.rig(instance("a"), instance("b"), instance("c", weights=other))
+    assert made.weights == (other, artefact())
+
+
+def test_two_revisions_of_weights_lie_beside_each_other() -> None:
+    made = samples.rig()
+    paths = {made.weight_path(artefact(version=version)) for version in ("1" * 40, "2" * 40)}
+    assert paths == {f"/srv/models/small/{digit * 40}/small-q4.gguf" for digit in "12"}
+
+
+def test_only_engines_that_instances_use_are_needed() -> None:
+    made: Rig = samples.rig(instance("a"), replace(instance("b"), engine_name="other"))
+    assert sorted(made.engines) == ["other", "plain"]
+    assert samples.rig().engines == {}
+
+
+def test_instances_are_in_the_order_of_their_names_whatever_the_inventorys(box: Box) -> None:
+    names = ("z", "a", "m")
+    declared = {name: {"variant": "llamacpp/cpu", "port": 8020 + n} for n, name in enumerate(names)}
+    (group,) = box.group({"box": entry(instances=declared)})
+    assert [i.name for i in load(group[1]["rig"]).instances] == ["a", "m", "z"]

@@ -1,0 +1,169 @@
+"""Serving: the exact command line, and a unit that changes when and only when the instance does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigwright import serving
+from rigwright.rig import Instance, Rig, Roots
+from tests.unit.samples import COMMIT, artefact, card, instance, rig
+
+FOLDER = "plain-1.0-0123456789ab"
+CARDS = (card("7.5"), card("8.6"))
+
+
+def two_cards() -> Instance:
+    return instance(
+        "chat",
+        cards=(1, 0),
+        context=65536,
+        slots=4,
+        cache_type_k="q8_0",
+        cache_type_v="q4_0",
+        flash_attention="on",
+        flags={"tensor-split": "3,5", "metrics": True, "jinja": True},
+        model_name="Qwen3.6-27B",
+        port=8030,
+    )
+
+
+def unit(one: Instance, made: Rig | None = None, folder: str = FOLDER) -> serving.Unit:
+    return serving.unit(made or rig(one, cards=CARDS), one, folder)
+
+
+def values(text: str, directive: str) -> list[str]:
+    return re.findall(rf"^{directive}=(.*)$", text, re.MULTILINE)
+
+
+def test_an_instance_on_the_cpu_is_started_with() -> None:
+    assert " ".join(serving.command(rig(instance()), instance(), FOLDER)) == (
+        f"/opt/rigwright/engines/{FOLDER}/bin/llama-server"
+        f" --model /srv/models/small/{COMMIT}/small-q4.gguf"
+        " --alias small --host 127.0.0.1 --port 8020 --ctx-size 4096 --parallel 1 --n-gpu-layers 0"
+        " --cache-type-k f16 --cache-type-v f16 --flash-attn auto"
+        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
+    )
+
+
+def test_an_instance_on_two_cards_is_started_with() -> None:
+    one = two_cards()
+    made = rig(one, cards=CARDS, roots=Roots(models="/data/models", software="/data/sw"))
+    assert " ".join(serving.command(made, one, FOLDER)) == (
+        f"/data/sw/engines/{FOLDER}/bin/llama-server"
+        f" --model /data/models/small/{COMMIT}/small-q4.gguf"
+        " --alias Qwen3.6-27B --host 127.0.0.1 --port 8030 --ctx-size 65536 --parallel 4 --n-gpu-layers 99"
+        " --cache-type-k q8_0 --cache-type-v q4_0 --flash-attn on"
+        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
+        " --jinja --metrics --tensor-split 3,5"
+    )
+
+
+@pytest.mark.parametrize(("cards", "visible"), [((), ""), ((0,), "0"), ((1, 0), "1,0")])
+def test_a_process_sees_its_own_cards_in_the_order_of_slots(cards: tuple[int, ...], visible: str) -> None:
+    text = unit(instance(cards=cards)).text
+    assert f"CUDA_VISIBLE_DEVICES={visible}" in values(text, "Environment")
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in values(text, "Environment")
+
+
+def test_nothing_in_the_unit_needs_quoting_or_escaping() -> None:
+    for one in (instance(), two_cards()):
+        made = unit(one)
+        (line,) = values(made.text, "ExecStart")
+        words = serving.command(rig(one, cards=CARDS), one, FOLDER)
+        assert line.split() == shlex.split(line) == words
+        # systemd reads % in every line; \ " ' and ; where words are split; $ in command lines
+        read = [line for line in made.text.splitlines() if not line.startswith("#")]
+        assert [line for line in read if set(line) & set("%\\\"';`")] == []
+        assert [line.count("$") for line in read if "$" in line] == [line.count("${CREDENTIALS_DIRECTORY}")]
+
+
+def test_devices_are_hidden_on_the_cpu_and_listed_with_cards() -> None:
+    cpu, gpu = unit(instance()).text, unit(two_cards()).text
+    assert (values(cpu, "PrivateDevices"), values(cpu, "DeviceAllow")) == (["yes"], [])
+    assert values(gpu, "PrivateDevices") == ["no"]
+    assert values(gpu, "DevicePolicy") == ["closed"]
+    assert all(device.startswith("char-nvidia") for device in values(gpu, "DeviceAllow"))
+
+
+def test_the_unit_runs_as_the_service_user_after_its_file_systems_are_mounted() -> None:
+    made = rig(instance(), service_user="svc", roots=Roots(models="/data/m", software="/data/s"))
+    text = serving.unit(made, made.instances[0], FOLDER).text
+    assert values(text, "User") == values(text, "Group") == ["svc"]
+    assert values(text, "RequiresMountsFor") == ["/data/m /data/s"]
+
+
+def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
+    text = unit(instance(port=9000, ready_timeout=77)).text
+    assert values(text, "TimeoutStartSec") == ["77"]
+    (post,) = values(text, "ExecStartPost")
+    assert post.lstrip("+").split()[:2] == ["/opt/rigwright/libexec/ready", "9000"]
+
+
+def test_the_key_is_named_by_its_path_and_never_told(tmp_path: Any) -> None:
+    path = tmp_path / "key"
+    path.write_text("sk-secret-0123456789")
+    text = unit(instance(api_key_file=str(path))).text
+    assert "sk-secret" not in text
+    assert str(path) not in text
+    assert values(text, "LoadCredential") == ["api-key:/etc/rigwright/credentials/chat.api-key"]
+
+
+def test_the_unit_tells_its_own_digest_to_its_process() -> None:
+    made = unit(instance())
+    assert f"{serving.DIGEST_VARIABLE}={made.digest}" in values(made.text, "Environment")
+    assert made.text.startswith(serving.OWNED + "\n")
+    assert made.name == "rigwright-chat.service"
+
+
+OTHERS = {
+    "name": lambda: unit(instance("code")),
+    "port": lambda: unit(instance(port=8021)),
+    "context": lambda: unit(instance(context=8192)),
+    "slots": lambda: unit(instance(slots=2)),
+    "cache": lambda: unit(instance(cache_type_v="q8_0")),
+    "flash attention": lambda: unit(instance(flash_attention="off")),
+    "flag": lambda: unit(instance(flags={"metrics": True})),
+    "flag's value": lambda: unit(instance(flags={"threads": "2"})),
+    "timeout": lambda: unit(instance(ready_timeout=60)),
+    "alias": lambda: unit(instance(model_name="other")),
+    "cards": lambda: unit(instance(cards=(0,))),
+    "another card": lambda: unit(instance(cards=(1,))),
+    "weights": lambda: unit(instance(weights=artefact(sha256="c" * 64))),
+    "revision": lambda: unit(instance(weights=artefact(version="2"))),
+    "engine": lambda: unit(instance(), folder="plain-1.0-ffffffffffff"),
+    "user": lambda: unit(instance(), rig(instance(), service_user="svc")),
+    "models": lambda: unit(instance(), rig(instance(), roots=Roots(models="/data"))),
+    "config": lambda: unit(instance(), rig(instance(), roots=Roots(config="/data"))),
+}
+
+
+def test_every_change_of_an_instance_is_another_unit() -> None:
+    digests = {name: other().digest for name, other in OTHERS.items()} | {"none": unit(instance()).digest}
+    assert len(set(digests.values())) == len(digests), digests
+
+
+def test_what_is_not_the_instances_leaves_its_unit_as_it_is() -> None:
+    one = instance()
+    same = [
+        rig(one, name="other"),
+        rig(one, instance("code", port=8021)),
+        rig(one, mirrors={"other": ("http://x",)}),
+        rig(one, cuda_root="/opt/cuda"),
+        rig(one, cards=CARDS),
+        rig(one, roots=Roots(state="/data")),
+    ]
+    assert {unit(one, made).text for made in same} == {unit(one).text}
+    assert unit(replace(one, api_key_file="/elsewhere")).text == unit(one).text
+    reordered = unit(instance(flags={"b": "1", "a": "2"})), unit(instance(flags={"a": "2", "b": "1"}))
+    assert reordered[0] == reordered[1]
+
+
+def test_units_that_instances_share_are_ours_too() -> None:
+    shared = serving.shared_units()
+    assert all(text.startswith(serving.OWNED + "\n") for text in shared.values())
+    assert {path.rpartition("/")[2] for path in shared} >= set(values(unit(instance()).text, "Slice"))
