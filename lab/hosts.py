@@ -92,8 +92,12 @@ class Host:
         deadline = time.monotonic() + BOOT_LIMIT
         while not self.answers():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} does not answer after {BOOT_LIMIT} s: see {self.folder / 'log'}")
+                raise TimeoutError(f"{self.name} does not answer after {BOOT_LIMIT} s: {self.last_words()}")
             time.sleep(0.05)
+
+    def last_words(self) -> str:
+        """The end of what systemd-nspawn and the boot printed."""
+        return " / ".join((self.folder / "log").read_text(errors="replace").splitlines()[-3:])
 
     def reboot(self) -> None:
         """Reboot from inside and wait for the new boot."""
@@ -103,7 +107,7 @@ class Host:
         deadline = time.monotonic() + BOOT_LIMIT
         while self.run(started, check=False) in ("", boot):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} has not come back after {BOOT_LIMIT} s: see {self.folder / 'log'}")
+                raise TimeoutError(f"{self.name} has not come back after {BOOT_LIMIT} s: {self.last_words()}")
             time.sleep(0.05)
 
     def written(self, since_ns: int = 0) -> list[str]:
@@ -261,6 +265,7 @@ class Lab:
         Raises:
             lab.machine.Unsupported: this machine cannot run one.
             TimeoutError: a host does not answer.
+            RuntimeError: a program fails that makes the lab; its words are the text.
             ValueError: a host of that name is there already.
         """
         machine.require()
@@ -274,15 +279,18 @@ class Lab:
         free = (
             str(address) for address in list(self.subnet)[FIRST_HOST + 1 : -1] if str(address) not in taken.values()
         )
-        booted = []
-        for spec in specs:
-            namespace = f"{self.bridge}-{spec.name}"
-            host = Host(spec, self.folder / "hosts" / spec.name, namespace, next(free), self.key)
-            host.boot(self.bridge, self.subnet)
-            booted.append(host)
-        for host in booted:
-            host.wait()
-        return booted
+        folder = self.folder / "hosts"
+        made = [Host(s, folder / s.name, f"{self.bridge}-{s.name}", next(free), self.key) for s in specs]
+        try:
+            for host in made:
+                host.boot(self.bridge, self.subnet)
+            for host in made:
+                host.wait()
+        except BaseException:
+            for host in made:
+                host.destroy()
+            raise
+        return made
 
     def _make(self) -> None:
         subnet = network.free_subnet()

@@ -28,8 +28,11 @@ def demo(release: str) -> None:
     started = time.monotonic()
     lab = Lab(NAME)
     try:
-        fresh = [] if lab.exists and lab.hosts else lab.up([HostSpec(HOST, release, kept.layers(release))])
-    except (Unsupported, TimeoutError) as error:
+        found = lab.exists and bool(lab.hosts) and all(host.answers() for host in lab.hosts)
+        if not found:
+            lab.down()  # what a crash or a restart of this machine left
+            lab.up([HostSpec(HOST, release, kept.layers(release))])
+    except (Unsupported, TimeoutError, RuntimeError) as error:
         raise click.ClickException(str(error)) from None
     booted = time.monotonic()
     inventory = str(INVENTORY)
@@ -45,7 +48,7 @@ def demo(release: str) -> None:
         raise click.ClickException("the model answered nothing")
     click.echo(
         f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
-        f"{'Booted' if fresh else 'Found'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "
+        f"{'Found' if found else 'Booted'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "
         f"the rig of inventory/demo.py ({deployed - booted:.0f} s) and checked it ({checked - deployed:.0f} s).\n\n"
         f"  look around     ./rig lab --name {NAME} ssh {HOST}\n"
         f"  the service     ssh {HOST}: systemctl status rigwright-chat; journalctl -u rigwright-chat\n"

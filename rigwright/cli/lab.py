@@ -46,7 +46,7 @@ def up(lab: Lab, count: int, release: str, card: tuple[str, ...]) -> None:
     try:
         for host in lab.up(specs):
             click.echo(f"{host.name}  {host.spec.release}  {host.address}")
-    except (Unsupported, TimeoutError) as error:
+    except (Unsupported, TimeoutError, RuntimeError) as error:
         raise click.ClickException(str(error)) from None
 
 
