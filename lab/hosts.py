@@ -301,7 +301,9 @@ class Lab:
         shelf.start(self.shelf, self.gateway, self.cgroup, self.folder / "shelf.log")
 
     def down(self) -> None:
-        """End every host and take the lab away, also what a crash has left."""
+        """End every host and take the lab away, also what a crash has left. Without a lab, nothing is done."""
+        if not self.exists:
+            return
         for host in self.hosts:
             host.destroy()
         cgroups.kill(self.cgroup)

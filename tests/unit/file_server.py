@@ -17,7 +17,9 @@ class Asked:
     """One request."""
 
     path: str
-    range: str | None
+    range: str | None = None
+    authorization: str | None = None
+    body: bytes = b""
 
 
 @dataclass
@@ -42,10 +44,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = self.headers.get("Range")
         path = self.path.lstrip("/")
-        self.files.asked.append(Asked(path, asked))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.files.asked.append(Asked(path, asked, self.headers.get("Authorization"), body))
         answers = self.files.answers.get(path, [status(404)])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         answer(self, int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0)
+
+    do_POST = do_GET
 
     def begin(self, code: int, length: int, *headers: tuple[str, str]) -> None:
         """Send status and headers."""

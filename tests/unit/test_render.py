@@ -12,6 +12,7 @@ import pytest
 from rigwright.inventory import ROOT
 from rigwright.llama_cpp import build
 from rigwright.render import render
+from rigwright.serving import ready_script
 from rigwright.tools import Tools
 from roles.llama_cpp import build_script
 from roles.weights import fetch_script
@@ -36,7 +37,7 @@ SCRIPTS = {
     "fetch": lambda: fetch_script(rig(mirrors={"store": ("http://a", "http://b")}), artefact()),
     "fetch from nowhere": lambda: fetch_script(rig(), artefact(sources=["index:project"])),
     "tools": lambda: render("tools/install.sh.j2", tools=TOOLS),
-    "ready": lambda: render("serving/ready.j2"),
+    "ready": ready_script,
     "probe": lambda: probe(["/srv", "/opt"], ["/srv/a", "/srv/b"]),
     "probe of a rig without weights": lambda: probe([], []),
 }

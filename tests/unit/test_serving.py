@@ -101,7 +101,8 @@ def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
     text = unit(instance(port=9000, ready_timeout=77)).text
     assert values(text, "TimeoutStartSec") == ["77"]
     (post,) = values(text, "ExecStartPost")
-    assert post.lstrip("+").split()[:2] == ["/opt/rigwright/libexec/ready", "9000"]
+    key = "/etc/rigwright/credentials/chat.api-key"
+    assert post.lstrip("+").split() == ["/opt/rigwright/libexec/ready", "rigwright-chat.service", "9000", key]
 
 
 def test_the_key_is_named_by_its_path_and_never_told(tmp_path: Any) -> None:
