@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
 
@@ -74,9 +74,7 @@ class Writer:
         """Show a job while the block runs."""
         if self.console.is_terminal and self.bars is None:
             columns = (TextColumn("    {task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
-            self.bars = Progress(
-                *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=self.console, transient=True
-            )
+            self.bars = Progress(*columns, TimeElapsedColumn(), console=self.console, transient=True)
             self.bars.start()
         self.open += 1
         task = Task(self, host, text)

@@ -12,7 +12,7 @@ import click
 from rigwright.inventory import ROOT
 
 STAGES = {
-    "lint": [["ruff", "check", "."], ["ruff", "format", "--check", "."]],
+    "lint": [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["shellcheck", "rig", ".ci/run"]],
     "types": [["mypy"]],
     "unit": [["pytest", "tests/unit"]],
     "hosts": [["pytest", "tests/hosts"]],

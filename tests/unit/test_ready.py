@@ -1,0 +1,75 @@
+"""The ready script: returns once a server has answered a completion, and not when the server has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rigwright.render import render
+from tests.unit.file_server import FileServer, file_server, status, whole
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives root away before it connects")
+
+COMPLETIONS = "v1/chat/completions"
+KEY = "sk-0123456789abcdef"
+UNIT = "rigwright-chat.service"
+
+
+@dataclass
+class Start:
+    """An instance that has just been started."""
+
+    folder: Path
+    server: FileServer
+
+    def ready(self, main_pid: int) -> subprocess.CompletedProcess[str]:
+        (self.folder / UNIT).write_text("[Unit]\n")
+        (self.folder / "key").write_text(KEY + "\n")
+        script = render("serving/ready.j2", units=str(self.folder), started_from=str(self.folder / "run"))
+        port = self.server.url.rpartition(":")[2]
+        return subprocess.run(
+            ["sh", "-c", script, "ready", UNIT, port, str(self.folder / "key")],
+            env={"PATH": os.environ["PATH"], "MAINPID": str(main_pid)},
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with file_server() as server:
+        yield Start(tmp_path, server)
+
+
+def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: Start) -> None:
+    start.server.serve(COMPLETIONS, status(503), status(401), whole(b"{}"))
+    done = start.ready(os.getpid())
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert [(one.path, one.authorization) for one in start.server.asked] == [(COMPLETIONS, f"Bearer {KEY}")] * 3
+    assert json.loads(start.server.asked[0].body)["max_tokens"] == 1
+
+
+def test_it_does_not_wait_for_a_server_that_has_ended(start: Start) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    start.server.serve(COMPLETIONS, status(503))
+    assert start.ready(ended.pid).returncode != 0
+    assert len(start.server.asked) == 1
+
+
+def test_it_notes_which_unit_file_the_process_was_started_from(start: Start) -> None:
+    start.server.serve(COMPLETIONS, whole(b"{}"))
+    assert start.ready(os.getpid()).returncode == 0
+    note, unit = start.folder / "run" / UNIT, start.folder / UNIT
+    stat = ["stat", "-c", "%i %z", str(unit)]
+    assert note.read_text() == subprocess.run(stat, capture_output=True, text=True, check=True).stdout
+    unit.write_text("[Unit]\n")
+    assert note.read_text() != subprocess.run(stat, capture_output=True, text=True, check=True).stdout
