@@ -1,6 +1,6 @@
 """The throwaway hosts of `./rig demo`, each serving a tiny model on the CPU."""
 
-from lab.hosts import Lab
+from lab.labs import Lab
 from rigwright.inventory import hosts
 
 _lab = Lab("demo")

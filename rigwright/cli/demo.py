@@ -7,7 +7,8 @@ import time
 import click
 
 from lab import images, kept
-from lab.hosts import HostSpec, Lab
+from lab.hosts import HostSpec
+from lab.labs import Lab
 from lab.machine import Unsupported
 from rigwright.cli.hosts import pyinfra, run_checks
 from rigwright.inventory import ROOT

@@ -8,7 +8,8 @@ import pprint
 import click
 
 from lab import images
-from lab.hosts import Host, HostSpec, Lab, all_labs
+from lab.hosts import Host, HostSpec
+from lab.labs import Lab, all_labs
 from lab.machine import Unsupported
 
 

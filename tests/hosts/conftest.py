@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host, HostSpec, Lab
+from lab.hosts import Host, HostSpec
 from lab.images import RELEASES
+from lab.labs import Lab
 from tests.hosts.support import Run, command, deploy, plan, served, until, write_inventory
 
 _numbers = itertools.count(1)

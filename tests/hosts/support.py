@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.hosts import Host, Lab
+from lab.hosts import Host
+from lab.labs import Lab
 from rigwright.inventory import ROOT
 
 PYINFRA = str(Path(sys.executable).with_name("pyinfra"))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host, Lab
+from lab.hosts import Host
+from lab.labs import Lab
 from tests.hosts.support import KEY_FILE, PORT, check, deploy, red, write_inventory
 
 ENGINE = "/opt/rigwright/engines/llama.cpp"

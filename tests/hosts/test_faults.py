@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.hosts import Host, Lab
+from lab.hosts import Host
+from lab.labs import Lab
 from lab.shelf import MODEL
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import PORT, api_key, deploy, main_pid, plan, red, served, write_inventory

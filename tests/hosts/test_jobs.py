@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from lab.hosts import Host, Lab
+from lab.hosts import Host
+from lab.labs import Lab
 from lab.shelf import MODEL
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.servers import HalfServer

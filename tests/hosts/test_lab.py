@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from lab import cgroups, machine
-from lab.hosts import HostSpec, Lab
+from lab.hosts import HostSpec
 from lab.images import RELEASES
+from lab.labs import Lab
 from tests.hosts.support import until
 
 NAME = f"l{os.getpid() % 100_000}"

@@ -11,7 +11,8 @@ import pytest
 import tomllib
 from openai import AuthenticationError, OpenAI
 
-from lab.hosts import Host, Lab
+from lab.hosts import Host
+from lab.labs import Lab
 from lab.tiny_model import ANSWER
 from lab.tunnel import tunnel
 from tests.hosts.conftest import Boot, FirstRun

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import jinja2
 import pytest
@@ -18,6 +21,8 @@ from roles.llama_cpp import build_script
 from roles.weights import fetch_script
 from tests.unit.samples import artefact, card, engine, facts, instance, rig
 
+# beside this Python, or anywhere on the PATH
+SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
 
 
@@ -49,10 +54,10 @@ def test_a_shell_can_read_the_script(name: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck here")
+@pytest.mark.skipif(SHELLCHECK is None, reason="no shellcheck here")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_shellcheck_finds_nothing_in_the_script(name: str) -> None:
-    command = ["shellcheck", "--shell=sh", "--severity=warning", "--exclude=SC1091", "-"]
+    command = [str(SHELLCHECK), "--shell=sh", "--severity=warning", "--exclude=SC1091", "-"]
     done = subprocess.run(command, input=SCRIPTS[name](), capture_output=True, text=True, check=False)
     assert done.stdout == ""
 

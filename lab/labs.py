@@ -1,0 +1,143 @@
+"""A lab: N throwaway hosts on one bridge, and the shelf they fetch from."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import json
+import shutil
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from lab import cgroups, images, machine, network, shelf
+from lab.hosts import Host, HostSpec
+
+FIRST_HOST = 10  # the last octet of h1 is one more
+
+
+class Lab:
+    """A named set of hosts. Labs do not see each other: each has its bridge, subnet, key and folder."""
+
+    def __init__(self, name: str = "lab") -> None:
+        """Name a lab, existing or not: 1 to 6 small letters and digits (kernel object names are made of it)."""
+        if not (1 <= len(name) <= 6 and name.isascii() and name.isalnum() and name.islower()):
+            raise ValueError(f"lab name {name!r}: 1 to 6 small letters and digits, starting with a letter")
+        self.name = name
+        self.bridge = f"rw{name}"
+        self.folder = machine.STATE / name
+        self.key = self.folder / "key"
+
+    @property
+    def exists(self) -> bool:
+        """Whether this lab is up, or left over."""
+        return (self.folder / "lab.json").exists()
+
+    @cached_property
+    def subnet(self) -> ipaddress.IPv4Network:
+        """The hosts' network; its first address is this machine's."""
+        return ipaddress.IPv4Network(json.loads((self.folder / "lab.json").read_text())["subnet"])
+
+    @property
+    def gateway(self) -> str:
+        """This machine's address in the hosts' network."""
+        return str(self.subnet[1])
+
+    @property
+    def cgroup(self) -> str:
+        """The cgroup of what serves the hosts from this machine."""
+        return f"{self.bridge}-shelf"
+
+    @property
+    def shelf(self) -> Path:
+        """Files here are served to the hosts at `shelf_url`; the tiny model is among them."""
+        return self.folder / "shelf"
+
+    @property
+    def shelf_url(self) -> str:
+        """Where hosts fetch from the shelf."""
+        return f"http://{self.gateway}:{shelf.PORT}"
+
+    @property
+    def hosts(self) -> list[Host]:
+        """The hosts of this lab by name, running or left over."""
+        found = []
+        for record in sorted(self.folder.glob("hosts/*/host.json")):
+            data = json.loads(record.read_text())
+            declared = data["spec"]
+            spec = HostSpec(declared["name"], declared["release"], tuple(declared["layers"]), tuple(declared["cards"]))
+            found.append(Host(spec, record.parent, data["namespace"], data["address"], self.key))
+        return found
+
+    def host(self, name: str) -> Host:
+        """One host by name.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        raise KeyError(name)
+
+    def up(self, specs: Sequence[HostSpec]) -> list[Host]:
+        """Boot hosts, making the lab where it does not exist, and wait until all answer.
+
+        Raises:
+            lab.machine.Unsupported: this machine cannot run one.
+            TimeoutError: a host does not answer.
+            RuntimeError: a program fails that makes the lab; its words are the text.
+            ValueError: a host of that name is there already.
+        """
+        machine.require()
+        for spec in specs:
+            images.base(images.RELEASES[spec.release])
+        machine.STATE.mkdir(parents=True, exist_ok=True)
+        with open(machine.STATE / ".lock", "w") as lock:  # two at once would choose the same subnet or address
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return self._up(specs)
+
+    def _up(self, specs: Sequence[HostSpec]) -> list[Host]:
+        if not self.exists:
+            self._make()
+        taken = {host.name: host.address for host in self.hosts}
+        if again := sorted(set(taken) & {spec.name for spec in specs}):
+            raise ValueError(f"already up: {', '.join(again)}")
+        free = (
+            str(address) for address in list(self.subnet)[FIRST_HOST + 1 : -1] if str(address) not in taken.values()
+        )
+        folder = self.folder / "hosts"
+        made = [Host(s, folder / s.name, f"{self.bridge}-{s.name}", next(free), self.key) for s in specs]
+        try:
+            for host in made:
+                host.boot(self.bridge, self.subnet)
+            for host in made:
+                host.wait()
+        except BaseException:
+            for host in made:
+                host.destroy()
+            raise
+        return made
+
+    def _make(self) -> None:
+        subnet = network.free_subnet()
+        self.folder.mkdir(parents=True)
+        (self.folder / "lab.json").write_text(json.dumps({"subnet": str(subnet)}))
+        network.sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"rigwright-{self.name}", "-f", str(self.key))
+        network.up(self.bridge, subnet)
+        shelf.start(self.shelf, self.gateway, self.cgroup, self.folder / "shelf.log")
+
+    def down(self) -> None:
+        """End every host and take the lab away, also what a crash has left. Without a lab, nothing is done."""
+        if not self.exists:
+            return
+        for host in self.hosts:
+            host.destroy()
+        cgroups.kill(self.cgroup)
+        network.down(self.bridge)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def all_labs() -> list[Lab]:
+    """Every lab of this machine, running or left over."""
+    return [Lab(path.parent.name) for path in sorted(machine.STATE.glob("*/lab.json"))]
