@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pyinfra.api.config import Config
 from pyinfra.api.connect import connect_all
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import State
 from pyinfra.context import ctx_state
 from pyinfra_cli.inventory import make_inventory
@@ -57,7 +60,7 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
     with ctx_state.use(state):
         made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
         state.init(made, Config())
-    wanted = [host for host in made if limit is None or limit in (host.name, *host.groups)]
+    wanted = [host for host in made if limit is None or fnmatch.filter((host.name, *host.groups), limit)]
     if not wanted:
         raise UnknownHost(f"{inventory}: no host{f' or group is called {limit}' if limit else 's'}")
     return wanted
@@ -74,7 +77,8 @@ def connect(inventory: str, limit: str | None) -> dict[str, Any]:
     wanted = find(state, inventory, limit)
     with ctx_state.use(state):
         state.limit_hosts = wanted
-        connect_all(state)
+        with suppress(PyinfraError):  # no host is left; which ones are gone is said below
+            connect_all(state)
     if gone := sorted({host.name for host in wanted} - {host.name for host in state.active_hosts}):
         raise UnknownHost(f"cannot connect to {', '.join(gone)}")
     return {host.name: host for host in wanted}

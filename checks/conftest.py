@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("checks need --inventory FILE")
     try:
         config.stash[TARGETS] = connect(inventory, config.getoption("--limit"))
-    except UnknownHost as error:
+    except (UnknownHost, SystemExit) as error:
         raise pytest.UsageError(str(error)) from None
     standard = config.pluginmanager.get_plugin("terminalreporter")
     if standard is not None:
@@ -74,14 +74,7 @@ def _host(target: Any) -> Host:
 
 @cache
 def _facts(target: Any) -> HostFacts:
-    rig = _rig(target)
-    script = render(
-        "probe/probe.sh.j2",
-        folders=[rig.roots.state, rig.roots.software, rig.roots.models],
-        engines=f"{rig.roots.software}/engines",
-        weights=[],
-        cuda_root=rig.cuda_root,
-    )
+    script = render("probe/probe.sh.j2", **host_facts.questions(_rig(target)))
     return host_facts.parse(_host(target).check_output("sh -c %s", script).splitlines())
 
 

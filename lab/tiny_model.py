@@ -28,11 +28,11 @@ def write(path: Path, answer: str = ANSWER) -> None:
     """Write the model.
 
     Raises:
-        ValueError: the answer has a word twice, or more words than the model is wide.
+        ValueError: the answer has no word, a word twice, or more words than the model is wide.
     """
     words = answer.split()
-    if len(set(words)) != len(words) or len(words) >= WIDTH:
-        raise ValueError(f"an answer is at most {WIDTH - 1} different words: {answer!r}")
+    if not words or len(set(words)) != len(words) or len(words) >= WIDTH:
+        raise ValueError(f"an answer is 1 to {WIDTH - 1} different words: {answer!r}")
     tokens, kinds = _vocabulary(words)
     writer = gguf.GGUFWriter(path, "llama")
     _describe(writer, tokens, kinds)

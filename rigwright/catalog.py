@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from rigwright import toml
 from rigwright.problems import Frozen, Invalid, Problem
@@ -27,6 +27,21 @@ from rigwright.types import (
 # llama.cpp's KV cache types (llama-server --help, --cache-type-k)
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
 
+# What an instance's command line sets, in every spelling, and what would give a client a shell (llama-server --help).
+OWN_FLAGS = frozenset(
+    (
+        *("model", "model-url", "hf-repo", "hf-file", "alias", "host", "port", "ctx-size", "parallel"),
+        *("n-gpu-layers", "gpu-layers", "cache-type-k", "cache-type-v", "flash-attn", "api-key", "api-key-file"),
+        *("tools", "agent", "ui-mcp-proxy"),
+    )
+)
+OWN_OPTIONS = frozenset(
+    (
+        *("GGML_CUDA", "CMAKE_CUDA_ARCHITECTURES", "CMAKE_CUDA_COMPILER", "CUDAToolkit_ROOT"),
+        *("GGML_CUDA_FA_QUANTS", "GGML_CUDA_FA_ALL_QUANTS", "LLAMA_BUILD_COMMIT", "LLAMA_BUILD_NUMBER"),
+    )
+)
+
 
 class Card(Frozen):
     """A GPU model."""
@@ -42,8 +57,8 @@ class Card(Frozen):
 
         12.x gets the `a` suffix: llama.cpp needs it for FP4 tensor cores and rewrites a plain 120 to it.
         """
-        number = self.capability.replace(".", "")
-        return f"{number}a-real" if number.startswith("12") else f"{number}-real"
+        major, _, minor = self.capability.partition(".")
+        return f"{major}{minor}{'a' if major == '12' else ''}-real"
 
 
 class Model(Frozen):
@@ -61,6 +76,13 @@ class Engine(Frozen):
     commit: Commit = Field(description="The llama.cpp commit the source is.")
     options: dict[CmakeOption, CmakeValue] = Field(default_factory=dict, description="CMake options, as they are.")
 
+    @field_validator("options")
+    @classmethod
+    def _not_ours(cls, options: dict[str, str]) -> dict[str, str]:
+        if taken := sorted(OWN_OPTIONS & set(options)):
+            raise ValueError(f"other options than {', '.join(taken)}: the rig's cards and variants decide those")
+        return options
+
 
 class Variant(Frozen):
     """A serving recipe: model, engine, cards and flags."""
@@ -75,11 +97,18 @@ class Variant(Frozen):
     cache_type_k: KvType = "f16"
     cache_type_v: KvType = "f16"
     flash_attention: Literal["on", "off", "auto"] = "auto"
-    flags: dict[Flag, FlagValue | Literal[True]] = Field(
+    flags: dict[Flag, FlagValue] = Field(
         default_factory=dict,
         description="More llama-server options: name without dashes = value, or true for a bare one.",
     )
     ready_timeout: Positive = Field(default=600, description="Seconds from start to the first completion.")
+
+    @field_validator("flags")
+    @classmethod
+    def _not_ours(cls, flags: dict[str, str | bool]) -> dict[str, str | bool]:
+        if taken := sorted(OWN_FLAGS & set(flags)):
+            raise ValueError(f"other options than {', '.join(taken)}: other keys set those")
+        return flags
 
 
 class CatalogFile(Frozen):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from rigwright.rig import Rig
+
 
 @dataclass(frozen=True)
 class Listener:
@@ -37,8 +39,21 @@ class HostFacts:
     """(address, vendor:device) of each NVIDIA display adapter, by address."""
     listeners: tuple[Listener, ...] = ()
     built_engines: frozenset[str] = field(default_factory=frozenset)
-    weight_files: frozenset[str] = field(default_factory=frozenset)
-    """Paths of weights that are there, verified or not."""
+    weight_bytes: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Path of a weight file -> bytes of it that are there, whole or as a part."""
+    service_user: str = ""
+    """Its passwd line; empty when there is no such user."""
+
+
+def questions(rig: Rig) -> dict[str, object]:
+    """What the probe is asked about a rig's host: the values of its template."""
+    return {
+        "folders": [rig.roots.state, rig.roots.software, rig.roots.models],
+        "engines": f"{rig.roots.software}/engines",
+        "weights": [rig.weight_path(artefact) for artefact in rig.weights],
+        "cuda_root": rig.cuda_root,
+        "service_user": rig.service_user,
+    }
 
 
 def parse(lines: list[str]) -> HostFacts:
@@ -69,8 +84,9 @@ def parse(lines: list[str]) -> HostFacts:
             apt_lock_holder=single["apt_lock"],
             pci_cards=tuple(sorted((address, pci_id) for address, pci_id in many.get("pci", []))),
             listeners=tuple(sorted((_listener(row) for row in many.get("listener", [])), key=lambda one: one.port)),
-            built_engines=frozenset(row[0] for row in many.get("engine", [])),
-            weight_files=frozenset(row[0] for row in many.get("weight", [])),
+            built_engines=frozenset(name for (name,) in many.get("engine", [])),
+            weight_bytes=MappingProxyType({path: int(size) for path, size in many.get("weight", [])}),
+            service_user=single["service_user"],
         )
     except KeyError as error:
         raise ValueError(f"the probe printed no {error.args[0]!r}") from error

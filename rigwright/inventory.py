@@ -10,14 +10,18 @@
         },
     })
 
-Keys that start with `ssh_` or `_sudo` are pyinfra's; all others are `rigwright.rig.RigEntry`'s fields.
+Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.rig.RigEntry`'s fields.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from rigwright.catalog import Catalog
 from rigwright.lock import Lock
@@ -26,26 +30,47 @@ from rigwright.rig import Rig, RigEntry, parse
 from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
-# https://docs.pyinfra.com/en/3.x/connectors/ssh.html; passwords are not among them: use a key
-CONNECTION_KEYS = frozenset(
-    {
-        "ssh_hostname",
-        "ssh_port",
-        "ssh_user",
-        "ssh_key",
-        "ssh_config_file",
-        "ssh_known_hosts_file",
-        "ssh_strict_host_key_checking",
-        "ssh_forward_agent",
-        "ssh_connect_retries",
-        "_sudo",
-    }
-)
+
+
+def _word(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.:@][A-Za-z0-9_.:@-]*", value) is not None
+
+
+def _path(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and value.isprintable() and not value.startswith("-")
+
+
+def _truth(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _port(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 100
+
+
+# pyinfra's keys (its documentation, "SSH connector") that an inventory may use, what each takes, and that in words.
+# Passwords are not among them: use a key.
+CONNECTION: dict[str, tuple[Callable[[object], bool], str]] = {
+    "ssh_hostname": (_word, "a host name or address, not beginning with a dash"),
+    "ssh_port": (_port, "a port number"),
+    "ssh_user": (_word, "a user name, not beginning with a dash"),
+    "ssh_key": (_path, "a path"),
+    "ssh_config_file": (_path, "a path"),
+    "ssh_known_hosts_file": (_path, "a path"),
+    "ssh_strict_host_key_checking": (_word, "yes, no, ask, accept-new or off"),
+    "ssh_forward_agent": (_truth, "True or False"),
+    "ssh_connect_retries": (_count, "a number up to 100"),
+    "_sudo": (_truth, "True or False"),
+}
 
 HostGroup = list[tuple[str, dict[str, object]]]
 
 
-def hosts(entries: dict[str, dict[str, object]]) -> HostGroup:
+def hosts(entries: object) -> HostGroup:
     """Validate rigs while the inventory loads and return them as a pyinfra group.
 
     Raises:
@@ -61,15 +86,20 @@ def hosts(entries: dict[str, dict[str, object]]) -> HostGroup:
         raise SystemExit(str(error)) from None
 
 
-def _group(file: str, entries: dict[str, dict[str, object]]) -> HostGroup:
+def _group(file: str, entries: object) -> HostGroup:
     from roles.transport import nodelay  # the only thing in an inventory that needs pyinfra's world
 
+    if not isinstance(entries, dict) or not entries:
+        raise Invalid([Problem(file, "hosts()", "must be given a table of at least one rig: name -> keys")])
     group: HostGroup = []
     problems: list[Problem] = []
     for name, entry in entries.items():
-        connection = {key: value for key, value in entry.items() if key in CONNECTION_KEYS}
-        declared = {key: value for key, value in entry.items() if key not in CONNECTION_KEYS}
-        problems += _refuse_connection(file, name, entry)
+        if not isinstance(entry, dict):
+            problems.append(Problem(file, str(name), f"{entry!r} is refused: must be a table of keys"))
+            continue
+        connection = {key: value for key, value in entry.items() if str(key).startswith(("ssh_", "_"))}
+        declared = {key: value for key, value in entry.items() if key not in connection}
+        problems += _refuse_connection(file, name, connection, declared)
         rig = {"name": name, "inventory": file, "entry": declared}
         try:
             load(rig)
@@ -81,32 +111,25 @@ def _group(file: str, entries: dict[str, dict[str, object]]) -> HostGroup:
     return group
 
 
-def _refuse_connection(file: str, name: str, entry: dict[str, object]) -> list[Problem]:
+def _refuse_connection(
+    file: str, name: str, connection: dict[str, object], declared: dict[str, object]
+) -> list[Problem]:
     found = []
-    try:
-        _check_name(name)
-    except ValueError as error:
-        found.append(Problem(file, repr(name), f"is no name for a rig: {error}"))
-    allowed = CONNECTION_KEYS | set(RigEntry.model_fields)
-    for key, value in entry.items():
-        if key not in allowed and key.startswith(("ssh_", "_")):
-            found.append(Problem(file, f"{name}.{key}", "unknown key" + suggestion(key, allowed)))
-        if key in ("ssh_hostname", "ssh_user") and not (isinstance(value, str) and _plain(value)):
-            found.append(Problem(file, f"{name}.{key}", f"{value!r} is refused: must be a plain word, no leading dash"))
-    return found
-
-
-def _plain(word: str) -> bool:
-    return bool(word) and not word.startswith("-") and all(c.isalnum() or c in "._:-@" for c in word) and word.isascii()
-
-
-def _check_name(name: str) -> None:
-    from pydantic import TypeAdapter, ValidationError
-
     try:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
-        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        rule = error.errors()[0]["msg"].removeprefix("Value error, ")
+        found.append(Problem(file, str(name), f"is no name for a rig: must be {rule}"))
+    for key, value in connection.items():
+        if key not in CONNECTION:
+            allowed = {*CONNECTION, *RigEntry.model_fields}
+            found.append(Problem(file, f"{name}.{key}", "unknown key" + suggestion(key, allowed)))
+        elif not CONNECTION[key][0](value):
+            found.append(Problem(file, f"{name}.{key}", f"{value!r} is refused: must be {CONNECTION[key][1]}"))
+    user = declared.get("service_user")
+    if user is not None and user in ("root", connection.get("ssh_user", "root")):
+        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of the services' own"))
+    return found
 
 
 def layers(inventory: Path, noun: str) -> list[Path]:
@@ -126,14 +149,15 @@ def load(data: object) -> Rig:
         raise Invalid([Problem("host data", "rig", "is not what rigwright.inventory.hosts() made; was it overridden?")])
     inventory = Path(str(data["inventory"]))
     problems: list[Problem] = []
-    read: list[object] = []
-    for loader, noun in ((Catalog.load, "catalog"), (Lock.load, "locks")):
-        try:
-            read.append(loader(layers(inventory, noun)))
-        except Invalid as error:
-            problems += error.problems
+    catalog, lock = Catalog(), Lock({})
+    try:
+        catalog = Catalog.load(layers(inventory, "catalog"))
+    except Invalid as error:
+        problems += error.problems
+    try:
+        lock = Lock.load(layers(inventory, "locks"))
+    except Invalid as error:
+        problems += error.problems
     if problems:
         raise Invalid(problems)
-    catalog, lock = read
-    assert isinstance(catalog, Catalog) and isinstance(lock, Lock)  # noqa: S101 (for the type checker)
-    return parse(str(inventory), str(data["name"]), data["entry"], catalog, lock)
+    return parse(str(inventory), str(data["name"]), data["entry"], catalog, lock, also=frozenset(CONNECTION))

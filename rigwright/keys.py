@@ -7,6 +7,7 @@ from pathlib import Path
 
 # A key goes into an HTTP header; shorter ones can be guessed.
 MINIMUM = 16
+MAXIMUM = 4096
 ALLOWED = frozenset(string.ascii_letters + string.digits + "._~+/=-")
 
 
@@ -16,8 +17,11 @@ def read(path: str) -> str:
     Raises:
         ValueError: the file cannot be read, or holds no key; the text never repeats what it holds.
     """
+    if not Path(path).is_file():
+        raise ValueError("is no file")
     try:
-        key = Path(path).read_text(encoding="utf-8").rstrip("\n")
+        with open(path, encoding="utf-8") as file:
+            key = file.read(MAXIMUM).rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot be read: {error}") from None
     if len(key) < MINIMUM or not ALLOWED.issuperset(key):

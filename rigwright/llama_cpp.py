@@ -34,7 +34,7 @@ class Build:
     @property
     def cuda(self) -> bool:
         """Whether it is built for cards."""
-        return "GGML_CUDA" in self.options
+        return "CMAKE_CUDA_ARCHITECTURES" in self.options
 
 
 def cuda_architectures(rig: Rig, engine: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from rigwright import toml
 from rigwright.problems import Frozen, Invalid, Problem
-from rigwright.types import CatalogName, FileName, Positive, Sha256, Text
+from rigwright.types import CatalogName, FileName, Positive, Sha256, Source
 
 SCHEMA = 1
 
@@ -23,21 +23,11 @@ class Artefact(Frozen):
     file: FileName = Field(description="Its file name.")
     sha256: Sha256
     size: Positive = Field(description="Bytes.")
-    sources: tuple[Text, ...] = Field(
+    sources: tuple[Source, ...] = Field(
         min_length=1,
         description="Where it is had, in order: `index:PROJECT` (the host's package index), `NAME:PATH` "
         "(below each of the rig's mirrors of that name) or an http(s) URL.",
     )
-
-    @field_validator("sources")
-    @classmethod
-    def _known_forms(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
-        for source in sources:
-            scheme, colon, rest = source.partition(":")
-            safe = all(c.isalnum() or c in "._-/+~%:=?&@," for c in rest) and ".." not in rest.split("/")
-            if not (colon and scheme.isidentifier() and rest and safe and not rest.startswith("-")):
-                raise ValueError("index:PROJECT, MIRROR:PATH or an http(s) URL")
-        return sources
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -48,6 +38,13 @@ class LockFile(Frozen):
 
     schema_version: Literal[1] = Field(alias="schema", description="Version of this format.")
     artefact: tuple[Artefact, ...] = ()
+
+    @field_validator("schema_version", mode="before")
+    @classmethod
+    def _whole_number(cls, value: object) -> object:
+        if type(value) is not int:  # true and 1.0 compare equal to 1
+            raise ValueError("the number 1")
+        return value
 
 
 class Lock:

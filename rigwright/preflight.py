@@ -18,6 +18,7 @@ SUPPORTED = {
 ARCHITECTURE = "x86_64"
 # LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
 SYSTEMD_MINIMUM = 247
+HOME = "/nonexistent"  # of the service user
 GIB = 1024 * 1024  # in KiB
 # Measured: source, objects and binaries of a CPU build take 0.6 GiB; CUDA for three architectures 3 GiB.
 BUILD_DISK = {False: 1 * GIB, True: 6 * GIB}
@@ -42,7 +43,8 @@ def refusals(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
-    return found + _cards(rig, facts) + _toolkit(facts, builds) + _ports(rig, facts) + _disks(rig, facts, builds)
+    found += _cards(rig, facts) + _user(rig, facts) + _toolkit(facts, builds)
+    return found + _ports(rig, facts) + _disks(rig, facts, builds)
 
 
 def warnings(facts: HostFacts) -> list[str]:
@@ -53,15 +55,27 @@ def warnings(facts: HostFacts) -> list[str]:
 
 
 def _cards(rig: Rig, facts: HostFacts) -> list[str]:
-    """Each declared card must be there; one more than declared is the operator's business."""
+    """Card number n of the rig must be the nth on the bus: that is how instances are given theirs.
+
+    Cards after the declared ones are the operator's business.
+    """
+    listing = ", ".join(f"{pci_id} at {address}" for address, pci_id in facts.pci_cards) or "no NVIDIA card"
     found = []
-    present = Counter(pci_id for _, pci_id in facts.pci_cards)
-    for card, wanted in Counter(rig.cards).items():
-        there = sum(present[pci_id] for pci_id in card.pci_ids)
-        if there < wanted:
-            listing = ", ".join(f"{pci_id} at {address}" for address, pci_id in facts.pci_cards) or "no NVIDIA card"
-            found.append(f"{wanted} × {card.name} declared, {there} present (the PCI bus shows {listing})")
+    for index, card in enumerate(rig.cards):
+        present = facts.pci_cards[index][1] if index < len(facts.pci_cards) else ""
+        if present not in card.pci_ids:
+            found.append(
+                f"card {index} is declared as {card.name} ({' or '.join(card.pci_ids)}); the PCI bus shows {listing}: "
+                "list the cards in the order of the bus"
+            )
     return found
+
+
+def _user(rig: Rig, facts: HostFacts) -> list[str]:
+    """A user that somebody else made would lose its shell and home."""
+    if facts.service_user and facts.service_user.split(":")[5] != HOME:
+        return [f"the user {rig.service_user} is not ours (its home is not {HOME}): choose another service_user"]
+    return []
 
 
 def _toolkit(facts: HostFacts, builds: list[Build]) -> list[str]:
@@ -74,12 +88,13 @@ def _toolkit(facts: HostFacts, builds: list[Build]) -> list[str]:
 
 def _ports(rig: Rig, facts: HostFacts) -> list[str]:
     ports = {instance.port: instance.name for instance in rig.instances}
-    return [
+    taken = [
         f"port {one.port} of instance {ports[one.port]} is taken by {one.process}"
         f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
         for one in facts.listeners
         if one.port in ports and not one.unit.startswith("rigwright-")
     ]
+    return sorted(set(taken))  # one listener can have a line for each address
 
 
 def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
@@ -89,11 +104,11 @@ def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
         if build.folder not in facts.built_engines:
             needed[rig.roots.state] += BUILD_DISK[build.cuda]
     for artefact in rig.weights:
-        if rig.weight_path(artefact) not in facts.weight_files:
-            needed[rig.roots.models] += artefact.size // 1024
+        there = facts.weight_bytes.get(rig.weight_path(artefact), 0)
+        needed[rig.roots.models] += max(0, artefact.size - there) // 1024
     return [
         f"{path} has {facts.disk_free_kib[path] / GIB:.1f} GiB free, {(kib + DISK_RESERVE) / GIB:.1f} GiB are needed: "
         "make room, or move the root to another disk"
         for path, kib in needed.items()
-        if facts.disk_free_kib[path] < kib + DISK_RESERVE
+        if kib and facts.disk_free_kib[path] < kib + DISK_RESERVE
     ]

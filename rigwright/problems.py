@@ -24,7 +24,9 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.key}: {self.text}"
+        line = f"{self.file}: {self.key}: {self.text}"
+        # a newline or an escape code in a key would break the line, or write on the terminal
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 class Invalid(Exception):
@@ -50,19 +52,47 @@ def unknown(kind: str, value: str, names: Iterable[str]) -> str:
     return f'no {kind} is called "{value}"{suggestion(value, names)}'
 
 
-def of_validation(error: ValidationError, model: type[BaseModel], file: str, prefix: str) -> list[Problem]:
-    """Translate pydantic's errors into problems, with the nearest valid name for unknown keys."""
+# pydantic's words where they do not follow "must be"
+WORDS = {
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "too_short": "a list that is not empty",
+    "tuple_type": "a list",
+    "dict_type": "a table of names",
+    "model_type": "a table of keys",
+    "model_attributes_type": "a table of keys",
+    "invalid_key": "named by text",
+    "int_type": "a whole number",
+}
+
+
+def of_validation(
+    error: ValidationError, model: type[BaseModel], file: str, prefix: str, also: frozenset[str] = frozenset()
+) -> list[Problem]:
+    """Translate pydantic's errors into problems, with the nearest valid name for unknown keys.
+
+    Args:
+        error: What pydantic found.
+        model: The model it was validating.
+        file: Where the data stands.
+        prefix: The key that the data stands under.
+        also: Keys that are valid at the top beside the model's own, for suggestions.
+    """
     found = []
     for detail in error.errors(include_url=False):
-        where = [str(part) for part in detail["loc"]]
-        key = ".".join(part for part in (prefix, *where) if part)
+        loc = [part for part in detail["loc"] if part != "[key]"]
+        key = prefix
+        for part in loc:
+            key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{part}"
         if detail["type"] == "extra_forbidden":
-            found.append(Problem(file, key, "unknown key" + suggestion(where[-1], _fields(model, detail["loc"][:-1]))))
+            allowed = {*_fields(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
+            found.append(Problem(file, key, "unknown key" + suggestion(str(loc[-1]), allowed)))
         elif detail["type"] == "missing":
             found.append(Problem(file, key, "missing"))
         else:
-            message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-            found.append(Problem(file, key, f"{_shown(detail['input'])} is refused: must be {message}"))
+            said = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+            rule = WORDS.get(detail["type"], said)
+            found.append(Problem(file, key, f"{_shown(detail['input'])} is refused: must be {rule}"))
     return found
 
 

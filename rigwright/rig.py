@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from rigwright import keys
 from rigwright.catalog import Card, Catalog, Engine, Variant
@@ -20,12 +22,20 @@ CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 
 
 class Roots(Frozen):
-    """Where things go on the host; a box with a data disk moves them there."""
+    """Where things go on the host; a box with a data disk moves them there. No two are the same or one in another."""
 
     software: Root = Field(default="/opt/rigwright", description="Compiled engines and tools.")
     models: Root = Field(default="/srv/models", description="Weights.")
     state: Root = Field(default="/var/lib/rigwright", description="Records, jobs and their logs.")
     config: Root = Field(default="/etc/rigwright", description="What the rig is, and its secrets.")
+
+    @model_validator(mode="after")
+    def _apart(self) -> Roots:
+        paths = [self.software, self.models, self.state, self.config]
+        for one, other in permutations(paths, 2):
+            if other == one or other.startswith(f"{one}/"):
+                raise ValueError(f"roots that lie apart: {other} is in {one}")
+        return self
 
 
 class InstanceEntry(Frozen):
@@ -118,17 +128,39 @@ class Rig:
         return found
 
 
-def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock) -> Rig:
+def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
+    """An entry without the keys, or instances, that have a mistake: the names in the rest are still worth a look."""
+    sound: dict[str, object] = dict(data) if isinstance(data, dict) else {}
+    for detail in error.errors():
+        top, *inner = detail["loc"] or ("",)
+        instances = sound.get("instances")
+        if top == "instances" and inner and isinstance(instances, dict):
+            sound["instances"] = {name: value for name, value in instances.items() if name != inner[0]}
+        else:
+            sound.pop(str(top), None)
+    return sound
+
+
+def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also: frozenset[str] = frozenset()) -> Rig:
     """Validate one inventory entry and resolve every name in it.
+
+    Args:
+        file: The inventory, for messages.
+        name: The rig's name.
+        data: Its entry.
+        catalog: What it names.
+        lock: What that is made of.
+        also: Keys that are valid beside these, for suggestions.
 
     Raises:
         Invalid: with every mistake in the entry.
     """
+    problems: list[Problem] = []
     try:
         entry = RigEntry.model_validate(data)
     except ValidationError as error:
-        raise Invalid(of_validation(error, RigEntry, file, name)) from error
-    problems: list[Problem] = []
+        problems += of_validation(error, RigEntry, file, name, also=also)
+        entry = RigEntry.model_validate(_sound_part(data, error))
 
     def refuse(key: str, text: str) -> None:
         problems.append(Problem(file, f"{name}.{key}", text))
@@ -150,12 +182,7 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock) -> R
                 refuse(f"instances.{instance.name}.api_key_file", f"{instance.api_key_file} {error}")
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
     needed = [*sources.values(), *(i.weights for i in instances)]
-    for mirror in sorted({source.partition(":")[0] for a in needed for source in a.sources}):
-        if mirror not in ("index", "http", "https", *entry.mirrors):
-            refuse("mirrors", f"{unknown('mirror', mirror, entry.mirrors)}: the lock names it as a source")
-    if problems:
-        raise Invalid(problems)
-    return Rig(
+    rig = Rig(
         name=name,
         cards=tuple(catalog.cards[card] for card in entry.cards),
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
@@ -165,6 +192,13 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock) -> R
         cuda_root=entry.cuda_root,
         sources=sources,
     )
+    for artefact in needed:
+        indexed = artefact.kind == "source" and any(source.startswith("index:") for source in artefact.sources)
+        if not indexed and not rig.urls(artefact):
+            refuse("mirrors", f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}")
+    if problems:
+        raise Invalid(problems)
+    return rig
 
 
 def _resolve(
@@ -190,6 +224,9 @@ def _resolve(
         refuse(f"{key}.variant", f"{declared.variant}: {unknown('model', variant.model, catalog.models)}")
     elif model.file not in lock.artefacts:
         refuse(f"{key}.variant", f"{declared.variant}: {unknown('locked weight', model.file, lock.artefacts)}")
+    for kind, name_of in (("source", engine and engine.source), ("weight", model and model.file)):
+        if name_of in lock.artefacts and lock.artefacts[name_of].kind != kind:
+            refuse(f"{key}.variant", f"the lock's {name_of} is a {lock.artefacts[name_of].kind}, not a {kind}")
     if not engine or not model or engine.source not in lock.artefacts or model.file not in lock.artefacts:
         return None
     return Instance(
@@ -202,8 +239,15 @@ def _resolve(
         engine=engine,
         cards=declared.cards,
         port=declared.port,
-        api_key_file=str(folder / Path(declared.api_key_file).expanduser()) if declared.api_key_file else None,
+        api_key_file=_beside(folder, declared.api_key_file) if declared.api_key_file else None,
     )
+
+
+def _beside(folder: Path, path: str) -> str:
+    """A path from the inventory's folder; a `~name` of nobody is left for the reader to complain about."""
+    with suppress(RuntimeError):
+        return str(folder / Path(path).expanduser())
+    return path
 
 
 def _refuse_shared(entry: RigEntry, refuse: _Refuse) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainValidator
 
 
 def _matching(pattern: str, description: str) -> AfterValidator:
@@ -33,21 +33,27 @@ FileName = Annotated[
 # systemd would expand % and the shell everything else
 AbsolutePath = Annotated[
     str,
-    _matching(r"/(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9._+@-]+/?)+", "an absolute path of letters, digits and ._+@-"),
+    _matching(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._+@-]+)+/?", "an absolute path of letters, digits and ._+@-"),
     AfterValidator(lambda path: path.rstrip("/")),
 ]
 # Services see none of these, whatever their unit's mode: ProtectHome=, PrivateTmp= and the kernel's own trees.
 HIDDEN = ("/home", "/root", "/tmp", "/var/tmp", "/run", "/proc", "/sys", "/dev", "/boot")  # noqa: S108
 
 
-def _visible(path: str) -> str:
+# The distribution's own: nothing of ours lies directly there, and nothing at all below the first four.
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/srv", "/var", "/var/lib", "/mnt", "/media")
+
+
+def _own(path: str) -> str:
     for hidden in HIDDEN:
         if path == hidden or path.startswith(f"{hidden}/"):
             raise ValueError(f"outside {', '.join(HIDDEN)}: services are kept from those")
+    if path in SYSTEM or path.startswith(("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")):
+        raise ValueError(f"a folder of its own: {path} is the system's")
     return path
 
 
-Root = Annotated[AbsolutePath, AfterValidator(_visible)]
+Root = Annotated[AbsolutePath, AfterValidator(_own)]
 UserName = Annotated[str, _matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
 Sha256 = Annotated[str, _matching(r"[0-9a-f]{64}", "64 small hexadecimal digits")]
 PciId = Annotated[str, _matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in hexadecimal, such as "10de:2204"')]
@@ -55,8 +61,31 @@ Capability = Annotated[str, _matching(r"[0-9]{1,2}\.[0-9]", 'a CUDA compute capa
 CmakeOption = Annotated[str, _matching(r"[A-Z][A-Z0-9_]*", "a CMake option name, such as GGML_NATIVE")]
 CmakeValue = Annotated[str, _matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
 Flag = Annotated[str, _matching(r"[a-z][a-z0-9-]*", "a long option's name without its dashes")]
-FlagValue = Annotated[str, _matching(r"[A-Za-z0-9_.,:=/+-]+", "letters, digits and _.,:=/+-")]
-HttpUrl = Annotated[str, _matching(r"https?://[A-Za-z0-9._:\[\]-]+(?:/[A-Za-z0-9._~:/?=&,+@%-]*)?", "an http(s) URL")]
+FLAG_VALUE = re.compile(r"[A-Za-z0-9_.,:=/+-]+")
+
+
+def _flag_value(value: object) -> str | bool:
+    if value is True:
+        return True
+    text = str(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else ""
+    if not FLAG_VALUE.fullmatch(text):
+        raise ValueError("true, a number, or letters, digits and _.,:=/+-")
+    return text
+
+
+FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
+HttpUrl = Annotated[
+    str, _matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?(?:/[A-Za-z0-9._~/?=&+@%-]*)?", "an http(s) URL")
+]
+# index:PROJECT, MIRROR:PATH (a mirror is a Name) or an address
+_PATH = r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9_~][A-Za-z0-9._~+@-]*)(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@-]+)*"
+Source = Annotated[
+    str,
+    _matching(
+        rf"(?!https?:)[a-z0-9][a-z0-9-]{{0,47}}:{_PATH}|https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?/[A-Za-z0-9._~/?=&+@%-]*",
+        "index:PROJECT, MIRROR:PATH or an http(s) URL",
+    ),
+]
 # Below 1024 a service without capabilities cannot listen.
 Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
 Positive = Annotated[int, Field(gt=0, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 from pyinfra.operations import server
 
+from rigwright.preflight import HOME
 from rigwright.rig import Rig
 from roles.operations.files import directories
 from roles.operations.packages import packages
@@ -20,7 +21,7 @@ def base(rig: Rig) -> None:
     server.user(  # noqa: S604 (a login shell, not a subprocess)
         name=f"User {rig.service_user}",
         user=rig.service_user,
-        home="/nonexistent",
+        home=HOME,
         shell="/usr/sbin/nologin",
         system=True,
         create_home=False,

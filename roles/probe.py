@@ -15,10 +15,9 @@ from rigwright.rig import Rig
 class Probe(FactBase[HostFacts]):
     """A host as it is before the run. Only what a run does not change may be decided on it."""
 
-    def command(self, folders: list[str], engines: str, weights: list[str], cuda_root: str) -> StringCommand:
+    def command(self, **values: object) -> StringCommand:
         """templates/probe/probe.sh.j2."""
-        script = render("probe/probe.sh.j2", folders=folders, engines=engines, weights=weights, cuda_root=cuda_root)
-        return StringCommand("sh", "-c", QuoteString(script))
+        return StringCommand("sh", "-c", QuoteString(render("probe/probe.sh.j2", **values)))
 
     def process(self, output: list[str]) -> HostFacts:
         """Read its lines."""
@@ -30,12 +29,6 @@ class Probe(FactBase[HostFacts]):
 
 def probe(rig: Rig) -> HostFacts:
     """Look at the host of the running deploy."""
-    found = host.get_fact(
-        Probe,
-        folders=[rig.roots.state, rig.roots.software, rig.roots.models],
-        engines=f"{rig.roots.software}/engines",
-        weights=[rig.weight_path(artefact) for artefact in rig.weights],
-        cuda_root=rig.cuda_root,
-    )
+    found = host.get_fact(Probe, **facts.questions(rig))
     assert isinstance(found, HostFacts)  # noqa: S101 (for the type checker)
     return found

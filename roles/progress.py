@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
@@ -79,7 +80,7 @@ class Writer:
         self.open += 1
         task = Task(self, host, text)
         if self.bars:
-            task.bar = self.bars.add_task(f"[{host}] {text}", total=None, detail="")
+            task.bar = self.bars.add_task(escape(f"[{host}] {text}"), total=None, detail="")
         try:
             yield task
         finally:
@@ -96,7 +97,7 @@ class Writer:
             total = task.total or None
             self.bars.update(
                 task.bar,
-                description=rf"\[{task.host}] {task.text}",
+                description=escape(f"[{task.host}] {task.text}"),
                 completed=task.done,
                 total=total,
                 detail=task.describe(),

@@ -17,7 +17,7 @@ def weights(rig: Rig) -> None:
         path = rig.weight_path(artefact)
         job(
             name=f"Fetch {artefact.file}",
-            unit=f"rw-job-weight-{artefact.sha256[:12]}",
+            unit=f"rw-job-weight-{artefact.name}-{artefact.version}-{artefact.sha256[:12]}",
             script=fetch_script(rig, artefact),
             test=verified(rig, artefact),
             folder=f"{rig.roots.state}/jobs",
@@ -27,7 +27,7 @@ def weights(rig: Rig) -> None:
 
 def record_path(rig: Rig, artefact: Artefact) -> str:
     """Where it is written down which file was verified."""
-    return f"{rig.roots.state}/weights/{artefact.sha256}"
+    return f"{rig.roots.state}/weights/{artefact.name}-{artefact.version}-{artefact.sha256}"
 
 
 def verified(rig: Rig, artefact: Artefact) -> str:
@@ -36,7 +36,7 @@ def verified(rig: Rig, artefact: Artefact) -> str:
     Reading 20 GB on every run would cost a minute; a change of size, mtime, ctime or inode asks for it.
     """
     path, record = rig.weight_path(artefact), record_path(rig, artefact)
-    return f'[ "$(stat -c \'%s %Y %Z %i\' {path} 2>/dev/null)" = "$(cat {record} 2>/dev/null || echo none)" ]'
+    return f"[ -s {record} ] && stat -c '%s %y %z %i' {path} 2>/dev/null | cmp -s - {record}"
 
 
 def fetch_script(rig: Rig, artefact: Artefact) -> str:

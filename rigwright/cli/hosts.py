@@ -36,7 +36,11 @@ def run_checks(inventory: str, *options: str) -> int:
 def _refuse_nothing(inventory: str, limit: str | None) -> None:
     """End here when the inventory has no hosts to work on: pyinfra would call that a success."""
     groups: dict[str, list[str]] = {}
-    for name, value in runpy.run_path(inventory).items():
+    try:
+        variables = runpy.run_path(inventory)
+    except Exception as error:  # an inventory is the operator's program: anything can come out of it
+        raise click.ClickException(f"{inventory}: {type(error).__name__}: {error}") from None
+    for name, value in variables.items():
         listed = value[0] if isinstance(value, tuple) and value else value
         if isinstance(listed, list) and not name.startswith("_"):
             groups[name] = [item[0] if isinstance(item, tuple) else str(item) for item in listed]

@@ -6,11 +6,13 @@ import os
 import pprint
 
 import click
+from pydantic import TypeAdapter, ValidationError
 
 from lab import images
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab, all_labs
 from lab.machine import Unsupported
+from rigwright.types import PciId
 
 
 @click.group()
@@ -42,6 +44,11 @@ def up(lab: Lab, count: int, release: str, card: tuple[str, ...]) -> None:
 
     The first of a release takes a minute for its base image, every later one about a second.
     """
+    for one in card:
+        try:
+            TypeAdapter(PciId).validate_python(one)
+        except ValidationError:
+            raise click.ClickException(f"--card {one}: must be vendor:device, such as 10de:2204") from None
     first = max((int(host.name.removeprefix("h")) for host in lab.hosts), default=0) + 1
     specs = [HostSpec(f"h{number}", release, cards=card) for number in range(first, first + count)]
     try:
