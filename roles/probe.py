@@ -15,9 +15,19 @@ from rigwright.rig import Rig
 class Probe(FactBase[HostFacts]):
     """A host as it is before the run. Only what a run does not change may be decided on it."""
 
-    def command(self, **values: object) -> StringCommand:
+    def command(
+        self, folders: list[str], engines: str, weights: list[str], cuda_root: str, service_user: str
+    ) -> StringCommand:
         """templates/probe/probe.sh.j2."""
-        return StringCommand("sh", "-c", QuoteString(render("probe/probe.sh.j2", **values)))
+        script = render(
+            "probe/probe.sh.j2",
+            folders=folders,
+            engines=engines,
+            weights=weights,
+            cuda_root=cuda_root,
+            service_user=service_user,
+        )
+        return StringCommand("sh", "-c", QuoteString(script))
 
     def process(self, output: list[str]) -> HostFacts:
         """Read its lines."""
