@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 import os
 import shlex
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyinfra.api.connect import connect_all
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import State
 from pyinfra.context import ctx_state
+from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
@@ -48,6 +50,15 @@ class PyinfraBackend(BaseBackend):
         return self.result(channel.recv_exit_status(), self.encode(line), out, err)
 
 
+@contextmanager
+def _said(inventory: str) -> Iterator[None]:
+    """An inventory is the operator's program: whatever comes out of it is said in one line."""
+    try:
+        yield
+    except UnexpectedExternalError as error:
+        raise UnknownHost(f"{inventory}: {type(error.exception).__name__}: {error.exception}") from None
+
+
 def find(state: State, inventory: str, limit: str | None) -> list[Any]:
     """Load an inventory into a state; returns the hosts that the limit names, or all.
 
@@ -57,7 +68,7 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
     """
     if not Path(inventory).is_file():
         raise UnknownHost(f"no inventory file {inventory}")
-    with ctx_state.use(state):
+    with ctx_state.use(state), _said(inventory):
         made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
         state.init(made, Config())
     wanted = [host for host in made if limit is None or fnmatch.filter((host.name, *host.groups), limit)]

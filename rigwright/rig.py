@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
@@ -118,14 +118,18 @@ class Rig:
 
     def urls(self, artefact: Artefact) -> list[str]:
         """The http(s) addresses to try, in order; `index:` sources are not among them."""
-        found = []
-        for source in artefact.sources:
-            scheme, _, rest = source.partition(":")
-            if scheme in ("http", "https"):
-                found.append(source)
-            elif scheme != "index":
-                found += [f"{base.rstrip('/')}/{rest}" for base in self.mirrors.get(scheme, ())]
-        return found
+        return _urls(artefact, self.mirrors)
+
+
+def _urls(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str]:
+    found = []
+    for source in artefact.sources:
+        scheme, _, rest = source.partition(":")
+        if scheme in ("http", "https"):
+            found.append(source)
+        elif scheme != "index":
+            found += [f"{base.rstrip('/')}/{rest}" for base in mirrors.get(scheme, ())]
+    return found
 
 
 def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
@@ -182,7 +186,13 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
                 refuse(f"instances.{instance.name}.api_key_file", f"{instance.api_key_file} {error}")
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
     needed = [*sources.values(), *(i.weights for i in instances)]
-    rig = Rig(
+    for artefact in needed:
+        indexed = artefact.kind == "source" and any(source.startswith("index:") for source in artefact.sources)
+        if not indexed and not _urls(artefact, entry.mirrors):
+            refuse("mirrors", f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}")
+    if problems:
+        raise Invalid(problems)
+    return Rig(
         name=name,
         cards=tuple(catalog.cards[card] for card in entry.cards),
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
@@ -192,13 +202,6 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
         cuda_root=entry.cuda_root,
         sources=sources,
     )
-    for artefact in needed:
-        indexed = artefact.kind == "source" and any(source.startswith("index:") for source in artefact.sources)
-        if not indexed and not rig.urls(artefact):
-            refuse("mirrors", f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}")
-    if problems:
-        raise Invalid(problems)
-    return rig
 
 
 def _resolve(
