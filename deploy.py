@@ -16,14 +16,14 @@ from roles.weights import weights
 
 rig = rig_of(host)
 facts = probe(rig)
-builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
-host_tools = tools_of(rig, facts)
+builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()} if facts else {}
 
-preflight(rig, facts, list(builds.values()))
-base(rig)
-tools(rig, host_tools)
-for one in builds.values():
-    llama_cpp(rig, one, host_tools)
-weights(rig)
-serving(rig, builds)
-record(rig, builds)
+if facts and preflight(rig, facts, list(builds.values())):
+    host_tools = tools_of(rig, facts)
+    base(rig)
+    tools(rig, host_tools)
+    for one in builds.values():
+        llama_cpp(rig, one, host_tools)
+    weights(rig)
+    serving(rig, builds)
+    record(rig, builds)

@@ -55,8 +55,9 @@ def _said(inventory: str) -> Iterator[None]:
     """An inventory is the operator's program: whatever comes out of it is said in one line."""
     try:
         yield
-    except UnexpectedExternalError as error:
-        raise UnknownHost(f"{inventory}: {type(error.exception).__name__}: {error.exception}") from None
+    except Exception as error:
+        cause = error.exception if isinstance(error, UnexpectedExternalError) else error
+        raise UnknownHost(f"{inventory}: {type(cause).__name__}: {cause}") from None
 
 
 def find(state: State, inventory: str, limit: str | None) -> list[Any]:
@@ -71,7 +72,7 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
     with ctx_state.use(state), _said(inventory):
         made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
         state.init(made, Config())
-    wanted = [host for host in made if limit is None or fnmatch.filter((host.name, *host.groups), limit)]
+    wanted = [host for host in made if limit is None or limit in host.groups or fnmatch.fnmatch(host.name, limit)]
     if not wanted:
         raise UnknownHost(f"{inventory}: no host{f' or group is called {limit}' if limit else 's'}")
     return wanted

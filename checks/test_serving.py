@@ -7,6 +7,7 @@ import pytest
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
+from rigwright.facts import HostFacts
 from rigwright.llama_cpp import Build
 from rigwright.rig import Instance, Rig
 from rigwright.serving import DIGEST_VARIABLE, OWNED, UNITS, credential_path, unit
@@ -88,13 +89,16 @@ def test_key_is_secret(host: Host, rig: Rig, instance: Instance) -> None:
     severity="critical",
     why="it serves on the CPU, or on another's card",
 )
-def test_sees_its_cards(host: Host, instance: Instance) -> None:
+def test_sees_its_cards(host: Host, facts: HostFacts, instance: Instance) -> None:
     if not instance.cards:
         pytest.skip("serves on the CPU")
-    said = host.check_output(
-        f"journalctl --no-pager -o cat -u {instance.unit} | grep -oE 'CUDA[0-9]+ +: ' | sort -u | wc -l"
-    )
-    expect(int(said), len(instance.cards), f"look at `journalctl -u {instance.unit}` for CUDA errors")
+    pid = host.check_output(f"systemctl show --property=MainPID --value {instance.unit}")
+    listed = host.run("timeout 20 nvidia-smi --query-compute-apps=pid,gpu_bus_id --format=csv,noheader").stdout
+    rows = [line.replace(" ", "").lower().split(",") for line in listed.splitlines()]
+    # nvidia-smi writes the PCI domain with eight digits, the kernel with four
+    found = sorted(row[1][-12:] for row in rows if len(row) == 2 and row[0] == pid)
+    wanted = sorted(facts.pci_cards[index][0][-12:] for index in instance.cards)
+    expect(found, wanted, f"look at `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
 
 
 @check(
@@ -117,5 +121,7 @@ def test_stop_takes_all(host: Host, instance: Instance) -> None:
     why="what is not declared holds memory, a port and a key",
 )
 def test_nothing_undeclared(host: Host, rig: Rig) -> None:
-    listing = host.run(f"grep -lxF -e '{OWNED}' {UNITS}/rigwright-*.service").stdout.split()
-    expect(sorted(listing), sorted(f"{UNITS}/{i.unit}" for i in rig.instances), DEPLOY)
+    files = host.run(f"grep -lxF -e '{OWNED}' {UNITS}/rigwright-*.service").stdout.split()
+    loaded = host.run("systemctl list-units --plain --no-legend 'rigwright-*.service'").stdout.splitlines()
+    found = {path.removeprefix(f"{UNITS}/") for path in files} | {line.split()[0] for line in loaded}
+    expect(sorted(found), sorted(i.unit for i in rig.instances), DEPLOY)

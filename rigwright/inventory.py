@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rigwright.catalog import Catalog
 from rigwright.lock import Lock
-from rigwright.problems import Invalid, Problem, suggestion
+from rigwright.problems import WORDS, Invalid, Problem, suggestion
 from rigwright.rig import Rig, RigEntry, parse
 from rigwright.types import Name
 
@@ -118,7 +118,8 @@ def _refuse_connection(
     try:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
-        rule = error.errors()[0]["msg"].removeprefix("Value error, ")
+        detail = error.errors()[0]
+        rule = WORDS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
         found.append(Problem(file, str(name), f"is no name for a rig: must be {rule}"))
     for key, value in connection.items():
         if key not in CONNECTION:
@@ -126,8 +127,8 @@ def _refuse_connection(
             found.append(Problem(file, f"{name}.{key}", "unknown key" + suggestion(key, allowed)))
         elif not CONNECTION[key][0](value):
             found.append(Problem(file, f"{name}.{key}", f"{value!r} is refused: must be {CONNECTION[key][1]}"))
-    user = declared.get("service_user")
-    if user is not None and user in ("root", connection.get("ssh_user", "root")):
+    user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
+    if user in ("root", connection.get("ssh_user", "root")):
         found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of the services' own"))
     return found
 

@@ -17,13 +17,13 @@ def read(path: str) -> str:
     Raises:
         ValueError: the file cannot be read, or holds no key; the text never repeats what it holds.
     """
-    if not Path(path).is_file():
-        raise ValueError("is no file")
     try:
+        if not Path(path).is_file():
+            raise ValueError("is no file")
         with open(path, encoding="utf-8") as file:
-            key = file.read(MAXIMUM).rstrip("\n")
+            key = file.read(MAXIMUM + 1).rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot be read: {error}") from None
-    if len(key) < MINIMUM or not ALLOWED.issuperset(key):
+    if not MINIMUM <= len(key) <= MAXIMUM or not ALLOWED.issuperset(key):
         raise ValueError(f"holds no key: one line of at least {MINIMUM} letters, digits and ._~+/=-")
     return key

@@ -142,6 +142,10 @@ def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
             sound["instances"] = {name: value for name, value in instances.items() if name != inner[0]}
         else:
             sound.pop(str(top), None)
+    try:
+        RigEntry.model_validate(sound)
+    except ValidationError:  # pydantic gives a key that is no text as text
+        return {}
     return sound
 
 

@@ -37,7 +37,7 @@ def command(rig: Rig, instance: Instance, engine_folder: str) -> list[str]:
         *("--port", str(instance.port)),
         *("--ctx-size", str(variant.context)),
         *("--parallel", str(variant.slots)),
-        *("--n-gpu-layers", "99" if instance.cards else "0"),
+        *("--n-gpu-layers", "all" if instance.cards else "0"),
         *("--cache-type-k", variant.cache_type_k),
         *("--cache-type-v", variant.cache_type_v),
         *("--flash-attn", variant.flash_attention),
@@ -69,7 +69,6 @@ def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
             command=command(rig, instance, engine_folder),
             environment=environment(instance) | {DIGEST_VARIABLE: digest},
             credential=credential_path(rig, instance.name),
-            weights=rig.weight_path(instance.weights),
         )
 
     # the weights' hash is in no path when two versions share a name

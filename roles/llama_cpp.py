@@ -23,7 +23,7 @@ def llama_cpp(rig: Rig, build: Build, tools: Tools) -> None:
         name=f"Compile {build.name}",
         unit=unit,
         script=build_script(rig, build, tools, unit),
-        test=f"[ -e {engines}/{build.folder}/build.json ]",
+        test=f"[ -s {engines}/{build.folder}/build.json ]",
         folder=f"{rig.roots.state}/jobs",
     )
     link(name=f"Link {build.name}", path=f"{engines}/{build.name}", target=build.folder)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from pyinfra.api import deploy
 
 from rigwright.llama_cpp import Build
+from rigwright.record import text
 from rigwright.rig import Rig
 from roles.operations.files import Text, texts
 
@@ -15,18 +14,3 @@ from roles.operations.files import Text, texts
 def record(rig: Rig, builds: dict[str, Build]) -> None:
     """Write rig.json."""
     texts(name="rig.json", files=[Text(f"{rig.roots.config}/rig.json", text(rig, builds))])
-
-
-def text(rig: Rig, builds: dict[str, Build]) -> str:
-    """The record, the same for the same rig."""
-    value = {
-        "rig": rig.name,
-        "cards": [card.name for card in rig.cards],
-        "engines": {name: build.folder for name, build in builds.items()},
-        "weights": {artefact.name: artefact.sha256 for artefact in rig.weights},
-        "instances": {
-            i.name: {"variant": i.variant_name, "port": i.port, "cards": list(i.cards), "engine": i.engine_name}
-            for i in rig.instances
-        },
-    }
-    return json.dumps(value, indent=2, sort_keys=True) + "\n"

@@ -9,7 +9,7 @@ from rigwright.llama_cpp import Build
 from rigwright.rig import Rig
 from rigwright.serving import UNITS, credential_path, ready_script, shared_units, unit
 from roles.operations.files import Text, texts
-from roles.operations.instances import credential, removed, running
+from roles.operations.instances import Held, credential, removed, room, running
 
 
 @deploy("Serving")
@@ -35,6 +35,10 @@ def serving(rig: Rig, builds: dict[str, Build]) -> None:
             *(Text(path, text) for path, text in shared_units().items()),
             *(Text(f"{UNITS}/{one.name}", one.text) for one in units),
         ],
+    )
+    room(
+        name="Make room",
+        declared={i.unit: Held(i.port, frozenset(i.cards)) for i in rig.instances},
     )
     for instance, wanted in zip(rig.instances, units, strict=True):
         running(

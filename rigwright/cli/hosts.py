@@ -47,8 +47,8 @@ def _refuse_nothing(inventory: str, limit: str | None) -> None:
     hosts = {host for group in groups.values() for host in group}
     if not hosts:
         raise click.ClickException(f"{inventory}: no hosts")
-    names = {*hosts, *groups, "all", Path(inventory).stem}
-    if limit is not None and not fnmatch.filter(names, limit):
+    names = {*hosts, *groups, Path(inventory).stem}
+    if limit is not None and limit not in names and not fnmatch.filter(hosts, limit):
         raise click.ClickException(f"--limit: {unknown('host or group', limit, names)}")
 
 

@@ -26,12 +26,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Text:
-    """A text file as it should be. Secrets are sent like any other, but never shown in a diff."""
+    """A text file as it should be, ending in a newline. Not for secrets: a diff shows it."""
 
     path: str
     text: str
     mode: str = "644"
-    secret: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.text.endswith("\n"):
+            raise ValueError(f"{self.path}: a text file ends in a newline")
 
     @property
     def entry(self) -> Entry:
@@ -88,14 +91,13 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
     for file in files:
         if found.get(file.path) == file.entry:
             continue
-        if state.config.DIFF and not file.secret:
+        if state.config.DIFF:
             _show_diff(file)
         new = QuoteString(f"{file.path}.rigwright-new")
-        content = file.text if file.text.endswith("\n") else file.text + "\n"
         yield StringCommand(
             *("umask 077 && cat >", new, "&& chown root:root", new, "&& chmod", file.mode, new),
             *("&& sync -d", new, "&& mv -fT", new, QuoteString(file.path)),
-            _stdin=content.splitlines(keepends=True),
+            _stdin=file.text.splitlines(keepends=True),
         )
     if all(found.get(file.path) == file.entry for file in files):
         host.noop(f"{len(files)} files are as they should be")

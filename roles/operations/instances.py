@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gevent
-from pyinfra import host, logger
+from pyinfra import host, logger, state
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 
 from rigwright.serving import DIGEST_VARIABLE, OWNED, STARTED_FROM, UNITS
 from roles.operations.files import Entries, Entry
+from roles.operations.shell import Lost, Shell
 from roles.progress import progress
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at a starting unit
+STOPPING = 60  # seconds that an old process may take to end before the new one starts
 LOG_LINES = 20  # of a unit that does not become ready
+# A power cut can leave a file without its content, and llama-server takes an empty key file for "no key needed".
+EMPTY = {hashlib.sha256(text).hexdigest() for text in (b"", b"\n")}
 
 
 @operation()
@@ -31,20 +35,20 @@ def credential(path: str, key: str | None) -> Generator[StringCommand, None, Non
     + key: the key; None keeps the one that is there, or makes 256 random bits
     """
     found = host.get_fact(Entries, paths=[path]).get(path, Entry())
-    right = (found.kind, found.mode, found.user) == ("file", "600", "root")
+    there = found.kind == "file" and found.sha256 not in EMPTY
+    right = there and (found.mode, found.user) == ("600", "root")
     if right and (key is None or found.sha256 == hashlib.sha256(f"{key}\n".encode()).hexdigest()):
         host.noop(f"{path} holds the key")
         return
     new = QuoteString(f"{path}.rigwright-new")
-    settle = ("&& chmod 600", new, "&& chown root:root", new, "&& mv -fT", new, QuoteString(path))
+    settle = ("&& chmod 600", new, "&& chown root:root", new, "&& sync -d", new, "&& mv -fT", new, QuoteString(path))
     if key is not None:
         yield StringCommand("umask 077 && cat >", new, *settle, _stdin=[f"{key}\n"])
-    elif found.kind == "file":
+    elif there:
         yield StringCommand("chmod 600", QuoteString(path), "&& chown root:root", QuoteString(path))
     else:
-        yield StringCommand(
-            "umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' >", new, "&& echo >>", new, *settle
-        )
+        made = "umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' >"
+        yield StringCommand(made, new, "&& echo >>", new, *settle)
 
 
 @dataclass(frozen=True)
@@ -84,28 +88,32 @@ class Running(FactBase[Process]):
 
     def process(self, output: list[str]) -> Process:
         """Read the six lines."""
-        state, digest, unit, key, enabled, unread = output
+        active, digest, unit, key, enabled, unread = output
         started_from = digest.partition(" ")[2]
-        return Process(state, started_from, unit == "current", key == "current", enabled == "2", unread != "0")
+        return Process(active, started_from, unit == "current", key == "current", enabled == "2", unread != "0")
 
 
 @operation()
-def running(
-    unit: str, digest: str, credential: str, timeout: int
-) -> Generator[StringCommand | FunctionCommand, None, None]:
+def running(unit: str, digest: str, credential: str, timeout: int) -> Commands:
     """Have an instance run from its unit as it is on disk, with its present key, now and after a reboot.
 
     Compares the running process with what is wanted, never with what an earlier operation changed: a run that died
-    between writing a unit and restarting it is finished by the next one.
+    between writing a unit and restarting it is finished by the next one. An instance that is still loading, after a
+    reboot for example, is waited for and not started again.
 
     + unit: the unit's name
     + digest: the digest inside the unit
     + credential: the API key's file
     + timeout: seconds until it must be ready
     """
-    found = host.get_fact(Running, unit=unit, credential=credential)
     wanted = Process("active", digest, unit_current=True, key_current=True, enabled=True, reload_needed=False)
-    if found == wanted:
+    loading = replace(wanted, state="activating")
+    deadline = time.monotonic() + timeout
+    found = host.get_fact(Running, unit=unit, credential=credential)
+    while found == loading and state.is_executing and time.monotonic() < deadline:
+        gevent.sleep(POLL)
+        found = host.get_fact(Running, unit=unit, credential=credential)
+    if found == wanted or (found == loading and not state.is_executing):
         host.noop(f"{unit} runs as it should")
         return
     yield StringCommand("systemctl daemon-reload && systemctl --quiet enable rigwright.target", QuoteString(unit))
@@ -113,30 +121,31 @@ def running(
         # restarting the target would restart every instance
         start = f"systemctl reset-failed {unit} 2>/dev/null; systemctl start --no-block rigwright.target"
         yield StringCommand(f"{start} && systemctl restart --no-block {unit}")
-        yield FunctionCommand(_await_ready, (unit, timeout), {})
+        yield FunctionCommand(_await_ready, (unit, timeout + STOPPING), {})
 
 
 def _await_ready(state: Any, host: Any, unit: str, timeout: int) -> bool:
     """Watch a unit until systemd calls it active, which its unit does after the first completion."""
-    look = f"systemctl show --property=ActiveState --property=SubState --property=NRestarts {unit}"
-    sudo = bool(host.data.get("_sudo", False))
+    shell = Shell(host).run
+    properties = " ".join(f"--property={name}" for name in ("ActiveState", "SubState", "NRestarts", "Job"))
     deadline = time.monotonic() + timeout
-    with progress.task(host.name, unit) as task:
-        while time.monotonic() < deadline:
-            _, output = host.run_shell_command(StringCommand(look), _sudo=sudo)
-            shown = dict(line.split("=", 1) for line in output.stdout_lines)
-            if shown["ActiveState"] == "active":
-                return True
-            if shown["ActiveState"] == "failed" or shown["SubState"] == "auto-restart" or int(shown["NRestarts"]) > 0:
-                break
-            task.label(f"{unit} is {shown['SubState']}")
-            gevent.sleep(POLL)
-    logger.error(f"{host.print_prefix}{unit} did not become ready; its last log lines:")
-    _, output = host.run_shell_command(
-        StringCommand(f"journalctl --no-pager --output=cat --lines={LOG_LINES} --unit={unit}"), _sudo=sudo
-    )
-    for line in output.stdout_lines:
-        logger.error(f"{host.print_prefix}  {line}")
+    try:
+        with progress.task(host.name, unit) as task:
+            while time.monotonic() < deadline:
+                shown = dict(line.split("=", 1) for line in shell(f"systemctl show {properties} {unit}"))
+                queued = shown.get("Job", "0") not in ("", "0")
+                # until the restart is done with the old process, what is seen may be that one's state
+                if shown["ActiveState"] == "active" and not queued:
+                    return True
+                if shown["ActiveState"] == "failed" or shown["SubState"] == "auto-restart" or shown["NRestarts"] != "0":
+                    break
+                task.label(f"{unit} is {shown['SubState']}")
+                gevent.sleep(POLL)
+        logger.error(f"{host.print_prefix}{unit} did not become ready; its last log lines:")
+        for line in shell(f"journalctl --no-pager --output=cat --lines={LOG_LINES} --unit={unit}"):
+            logger.error(f"{host.print_prefix}  {line}")
+    except Lost as error:
+        logger.error(f"{host.print_prefix}{error}")
     return False
 
 
@@ -163,6 +172,8 @@ class Owned(FactBase[list[str]]):
 def removed(declared: Sequence[str], credentials: str) -> Generator[StringCommand, None, None]:
     """Stop and remove instances that we wrote and the inventory no longer declares: unit, key, port.
 
+    One that does not stop is left as it is, and the operation fails.
+
     + declared: names of the instances that stay
     + credentials: the folder of API keys
     """
@@ -172,12 +183,69 @@ def removed(declared: Sequence[str], credentials: str) -> Generator[StringComman
     for name in gone:
         unit = QuoteString(f"rigwright-{name}.service")
         yield StringCommand(
+            *("{ systemctl stop", unit, "2>/dev/null || ! systemctl --quiet is-active", unit, "; }"),
+            *("&& { systemctl --quiet disable", unit, "2>/dev/null || true; }"),
             *(
-                "systemctl --quiet disable --now",
-                unit,
-                "2>/dev/null; rm -f",
+                "&& rm -f",
                 QuoteString(f"{credentials}/{name}.api-key"),
+                QuoteString(f"{UNITS}/rigwright-{name}.service"),
             ),
-            *("&& rm -f", QuoteString(f"{UNITS}/rigwright-{name}.service")),
             *("&& systemctl daemon-reload && { systemctl reset-failed", unit, "2>/dev/null || true; }"),
         )
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a running instance holds: its port and its cards, by index."""
+
+    port: int
+    cards: frozenset[int]
+
+    def blocks(self, other: Held) -> bool:
+        """Whether both cannot run at once."""
+        return self.port == other.port or bool(self.cards & other.cards)
+
+
+class Holding(FactBase[dict[str, Held]]):
+    """What each running instance of ours holds, by unit, from its process."""
+
+    default = dict
+
+    def command(self) -> StringCommand:
+        """One line a unit: name, port, cards."""
+        script = (
+            "systemctl list-units --plain --no-legend 'rigwright-*.service' | while read -r unit _; do "
+            "pid=$(systemctl show --property=MainPID --value $unit); [ $pid != 0 ] || continue; "
+            "port=$(tr '\\0' '\\n' < /proc/$pid/cmdline | sed -n '/^--port$/{n;p}'); "
+            "cards=$(tr '\\0' '\\n' < /proc/$pid/environ | sed -n 's/^CUDA_VISIBLE_DEVICES=//p'); "
+            'echo "$unit ${port:-0} $cards"; done'
+        )
+        return StringCommand("sh", "-c", QuoteString(script))
+
+    def process(self, output: list[str]) -> dict[str, Held]:
+        """Read the lines."""
+        found = {}
+        for line in output:
+            unit, port, cards = line.split(" ")
+            found[unit] = Held(int(port), frozenset(int(index) for index in cards.split(",") if index))
+        return found
+
+
+@operation()
+def room(declared: Mapping[str, Held]) -> Generator[StringCommand, None, None]:
+    """Stop running instances that hold a port or a card which another declared instance is to have.
+
+    Two that swap would wait for each other for ever; everything else is restarted in place.
+
+    + declared: unit -> what it is to hold
+    """
+    found = host.get_fact(Holding)
+    in_the_way = sorted(
+        unit
+        for unit, held in found.items()
+        if held != declared.get(unit) and any(held.blocks(other) for name, other in declared.items() if name != unit)
+    )
+    if not in_the_way:
+        host.noop("no instance is in another one's way")
+    for unit in in_the_way:
+        yield StringCommand("systemctl stop", QuoteString(unit))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Generator
 from typing import Any
 
 import gevent
-from paramiko import SSHException
 from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
-from pyinfra.api.exceptions import ConnectError
 
+from roles.operations.shell import Lost, Shell
 from roles.progress import progress
 
 POLL = 0.5  # seconds between looks at a job
-LOST = 120  # seconds a connection may be gone before the run gives up on a host; the job goes on all the same
 LOG_LINES = 25  # of a failed job, shown to the operator
 NINJA = re.compile(r"^\[(\d+)/(\d+)\]", re.MULTILINE)
 
@@ -69,7 +66,7 @@ def _run(state: Any, host: Any, unit: str, script: str, test: str, folder: str, 
         else:
             watcher.start(script)
         succeeded = watcher.follow(test)
-    except _Lost as error:
+    except Lost as error:
         logger.error(f"{host.print_prefix}{error}; the job goes on there: run again to watch it")
         return False
     if not succeeded:
@@ -80,47 +77,12 @@ def _run(state: Any, host: Any, unit: str, script: str, test: str, folder: str, 
     return succeeded
 
 
-class _Lost(Exception):
-    """The host cannot be reached any more, or a command of ours fails there."""
-
-
 class _Watcher:
-    """One job on one host, over a connection that may break."""
+    """One job on one host."""
 
     def __init__(self, target: Any, unit: str, folder: str, watch: str) -> None:
         self.host, self.unit, self.folder, self.watch = target, unit, folder, watch
-
-    def shell(self, command: str, stdin: str | None = None) -> list[str]:
-        """Run a command, reconnecting for up to LOST seconds; returns its output.
-
-        Raises:
-            _Lost: the host stays away, or the command fails.
-        """
-        given_up = time.monotonic() + LOST
-        while True:
-            try:
-                # the run's own sudo setting is not applied by itself in here
-                succeeded, output = self.host.run_shell_command(
-                    StringCommand("sh", "-c", QuoteString(command)),
-                    _sudo=bool(self.host.data.get("_sudo", False)),
-                    _stdin=stdin.splitlines(keepends=True) if stdin is not None else None,
-                    _timeout=60,
-                )
-            except (OSError, SSHException, EOFError, TimeoutError, AttributeError) as error:
-                self._reconnect(given_up, error)
-                continue
-            if succeeded:
-                return list(output.stdout_lines)
-            raise _Lost(f"`{command.split(chr(10))[0][:60]}` failed: {output.stderr or output.stdout}")
-
-    def _reconnect(self, given_up: float, error: Exception) -> None:
-        if time.monotonic() > given_up:
-            raise _Lost(f"no connection for {LOST} s ({error})") from error
-        gevent.sleep(1)
-        try:
-            self.host.connector.connect()
-        except ConnectError:
-            logger.debug("still no connection to %s", self.host.name)
+        self.shell = Shell(target).run
 
     def state(self) -> str:
         """systemd's ActiveState; `inactive` also for a unit that does not exist (any more)."""
@@ -140,14 +102,15 @@ class _Watcher:
         """Watch until the unit ends; whether its result is there."""
         grown = self.watch.partition(" ")[2]
         look = (
-            f"systemctl show --property=ActiveState --value {self.unit}.service; "
-            f"stat -c %s {grown or '/dev/null'} 2>/dev/null || echo 0; tail -c 3000 {self.folder}/log"
+            f"echo $(systemctl show --property=ActiveState --value {self.unit}.service) "
+            f"$(stat -c %s {grown or '/dev/null'} 2>/dev/null || echo 0); tail -c 3000 {self.folder}/log"
         )
         with progress.task(self.host.name, self.unit) as task:
             while True:
-                active, size, *log = self.shell(look)
+                first, *log = self.shell(look)
+                active, _, size = first.rpartition(" ")
                 self._report(task, int(size), log)
-                if active not in ("active", "activating"):
+                if active in ("inactive", "failed"):
                     break
                 gevent.sleep(POLL)
         return self.shell(f"if {test}; then echo done; else echo open; fi") == ["done"]

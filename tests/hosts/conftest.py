@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import kept
 from lab.hosts import Host, HostSpec
 from lab.images import RELEASES
 from lab.labs import Lab
@@ -77,8 +78,8 @@ def first_run(lab: Lab, layers: Path, release: str, tmp_path_factory: pytest.Tem
     """Converge a blank host, with the controller killed in the middle of the compilation."""
     record = layers / f"{release}.pickle"
     if record.exists():
-        kept: FirstRun = pickle.loads(record.read_bytes())
-        return kept
+        earlier: FirstRun = pickle.loads(record.read_bytes())
+        return earlier
     (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release)])
     inventory = write_inventory(tmp_path_factory.mktemp(release), lab, host)
     before = time.time_ns()

@@ -32,7 +32,12 @@ scalars = st.none() | st.booleans() | st.integers(-2, 70000) | st.floats() | st.
 texts = st.sampled_from(WORDS) | spoilt(st.sampled_from(WORDS)) | short
 values = st.recursive(
     scalars | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts | st.integers(0, 3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            texts | st.none() | st.integers(0, 3) | st.floats() | st.binary(max_size=2), inner, max_size=3
+        )
+    ),
     max_leaves=5,
 )
 path = st.from_regex(r"/data(/[A-Za-z0-9._+@-]{1,5}){0,3}/?", fullmatch=True)

@@ -14,7 +14,8 @@ from rigwright.render import render
 
 def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
     """The cards that the real probe finds, reading this tree as the PCI bus."""
-    script = render("probe/probe.sh.j2", folders=[], engines="/nowhere", weights=[], cuda_root="/nowhere")
+    questions = {"engines": "/nowhere", "cuda_root": "/nowhere", "service_user": "nobody-at-all"}
+    script = render("probe/probe.sh.j2", folders=[], weights=[], **questions)
     assert "/sys/bus/pci/devices" in script
     script = script.replace("/sys/bus/pci/devices", str(tree))
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.catalog import Catalog
+from rigwright.catalog import OWN_FLAGS, OWN_OPTIONS, Catalog
 from rigwright.inventory import ROOT
+from rigwright.llama_cpp import build
 from rigwright.problems import Invalid
-from tests.unit.samples import CATALOG, card
+from tests.unit.samples import CATALOG, card, engine, facts, instance, rig
 
 
 def load(folder: Path, text: str) -> Catalog:
@@ -47,6 +48,7 @@ def test_a_catalogue_is_read(tmp_path: Path) -> None:
         ("10.0", "100-real"),
         ("12.0", "120a-real"),
         ("12.1", "121a-real"),
+        ("1.2", "12-real"),
     ],
 )
 def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capability: str, architecture: str) -> None:
@@ -60,15 +62,15 @@ def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capabilit
         ("vram_mib = 11264", "", "cards.turing.vram_mib: missing"),
         ("vram_mib = 11264", "vram_mib = 0", "cards.turing.vram_mib: 0 is refused"),
         ('["10de:2204"]', "[]", "cards.ampere.pci_ids: [] is refused"),
-        ('["10de:2204"]', '["10de:2204", "2204"]', "cards.ampere.pci_ids.1: '2204' is refused"),
+        ('["10de:2204"]', '["10de:2204", "2204"]', "cards.ampere.pci_ids[1]: '2204' is refused"),
         ('"8.6"', "8.6", "cards.ampere.capability: 8.6 is refused"),
         ('"NVIDIA GeForce RTX 3090"', '"a\\nb"', "cards.ampere.name: "),
-        ("[cards.ampere]", '[cards."../x"]', "cards.../x.[key]: "),
+        ("[cards.ampere]", '[cards."../x"]', "cards.../x: '../x' is refused"),
         ("[cards.ampere]", "[card.ampere]", "card: unknown key"),
         ('kind = "llama.cpp"', 'kind = "lama.cpp"', "engines.plain.kind: 'lama.cpp' is refused"),
         (f'commit = "{"0123456789abcdef" * 2}01234567"', 'commit = "main"', "engines.plain.commit: 'main' is refused"),
         ('commit = "0', 'subtree = "../x"\ncommit = "0', "engines.plain.subtree: '../x' is refused"),
-        ('commit = "0', 'options = { ggml = "1" }\ncommit = "0', "engines.plain.options.ggml.[key]: "),
+        ('commit = "0', 'options = { ggml = "1" }\ncommit = "0', "engines.plain.options.ggml: 'ggml' is refused"),
         ('commit = "0', 'options = { A = "a b" }\ncommit = "0', "engines.plain.options.A: 'a b' is refused"),
         ('commit = "0', 'options = { A = "$(id)" }\ncommit = "0', "engines.plain.options.A: '$(id)' is refused"),
         ('"q8_0"', '"q9_0"', "variants.llamacpp/two.cache_type_k: 'q9_0' is refused"),
@@ -77,16 +79,49 @@ def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capabilit
         ("cards = 2", 'cards = "2"', "variants.llamacpp/two.cards: '2' is refused"),
         ("slots = 2", "slots = 0", "variants.llamacpp/two.slots: 0 is refused"),
         ("context = 8192", "", "variants.llamacpp/two.context: missing"),
-        ('threads = "8"', '"--threads" = "8"', "variants.llamacpp/two.flags.--threads.[key]: "),
+        ('threads = "8"', '"--threads" = "8"', "variants.llamacpp/two.flags.--threads: '--threads' is refused"),
         ('threads = "8"', 'threads = "8 --host 0.0.0.0"', "variants.llamacpp/two.flags.threads"),
         ('threads = "8"', 'threads = "%n"', "variants.llamacpp/two.flags.threads"),
         ('threads = "8"', "threads = false", "variants.llamacpp/two.flags.threads"),
-        ('[variants."llamacpp/two"]', "[variants.two]", "variants.two.[key]: 'two' is refused"),
+        ('[variants."llamacpp/two"]', "[variants.two]", "variants.two: 'two' is refused"),
     ],
 )
 def test_a_mistake_is_refused_with_its_place(tmp_path: Path, old: str, new: str, place: str) -> None:
     lines = refusal(tmp_path, changed(old, new)).splitlines()
     assert any(line.startswith(f"{tmp_path / 'a.toml'}: {place}") for line in lines), lines
+
+
+@pytest.mark.parametrize("flag", sorted(OWN_FLAGS))
+def test_an_option_that_another_key_sets_is_no_flag(tmp_path: Path, flag: str) -> None:
+    (line,) = refusal(tmp_path, changed('threads = "8"', f'{flag} = "8"')).splitlines()
+    assert line.startswith(f"{tmp_path / 'a.toml'}: variants.llamacpp/two.flags: ")
+    assert f"must be other options than {flag}: other keys set those" in line
+
+
+def test_what_sets_model_address_and_keys_is_among_those() -> None:
+    assert {"host", "port", "model", "api-key", "api-key-file", "ctx-size", "n-gpu-layers", "tools"} <= OWN_FLAGS
+
+
+@pytest.mark.parametrize("option", sorted(OWN_OPTIONS - {"CUDAToolkit_ROOT"}))
+def test_an_option_that_follows_from_the_cards_is_no_engines(tmp_path: Path, option: str) -> None:
+    (line,) = refusal(tmp_path, changed('commit = "0', f'options = {{ {option} = "x" }}\ncommit = "0')).splitlines()
+    assert line.startswith(f"{tmp_path / 'a.toml'}: engines.plain.options: ")
+    assert f"must be other options than {option}: " in line
+
+
+def test_the_toolkits_place_is_no_engines(tmp_path: Path) -> None:
+    text = refusal(tmp_path, changed('commit = "0', 'options = { CUDAToolkit_ROOT = "/x" }\ncommit = "0'))
+    assert "engines.plain.options.CUDAToolkit_ROOT: " in text
+
+
+def test_a_build_sets_no_option_that_an_engine_could_set_too() -> None:
+    made = build(rig(instance(cards=(0,)), cards=(card("8.6"),)), "plain", engine(), facts())
+    assert set(made.options) <= OWN_OPTIONS
+
+
+def test_numbers_and_true_are_values_of_flags(tmp_path: Path) -> None:
+    catalog = load(tmp_path, changed('threads = "8"', "threads = 8\ntemp = 0.7"))
+    assert catalog.variants["llamacpp/two"].flags == {"threads": "8", "temp": "0.7", "metrics": True}
 
 
 def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:

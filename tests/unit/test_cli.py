@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from lab.labs import Lab
 from rigwright.cli import main
 from tests.unit.samples import Box
 
@@ -64,13 +66,29 @@ def test_an_inventory_that_is_not_there_is_refused(verb: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("verb", "text", "options", "status", "words"),
     [
-        ("deploy", EMPTY, ["--dry"], 1, "rig.py: no hosts"),
-        ("check", EMPTY, [], 2, "rig.py: no hosts"),
+        ("deploy", EMPTY, ["--dry"], 1, "rig.py: hosts(): must be given a table of at least one rig"),
+        ("check", EMPTY, [], 2, "rig.py: hosts(): must be given a table of at least one rig"),
+        ("deploy", "rigs = []\n", ["--dry"], 1, "rig.py: no hosts"),
+        ("check", "rigs = []\n", [], 2, "rig.py: no hosts"),
         ("deploy", ONE, ["--dry", "--limit", "bix"], 1, "no host or group is called"),
         ("check", ONE, ["--limit", "bix"], 2, "no host or group is called"),
+        # pyinfra would match these with no host, do nothing and call that a success
+        ("deploy", ONE, ["--dry", "--limit", "all"], 1, "no host or group is called"),
+        ("check", ONE, ["--limit", "all"], 2, "no host or group is called"),
+        ("deploy", ONE, ["--dry", "--limit", "rig*"], 1, "no host or group is called"),
+        ("check", ONE, ["--limit", "rig*"], 2, "no host or group is called"),
         ("deploy", ONE.replace("ssh_port", "ssh_prot"), ["--dry"], 1, 'did you mean "ssh_port"?'),
+        ("check", ONE.replace("ssh_port", "ssh_prot"), [], 2, 'did you mean "ssh_port"?'),
+        ("deploy", "import no_such_module\n", ["--dry"], 1, "rig.py: ModuleNotFoundError: No module named"),
+        ("check", "import no_such_module\n", [], 2, "rig.py: ModuleNotFoundError: No module named"),
+        ("deploy", "rigs = (\n", ["--dry"], 1, "rig.py: SyntaxError: "),
+        ("check", "rigs = (\n", [], 2, "rig.py: SyntaxError: "),
     ],
-    ids=["deploy-empty", "check-empty", "deploy-limit", "check-limit", "deploy-refused"],
+    ids=[
+        *("deploy-empty", "check-empty", "deploy-none", "check-none", "deploy-limit", "check-limit"),
+        *("deploy-all", "check-all", "deploy-group-pattern", "check-group-pattern"),
+        *("deploy-refused", "check-refused", "deploy-import", "check-import", "deploy-syntax", "check-syntax"),
+    ],
 )
 def test_an_inventory_with_nothing_to_work_on_is_no_success(
     box: Box, verb: str, text: str, options: list[str], status: int, words: str
@@ -80,12 +98,42 @@ def test_an_inventory_with_nothing_to_work_on_is_no_success(
     said = done.stdout + done.stderr
     assert done.returncode == status, said
     assert words in said
-    assert "bix" in said or "--limit" not in options
+    assert "--limit" not in options or options[-1] in said
     assert "Traceback" not in said
     assert "INTERNALERROR" not in said
+    assert len(said.split("\n")) <= 4, said
 
 
 def test_a_lab_is_called_what_a_host_can_be_called() -> None:
     told = CliRunner().invoke(main, ["lab", "--name", "../x", "list"])
     assert told.exit_code == 1
     assert told.output.startswith("Error: ")
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+# the host's own name, patterns of it, and groups by their whole name: pyinfra's rule
+@pytest.mark.parametrize("limit", [None, "box", "b*", "[ab]ox", "rigs", "rig"])
+def test_a_host_that_cannot_be_reached_is_named_by_check(box: Box, closed_port: int, limit: str | None) -> None:
+    box.write("rig.py", ONE.replace('"ssh_port": 1', f'"ssh_port": {closed_port}, "ssh_connect_retries": 0'))
+    done = run("check", "rig.py", *(["--limit", limit] if limit else []), folder=box.folder)
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert "cannot connect to box" in said
+    assert "Traceback" not in said
+    assert "INTERNALERROR" not in said
+
+
+@pytest.mark.parametrize("card", ["2204", "", "10DE:2204", "10de:2204:1", "../x"])
+def test_what_is_no_card_is_refused_before_the_lab_is_touched(card: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[object] = []
+    monkeypatch.setattr(Lab, "up", lambda *given: touched.append(given) or [])
+    told = CliRunner().invoke(main, ["lab", "--name", "unitx", "up", "--card", "10de:2204", "--card", card])
+    assert (told.exit_code, touched) == (1, [])
+    assert told.output == f"Error: --card {card}: must be vendor:device, such as 10de:2204\n"

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.facts import HostFacts, Listener, parse
+from rigwright.facts import HostFacts, Listener, parse, questions
 from rigwright.render import render
+from tests.unit.samples import artefact, instance, rig
 
 OUTPUT = """\
 os_id debian
@@ -33,7 +34,8 @@ listener+ 8020 llama-server rigwright-chat.service
 listener+ 22 sshd ssh.service
 listener+ 5000 python3
 engine+ plain-1.0-0123456789ab
-weight+ /srv/models/small/1/small.gguf""".splitlines()
+weight+ /srv/models/small/1/small.gguf 4096
+service_user rigwright:x:999:999::/nonexistent:/usr/sbin/nologin""".splitlines()
 
 
 def without(key: str) -> list[str]:
@@ -59,15 +61,20 @@ def test_a_probes_lines_become_facts() -> None:
             Listener(8020, "llama-server", "rigwright-chat.service"),
         ),
         built_engines=frozenset({"plain-1.0-0123456789ab"}),
-        weight_files=frozenset({"/srv/models/small/1/small.gguf"}),
+        weight_bytes={"/srv/models/small/1/small.gguf": 4096},  # type: ignore[arg-type]
+        service_user="rigwright:x:999:999::/nonexistent:/usr/sbin/nologin",
     )
 
 
 def test_what_is_not_there_is_empty() -> None:
     lines = [line for line in OUTPUT if "+ " not in line]
-    lines = [line.partition(" ")[0] + " " if line.startswith(("cuda", "apt", "os_version")) else line for line in lines]
+    lines = [
+        line.partition(" ")[0] + " " if line.startswith(("cuda", "apt", "os_version", "service")) else line
+        for line in lines
+    ]
     found = parse(lines)
-    assert (found.cuda_version, found.apt_lock_holder, found.os_version) == ("", "", "")
+    assert (found.cuda_version, found.apt_lock_holder, found.os_version, found.service_user) == ("", "", "", "")
+    assert found.weight_bytes == {}
     assert (found.pci_cards, found.listeners, found.built_engines) == ((), (), frozenset())
 
 
@@ -90,6 +97,15 @@ def test_a_line_that_is_missing_is_named(key: str) -> None:
         "pci+ 0000:01:00.0",
         "pci+ 0000:01:00.0 10de:2204 more",
         "listener+ 22",
+        "listener+",
+        "listener+ ",
+        "disk+",
+        "pci+",
+        "engine+",
+        "engine+ a b",
+        "weight+ /srv/a.gguf",
+        "weight+ /srv/a.gguf much",
+        "weight+ /srv/a.gguf 1 2",
         "listener+ ssh sshd",
     ],
 )
@@ -105,6 +121,7 @@ def test_no_output_at_all_is_refused() -> None:
 
 def probe(*, user: int | None = None, **changes: Any) -> HostFacts:
     values: dict[str, Any] = {"folders": ["/"], "engines": "/nowhere", "weights": [], "cuda_root": "/nowhere"}
+    values["service_user"] = "nobody-at-all"
     script = render("probe/probe.sh.j2", **values | changes)
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, user=user)
     return parse(done.stdout.splitlines())
@@ -125,16 +142,21 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
         (tmp_path / name).mkdir()
     (tmp_path / "whole" / "build.json").touch()
     (tmp_path / "link").symlink_to("whole")
-    weight = tmp_path / "small.gguf"
-    weight.touch()
+    weight, begun, both = (tmp_path / f"{name}.gguf" for name in ("small", "begun", "both"))
+    weight.write_bytes(b"x" * 10)
+    for path in (begun, both):
+        path.with_name(path.name + ".part").write_bytes(b"x" * 3)
+    both.write_bytes(b"x" * 7)
     nvcc = tmp_path / "cuda" / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
     nvcc.write_text("#!/bin/sh\necho 'nvcc: NVIDIA (R) Cuda compiler driver'\necho 'release 13.0, V13.0.88'\n")
     nvcc.chmod(0o755)
     gone = str(tmp_path / "gone.gguf")
-    found = probe(engines=str(tmp_path), weights=[str(weight), gone], cuda_root=str(tmp_path / "cuda"))
+    found = probe(
+        engines=str(tmp_path), weights=[str(weight), str(begun), str(both), gone], cuda_root=str(tmp_path / "cuda")
+    )
     assert found.built_engines == {"whole"}
-    assert found.weight_files == {str(weight)}
+    assert found.weight_bytes == {str(weight): 10, str(begun): 3, str(both): 7}
     assert found.cuda_version == "13.0"
 
 
@@ -149,3 +171,25 @@ def test_the_probe_finds_who_listens() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_the_probe_tells_a_user_who_is_not_root_apart() -> None:
     assert probe(user=65534).uid == 65534
+
+
+def test_the_probe_finds_a_user_that_is_there() -> None:
+    assert probe(service_user="root").service_user.split(":")[2] == "0"
+    assert probe(service_user="nobody-at-all").service_user == ""
+
+
+def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
+    made = rig(instance("a"), instance("b"), cuda_root="/opt/cuda", service_user="svc")
+    assert questions(made) == {
+        "folders": ["/var/lib/rigwright", "/opt/rigwright", "/srv/models"],
+        "engines": "/opt/rigwright/engines",
+        "weights": [made.weight_path(artefact())],
+        "cuda_root": "/opt/cuda",
+        "service_user": "svc",
+    }
+
+
+def test_every_question_has_its_place_in_the_probe() -> None:
+    script = render("probe/probe.sh.j2", **questions(rig(instance(), cuda_root="/opt/cuda", service_user="svc")))
+    for value in ("/srv/models/small/", "/opt/rigwright/engines", "/opt/cuda", "getent passwd svc"):
+        assert value in script

@@ -21,8 +21,20 @@ def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: Box) ->
     assert "cards" not in data
 
 
-def test_an_inventory_without_entries_is_a_group_without_hosts(box: Box) -> None:
-    assert box.group({}) == []
+@pytest.mark.parametrize("entries", [{}, None, [], [("box", {})], "box", 5], ids=repr)
+def test_an_inventory_without_entries_is_refused(box: Box, entries: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        box.group(entries)
+    assert str(ended.value.code).startswith(f"{box.inventory}: hosts(): must be given a table of at least one rig")
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 5, [("cards", [])]], ids=repr)
+def test_an_entry_that_is_no_table_is_refused_beside_the_others(box: Box, value: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        box.group({"a": value, "b": entry(cards=["turin", "ampere"])})
+    first, second = str(ended.value.code).splitlines()
+    assert first == f"{box.inventory}: a: {value!r} is refused: must be a table of keys"
+    assert second.startswith(f"{box.inventory}: b.cards[0]: ")
 
 
 @pytest.mark.parametrize(
@@ -32,6 +44,9 @@ def test_an_inventory_without_entries_is_a_group_without_hosts(box: Box) -> None
         ({"instance": {}}, "box.instance", "instances"),
         ({"ssh_hostnme": "x"}, "box.ssh_hostnme", "ssh_hostname"),
         ({"_sud": True}, "box._sud", "_sudo"),
+        ({"sudo": True}, "box.sudo", "_sudo"),
+        ({"hostname": "x"}, "box.hostname", "ssh_hostname"),
+        ({"ssh_mirrors": {}}, "box.ssh_mirrors", "mirrors"),
         ({"roots": {"modls": "/srv"}}, "box.roots.modls", "models"),
         ({"instances": chat(prt=1)}, "box.instances.chat.prt", "port"),
     ],
@@ -39,10 +54,8 @@ def test_an_inventory_without_entries_is_a_group_without_hosts(box: Box) -> None
 def test_an_unknown_key_is_refused_with_the_nearest_name(
     box: Box, changes: dict[str, object], place: str, near: str
 ) -> None:
-    lines = box.refusal(**changes)
-    assert any(line.startswith(f'{box.inventory}: {place}: unknown key; did you mean "{near}"?') for line in lines), (
-        lines
-    )
+    (line,) = box.refusal(**changes)
+    assert line.startswith(f'{box.inventory}: {place}: unknown key; did you mean "{near}"?'), line
 
 
 def test_a_password_has_no_place_in_an_inventory(box: Box) -> None:
@@ -56,25 +69,48 @@ def test_a_password_has_no_place_in_an_inventory(box: Box) -> None:
     [
         ({"cards": "turing"}, "box.cards"),
         ({"cards": None}, "box.cards"),
-        ({"cards": [3090]}, "box.cards.0"),
+        ({"cards": [3090]}, "box.cards[0]"),
         ({"instances": []}, "box.instances"),
         ({"instances": {"chat": None}}, "box.instances.chat"),
         ({"instances": chat(port="8020")}, "box.instances.chat.port"),
         ({"instances": chat(port=8020.0)}, "box.instances.chat.port"),
         ({"instances": chat(port=80)}, "box.instances.chat.port"),
-        ({"instances": chat(cards=["0"])}, "box.instances.chat.cards.0"),
-        ({"instances": chat(cards=[-1])}, "box.instances.chat.cards.0"),
-        ({"instances": chat(cards=[True])}, "box.instances.chat.cards.0"),
+        ({"instances": chat(cards=["0"])}, "box.instances.chat.cards[0]"),
+        ({"instances": chat(cards=[-1])}, "box.instances.chat.cards[0]"),
+        ({"instances": chat(cards=[True])}, "box.instances.chat.cards[0]"),
         ({"instances": chat(variant=65)}, "box.instances.chat.variant"),
         ({"instances": {"chat": {"variant": "llamacpp/cpu"}}}, "box.instances.chat.port"),
         ({"mirrors": {"store": "http://x"}}, "box.mirrors.store"),
-        ({"mirrors": {"store": ["ftp://x"]}}, "box.mirrors.store.0"),
+        ({"mirrors": {"store": ["ftp://x"]}}, "box.mirrors.store[0]"),
         ({"roots": "/srv"}, "box.roots"),
         ({"service_user": 5}, "box.service_user"),
         ({"cuda_root": None}, "box.cuda_root"),
         ({"ssh_hostname": None}, "box.ssh_hostname"),
         ({"ssh_hostname": "-oProxyCommand=id"}, "box.ssh_hostname"),
         ({"ssh_user": "root; id"}, "box.ssh_user"),
+        ({"ssh_user": 5}, "box.ssh_user"),
+        ({"ssh_port": "22"}, "box.ssh_port"),
+        ({"ssh_port": 0}, "box.ssh_port"),
+        ({"ssh_port": 65536}, "box.ssh_port"),
+        ({"ssh_port": True}, "box.ssh_port"),
+        ({"ssh_key": ""}, "box.ssh_key"),
+        ({"ssh_key": "-x"}, "box.ssh_key"),
+        ({"ssh_key": "a\nb"}, "box.ssh_key"),
+        ({"ssh_config_file": []}, "box.ssh_config_file"),
+        ({"ssh_known_hosts_file": 5}, "box.ssh_known_hosts_file"),
+        ({"ssh_strict_host_key_checking": False}, "box.ssh_strict_host_key_checking"),
+        ({"ssh_forward_agent": "yes"}, "box.ssh_forward_agent"),
+        ({"ssh_connect_retries": -1}, "box.ssh_connect_retries"),
+        ({"ssh_connect_retries": 1.0}, "box.ssh_connect_retries"),
+        ({"_sudo": "True"}, "box._sudo"),
+        ({"_sudo": 1}, "box._sudo"),
+        ({"service_user": "root"}, "box.service_user"),
+        ({"service_user": "ops", "ssh_user": "ops"}, "box.service_user"),
+        ({"ssh_user": "rigwright"}, "box.service_user"),  # where that is the default
+        ({"roots": {"models": "/home/ops/models"}}, "box.roots.models"),
+        ({"roots": {"models": "/data", "state": "/data/state"}}, "box.roots"),
+        ({"roots": {"models": "/data", "state": "/data"}}, "box.roots"),
+        ({"roots": {"models": "/opt/rigwright/models"}}, "box.roots"),
     ],
 )
 def test_a_wrong_type_or_value_is_refused_with_file_and_key(box: Box, changes: dict[str, object], place: str) -> None:
@@ -82,6 +118,7 @@ def test_a_wrong_type_or_value_is_refused_with_file_and_key(box: Box, changes: d
     assert any(line.startswith(f"{box.inventory}: {place}: ") for line in lines), lines
 
 
+NAME_RULE = "small letters, digits and dashes, at most 48"
 HOSTILE = ["x\n", "x y", "x'", 'x"', "%n", "-x", "../x", "$(id)", "`id`", "x;id", "x\0", "\x1b[31m", "é", "\u2028", ""]
 FIELDS = {
     "cards": lambda text: {"cards": [text]},
@@ -106,15 +143,41 @@ def test_hostile_text_is_refused_in_every_field(box: Box, field: str, text: str)
 @pytest.mark.parametrize("text", [text for text in HOSTILE if text not in ("%n", "-x", "../x", "")], ids=ascii)
 @pytest.mark.parametrize("before", ["http://", "http://host/", "http://host:80/a/"])
 def test_hostile_text_is_refused_everywhere_in_a_mirrors_address(box: Box, before: str, text: str) -> None:
-    (line,) = box.refusal(mirrors={"store": ["http://127.0.0.1", before + text]})
-    assert line.startswith(f"{box.inventory}: box.mirrors.store.1: ")
+    lines = box.refusal(mirrors={"store": ["http://127.0.0.1", before + text]})
+    assert any(line.startswith(f"{box.inventory}: box.mirrors.store[1]: ") for line in lines), lines
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "-a", "a\n", "@local", "a.b", "a" * 49, "é", "$(id)"], ids=ascii)
 def test_a_rig_is_called_what_a_host_can_be_called(box: Box, name: str) -> None:
     with pytest.raises(SystemExit) as ended:
         box.group({name: entry()})
-    assert f"{box.inventory}: {name!r}: is no name for a rig" in str(ended.value.code)
+    shown = name.replace("\n", "\\n")
+    assert ended.value.code == f"{box.inventory}: {shown}: is no name for a rig: must be {NAME_RULE}"
+
+
+@pytest.mark.parametrize("name", [5, None, True, (1, 2)], ids=repr)
+def test_a_rig_is_named_by_text(box: Box, name: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        box.group({name: entry()})
+    assert ended.value.code == f"{box.inventory}: {name}: is no name for a rig: must be text"
+
+
+@pytest.mark.parametrize("key", [5, None, 1.5, True, b"cards", (1, 2), "\ud800"], ids=ascii)
+def test_keys_and_instances_are_named_by_text(box: Box, key: object) -> None:
+    declared: dict[object, object] = {**entry(instances={**chat(), key: chat()["chat"]}), key: 1}
+    with pytest.raises(SystemExit) as ended:
+        box.group({"box": declared})
+    assert str(ended.value.code).startswith(f"{box.inventory}: box")
+
+
+def test_a_key_of_nearly_pyinfras_is_told_once(box: Box) -> None:
+    assert len(box.refusal(ssh_prot=22, _su=True)) == 2
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\x1b[31m", "\u2028", "\x7f"], ids=ascii)
+def test_a_key_is_shown_on_one_line_without_what_a_terminal_obeys(box: Box, text: str) -> None:
+    (line,) = box.refusal(**{text: 1})
+    assert line.startswith(f"{box.inventory}: box.{text.encode('unicode_escape').decode()}: unknown key")
 
 
 def test_mistakes_of_all_rigs_are_told_at_once(box: Box) -> None:
@@ -129,7 +192,7 @@ def test_mistakes_of_all_rigs_are_told_at_once(box: Box) -> None:
         box.group(entries)
     lines = str(ended.value.code).splitlines()
     assert [line.removeprefix(f"{box.inventory}: ").split(": ")[0] for line in lines] == [
-        "'C'",
+        "C",
         "a.cards[0]",
         "a.mirrors",
         "b.instances.x.variant",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,38 @@ def test_what_cannot_go_into_a_header_is_no_key_and_is_not_repeated(tmp_path: Pa
 
 def test_a_file_that_is_not_there_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "gone", tmp_path):
-        with pytest.raises(ValueError, match="cannot be read"):
+        with pytest.raises(ValueError, match="is no file"):
             keys.read(str(path))
+
+
+def test_what_would_never_end_is_no_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (str(pipe), "/dev/zero"):
+        with pytest.raises(ValueError, match="is no file"):
+            keys.read(path)
+
+
+def test_no_more_of_a_file_is_read_than_a_key_has(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a terabyte, of which nothing is on the disk
+    with pytest.raises(ValueError, match="holds no key"):
+        keys.read(str(path))
+
+
+def test_the_longest_key_is_taken_and_a_longer_one_is_not_cut(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("a" * (keys.MAXIMUM - 1) + "\n")
+    assert len(keys.read(str(path))) == keys.MAXIMUM - 1
+    path.write_text("a" * (keys.MAXIMUM + 1))
+    with pytest.raises(ValueError, match="holds no key"):
+        keys.read(str(path))
+
+
+def test_a_key_in_the_home_of_nobody_is_refused_in_words(box: Box) -> None:
+    (line,) = box.refusal(instances=chat(api_key_file="~nobody-at-all/key"))
+    assert line == f"{box.inventory}: box.instances.chat.api_key_file: ~nobody-at-all/key is no file"
 
 
 def test_a_key_file_is_found_from_the_inventorys_folder(box: Box) -> None:
@@ -56,7 +87,11 @@ def test_a_key_file_is_found_from_the_inventorys_folder(box: Box) -> None:
     assert KEY not in repr(data)
 
 
-@pytest.mark.parametrize("name", ["gone.key", "../gone", "/gone/key", "a b", "$(id)", "x\0y", "-x", "é"], ids=ascii)
+@pytest.mark.parametrize(
+    "name",
+    ["gone.key", "../gone", "/gone/key", "a b", "$(id)", "x\0y", "-x", "é", pytest.param("a" * 300, id="long")],
+    ids=ascii,
+)
 def test_a_key_file_that_cannot_be_read_is_refused_while_the_inventory_loads(box: Box, name: str) -> None:
     (line,) = box.refusal(instances=chat(api_key_file=name))
     assert line.startswith(f"{box.inventory}: box.instances.chat.api_key_file: ")

@@ -37,6 +37,20 @@ def test_machine_code_is_built_for_exactly_the_cards_that_are_used(
     assert build(made, "plain", engine(), facts()).cuda == bool(architectures)
 
 
+@pytest.mark.parametrize(
+    ("options", "cuda"),
+    [
+        ({}, False),
+        ({"GGML_CUDA": "ON"}, False),
+        ({"GGML_CUDA_F16": "ON"}, False),
+        ({"CMAKE_CUDA_ARCHITECTURES": "86-real"}, True),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
+)
+def test_a_build_is_for_cards_when_it_has_machine_code_for_one(options: dict[str, str], cuda: bool) -> None:
+    assert plan(options=options).cuda == cuda
+
+
 def test_cards_of_another_engine_do_not_count() -> None:
     made = rig(instance("a", cards=(0,)), replace(instance("b", cards=(1,)), engine_name="other"), cards=(TURING, ADA))
     assert cuda_architectures(made, "plain") == ("75-real",)

@@ -45,24 +45,26 @@ def test_a_folder_without_locks_locks_nothing(tmp_path: Path) -> None:
         ("", "schema: missing"),
         (changed("schema = 1", ""), "schema: missing"),
         (changed("schema = 1", "schema = 2"), "schema: 2 is refused: must be 1"),
-        (changed("schema = 1", 'schema = "1"'), "schema: '1' is refused: must be 1"),
+        (changed("schema = 1", 'schema = "1"'), "schema: '1' is refused: must be the number 1"),
+        (changed("schema = 1", "schema = true"), "schema: True is refused: must be the number 1"),
+        (changed("schema = 1", "schema = 1.0"), "schema: 1.0 is refused: must be the number 1"),
         (LOCK[: len(LOCK) // 2], "the file: cannot be read as TOML"),
         (LOCK[:-3], "the file: cannot be read as TOML"),
-        (LOCK[: LOCK.rindex("size")], "artefact.1.size: missing"),
-        (changed("sha256", "sha512"), "artefact.0.sha512: unknown key"),
+        (LOCK[: LOCK.rindex("size")], "artefact[1].size: missing"),
+        (changed("sha256", "sha512"), "artefact[0].sha512: unknown key"),
         (changed("[[artefact]]", "[[artifact]]"), 'artifact: unknown key; did you mean "artefact"?'),
-        (changed("a" * 64, "A" * 64), "artefact.0.sha256: "),
-        (changed("a" * 64, "a" * 63), "artefact.0.sha256: "),
-        (changed("a" * 64, ""), "artefact.0.sha256: "),
-        (changed("size = 1000", "size = 0"), "artefact.0.size: 0 is refused"),
-        (changed("size = 1000", 'size = "1000"'), "artefact.0.size: '1000' is refused"),
-        (changed('kind = "weight"', 'kind = "weights"'), "artefact.1.kind: 'weights' is refused"),
-        (changed('"engine-1.0.tar.gz"', '"../engine"'), "artefact.0.file: '../engine' is refused"),
-        (changed('"engine-1.0.tar.gz"', '"-engine"'), "artefact.0.file: '-engine' is refused"),
-        (changed('version = "1.0"', 'version = "1/../.."'), "artefact.0.version: "),
-        (changed('version = "1.0"', 'version = "1.0\\n"'), "artefact.0.version: "),
-        (changed('name = "small"', 'name = "$(id)"'), "artefact.1.name: "),
-        (changed('["store:small-q4.gguf"]', "[]"), "artefact.1.sources: "),
+        (changed("a" * 64, "A" * 64), "artefact[0].sha256: "),
+        (changed("a" * 64, "a" * 63), "artefact[0].sha256: "),
+        (changed("a" * 64, ""), "artefact[0].sha256: "),
+        (changed("size = 1000", "size = 0"), "artefact[0].size: 0 is refused"),
+        (changed("size = 1000", 'size = "1000"'), "artefact[0].size: '1000' is refused"),
+        (changed('kind = "weight"', 'kind = "weights"'), "artefact[1].kind: 'weights' is refused"),
+        (changed('"engine-1.0.tar.gz"', '"../engine"'), "artefact[0].file: '../engine' is refused"),
+        (changed('"engine-1.0.tar.gz"', '"-engine"'), "artefact[0].file: '-engine' is refused"),
+        (changed('version = "1.0"', 'version = "1/../.."'), "artefact[0].version: "),
+        (changed('version = "1.0"', 'version = "1.0\\n"'), "artefact[0].version: "),
+        (changed('name = "small"', 'name = "$(id)"'), "artefact[1].name: "),
+        (changed('["store:small-q4.gguf"]', "[]"), "artefact[1].sources: "),
     ],
 )
 def test_what_is_no_whole_lock_is_refused_with_its_place(tmp_path: Path, text: str, place: str) -> None:
@@ -88,7 +90,15 @@ def test_the_forms_of_a_source_are_taken(tmp_path: Path, source: str) -> None:
         ":a.gguf",
         "store:../a",
         "store:a/../b",
-        "http://host/../a",
+        "http://host",
+        "http://user@host/a",
+        "ftp://host/a",
+        "file:///a",
+        "Store:a",
+        "store:/a",
+        "store:a/",
+        "store:a//b",
+        "store:./a",
         "store:-a",
         "store:a b",
         "store:a\\nb",
@@ -104,7 +114,7 @@ def test_the_forms_of_a_source_are_taken(tmp_path: Path, source: str) -> None:
 )
 def test_any_other_source_is_refused(tmp_path: Path, source: str) -> None:
     lines = refusal(tmp_path, changed('["store:small-q4.gguf"]', f'["{source}"]'))
-    assert all(line.startswith(f"{tmp_path / 'a.lock.toml'}: artefact.1.sources") for line in lines)
+    assert all(line.startswith(f"{tmp_path / 'a.lock.toml'}: artefact[1].sources") for line in lines)
 
 
 def test_one_name_twice_is_refused_in_a_file_and_in_a_folder(tmp_path: Path) -> None:
@@ -127,4 +137,4 @@ def test_a_later_folders_row_is_over_an_earlier_ones(tmp_path: Path) -> None:
 def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "b.lock.toml").write_text("schema = 9")
     lines = refusal(tmp_path, changed("size = 1000", "size = -1").replace("b" * 64, "x"))
-    assert [line.split(": ")[1] for line in lines] == ["artefact.0.size", "artefact.1.sha256", "schema"]
+    assert [line.split(": ")[1] for line in lines] == ["artefact[0].size", "artefact[1].sha256", "schema"]

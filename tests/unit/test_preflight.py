@@ -16,7 +16,9 @@ from tests.unit.samples import GIB, artefact, card, facts, instance, plan, rig
 
 AMPERE = card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")
 TURING = card("7.5", "10de:1e07", "NVIDIA GeForce RTX 2080 Ti")
-CUDA = plan(options={"GGML_CUDA": "ON", "CMAKE_CUDA_COMPILER": "/opt/cuda/bin/nvcc", "CUDAToolkit_ROOT": "/opt/cuda"})
+CUDA = plan(options={"CMAKE_CUDA_ARCHITECTURES": "86-real", "CUDAToolkit_ROOT": "/opt/cuda"})
+FOREIGN = "rigwright:x:1000:1000::/home/rigwright:/bin/bash"
+OURS = "rigwright:x:999:999::/nonexistent:/usr/sbin/nologin"
 PRESENT = (("0000:01:00.0", "10de:2204"), ("0000:02:00.0", "10de:1e07"))
 
 
@@ -49,8 +51,9 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"systemd": 0}, ["systemd is missing", "at least 247"]),
     ({"uid": 1000}, ["not root", '"_sudo": True']),
     ({"memory_kib": 2 * GIB - 1}, ["GiB of memory", "at least 2 GiB"]),
-    ({"pci_cards": ()}, ["1 × NVIDIA GeForce RTX 3090 declared, 0 present", "no NVIDIA card"]),
-    ({"pci_cards": PRESENT[:1]}, ["1 × NVIDIA GeForce RTX 2080 Ti declared, 0 present", "10de:2204 at 0000:01:00.0"]),
+    ({"pci_cards": ()}, ["card 0 is declared as NVIDIA GeForce RTX 3090 (10de:2204)", "no NVIDIA card"]),
+    ({"pci_cards": PRESENT[:1]}, ["card 1 is declared as NVIDIA GeForce RTX 2080 Ti", "10de:2204 at 0000:01:00.0"]),
+    ({"service_user": FOREIGN}, ["the user rigwright is not ours", "/nonexistent", "another service_user"]),
     ({"cuda_version": ""}, ["no CUDA toolkit at /opt/cuda", "plain", "cuda_root"]),
     ({"listeners": (Listener(8020, "nginx", "nginx.service"),)}, ["port 8020 of instance chat", "nginx.service"]),
     ({"listeners": (Listener(8020, "python3", ""),)}, ["port 8020 of instance chat", "taken by python3:"]),
@@ -76,11 +79,23 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         uid=1,
         memory_kib=0,
         cuda_version="",
+        service_user=FOREIGN,
         listeners=(Listener(8020, "nginx", ""),),
         disk_free_kib=space(models=0, state=0),
     )
     reasons = refusals(box(), host, [CUDA])
-    begins = ["debian 11", "the processor", "systemd", "not root", "0.0 GiB of memory", "1 ×", "1 ×", "no CUDA", "port"]
+    begins = [
+        "debian 11",
+        "the processor",
+        "systemd",
+        "not root",
+        "0.0 GiB of memory",
+        "card 0",
+        "card 1",
+        "the user",
+        "no CUDA",
+        "port",
+    ]
     begins += ["/var/lib/rigwright", "/srv/models"]
     assert [reason.startswith(begin) for reason, begin in zip(reasons, begins, strict=True)] == [True] * len(begins)
 
@@ -91,7 +106,11 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         ({"cuda_version": ""}, [plan()]),
         ({"cuda_version": "", "built_engines": frozenset({CUDA.folder})}, [CUDA]),
         ({"disk_free_kib": space(state=1.5), "built_engines": frozenset({CUDA.folder})}, [CUDA]),
-        ({"disk_free_kib": space(models=0), "weight_files": frozenset({box().weight_path(artefact())})}, [CUDA]),
+        ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 2 * 1024 * 1024}}, [CUDA]),
+        ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 9 * 1024 * 1024}}, [CUDA]),
+        ({"service_user": OURS}, [CUDA]),
+        ({"service_user": ""}, [CUDA]),
+        ({"cuda_version": ""}, [plan(options={"GGML_CUDA": "ON"})]),
         ({"disk_free_kib": space(software=0)}, [CUDA]),
         ({"listeners": (Listener(8020, "llama-server", "rigwright-chat.service"),)}, [CUDA]),
         ({"listeners": (Listener(8020, "llama-server", "rigwright-old.service"),)}, [CUDA]),
@@ -112,11 +131,17 @@ def test_what_does_not_matter_is_not_refused(changes: dict[str, Any], builds: li
         ((AMPERE, AMPERE), ["10de:2204", "10de:2204"], 0),
         ((AMPERE, AMPERE), ["10de:2204"], 1),
         ((AMPERE, AMPERE, TURING), ["10de:2204"], 2),
-        ((TURING,), ["10de:2204", "10de:1e07"], 0),
+        ((TURING,), ["10de:2204", "10de:1e07"], 1),
+        ((TURING, AMPERE), ["10de:2204", "10de:1e07"], 2),
+        ((AMPERE,), ["10de:2204", "10de:1e07"], 0),
+        ((AMPERE, TURING), ["10de:2204", "10de:2b85", "10de:1e07"], 1),
+        ((), ["10de:2204"], 0),
         ((), [], 0),
     ],
 )
-def test_each_declared_card_must_be_on_the_bus(declared: tuple[Any, ...], present: list[str], refused: int) -> None:
+def test_each_declared_card_must_be_at_its_place_on_the_bus(
+    declared: tuple[Any, ...], present: list[str], refused: int
+) -> None:
     bus = tuple((f"0000:0{slot}:00.0", pci_id) for slot, pci_id in enumerate(present, 1))
     assert len(refusals(rig(cards=declared), facts(pci_cards=bus), [])) == refused
 
@@ -133,7 +158,10 @@ def test_the_space_for_all_missing_weights_is_summed() -> None:
     host = facts(disk_free_kib=space(models=20.5))
     (reason,) = refusals(made, host, [])
     assert "/srv/models has 20.5 GiB free, 21.0 GiB are needed" in reason
-    assert refusals(made, replace(host, weight_files=frozenset({made.weight_path(large[0])})), []) == []
+    assert (
+        refusals(made, replace(host, weight_bytes=MappingProxyType({made.weight_path(large[0]): large[0].size})), [])
+        == []
+    )
 
 
 def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse() -> None:
@@ -141,3 +169,19 @@ def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse() -> None:
     assert refusals(box(), host, [CUDA]) == []
     (warning,) = warnings(host)
     assert "unattended-upgr" in warning
+
+
+def test_what_is_downloaded_already_needs_no_space_again() -> None:
+    large = artefact(size=10 * GIB * 1024)
+    made = rig(instance(weights=large))
+    for begun_gib, free_gib, refused in ((0, 10.5, 1), (4, 7, 0), (4, 6.5, 1), (10, 0, 0)):
+        there = MappingProxyType({made.weight_path(large): begun_gib * GIB * 1024})
+        host = facts(disk_free_kib=space(models=free_gib), weight_bytes=there)
+        assert len(refusals(made, host, [])) == refused, (begun_gib, free_gib)
+
+
+def test_a_port_that_is_listened_on_over_both_protocols_is_told_once() -> None:
+    host = good(listeners=(Listener(8020, "nginx", "nginx.service"),) * 2)
+    assert len(refusals(box(), host, [CUDA])) == 1
+    other = good(listeners=(Listener(8020, "nginx", "nginx.service"), Listener(8020, "python3", "")))
+    assert len(refusals(box(), other, [CUDA])) == 2

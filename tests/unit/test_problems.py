@@ -32,10 +32,10 @@ def found(data: object, prefix: str = "box") -> list[str]:
         ({"iner": {}}, 'rig.py: box.iner: unknown key; did you mean "inner"?'),
         ({"inner": {"prot": 1, "port": 1}}, 'rig.py: box.inner.prot: unknown key; did you mean "port"?'),
         ({"many": {"a": {"port": 1, "color": ""}}}, 'rig.py: box.many.a.color: unknown key; did you mean "colour"?'),
-        ({"row": [{"port": 1}, {"port": 1, "prt": 2}]}, 'rig.py: box.row.1.prt: unknown key; did you mean "port"?'),
+        ({"row": [{"port": 1}, {"port": 1, "prt": 2}]}, 'rig.py: box.row[1].prt: unknown key; did you mean "port"?'),
         ({"inner": {}}, "rig.py: box.inner.port: missing"),
         ({"inner": {"port": "x"}}, "rig.py: box.inner.port: 'x' is refused: must be a valid integer"),
-        ({"many": {"A b": {"port": 1}}}, "rig.py: box.many.A b.[key]: 'A b' is refused: must be small letters"),
+        ({"many": {"A b": {"port": 1}}}, "rig.py: box.many.A b: 'A b' is refused: must be small letters"),
     ],
 )
 def test_a_mistake_names_file_key_value_and_the_nearest_valid_name(data: object, start: str) -> None:
@@ -45,7 +45,7 @@ def test_a_mistake_names_file_key_value_and_the_nearest_valid_name(data: object,
 
 def test_all_mistakes_of_a_value_are_found_in_one_go() -> None:
     lines = found({"iner": 1, "inner": {"port": "x", "z": 1}, "row": [{}]})
-    assert [line.split(": ")[1] for line in lines] == ["box.inner.port", "box.inner.z", "box.row.0.port", "box.iner"]
+    assert [line.split(": ")[1] for line in lines] == ["box.inner.port", "box.inner.z", "box.row[0].port", "box.iner"]
 
 
 def test_without_a_prefix_the_key_stands_alone() -> None:
@@ -87,3 +87,40 @@ def test_what_was_read_cannot_be_changed() -> None:
     inner = Inner(port=1)
     with pytest.raises(ValidationError):
         inner.port = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\x1b[31m", "\u2028", "\x85", "\u202e", "\ud800"], ids=ascii)
+def test_what_a_terminal_obeys_is_shown_as_its_code(text: str) -> None:
+    line = str(Problem(f"{text}.py", f"box.{text}", f"{text} is refused"))
+    assert line.isprintable()
+    assert line.count(text.encode("unicode_escape", "surrogatepass").decode()) == 3
+
+
+def test_letters_of_any_language_stay_as_they_are() -> None:
+    assert str(Problem("größe.py", "box.é", "× 日本")) == "größe.py: box.é: × 日本"
+
+
+@pytest.mark.parametrize(
+    ("data", "rule"),
+    [
+        ({"inner": 5}, "box.inner: 5 is refused: must be a table of keys"),
+        ({"many": []}, "box.many: [] is refused: must be a table of names"),
+        ({"many": {5: {"port": 1}}}, "box.many[5]: 5 is refused: must be text"),
+        ({"row": 5}, "box.row: 5 is refused: must be a list"),
+        ({"inner": {"port": [], "colour": ""}}, "box.inner.port: [] is refused: must be a whole number"),
+        ({"inner": {"port": 1, "colour": 5}}, "box.inner.colour: 5 is refused: must be text"),
+        ({"inner": {"port": 1, 5: 1}}, "box.inner[5]: 5 is refused: must be named by text"),
+    ],
+)
+def test_the_rule_is_said_in_the_projects_words(data: object, rule: str) -> None:
+    assert found(data) == [f"rig.py: {rule}"]
+
+
+def test_keys_beside_the_models_are_offered_at_the_top_only() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Outer.model_validate({"ssh_prt": 1, "inner": {"port": 1, "ssh_prt": 1}})
+    also = frozenset({"ssh_port"})
+    top, inner = sorted(str(p) for p in of_validation(caught.value, Outer, "rig.py", "box", also=also))[::-1]
+    assert 'box.ssh_prt: unknown key; did you mean "ssh_port"?' in top
+    assert "box.inner.ssh_prt: unknown key" in inner
+    assert "ssh_port" not in inner

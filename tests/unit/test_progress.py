@@ -124,3 +124,16 @@ def test_the_bars_are_gone_after_the_last_task_also_when_it_fails() -> None:
     assert screen.getvalue().rstrip("\r").endswith("\x1b[?25h")  # the cursor is back
     with made.task("h1", "again"):
         assert made.bars is not None
+
+
+@pytest.mark.parametrize("text", ["==> step [/] x", "[red]x", "[/red]", "\\\\[x]", "[link=http://h]x[/link]"])
+def test_what_looks_like_markup_is_shown_as_it_is(text: str) -> None:
+    made, screen = writer(terminal=True)
+    with made.task("h[/]1", text) as first, made.task("h2", "plain") as second:
+        second.label(text)
+        first.at(1, 2, "steps")
+        assert made.bars is not None
+        made.bars.refresh()
+    shown = text_on(screen)
+    assert f"[h[/]1] {text}" in shown
+    assert f"[h2] {text}" in shown

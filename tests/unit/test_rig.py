@@ -61,8 +61,6 @@ def test_other_cards_than_there_are_or_the_variant_takes_are_refused(
             {"instances": chat(variant="llamacpp/tow")},
             'box.instances.chat.variant: no variant is called "llamacpp/tow"; did you mean "llamacpp/two"?',
         ),
-        ({"mirrors": {"stor": ["http://x"]}}, 'box.mirrors: no mirror is called "store"; did you mean "stor"?'),
-        ({"mirrors": {}}, 'box.mirrors: no mirror is called "store"'),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(box: Box, changes: dict[str, object], text: str) -> None:
@@ -96,6 +94,64 @@ def test_mistakes_in_catalogue_and_lock_are_told_together(box: Box) -> None:
     lines = box.refusal()
     assert any(line.startswith(f"{catalog}: cards.turing.pci_idz: unknown key") for line in lines)
     assert any(line.startswith(f"{lock}: schema: 7 is refused: must be 1") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "mirrors", [{}, {"stor": ["http://x"]}, {"store": []}], ids=["none", "another", "without addresses"]
+)
+def test_weights_without_any_address_are_refused(box: Box, mirrors: dict[str, list[str]]) -> None:
+    (line,) = box.refusal(mirrors=mirrors)
+    essence = f"the lock's small {samples.COMMIT} has no address: its sources are store:small-q4.gguf"
+    assert line == f"{box.inventory}: box.mirrors: {essence}"
+
+
+@pytest.mark.parametrize(("source", "lines"), [("index:some-project", 0), ("http://h/x", 0), ("other:x", 1)])
+def test_a_source_may_come_from_the_index_alone(box: Box, source: str, lines: int) -> None:
+    box.write("locks/box.lock.toml", LOCK.replace('["index:some-project", "store:engine-1.0.tar.gz"]', f'["{source}"]'))
+    if lines:
+        (line,) = box.refusal()
+        assert line.startswith(f"{box.inventory}: box.mirrors: the lock's engine-source 1.0 has no address")
+    else:
+        assert len(box.group({"box": entry()})) == 1
+
+
+def test_weights_do_not_come_from_the_index(box: Box) -> None:
+    box.write("locks/box.lock.toml", LOCK.replace('["store:small-q4.gguf"]', '["index:some-project"]'))
+    (line,) = box.refusal()
+    assert "box.mirrors: the lock's small" in line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "essence"),
+    [
+        ('kind = "source"', 'kind = "weight"', "the lock's engine-source is a weight, not a source"),
+        ('kind = "weight"', 'kind = "source"', "the lock's small is a source, not a weight"),
+        ('kind = "weight"', 'kind = "wheel"', "the lock's small is a wheel, not a weight"),
+    ],
+)
+def test_an_artefact_of_another_kind_is_refused(box: Box, old: str, new: str, essence: str) -> None:
+    box.write("locks/box.lock.toml", LOCK.replace(old, new))
+    lines = box.refusal(instances=chat())
+    assert f"{box.inventory}: box.instances.chat.variant: {essence}" in lines
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"service_user": 5},
+        {"roots": {"models": "srv"}},
+        {"roots": "/srv"},
+        {"cud_root": "/x"},
+        {"instances": {"a": chat(variant="llamacpp/tow")["chat"], "b": {"variant": 5, "port": 1}}},
+    ],
+    ids=lambda changes: "+".join(changes),
+)
+def test_a_wrong_type_hides_no_wrong_name(box: Box, changes: dict[str, object]) -> None:
+    wrong = {"cards": ["turin", "ampere"], "instances": chat(variant="llamacpp/tow") | {"a": chat()["chat"]}} | changes
+    keys = [line.removeprefix(f"{box.inventory}: box.").split(": ")[0] for line in box.refusal(**wrong)]
+    assert "cards[0]" in keys
+    assert any(key.startswith("instances.") and key.endswith(".variant") for key in keys)
+    assert any(key.split(".")[0] in changes and key != "cards[0]" for key in keys)
 
 
 def test_a_mirror_that_nothing_needs_is_not_missed(box: Box) -> None:

@@ -49,7 +49,7 @@ def test_following_the_output_matrix_says_the_answer_and_stops(tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize("answer", ["again and again", " ".join(f"w{n}" for n in range(128))])
+@pytest.mark.parametrize("answer", ["", " \n", "again and again", " ".join(f"w{n}" for n in range(128))])
 def test_an_answer_that_it_could_not_say_is_refused(tmp_path: Path, answer: str) -> None:
     with pytest.raises(ValueError, match="different words"):
         write(tmp_path / "model.gguf", answer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import cache
 from typing import Any
 
@@ -16,6 +18,8 @@ VALID = {
     "VariantName": ["llamacpp/65k", "vllm/dual", "llama.cpp/Qwen3.6_27B"],
     "FileName": ["model.gguf", "a", "torch-2.9.0+cu130.whl", "model-00001-of-00003.gguf"],
     "AbsolutePath": ["/srv", "/srv/models", "/usr/local/cuda-13.0", "/data/a+b@c", "/srv/.hidden", "/a..b"],
+    "Root": ["/data", "/srv/models", "/opt/rigwright", "/homes/a", "/usrlocal", "/etc/rigwright", "/mnt/disk/x"],
+    "Source": ["index:project", "store:a.gguf", "store:a/b-1.0+x@y~z", "http://127.0.0.1:80/a", "https://h/a?b=c%20"],
     "UserName": ["rigwright", "_apt", "svc-1"],
     "Sha256": ["0123456789abcdef" * 4],
     "PciId": ["10de:2204"],
@@ -24,7 +28,7 @@ VALID = {
     "CmakeValue": ["", "ON", "86-real;120a-real", "/usr/local/cuda"],
     "Flag": ["threads", "cache-reuse"],
     "FlagValue": ["2", "0.7,0.3", "-1", "key=value", "/srv/x.json"],
-    "HttpUrl": ["http://127.0.0.1:8000", "https://hub.example/a/b?c=d", "http://[::1]:8000/"],
+    "HttpUrl": ["http://127.0.0.1:8000", "https://hub.example/a/b?c=d", "http://h/~a/%20"],
     "Text": ["NVIDIA GeForce RTX 3090", "é", "a" * 200],
     "Commit": ["0123456789" * 4],
     "Subtree": ["", "vendor/llama.cpp", "vendor"],
@@ -49,6 +53,23 @@ REFUSED = {
         "/a//b",
         "/é",
     ],
+    "Root": [
+        path for folder in (*types.HIDDEN, "/usr", "/bin", "/lib64") for path in (folder, f"{folder}/", f"{folder}/x")
+    ]
+    + [*types.SYSTEM, "/opt/", "srv", "/"],
+    "Source": [
+        "",
+        "a",
+        "store:",
+        ":a",
+        "store:/a",
+        "store:../a",
+        "store:a/..",
+        "store:-a",
+        "http://h",
+        "ftp://h/a",
+        "S:a",
+    ],
     "UserName": ["", "-a", "1a", "Root", "a.b", "a:b", "a" * 32],
     "Sha256": ["", "a" * 63, "a" * 65, "A" * 64, "g" * 64],
     "PciId": ["", "10de2204", "10DE:2204", "10de:220", "0x10de:0x2204"],
@@ -57,7 +78,18 @@ REFUSED = {
     "CmakeValue": ["é", "a,b"],
     "Flag": ["", "--threads", "-t", "Threads", "1", "a=b", "a_b"],
     "FlagValue": ["", "é", "~", "{}"],
-    "HttpUrl": ["", "ftp://host/", "file:///etc/passwd", "host/x", "http://", "http:///x", "http://user@host/"],
+    "HttpUrl": [
+        *("", "ftp://host/", "file:///etc/passwd", "host/x", "http://", "http:///x", "http://user@host/"),
+        *(
+            "http://[::1]:8000/",
+            "http://-h/",
+            "http://h:/",
+            "http://h?x",
+            "http://h /",
+            "http://h/#a",
+            "http://h/$(id)",
+        ),
+    ],
     "Text": ["", "a" * 201],
     "Commit": ["", "main", "a" * 39, "A" * 40],
     "Subtree": ["/vendor", "..", "../a", "a/..", "a//b", "a/", "."],
@@ -94,7 +126,7 @@ def test_what_is_no_name_of_its_kind_is_refused(name: str, value: str) -> None:
     assert not takes(name, value)
 
 
-@pytest.mark.parametrize("name", sorted(set(VALID) - {"Text", "HttpUrl", "CmakeValue"}))
+@pytest.mark.parametrize("name", sorted(set(VALID) - {"Text", "HttpUrl", "Source", "CmakeValue"}))
 def test_hostile_text_is_refused_at_the_beginning_in_the_middle_and_at_the_end(name: str) -> None:
     valid = max(VALID[name], key=len)[:12] if name not in ("Sha256", "Commit") else VALID[name][0]
     half = len(valid) // 2
@@ -107,7 +139,7 @@ def test_hostile_text_is_refused_at_the_beginning_in_the_middle_and_at_the_end(n
     assert taken == []
 
 
-@pytest.mark.parametrize("name", ["HttpUrl", "CmakeValue", "Text"])
+@pytest.mark.parametrize("name", ["HttpUrl", "Source", "CmakeValue", "Text"])
 def test_types_that_are_printed_quoted_still_take_one_line_only(name: str) -> None:
     valid = max(VALID[name], key=len)[:100]
     assert [bad for bad in "\n\r\0\t\x1b\x7f" if takes(name, valid + bad)] == []
@@ -125,7 +157,37 @@ def test_no_character_that_is_taken_means_anything_to_a_shell_or_to_systemd(name
 @pytest.mark.parametrize("name", sorted(VALID))
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, [], {}, ["a"], object()], ids=repr)
 def test_what_is_no_text_is_refused(name: str, value: object) -> None:
-    assert not takes(name, value)
+    assert not takes(name, value) or (name == "FlagValue" and value in (5, 1.5, True))
+
+
+@pytest.mark.parametrize(("value", "taken"), [(True, True), (5, "5"), (-1, "-1"), (0.7, "0.7"), ("5", "5")])
+def test_an_options_value_is_a_number_as_text_or_true(value: object, taken: object) -> None:
+    made = adapter("FlagValue").validate_python(value)
+    assert (made, type(made)) == (taken, type(taken))
+
+
+def test_false_is_no_value_of_an_option() -> None:
+    assert not takes("FlagValue", False)
+
+
+LONG = """
+from pydantic import TypeAdapter, ValidationError
+from rigwright import types
+for name in NAMES:
+    for begin in ("/" + "a" * 200, "/a" * 100, "a" * 200, "s:" + "a" * 200, "s:" + "a/" * 100, "http://" + "a." * 100):
+        text = begin + " "
+        try:
+            TypeAdapter(getattr(types, name)).validate_python(text)
+        except ValidationError:
+            continue
+        raise SystemExit(f"{name} takes {text!r}")
+"""
+
+
+def test_a_long_text_that_is_refused_is_refused_at_once() -> None:
+    program = LONG.replace("NAMES", repr(sorted(set(VALID) - {"Text"})))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -224,3 +224,70 @@ def test_a_file_that_was_written_to_since_is_not_verified_any_more(fetch: Fetch)
     assert fetch.run(url).returncode == 0
     assert fetch.path.read_bytes() == CONTENT
     assert fetch.verified
+
+
+LYING = bytes([CONTENT[0] ^ 1]) + CONTENT[1:]
+
+
+def test_a_part_from_a_mirror_that_lied_does_not_spoil_the_next_ones(fetch: Fetch) -> None:
+    lying, good = fetch.server.serve("lying", cut(LYING, HALF)), fetch.server.serve("good", whole(CONTENT))
+    done = fetch.run(lying, good)
+    assert done.returncode == 0, done.stdout
+    assert fetch.path.read_bytes() == CONTENT
+    assert [one.range for one in fetch.server.asked if one.path == "good"] == [f"bytes={HALF}-", None]
+
+
+@pytest.mark.parametrize("part", [WRONG, WRONG + b"more", LYING[:HALF], CONTENT + b"more"], ids=len)
+def test_a_wrong_part_of_an_earlier_run_is_replaced_by_the_right_file(fetch: Fetch, part: bytes) -> None:
+    fetch.part.parent.mkdir(parents=True)
+    fetch.part.write_bytes(part)
+    done = fetch.run(fetch.server.serve("m", whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert fetch.path.read_bytes() == CONTENT
+    assert fetch.verified
+
+
+def test_a_mirror_whose_own_bytes_are_wrong_has_one_chance_only(fetch: Fetch) -> None:
+    assert fetch.run(fetch.server.serve("m", whole(WRONG))).returncode != 0
+    assert [one.range for one in fetch.server.asked] == [None]
+
+
+def test_a_wrong_part_and_a_wrong_mirror_end(fetch: Fetch) -> None:
+    fetch.part.parent.mkdir(parents=True)
+    fetch.part.write_bytes(WRONG[:HALF])
+    assert fetch.run(fetch.server.serve("m", whole(WRONG))).returncode != 0
+    assert [one.range for one in fetch.server.asked] == [f"bytes={HALF}-", None]
+    fetch.assert_nothing_has_the_name()
+
+
+@pytest.mark.parametrize("record", ["", "0\n"], ids=["empty record", "record"])
+def test_a_file_that_is_not_there_is_not_verified(fetch: Fetch, record: str) -> None:
+    Path(record_path(fetch.rig, fetch.artefact())).write_text(record)
+    assert not fetch.verified
+
+
+def test_a_file_beside_an_empty_record_is_not_verified(fetch: Fetch) -> None:
+    assert fetch.run(fetch.server.serve("m", whole(CONTENT))).returncode == 0
+    Path(record_path(fetch.rig, fetch.artefact())).write_text("")
+    assert not fetch.verified
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["written to", "replaced"])
+def test_a_change_that_keeps_size_and_mtime_is_seen(fetch: Fetch, replaced: bool) -> None:
+    assert fetch.run(fetch.server.serve("m", whole(CONTENT))).returncode == 0
+    before = fetch.path.stat()
+    if replaced:
+        other = fetch.path.with_name("other")
+        other.write_bytes(WRONG)
+        other.replace(fetch.path)
+    else:
+        fetch.path.write_bytes(WRONG)
+    os.utime(fetch.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = fetch.path.stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert not fetch.verified
+
+
+def test_each_version_and_hash_has_a_record_of_its_own(fetch: Fetch) -> None:
+    changes = ({}, {"version": "v2"}, {"sha256": "c" * 64}, {"name": "other"})
+    assert len({record_path(fetch.rig, samples.artefact(**change)) for change in changes}) == 4
