@@ -78,11 +78,11 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
     return wanted
 
 
-def connect(inventory: str, limit: str | None) -> dict[str, Any]:
-    """Connect to an inventory's hosts; returns pyinfra's host by name.
+def connect(inventory: str, limit: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Connect to an inventory's hosts; returns pyinfra's host by name, and the names of those out of reach.
 
     Raises:
-        UnknownHost: as `find`, and a host that cannot be reached.
+        UnknownHost: as `find`.
         SystemExit: as `find`.
     """
     state = State()
@@ -91,9 +91,8 @@ def connect(inventory: str, limit: str | None) -> dict[str, Any]:
         state.limit_hosts = wanted
         with suppress(PyinfraError):  # no host is left; which ones are gone is said below
             connect_all(state)
-    if gone := sorted({host.name for host in wanted} - {host.name for host in state.active_hosts}):
-        raise UnknownHost(f"cannot connect to {', '.join(gone)}")
-    return {host.name: host for host in wanted}
+    reached = {host.name: host for host in wanted if host in state.active_hosts}
+    return reached, sorted({host.name for host in wanted} - set(reached))
 
 
 def testinfra_host(target: Any) -> Host:

@@ -33,16 +33,29 @@ def pytest_configure(config: pytest.Config) -> None:
     if not inventory:
         raise pytest.UsageError("checks need --inventory FILE")
     try:
-        config.stash[TARGETS] = connect(inventory, config.getoption("--limit"))
+        config.stash[TARGETS], gone = connect(inventory, config.getoption("--limit"))
     except (UnknownHost, SystemExit) as error:
         raise pytest.UsageError(str(error)) from None
+    config.stash[GONE] = gone
+    if not config.stash[TARGETS]:
+        raise pytest.UsageError(f"cannot connect to {', '.join(gone)}")
     standard = config.pluginmanager.get_plugin("terminalreporter")
     if standard is not None:
         config.pluginmanager.unregister(standard)
-        config.pluginmanager.register(Reporter(config), "terminalreporter")
+        config.pluginmanager.register(Reporter(config, gone), "terminalreporter")
 
 
+# the host of checks that no rig here has anything for; the reporter drops them
+NOBODY = ""
+GONE = pytest.StashKey[list[str]]()
 TARGETS = pytest.StashKey[dict[str, Any]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A host out of reach is not one that conforms."""
+    if session.config.stash[GONE]:
+        session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -59,7 +72,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     pairs = [(name, part) for name, target in targets.items() for part in parts[wanted[0]](_rig(target))]
     labels = [f"{name}/{getattr(part, 'name', part)}" for name, part in pairs]
-    metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")
+    if pairs:
+        metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")
+    else:
+        metafunc.parametrize(("target_name", wanted[0]), [(NOBODY, None)], scope="session")
 
 
 @cache

@@ -14,8 +14,9 @@ VERDICT = {"passed": ("ok  ", "green"), "failed": ("FAIL", "red"), "skipped": ("
 class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
     """pytest's own reporter, with one line a check in place of dots and tracebacks."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, gone: list[str]) -> None:
         super().__init__(config)
+        self.gone = gone
         self.marks: dict[str, dict[str, Any]] = {}
         self.tally: dict[str, Counter[str]] = defaultdict(Counter)
 
@@ -26,6 +27,7 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Host by host, and within one in the order of the roles."""
         order = {"preflight": 0, "base": 1, "tools": 2, "llama_cpp": 3, "weights": 4, "serving": 5, "record": 6}
+        items[:] = [item for item in items if _target(item)]
         items.sort(key=lambda item: (_target(item), order.get(item.path.stem.removeprefix("test_"), 99)))
         for item in items:
             mark = item.get_closest_marker("check")
@@ -71,6 +73,9 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
 
     def short_test_summary(self) -> None:
         """The verdict of each host."""
+        for target in self.gone:
+            self._tw.write(f"{target}: ")
+            self._tw.write("cannot be reached\n", red=True)
         for target, counted in self.tally.items():
             bad = counted["failed"]
             self._tw.write(f"{target}: ")

@@ -146,20 +146,19 @@ class Host:
 
     def _identify(self) -> None:
         """Give the host what must be its own: name, machine id (empty would mean "first boot"), trust, key."""
-        nameservers = [line for line in Path("/etc/resolv.conf").read_text().splitlines() if "nameserver" in line]
         public_key = self.key.with_suffix(".pub").read_text()
         files = {
             "etc/hostname": f"{self.name}\n",
             "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n",
             "etc/machine-id": f"{uuid.uuid4().hex}\n",
-            "etc/resolv.conf": "\n".join(nameservers) + "\n",
+            "etc/resolv.conf": "".join(f"nameserver {address}\n" for address in network.nameservers()),
             "root/.ssh/authorized_keys": public_key,
         }
         for path, text in files.items():
             target = self.upper / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
-        for source in (TRUSTED, *OWN_AUTHORITIES.glob("*.crt")):
+        for source in (*TRUSTED.parent.glob(TRUSTED.name), *OWN_AUTHORITIES.glob("*.crt")):
             target = self.upper / source.relative_to("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -13,9 +14,9 @@ ENGINES = Path("opt/rigwright/engines")
 
 
 def layers(release: str) -> tuple[str, ...]:
-    """The layers to boot a host of this release from: one, or none when nothing was kept."""
-    layer = CACHE / f"{release}-engines"
-    return (str(layer),) if layer.is_dir() else ()
+    """The layers to boot a host of this release from: the last one used, or none when nothing was kept."""
+    found = [path for path in CACHE.glob(f"{release}-engines-*") if not path.suffix]
+    return (str(max(found, key=lambda path: path.stat().st_mtime)),) if found else ()
 
 
 def keep(host: Host) -> None:
@@ -24,11 +25,14 @@ def keep(host: Host) -> None:
     built = [path for path in written.glob("*") if not path.is_symlink() and (path / "build.json").exists()]
     if not built:
         return
-    layer = CACHE / f"{host.spec.release}-engines"
-    new = layer.with_suffix(f".{os.getpid()}")
-    copy(built, new)
-    shutil.rmtree(layer, ignore_errors=True)
-    new.rename(layer)
+    names = "+".join(sorted(path.name for path in built))
+    # a layer that a running host stands on is never changed: other engines make another one
+    layer = CACHE / f"{host.spec.release}-engines-{hashlib.sha256(names.encode()).hexdigest()[:12]}"
+    if not layer.exists():
+        new = layer.with_suffix(f".{os.getpid()}")
+        copy(built, new)
+        new.rename(layer)
+    layer.touch()
 
 
 def copy(engines: list[Path], layer: Path) -> None:

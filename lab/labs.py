@@ -98,6 +98,8 @@ class Lab:
             return self._up(specs)
 
     def _up(self, specs: Sequence[HostSpec]) -> list[Host]:
+        if self.exists and not network.is_up(self.bridge):
+            self.down()  # this machine was restarted since
         if not self.exists:
             self._make()
         taken = {host.name: host.address for host in self.hosts}
@@ -121,6 +123,7 @@ class Lab:
 
     def _make(self) -> None:
         subnet = network.free_subnet()
+        shutil.rmtree(self.folder, ignore_errors=True)  # what an interrupt has left
         self.folder.mkdir(parents=True)
         (self.folder / "lab.json").write_text(json.dumps({"subnet": str(subnet)}))
         network.sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"rigwright-{self.name}", "-f", str(self.key))

@@ -35,6 +35,21 @@ def free_subnet() -> ipaddress.IPv4Network:
     raise Unsupported(f"every /24 of {SUPERNET} is in use on this machine")
 
 
+def is_up(bridge: str) -> bool:
+    """Whether the bridge is there."""
+    return Path(f"/sys/class/net/{bridge}").exists()
+
+
+def nameservers() -> list[str]:
+    """This machine's, as seen from another address: systemd-resolved's own stub listens on loopback alone."""
+    for path in (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")):
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = [line.split()[1] for line in lines if line.startswith("nameserver ")]
+        if reachable := [address for address in found if not ipaddress.ip_address(address.split("%")[0]).is_loopback]:
+            return reachable
+    return []
+
+
 def up(bridge: str, subnet: ipaddress.IPv4Network) -> None:
     """Make the bridge, its address (the subnet's first) and the way out."""
     sh("ip", "link", "add", bridge, "type", "bridge")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from rigwright import toml
 from rigwright.problems import Frozen, Invalid, Problem
@@ -27,18 +27,28 @@ from rigwright.types import (
 # llama.cpp's KV cache types (llama-server --help, --cache-type-k)
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
 
-# What an instance's command line sets, in every spelling, and what would give a client a shell (llama-server --help).
+# ggml/cmake/common.cmake refuses all others in GGML_CUDA_FA_QUANTS
+CUDA_KV_TYPES = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
+# Of llama-server's options (its --help): what an instance's command line sets, what would fetch something that no
+# lock knows or show a secret, what the readiness request could not pass, and what would give a client a shell.
 OWN_FLAGS = frozenset(
     (
         *("model", "model-url", "hf-repo", "hf-file", "alias", "host", "port", "ctx-size", "parallel"),
         *("n-gpu-layers", "gpu-layers", "cache-type-k", "cache-type-v", "flash-attn", "api-key", "api-key-file"),
-        *("tools", "agent", "ui-mcp-proxy"),
+        *("ssl-key-file", "ssl-cert-file", "api-prefix", "hf-token", "docker-repo", "models-dir", "models-preset"),
+        *("tools", "tools-runtime", "agent", "ui-mcp-proxy", "webui-mcp-proxy", "mcp-servers-config"),
     )
 )
 OWN_OPTIONS = frozenset(
     (
         *("GGML_CUDA", "CMAKE_CUDA_ARCHITECTURES", "CMAKE_CUDA_COMPILER", "CUDAToolkit_ROOT"),
-        *("GGML_CUDA_FA_QUANTS", "GGML_CUDA_FA_ALL_QUANTS", "LLAMA_BUILD_COMMIT", "LLAMA_BUILD_NUMBER"),
+        *(
+            "GGML_CUDA_FA_QUANTS",
+            "GGML_CUDA_FA_ALL_QUANTS",
+            "GGML_CUDA_NCCL",
+            "LLAMA_BUILD_COMMIT",
+            "LLAMA_BUILD_NUMBER",
+        ),
     )
 )
 
@@ -102,6 +112,13 @@ class Variant(Frozen):
         description="More llama-server options: name without dashes = value, or true for a bare one.",
     )
     ready_timeout: Positive = Field(default=600, description="Seconds from start to the first completion.")
+
+    @model_validator(mode="after")
+    def _kernels_exist(self) -> Variant:
+        for name in ("cache_type_k", "cache_type_v"):
+            if self.cards and getattr(self, name) not in CUDA_KV_TYPES:
+                raise ValueError(f"a {name} with a CUDA kernel: {', '.join(CUDA_KV_TYPES)}")
+        return self
 
     @field_validator("flags")
     @classmethod

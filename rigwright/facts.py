@@ -41,6 +41,10 @@ class HostFacts:
     built_engines: frozenset[str] = field(default_factory=frozenset)
     weight_bytes: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Path of a weight file -> bytes of it that are there, whole or as a part."""
+    started_builds: frozenset[str] = field(default_factory=frozenset)
+    """Folders of engines whose build has begun: their space is already taken."""
+    linked_roots: tuple[str, ...] = ()
+    """Roots that are symbolic links."""
     service_user: str = ""
     """Its passwd line; empty when there is no such user."""
 
@@ -48,8 +52,9 @@ class HostFacts:
 def questions(rig: Rig) -> dict[str, object]:
     """What the probe is asked about a rig's host: the values of its template."""
     return {
-        "folders": [rig.roots.state, rig.roots.software, rig.roots.models],
+        "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
         "engines": f"{rig.roots.software}/engines",
+        "builds": f"{rig.roots.state}/build",
         "weights": [rig.weight_path(artefact) for artefact in rig.weights],
         "cuda_root": rig.cuda_root,
         "service_user": rig.service_user,
@@ -86,10 +91,18 @@ def parse(lines: list[str]) -> HostFacts:
             listeners=tuple(sorted((_listener(row) for row in many.get("listener", [])), key=lambda one: one.port)),
             built_engines=frozenset(name for (name,) in many.get("engine", [])),
             weight_bytes=MappingProxyType({path: int(size) for path, size in many.get("weight", [])}),
-            service_user=single["service_user"],
+            started_builds=frozenset(name for (name,) in many.get("building", [])),
+            linked_roots=tuple(path for (path,) in many.get("linked", [])),
+            service_user=_passwd(single["service_user"]),
         )
     except KeyError as error:
         raise ValueError(f"the probe printed no {error.args[0]!r}") from error
+
+
+def _passwd(line: str) -> str:
+    if line and line.count(":") != 6:
+        raise ValueError(f"no passwd line: {line!r}")
+    return line
 
 
 def _listener(row: list[str]) -> Listener:

@@ -52,7 +52,7 @@ def flash_attention_pairs(rig: Rig, engine: str) -> tuple[str, ...]:
     used = {
         f"{i.variant.cache_type_k}-{i.variant.cache_type_v}"
         for i in rig.instances
-        if i.engine_name == engine and i.cards
+        if i.engine_name == engine and i.cards and i.variant.flash_attention != "off"
     }
     return tuple(sorted(used | {"f16-f16"}))
 
@@ -73,6 +73,8 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
             "CMAKE_CUDA_COMPILER": f"{rig.cuda_root}/bin/nvcc",
             "CUDAToolkit_ROOT": rig.cuda_root,
             "GGML_CUDA_FA_QUANTS": ";".join(flash_attention_pairs(rig, name)),
+            # on, it links whatever NCCL happens to be installed, which no digest knows
+            "GGML_CUDA_NCCL": "OFF",
         }
     source = rig.sources[name]
     inputs = {

@@ -11,13 +11,11 @@ from rigwright import toml
 from rigwright.problems import Frozen, Invalid, Problem
 from rigwright.types import CatalogName, FileName, Positive, Sha256, Source
 
-SCHEMA = 1
-
 
 class Artefact(Frozen):
     """One file from outside."""
 
-    kind: Literal["source", "wheel", "weight"] = Field(description="What it is.")
+    kind: Literal["source", "weight"] = Field(description="What it is.")
     name: CatalogName = Field(description="What catalogue entries call it.")
     version: CatalogName = Field(description="Its version, or the revision of the repository that it comes from.")
     file: FileName = Field(description="Its file name.")

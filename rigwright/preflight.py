@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from rigwright.facts import HostFacts
@@ -18,6 +19,8 @@ SUPPORTED = {
 ARCHITECTURE = "x86_64"
 # LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
 SYSTEMD_MINIMUM = 247
+# The oldest kernel that a supported release has shipped with: Ubuntu 22.04's (Ubuntu release notes)
+KERNEL_MINIMUM = "5.15"
 HOME = "/nonexistent"  # of the service user
 GIB = 1024 * 1024  # in KiB
 # Measured: source, objects and binaries of a CPU build take 0.6 GiB; CUDA for three architectures 3 GiB.
@@ -26,6 +29,11 @@ BUILD_DISK = {False: 1 * GIB, True: 6 * GIB}
 MEMORY_MINIMUM = 2 * GIB
 # A file system filled to the brim breaks more than a download.
 DISK_RESERVE = 1 * GIB
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with."""
+    return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^0-9.]", text)[0]))
 
 
 def refusals(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
@@ -39,6 +47,11 @@ def refusals(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
         found.append(f"the processor is {facts.architecture}: only {ARCHITECTURE} is supported")
     if facts.systemd < SYSTEMD_MINIMUM:
         found.append(f"systemd {facts.systemd or 'is missing'}: at least {SYSTEMD_MINIMUM} is needed")
+    if version(facts.kernel) < version(KERNEL_MINIMUM):
+        found.append(
+            f"the kernel is {facts.kernel}: at least {KERNEL_MINIMUM} is needed; boot the distribution's newest"
+        )
+    found += [f"{path} is a symbolic link: name the folder it leads to in roots" for path in facts.linked_roots]
     if facts.uid != 0:
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
@@ -79,7 +92,8 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
 
 
 def _toolkit(facts: HostFacts, builds: list[Build]) -> list[str]:
-    compiled = [build for build in builds if build.cuda and build.folder not in facts.built_engines]
+    # its version is one of the inputs that name an engine's folder, so it is needed after the build too
+    compiled = [build for build in builds if build.cuda]
     if compiled and not facts.cuda_version:
         root = compiled[0].options["CUDAToolkit_ROOT"]
         return [f"no CUDA toolkit at {root} to compile {compiled[0].name} with: install one, or set cuda_root"]
@@ -98,10 +112,10 @@ def _ports(rig: Rig, facts: HostFacts) -> list[str]:
 
 
 def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
-    """Space for what is still missing, summed where several roots share a file system is not known here: each alone."""
+    """Space for what is still missing, for each root alone: whether two share a file system is not known here."""
     needed = Counter[str]()
     for build in builds:
-        if build.folder not in facts.built_engines:
+        if build.folder not in facts.built_engines | facts.started_builds:
             needed[rig.roots.state] += BUILD_DISK[build.cuda]
     for artefact in rig.weights:
         there = facts.weight_bytes.get(rig.weight_path(artefact), 0)

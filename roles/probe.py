@@ -16,13 +16,14 @@ class Probe(FactBase[HostFacts]):
     """A host as it is before the run. Only what a run does not change may be decided on it."""
 
     def command(
-        self, folders: list[str], engines: str, weights: list[str], cuda_root: str, service_user: str
+        self, folders: list[str], engines: str, builds: str, weights: list[str], cuda_root: str, service_user: str
     ) -> StringCommand:
         """templates/probe/probe.sh.j2."""
         script = render(
             "probe/probe.sh.j2",
             folders=folders,
             engines=engines,
+            builds=builds,
             weights=weights,
             cuda_root=cuda_root,
             service_user=service_user,

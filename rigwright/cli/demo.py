@@ -30,6 +30,10 @@ def demo(release: str) -> None:
     lab = Lab(NAME)
     try:
         found = lab.exists and bool(lab.hosts) and all(host.answers() for host in lab.hosts)
+        if found and lab.hosts[0].spec.release != release:
+            raise click.ClickException(
+                f"a demo on {lab.hosts[0].spec.release} is up: end it with `./rig lab --name {NAME} down` first"
+            )
         if not found:
             lab.down()  # what a crash or a restart of this machine left
             lab.up([HostSpec(HOST, release, kept.layers(release))])

@@ -108,6 +108,7 @@ def first_run(lab: Lab, layers: Path, release: str, tmp_path_factory: pytest.Tem
     second = deploy(inventory)
     if second.status:
         pytest.fail(f"the second run failed: {second.said}")
+    kept.keep(host)  # the demo boots from it too
     layer = host.freeze(layers / release)
     engine_layer = layers / f"{release}-engine"
     kept.copy([path for path in (Path(layer) / kept.ENGINES).iterdir() if not path.is_symlink()], engine_layer)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,21 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
+from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.support import PORT, api_key, deploy, main_pid, plan, red, served, write_inventory
+from tests.hosts.support import (
+    KEY_FILE,
+    PORT,
+    api_key,
+    command,
+    deploy,
+    main_pid,
+    plan,
+    red,
+    served,
+    until,
+    write_inventory,
+)
 
 KILLING = Path(__file__).with_name("killing_deploy.py")
 CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT + 2}}
@@ -126,3 +141,53 @@ def test_weights_placed_by_hand_are_taken_when_their_bytes_are_right(
     assert run.status == 0, run.said
     assert "Weights | Fetch tiny-rig.gguf" in run.changed
     assert deploy(inventory).changed == []
+
+
+def test_a_source_with_another_hash_is_refused_and_the_old_engine_serves_on(
+    lab: Lab, converged: Host, tmp_path: Path
+) -> None:
+    (tmp_path / "locks").mkdir()
+    rows = (ROOT / "locks" / "shared.lock.toml").read_text()
+    (tmp_path / "locks" / "mine.lock.toml").write_text(re.sub(r'sha256 = "[0-9a-f]+"', f'sha256 = "{"0" * 64}"', rows))
+    inventory = write_inventory(tmp_path, lab, converged)
+    old = main_pid(converged)
+    run = deploy(inventory)
+    assert run.status == 1
+    assert "DO NOT MATCH THE HASHES" in run.said
+    assert "Traceback" not in run.said
+    assert (main_pid(converged), served(converged)) == (old, True)
+    assert red(write_inventory(tmp_path / "right", lab, converged)) == set()
+
+
+def test_an_empty_key_opens_nothing_and_is_replaced(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    inventory = write_inventory(tmp_path, lab, converged)
+    converged.run(f"truncate --size=0 {KEY_FILE}; systemctl restart --no-block rigwright-chat")
+    until(lambda: "auto-restart" in converged.run("systemctl show --property=SubState rigwright-chat"), "refused")
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert len(api_key(converged)) >= 32
+    assert red(inventory) == set()
+
+
+def test_an_instance_that_is_still_loading_is_waited_for_and_not_started_again(
+    lab: Lab, converged: Host, tmp_path: Path
+) -> None:
+    inventory = write_inventory(tmp_path, lab, converged)
+    # a server that takes its time: stopped as soon as it has started, and going on once a deploy waits for it
+    converged.run(
+        "systemctl restart --no-block rigwright-chat; while ! pkill -STOP -x llama-server; do sleep 0.01; done"
+    )
+    assert "activating" in converged.run("systemctl is-active rigwright-chat", check=False)
+    with subprocess.Popen(
+        command(inventory, "--yes"), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as controller:
+        assert controller.stderr
+        for line in controller.stderr:
+            if "Serve chat" in line:
+                break
+        pid = main_pid(converged)
+        converged.run("pkill -CONT -x llama-server")
+        said = controller.stderr.read()
+    assert controller.returncode == 0, said
+    assert main_pid(converged) == pid
+    assert red(inventory) == set()

@@ -87,3 +87,30 @@ def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: Lab) ->
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_the_labs_verbs_do_what_they_say(own_lab: Lab) -> None:
+    def lab(*words: str) -> str:
+        command = [sys.executable, "-m", "rigwright", "lab", "--name", NAME, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
+
+    assert lab("up", "2").split()[::3] == ["h1", "h2"]
+    assert lab("up").split()[0] == "h3"
+    assert lab("ssh", "h2", "hostname") == "h2\n"
+    lab("ssh", "h1", "touch /etc/mine")
+    assert "/etc/mine" in lab("diff", "h1").split()
+    assert "/etc/mine" not in lab("diff", "h2").split()
+    assert f"{NAME}  h3  debian-12" in lab("list")
+    scope: dict[str, list[tuple[str, dict[str, object]]]] = {}
+    exec(lab("inventory"), scope)
+    assert [name for name, _ in scope["rigs"]] == ["h1", "h2", "h3"]
+    assert "h1, h2, h3 ended" in lab("down")
+    assert traces(own_lab) == []
+
+
+def test_a_boot_that_fails_says_why_and_leaves_nothing(own_lab: Lab) -> None:
+    own_lab.up([HostSpec("h1")])
+    with pytest.raises(RuntimeError, match="mount"):
+        own_lab.up([HostSpec("h2", layers=("/no/such/layer",))])
+    assert [host.name for host in own_lab.hosts] == ["h1"]
+    assert own_lab.host("h1").answers()

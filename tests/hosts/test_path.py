@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from lab.hosts import Host
 from lab.labs import Lab
 from lab.tiny_model import ANSWER
 from lab.tunnel import tunnel
+from rigwright.toml import tomllib
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import (
     KEY_FILE,
@@ -25,7 +27,6 @@ from tests.hosts.support import (
     plan,
     red,
     served,
-    until,
     write_inventory,
 )
 
@@ -54,8 +55,8 @@ def test_a_controller_killed_while_compiling_leaves_the_job_running_and_the_next
 def test_a_converged_host_passes_every_check_that_needs_no_card(inventory: Path) -> None:
     verdicts = check(inventory)
     assert {i for i, word in verdicts.items() if word == "FAIL"} == set()
-    listed = tomllib.loads(NOT_RUN.read_text())["checks"]
-    assert {i for i, word in verdicts.items() if word == "skip"} == set(listed)
+    listed = tomllib.loads(NOT_RUN.read_text())
+    assert {i for i, word in verdicts.items() if word == "skip"} == set(listed["checks"])
 
 
 def test_a_second_run_changes_nothing(inventory: Path, converged: Host) -> None:
@@ -67,8 +68,8 @@ def test_a_second_run_changes_nothing(inventory: Path, converged: Host) -> None:
 
 def test_a_reboot_changes_nothing(inventory: Path, converged: Host) -> None:
     converged.reboot()
-    until(lambda: served(converged), "serving after the reboot")
     assert deploy(inventory).changed == []
+    assert served(converged)
     assert red(inventory) == set()
 
 
@@ -80,6 +81,9 @@ def test_the_plan_of_a_blank_host_is_what_the_run_does(
     run = deploy(inventory)
     assert run.status == 0, run.said
     assert planned == run.changed
+    ran = [row["name"] for row in run.report["results"]["operations"]]
+    listed = tomllib.loads(NOT_RUN.read_text())["operations"]
+    assert [row["name"] for row in run.report["plan"] if row["name"] not in ran] == list(listed)
     # with the engine there, all that a blank host lacks but the compilation
     assert [name for name in first_run.blank_plan.planned if name not in planned] == ["llama.cpp | Compile llama.cpp"]
 
@@ -141,3 +145,32 @@ def test_an_instance_that_is_not_declared_any_more_is_gone(lab: Lab, converged: 
     assert converged.run(f"ls -d /proc/{pid} 2>/dev/null || true") == ""
     assert served(converged)
     assert red(one) == set()
+
+
+def test_two_instances_can_swap_their_ports(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    def both(chat: int, two: int) -> Path:
+        variant = "llamacpp/demo"
+        instances = {"chat": {"variant": variant, "port": chat}, "two": {"variant": variant, "port": two}}
+        return write_inventory(tmp_path / str(chat), lab, converged, instances=instances)
+
+    assert deploy(both(PORT, PORT + 1)).status == 0
+    swapped = both(PORT + 1, PORT)
+    planned = plan(swapped).planned
+    run = deploy(swapped)
+    assert (run.status, run.changed) == (0, planned), run.said
+    assert red(swapped) == set()
+    assert deploy(swapped).changed == []
+
+
+def test_one_host_out_of_reach_leaves_the_others_deployed_and_checked(
+    lab: Lab, converged: Host, tmp_path: Path
+) -> None:
+    good = write_inventory(tmp_path / "good", lab, converged)
+    text = good.read_text().replace("{'box':", "{'gone': {'ssh_hostname': '127.0.0.1', 'ssh_port': 9}, 'box':")
+    both = tmp_path / "both.py"
+    both.write_text(text)
+    assert deploy(both).status == 1
+    done = subprocess.run([sys.executable, "-m", "rigwright", "check", str(both)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "gone: cannot be reached" in done.stdout
+    assert "box: conforms" in done.stdout

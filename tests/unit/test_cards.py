@@ -14,7 +14,7 @@ from rigwright.render import render
 
 def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
     """The cards that the real probe finds, reading this tree as the PCI bus."""
-    questions = {"engines": "/nowhere", "cuda_root": "/nowhere", "service_user": "nobody-at-all"}
+    questions = {"builds": "/nowhere", "engines": "/nowhere", "cuda_root": "/nowhere", "service_user": "nobody-at-all"}
     script = render("probe/probe.sh.j2", folders=[], weights=[], **questions)
     assert "/sys/bus/pci/devices" in script
     script = script.replace("/sys/bus/pci/devices", str(tree))

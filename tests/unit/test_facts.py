@@ -120,7 +120,13 @@ def test_no_output_at_all_is_refused() -> None:
 
 
 def probe(*, user: int | None = None, **changes: Any) -> HostFacts:
-    values: dict[str, Any] = {"folders": ["/"], "engines": "/nowhere", "weights": [], "cuda_root": "/nowhere"}
+    values: dict[str, Any] = {
+        "folders": ["/"],
+        "builds": "/nowhere",
+        "engines": "/nowhere",
+        "weights": [],
+        "cuda_root": "/nowhere",
+    }
     values["service_user"] = "nobody-at-all"
     script = render("probe/probe.sh.j2", **values | changes)
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, user=user)
@@ -181,12 +187,21 @@ def test_the_probe_finds_a_user_that_is_there() -> None:
 def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
     made = rig(instance("a"), instance("b"), cuda_root="/opt/cuda", service_user="svc")
     assert questions(made) == {
-        "folders": ["/var/lib/rigwright", "/opt/rigwright", "/srv/models"],
+        "folders": ["/var/lib/rigwright", "/opt/rigwright", "/srv/models", "/etc/rigwright"],
         "engines": "/opt/rigwright/engines",
+        "builds": "/var/lib/rigwright/build",
         "weights": [made.weight_path(artefact())],
         "cuda_root": "/opt/cuda",
         "service_user": "svc",
     }
+
+
+def test_the_probe_finds_roots_that_are_links_and_builds_that_have_begun(tmp_path: Path) -> None:
+    (tmp_path / "real" / "plain-1-abc").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    found = probe(folders=[str(tmp_path / "link"), str(tmp_path / "real")], builds=str(tmp_path / "real"))
+    assert found.linked_roots == (str(tmp_path / "link"),)
+    assert found.started_builds == {"plain-1-abc"}
 
 
 def test_every_question_has_its_place_in_the_probe() -> None:

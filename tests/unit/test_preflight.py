@@ -54,6 +54,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"pci_cards": ()}, ["card 0 is declared as NVIDIA GeForce RTX 3090 (10de:2204)", "no NVIDIA card"]),
     ({"pci_cards": PRESENT[:1]}, ["card 1 is declared as NVIDIA GeForce RTX 2080 Ti", "10de:2204 at 0000:01:00.0"]),
     ({"service_user": FOREIGN}, ["the user rigwright is not ours", "/nonexistent", "another service_user"]),
+    ({"kernel": "5.10.0-28-amd64"}, ["the kernel is 5.10.0-28-amd64", "at least 5.15"]),
+    ({"linked_roots": ("/srv/models",)}, ["/srv/models is a symbolic link"]),
     ({"cuda_version": ""}, ["no CUDA toolkit at /opt/cuda", "plain", "cuda_root"]),
     ({"listeners": (Listener(8020, "nginx", "nginx.service"),)}, ["port 8020 of instance chat", "nginx.service"]),
     ({"listeners": (Listener(8020, "python3", ""),)}, ["port 8020 of instance chat", "taken by python3:"]),
@@ -104,8 +106,8 @@ def test_everything_in_the_way_is_told_at_once() -> None:
     ("changes", "builds"),
     [
         ({"cuda_version": ""}, [plan()]),
-        ({"cuda_version": "", "built_engines": frozenset({CUDA.folder})}, [CUDA]),
         ({"disk_free_kib": space(state=1.5), "built_engines": frozenset({CUDA.folder})}, [CUDA]),
+        ({"disk_free_kib": space(state=1.5), "started_builds": frozenset({CUDA.folder})}, [CUDA]),
         ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 2 * 1024 * 1024}}, [CUDA]),
         ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 9 * 1024 * 1024}}, [CUDA]),
         ({"service_user": OURS}, [CUDA]),

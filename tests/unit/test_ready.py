@@ -28,14 +28,17 @@ class Start:
     folder: Path
     server: FileServer
 
-    def ready(self, main_pid: int) -> subprocess.CompletedProcess[str]:
+    def ready(self, main_pid: int, key: str = KEY, unread: bool = False) -> subprocess.CompletedProcess[str]:
         (self.folder / UNIT).write_text("[Unit]\n")
-        (self.folder / "key").write_text(KEY + "\n")
+        (self.folder / "key").write_text(key + "\n")
         script = render("serving/ready.j2", units=str(self.folder), started_from=str(self.folder / "run"))
         port = self.server.url.rpartition(":")[2]
+        # a stand-in for systemd, which knows no such unit here: whether it has read the unit file
+        (self.folder / "systemctl").write_text(f"#!/bin/sh\necho {'yes' if unread else 'no'}\n")
+        (self.folder / "systemctl").chmod(0o755)
         return subprocess.run(
             ["sh", "-c", script, "ready", UNIT, port, str(self.folder / "key")],
-            env={"PATH": os.environ["PATH"], "MAINPID": str(main_pid)},
+            env={"PATH": f"{self.folder}:{os.environ['PATH']}", "MAINPID": str(main_pid)},
             capture_output=True,
             text=True,
             timeout=20,
@@ -73,3 +76,14 @@ def test_it_notes_which_unit_file_the_process_was_started_from(start: Start) -> 
     assert note.read_text() == subprocess.run(stat, capture_output=True, text=True, check=True).stdout
     unit.write_text("[Unit]\n")
     assert note.read_text() != subprocess.run(stat, capture_output=True, text=True, check=True).stdout
+
+
+def test_it_notes_nothing_when_systemd_has_not_read_the_file_that_is_there(start: Start) -> None:
+    start.server.serve(COMPLETIONS, whole(b"{}"))
+    assert start.ready(os.getpid(), unread=True).returncode == 0
+    assert not (start.folder / "run" / UNIT).exists()
+
+
+def test_an_empty_key_is_never_ready(start: Start) -> None:
+    start.server.serve(COMPLETIONS, whole(b"{}"))
+    assert start.ready(os.getpid(), key="").returncode != 0

@@ -33,7 +33,14 @@ def compiled(*cards: int) -> str:
 
 
 def probe(folders: list[str], weights: list[str]) -> str:
-    questions = {"folders": folders, "weights": weights, "engines": "/e", "cuda_root": "/cuda", "service_user": "svc"}
+    questions = {
+        "folders": folders,
+        "weights": weights,
+        "engines": "/e",
+        "builds": "/b",
+        "cuda_root": "/cuda",
+        "service_user": "svc",
+    }
     return render("probe/probe.sh.j2", **questions)
 
 
@@ -85,7 +92,9 @@ def test_a_misspelt_attribute_is_an_error() -> None:
 
 def test_a_value_in_a_command_is_one_word_whatever_it_holds() -> None:
     nasty = "/x/$(touch /tmp/no)'\"; `id` \\ *\n# y"
-    script = render("probe/probe.sh.j2", folders=[], weights=[], engines="/e", cuda_root=nasty, service_user=nasty)
+    script = render(
+        "probe/probe.sh.j2", folders=[], weights=[], engines="/e", builds="/b", cuda_root=nasty, service_user=nasty
+    )
     assert f"nvcc={shlex.quote(nasty)}/bin/nvcc" in script
     assert f"getent passwd {shlex.quote(nasty)})" in script
 

@@ -126,7 +126,6 @@ def test_weights_do_not_come_from_the_index(box: Box) -> None:
     [
         ('kind = "source"', 'kind = "weight"', "the lock's engine-source is a weight, not a source"),
         ('kind = "weight"', 'kind = "source"', "the lock's small is a source, not a weight"),
-        ('kind = "weight"', 'kind = "wheel"', "the lock's small is a wheel, not a weight"),
     ],
 )
 def test_an_artefact_of_another_kind_is_refused(box: Box, old: str, new: str, essence: str) -> None:

@@ -56,7 +56,7 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
     assert " ".join(serving.command(made, one, FOLDER)) == (
         f"/data/sw/engines/{FOLDER}/bin/llama-server"
         f" --model /data/models/small/{COMMIT}/small-q4.gguf"
-        " --alias Qwen3.6-27B --host 127.0.0.1 --port 8030 --ctx-size 65536 --parallel 4 --n-gpu-layers 99"
+        " --alias Qwen3.6-27B --host 127.0.0.1 --port 8030 --ctx-size 65536 --parallel 4 --n-gpu-layers all"
         " --cache-type-k q8_0 --cache-type-v q4_0 --flash-attn on"
         " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
         " --jinja --metrics --tensor-split 3,5"

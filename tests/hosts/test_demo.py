@@ -1,0 +1,29 @@
+"""The README's first command, as a newcomer runs it."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from lab.labs import Lab
+from lab.tiny_model import ANSWER
+from rigwright.inventory import ROOT
+from tests.hosts.conftest import FirstRun
+
+
+def test_the_demo_answers_is_found_again_and_comes_down(first_run: FirstRun, release: str) -> None:
+    if Lab("demo").exists:
+        pytest.skip("a demo is up on this machine, and it is not this test's to end")
+    demo = [str(ROOT / "rig"), "demo", "--release", release]
+    try:
+        first = subprocess.run(demo, capture_output=True, text=True)
+        assert first.returncode == 0, first.stdout + first.stderr
+        assert f"It answered: {ANSWER}" in first.stdout
+        assert "Booted a" in first.stdout
+        again = subprocess.run(demo, capture_output=True, text=True)
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert "Found a" in again.stdout
+    finally:
+        down = [str(ROOT / "rig"), "lab", "--name", "demo", "down"]
+        assert "h1 ended" in subprocess.run(down, capture_output=True, text=True).stdout
