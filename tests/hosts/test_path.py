@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-import tomllib
 from openai import AuthenticationError, OpenAI
 
 from lab.hosts import Host
