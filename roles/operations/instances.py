@@ -118,9 +118,10 @@ def running(unit: str, digest: str, credential: str, timeout: int) -> Commands:
         return
     yield StringCommand("systemctl daemon-reload && systemctl --quiet enable rigwright.target", QuoteString(unit))
     if replace(found, enabled=True, reload_needed=False) != wanted:
-        # restarting the target would restart every instance
-        start = f"systemctl reset-failed {unit} 2>/dev/null; systemctl start --no-block rigwright.target"
-        yield StringCommand(f"{start} && systemctl restart --no-block {unit}")
+        # the target alone: with what it wants, it would start instances whose turn comes later
+        target = "systemctl start --job-mode=ignore-dependencies rigwright.target"
+        yield StringCommand(f"systemctl reset-failed {unit} 2>/dev/null; {target}")
+        yield StringCommand(f"systemctl restart --no-block {unit}")
         yield FunctionCommand(_await_ready, (unit, timeout + STOPPING), {})
 
 
