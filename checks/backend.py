@@ -42,8 +42,8 @@ class PyinfraBackend(BaseBackend):
         if self.target.data.get("_sudo"):
             line = f"sudo -n sh -c {shlex.quote(line)}"
         channel = self.target.connector.client.get_transport().open_session()
-        # one stream after the other is safe only because standard error goes to a file of its own first
         channel.settimeout(LIMIT)
+        # one stream after the other is safe only because standard error goes to a file of its own first
         channel.exec_command(f"e=$(mktemp); {{ {line}\n}} 2>$e; s=$?; cat $e >&2; rm -f $e; exit $s")
         out = channel.makefile("rb").read()
         err = channel.makefile_stderr("rb").read()
