@@ -2,28 +2,30 @@
 
 from pyinfra import host
 
+from rigwright.generation import generation
 from rigwright.llama_cpp import build
 from rigwright.tools import tools as tools_of
 from roles.base import base
+from roles.lease import lease
 from roles.llama_cpp import llama_cpp
+from roles.network import network
 from roles.preflight import preflight
 from roles.probe import probe
-from roles.record import record
 from roles.rig import rig_of
 from roles.serving import serving
 from roles.tools import tools
 from roles.weights import weights
 
 rig = rig_of(host)
-facts = probe(rig)
+facts = probe(rig) if lease(f"deploy of {rig.inventory}") else None
 builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()} if facts else {}
 
 if facts and preflight(rig, facts, list(builds.values())):
     host_tools = tools_of(rig, facts)
     base(rig)
+    network(rig)
     tools(rig, host_tools)
     for one in builds.values():
         llama_cpp(rig, one, host_tools)
     weights(rig)
-    serving(rig, builds)
-    record(rig, builds)
+    serving(rig, generation(rig, builds, host_tools))

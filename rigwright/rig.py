@@ -11,11 +11,11 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
-from rigwright import keys
+from rigwright import certificates, keys
 from rigwright.catalog import Card, Catalog, Engine, Variant
 from rigwright.lock import Artefact, Lock
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, unknown
-from rigwright.types import AbsolutePath, CatalogName, HttpUrl, Name, Port, Root, UserName, VariantName
+from rigwright.types import AbsolutePath, CatalogName, HostName, HttpUrl, Name, Port, Root, UserName, VariantName
 
 _Refuse = Callable[[str, str], None]
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
@@ -35,6 +35,8 @@ class Roots(Frozen):
         for one, other in permutations(paths, 2):
             if other == one or other.startswith(f"{one}/"):
                 raise ValueError(f"roots that lie apart: {other} is in {one}")
+        if not self.config.startswith("/etc/"):
+            raise ValueError("a config below /etc: systemd reads units before other disks are mounted")
         return self
 
 
@@ -60,7 +62,24 @@ class RigEntry(Frozen):
     roots: Roots = Roots()
     service_user: UserName = Field(default="rigwright", description="The user that services run as.")
     mirrors: dict[Name, tuple[HttpUrl, ...]] = Field(
-        default_factory=dict, description="Base addresses, in order, of the sources that the lock only names."
+        default_factory=dict,
+        description="Base addresses, in order, of the sources that the lock only names; `apt` and `index` are archives "
+        "and Python package indexes to use in place of what the host is configured with.",
+    )
+    proxy: HttpUrl | None = Field(default=None, description="What the host goes through to fetch anything.")
+    no_proxy: tuple[HostName, ...] = Field(default=(), description="Hosts and domains that are reached without it.")
+    ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A PEM file on the operator's machine, from the inventory's folder, with authorities that the "
+        "host trusts for fetching beside the system's.",
+    )
+    keep_generations: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        strict=True,
+        description="Generations that stay on the host, the current one among them.",
     )
     cuda_root: AbsolutePath = Field(
         default="/usr/local/cuda", description="The CUDA toolkit that engines are built with."
@@ -93,11 +112,18 @@ class Rig:
     """One host with its cards, with every name resolved."""
 
     name: str
+    inventory: str
+    """The file that declares it."""
     cards: tuple[Card, ...]
     instances: tuple[Instance, ...]
     roots: Roots
     service_user: str
     mirrors: dict[str, tuple[str, ...]]
+    proxy: str | None
+    no_proxy: tuple[str, ...]
+    authorities: str
+    """Certificates in PEM; empty without any."""
+    keep_generations: int
     cuda_root: str
     sources: dict[str, Artefact]
     """Engine name -> the source it is compiled from."""
@@ -111,6 +137,11 @@ class Rig:
     def weights(self) -> tuple[Artefact, ...]:
         """The weights that instances load, each once, by name."""
         return tuple(sorted({i.weights for i in self.instances}, key=lambda artefact: artefact.name))
+
+    @property
+    def ledger(self) -> str:
+        """The file on the host that lists what we put there: `dir PATH`, `file PATH`, `user NAME`, `package NAME`."""
+        return f"{self.roots.state}/owned"
 
     def weight_path(self, artefact: Artefact) -> str:
         """Where an artefact of kind `weight` lies on the host."""
@@ -188,6 +219,12 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
                 keys.read(instance.api_key_file)
             except ValueError as error:
                 refuse(f"instances.{instance.name}.api_key_file", f"{instance.api_key_file} {error}")
+    authorities = ""
+    if entry.ca_file is not None:
+        try:
+            authorities = certificates.read(_beside(Path(file).parent, entry.ca_file))
+        except ValueError as error:
+            refuse("ca_file", f"{entry.ca_file} {error}")
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
     needed = [*sources.values(), *(i.weights for i in instances)]
     for artefact in needed:
@@ -198,11 +235,16 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
         raise Invalid(problems)
     return Rig(
         name=name,
+        inventory=file,
         cards=tuple(catalog.cards[card] for card in entry.cards),
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
         roots=entry.roots,
         service_user=entry.service_user,
         mirrors=entry.mirrors,
+        proxy=entry.proxy,
+        no_proxy=entry.no_proxy,
+        authorities=authorities,
+        keep_generations=entry.keep_generations,
         cuda_root=entry.cuda_root,
         sources=sources,
     )

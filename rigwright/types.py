@@ -77,6 +77,9 @@ FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
 HttpUrl = Annotated[
     str, _matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?(?:/[A-Za-z0-9._~/?=&+@%-]*)?", "an http(s) URL")
 ]
+HostName = Annotated[
+    str, _matching(r"\.?[A-Za-z0-9][A-Za-z0-9.-]{0,252}", "a host name, or a domain with a leading dot")
+]
 # index:PROJECT, MIRROR:PATH (a mirror is a Name) or an address
 _PATH = r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9_~][A-Za-z0-9._~+@-]*)(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@-]+)*"
 Source = Annotated[

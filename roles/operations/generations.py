@@ -1,0 +1,163 @@
+"""Operations on generations: written whole, activated with a way back, and pruned."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tarfile
+import time
+from collections.abc import Generator
+
+import gevent
+from pyinfra import host, logger, state
+from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api.exceptions import FactProcessError
+from pyinfra.facts.files import FileContents
+
+from rigwright import served
+from rigwright.generation import JOURNAL, META, Generation
+from rigwright.render import render
+from rigwright.rig import Rig
+from rigwright.served import JOB, Served, activation, only_loading, state_script, surplus
+from rigwright.serving import UNITS
+from roles.operations.files import show_diff
+from roles.operations.jobs import run_job
+
+POLL = 0.3  # seconds between looks at instances that are loading
+LOG_LINES = 20  # of a unit that does not become ready
+
+
+class ServedNow(FactBase[Served]):
+    """What the host serves, in one command."""
+
+    def command(self, config: str, software: str) -> StringCommand:
+        """templates/generation/state.sh.j2."""
+        return StringCommand("sh", "-c", QuoteString(state_script(config, software)))
+
+    def process(self, output: list[str]) -> Served:
+        """Read its lines."""
+        try:
+            return served.parse(output)
+        except (ValueError, KeyError) as error:
+            raise FactProcessError(f"the state script: {error}") from error
+
+
+def look(rig: Rig) -> Served:
+    """What the host of the running deploy serves now."""
+    found: Served = host.get_fact(ServedNow, config=rig.roots.config, software=rig.roots.software)
+    return found
+
+
+@operation()
+def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]:
+    """Write a generation in a folder of the next number, unless an unchanged one with its content is there.
+
+    + rig: the rig
+    + wanted: the generation
+    """
+    found = look(rig)
+    number = found.number_of(wanted)
+    if number is not None:
+        host.noop(f"generation {number} has this content")
+        return
+    if state.config.DIFF:
+        current = f"{rig.roots.config}/current"
+        for path, text in sorted(wanted.files.items()):
+            show_diff(f"{current}/{path}", host.get_fact(FileContents, path=f"{current}/{path}") or [], text)
+    folder = QuoteString(f"{rig.roots.config}/generations")
+    yield StringCommand(
+        *("cd", folder, "&& rm -rf .new && mkdir .new && base64 -d | tar -x --no-same-owner -C .new"),
+        *(f"&& echo {wanted.digest} $(date -u +%Y-%m-%dT%H:%M:%SZ) > .new/{META}", "&& sync -f . && mv -T .new", str(found.next_number)),
+        _stdin=[f"{line}\n" for line in packed(wanted)],
+    )
+
+
+def packed(wanted: Generation) -> list[str]:
+    """A generation's folder as a tar archive in base64, by line."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        folders = {"/".join(path.split("/")[:-1]) for path in [*wanted.files, *wanted.links]} - {""}
+        for folder in sorted(folders):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        for path, text in sorted(wanted.files.items()):
+            entry = tarfile.TarInfo(path)
+            content = text.encode()
+            entry.size, entry.mode = len(content), 0o755 if text.startswith("#!") else 0o644
+            entry.mtime = int(time.time())
+            tar.addfile(entry, io.BytesIO(content))
+        for path, target in sorted(wanted.links.items()):
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            tar.addfile(entry)
+    return base64.encodebytes(archive.getvalue()).decode().splitlines()
+
+
+@operation()
+def activated(rig: Rig, wanted: Generation, timeout: int) -> Generator[FunctionCommand, None, None]:
+    """Serve a generation: move the link, have systemd read it, restart what was not started from it, and wait until
+    every instance has answered. When one does not, the earlier generation comes back and the operation fails.
+
+    Runs on the host as a job, so that a lost connection leaves nothing half done. Compares what runs with what is
+    wanted, never with what an earlier operation changed.
+
+    + rig: the rig
+    + wanted: the generation
+    + timeout: seconds to wait for instances that are loading already
+    """
+    found = look(rig)
+    way = activation(found, rig.roots.config, wanted, found.number_of(wanted))
+    deadline = time.monotonic() + timeout
+    while state.is_executing and (found.job or only_loading(way)) and time.monotonic() < deadline:
+        gevent.sleep(POLL)
+        found = look(rig)
+        way = activation(found, rig.roots.config, wanted, found.number_of(wanted))
+    if way is None or (only_loading(way) and not state.is_executing):
+        host.noop("every instance runs as it should")
+        return
+    number = found.number_of(wanted) or found.next_number
+    yield FunctionCommand(run_job, (JOB, activate_script(rig, wanted, found, number), *_done(rig, number)), {})
+
+
+def activate_script(rig: Rig, wanted: Generation, found: Served, number: int) -> str:
+    """The job's script, made for what the host serves now."""
+    way = activation(found, rig.roots.config, wanted, number)
+    return render(
+        "generation/activate.sh.j2",
+        config=rig.roots.config,
+        units=UNITS,
+        journal=JOURNAL,
+        number=number,
+        way=way or served.Activation(),
+        foreign=[name for name, target in sorted(found.links.items()) if not target],
+        log_lines=LOG_LINES,
+    )
+
+
+def _done(rig: Rig, number: int) -> tuple[str, str]:
+    config = rig.roots.config
+    test = f'[ "$(readlink {config}/current)" = generations/{number} ] && [ ! -e {config}/{JOURNAL} ]'
+    return test, f"{rig.roots.state}/jobs"
+
+
+@operation()
+def pruned(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]:
+    """Remove the oldest generations, and engines, tools and keys that none of the others refers to.
+
+    + rig: the rig
+    + wanted: the generation that is to stay whatever happens
+    """
+    gone = surplus(look(rig), rig, wanted)
+    if not gone.generations and not gone.paths:
+        host.noop("nothing is left over")
+        return
+    for number in gone.generations:
+        logger.info(f"{host.print_prefix}generation {number} goes")
+    # generations first: what is left of them would refer to what is gone
+    for number in gone.generations:
+        yield StringCommand("rm -rf", QuoteString(f"{rig.roots.config}/generations/{number}"))
+    for path in gone.paths:
+        # half of an engine must not be taken for one
+        doomed = QuoteString(f"{path}.gone")
+        yield StringCommand("mv -fT", QuoteString(path), doomed, "&& rm -rf", doomed)
