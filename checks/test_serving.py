@@ -34,7 +34,7 @@ def test_process_is_current(host: Host, found: Served, wanted: Generation, insta
     unit = next(one for one in wanted.units if one.instance == instance.name)
     process = found.processes.get(unit.name)
     expect(process.digest if process else "no process", unit.digest, DEPLOY)
-    expect(process is not None and process.fits(unit), True, f"another unit file or key than now: {DEPLOY}")
+    expect(process is not None and process.fits(unit.slot), True, f"another unit file or key than now: {DEPLOY}")
     expect(host.check_output(f"systemctl show --property=DropInPaths --value {unit.name}"), "", "remove the drop-in")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rigwright.generation import JOURNAL, META, SETTLE, Generation
 from rigwright.render import render
 from rigwright.rig import Rig
-from rigwright.serving import DIGEST_VARIABLE, OWNED, STARTED_FROM, UNITS, Unit, credential_path
+from rigwright.serving import DIGEST_VARIABLE, OWNED, STARTED_FROM, UNITS, Slot, credential_path
 
 # The unit that an activation runs as.
 JOB = "rw-job-activate"
@@ -49,13 +49,13 @@ class Process:
     port: int
     cards: frozenset[int]
 
-    def blocks(self, unit: Unit) -> bool:
-        """Whether it holds the port or a card that a unit is to have."""
-        return self.pid != 0 and (self.port == unit.port or bool(self.cards & unit.cards))
+    def blocks(self, slot: Slot) -> bool:
+        """Whether it holds the port or a card that another unit is to have."""
+        return self.pid != 0 and (self.port == slot.port or bool(self.cards & slot.cards))
 
-    def fits(self, unit: Unit) -> bool:
+    def fits(self, slot: Slot) -> bool:
         """Whether it was started from this unit, with the key that lies on the host."""
-        return (self.digest, self.started_from, self.key_current) == (unit.digest, unit.started_from, True)
+        return (self.digest, self.started_from, self.key_current) == (slot.digest, slot.started_from, True)
 
     @property
     def loading(self) -> bool:
@@ -94,6 +94,17 @@ class Served:
 
 
 @dataclass(frozen=True)
+class Goal:
+    """What is to be served, as far as getting there goes."""
+
+    number: int | None
+    """Of its generation on the host; None where it is not written yet."""
+    mark: str
+    unit_files: tuple[str, ...]
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
 class Activation:
     """What it takes to serve a generation. Units are named in the order in which they are dealt with."""
 
@@ -104,29 +115,34 @@ class Activation:
     """On their way already."""
 
 
-def activation(found: Served, config: str, wanted: Generation, number: int | None) -> Activation | None:
+def goal(found: Served, wanted: Generation) -> Goal:
+    """A rig's generation as a goal on a host."""
+    slots = tuple(unit.slot for unit in wanted.units)
+    return Goal(found.number_of(wanted), wanted.mark, wanted.unit_files, slots)
+
+
+def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     """The way from what a host serves to a generation; None where it is there.
 
     Args:
         found: The host.
         config: The configuration's folder.
-        wanted: The generation.
-        number: Its number on the host, None where it is not written yet.
+        goal: The generation.
     """
-    units = {unit.name: unit for unit in wanted.units}
-    strays = [name for name, one in found.processes.items() if name not in units and _up(one)]
-    stale = [name for name, unit in units.items() if not _right(found.processes.get(name), unit)]
-    loading = [n for n, u in units.items() if n not in stale and found.processes[n].loading]
+    slots = {slot.unit: slot for slot in goal.slots}
+    strays = [name for name, one in found.processes.items() if name not in slots and _up(one)]
+    stale = [name for name, slot in slots.items() if not _right(found.processes.get(name), slot)]
+    loading = [name for name in slots if name not in stale and found.processes[name].loading]
     in_the_way = [
         name
         for name in stale
-        if (one := found.processes.get(name)) and any(one.blocks(u) for n, u in units.items() if n != name)
+        if (one := found.processes.get(name)) and any(one.blocks(s) for n, s in slots.items() if n != name)
     ]
-    links = {name: f"{config}/current/units/{name}" for name in wanted.unit_files}
+    links = {name: f"{config}/current/units/{name}" for name in goal.unit_files}
     settled = (
         (found.current, found.links, found.enabled, found.reload_needed, found.activating)
-        == (number, links, True, False, False)
-    ) and wanted.mark in found.loaded
+        == (goal.number, links, True, False, False)
+    ) and goal.mark in found.loaded
     if settled and not strays and not stale and not loading:
         return None
     return Activation((*sorted(strays), *sorted(in_the_way)), tuple(stale), tuple(loading))
@@ -141,8 +157,8 @@ def _up(process: Process) -> bool:
     return process.state not in ("inactive", "failed")
 
 
-def _right(process: Process | None, unit: Unit) -> bool:
-    return process is not None and process.fits(unit) and (process.state == "active" or process.loading)
+def _right(process: Process | None, slot: Slot) -> bool:
+    return process is not None and process.fits(slot) and (process.state == "active" or process.loading)
 
 
 @dataclass(frozen=True)
@@ -165,6 +181,27 @@ def surplus(found: Served, rig: Rig, wanted: Generation) -> Surplus:
     stay = {wanted_number, *(k.number for k in kept)}
     gone = sorted(k.number for k in found.generations if k.number not in stay)
     return Surplus(tuple(gone), tuple(sorted(found.folders - needed)))
+
+
+def parse_goal(number: int, lines: list[str]) -> Goal:
+    """Read the lines of templates/generation/goal.sh.j2 about a generation that lies on the host.
+
+    Raises:
+        ValueError: a line is malformed.
+    """
+    mark = ""
+    files, slots = [], []
+    for line in lines:
+        key, _, value = line.partition(" ")
+        if key == "mark":
+            mark = value
+        elif key == "file":
+            files.append(value)
+        elif key == "slot":
+            unit, digest, started_from, port, cards = value.split(" ")
+            held = frozenset(int(index) for index in cards.removeprefix("cards=").split(",") if index)
+            slots.append(Slot(unit, digest, started_from, int(port), held))
+    return Goal(number, mark, tuple(files), tuple(slots))
 
 
 def state_script(config: str, software: str) -> str:

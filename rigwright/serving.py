@@ -17,6 +17,19 @@ OWNED = "# Written by rigwright; changes here are undone by the next deploy."
 
 
 @dataclass(frozen=True)
+class Slot:
+    """What a unit's process is to be, and to hold."""
+
+    unit: str
+    digest: str
+    """In the process's environment: tells which unit it was started from."""
+    started_from: str
+    """SHA-256 of unit file and environment file, as the readiness script writes it down."""
+    port: int
+    cards: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Unit:
     """An instance's unit file and environment file."""
 
@@ -25,14 +38,14 @@ class Unit:
     text: str
     environment: str
     digest: str
-    """Also in the environment: the running process tells which unit it was started from."""
     port: int
     cards: frozenset[int]
 
     @property
-    def started_from(self) -> str:
-        """SHA-256 of both files, as the readiness script writes it down."""
-        return hashlib.sha256((self.text + self.environment).encode()).hexdigest()
+    def slot(self) -> Slot:
+        """What its process is to be."""
+        started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
+        return Slot(self.name, self.digest, started_from, self.port, self.cards)
 
 
 def command(rig: Rig, instance: Instance, engine_folder: str) -> list[str]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from rigwright.facts import PACKAGES
 from rigwright.preflight import HOME
 from rigwright.rig import Rig
 from roles.operations.files import directories
 from roles.operations.packages import packages
 from roles.operations.users import service_user
-
-# Fetching (curl, CA certificates), tools in Python (venv), and what llama.cpp is compiled with.
-PACKAGES = ("ca-certificates", "curl", "python3-venv", "cmake", "g++", "ninja-build")
 
 
 @deploy("Base")

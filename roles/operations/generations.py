@@ -6,7 +6,7 @@ import base64
 import io
 import tarfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import gevent
 from pyinfra import host, logger, state
@@ -18,11 +18,12 @@ from rigwright import served
 from rigwright.generation import JOURNAL, META, Generation
 from rigwright.render import render
 from rigwright.rig import Rig
-from rigwright.served import JOB, Served, activation, only_loading, state_script, surplus
-from rigwright.serving import UNITS
+from rigwright.served import JOB, Goal, Served, activation, goal, only_loading, state_script, surplus
+from rigwright.serving import DIGEST_VARIABLE, UNITS
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
 
+Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
 LOG_LINES = 20  # of a unit that does not become ready
 
@@ -40,6 +41,22 @@ class ServedNow(FactBase[Served]):
             return served.parse(output)
         except (ValueError, KeyError) as error:
             raise FactProcessError(f"the state script: {error}") from error
+
+
+class GoalOf(FactBase[Goal]):
+    """A generation that lies on the host, as a goal."""
+
+    number = 0
+
+    def command(self, config: str, number: int) -> StringCommand:
+        """templates/generation/goal.sh.j2."""
+        self.number = number
+        script = render("generation/goal.sh.j2", config=config, number=number, digest=DIGEST_VARIABLE)
+        return StringCommand("sh", "-c", QuoteString(script))
+
+    def process(self, output: list[str]) -> Goal:
+        """Read its lines."""
+        return served.parse_goal(self.number, output)
 
 
 def look(rig: Rig) -> Served:
@@ -67,7 +84,11 @@ def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None
     folder = QuoteString(f"{rig.roots.config}/generations")
     yield StringCommand(
         *("cd", folder, "&& rm -rf .new && mkdir .new && base64 -d | tar -x --no-same-owner -C .new"),
-        *(f"&& echo {wanted.digest} $(date -u +%Y-%m-%dT%H:%M:%SZ) > .new/{META}", "&& sync -f . && mv -T .new", str(found.next_number)),
+        *(
+            f"&& echo {wanted.digest} $(date -u +%Y-%m-%dT%H:%M:%SZ) > .new/{META}",
+            "&& sync -f . && mv -T .new",
+            str(found.next_number),
+        ),
         _stdin=[f"{line}\n" for line in packed(wanted)],
     )
 
@@ -95,7 +116,7 @@ def packed(wanted: Generation) -> list[str]:
 
 
 @operation()
-def activated(rig: Rig, wanted: Generation, timeout: int) -> Generator[FunctionCommand, None, None]:
+def activated(rig: Rig, wanted: Generation, timeout: int) -> Commands:
     """Serve a generation: move the link, have systemd read it, restart what was not started from it, and wait until
     every instance has answered. When one does not, the earlier generation comes back and the operation fails.
 
@@ -106,39 +127,46 @@ def activated(rig: Rig, wanted: Generation, timeout: int) -> Generator[FunctionC
     + wanted: the generation
     + timeout: seconds to wait for instances that are loading already
     """
+    yield from _reach(rig, lambda found: goal(found, wanted), timeout)
+
+
+@operation()
+def returned(rig: Rig, number: int, timeout: int) -> Commands:
+    """Serve a generation that lies on the host; the way there is that of `activated`.
+
+    + rig: the rig, for where things are
+    + number: the generation's number
+    + timeout: seconds to wait for instances that are loading already
+    """
+    there: Goal = host.get_fact(GoalOf, config=rig.roots.config, number=number)
+    yield from _reach(rig, lambda found: there, timeout)
+
+
+def _reach(rig: Rig, aim: Callable[[Served], Goal], timeout: int) -> Commands:
+    config = rig.roots.config
     found = look(rig)
-    way = activation(found, rig.roots.config, wanted, found.number_of(wanted))
+    way = activation(found, config, aim(found))
     deadline = time.monotonic() + timeout
     while state.is_executing and (found.job or only_loading(way)) and time.monotonic() < deadline:
         gevent.sleep(POLL)
         found = look(rig)
-        way = activation(found, rig.roots.config, wanted, found.number_of(wanted))
+        way = activation(found, config, aim(found))
     if way is None or (only_loading(way) and not state.is_executing):
         host.noop("every instance runs as it should")
         return
-    number = found.number_of(wanted) or found.next_number
-    yield FunctionCommand(run_job, (JOB, activate_script(rig, wanted, found, number), *_done(rig, number)), {})
-
-
-def activate_script(rig: Rig, wanted: Generation, found: Served, number: int) -> str:
-    """The job's script, made for what the host serves now."""
-    way = activation(found, rig.roots.config, wanted, number)
-    return render(
+    number = aim(found).number or found.next_number
+    script = render(
         "generation/activate.sh.j2",
-        config=rig.roots.config,
+        config=config,
         units=UNITS,
         journal=JOURNAL,
         number=number,
-        way=way or served.Activation(),
+        way=way,
         foreign=[name for name, target in sorted(found.links.items()) if not target],
         log_lines=LOG_LINES,
     )
-
-
-def _done(rig: Rig, number: int) -> tuple[str, str]:
-    config = rig.roots.config
     test = f'[ "$(readlink {config}/current)" = generations/{number} ] && [ ! -e {config}/{JOURNAL} ]'
-    return test, f"{rig.roots.state}/jobs"
+    yield FunctionCommand(run_job, (JOB, script, test, f"{rig.roots.state}/jobs"), {})
 
 
 @operation()
