@@ -25,7 +25,6 @@ RENAMED = {
     "mmap": ("load-mode", "mmap", _LOAD_MODE),
     "no-mmap": ("load-mode", "none", _LOAD_MODE),
     "direct-io": ("load-mode", "dio", _LOAD_MODE),
-    "no-direct-io": ("load-mode", "mmap", _LOAD_MODE),
 }
 
 
@@ -127,8 +126,8 @@ def parse(text: str) -> Snapshot:
 
 
 def _option(head: str, lines: list[str]) -> Option:
-    spelled, hint = re.fullmatch(r"(-[^\s,]+(?:,\s+-[^\s,]+)*)(.*)", head).groups()  # type: ignore[union-attr]
-    hint, said = hint.strip(), " ".join(" ".join(lines).split())
+    spelled, *rest = re.split(r"(?<![,\s])\s+", head, maxsplit=1)
+    hint, said = "".join(rest), " ".join(" ".join(lines).split())
     env = re.search(r"\(env: (\w+)\)", said)
     several = re.fullmatch(r"[a-z0-9-]+(,[a-z0-9-]+)+", hint) is not None
     return Option(
@@ -142,9 +141,9 @@ def _option(head: str, lines: list[str]) -> Option:
 
 
 def _allowed(hint: str, said: str, lines: list[str]) -> Iterable[str]:
-    """The values in `[on|off]`, `<0|1>` or `{a,b}`, after "allowed values:", or in a list whose lines begin with a dash.
+    """The values in `[on|off]`, `<0|1>` or `{a,b}`, after "allowed values:", or in a list of lines with a dash.
 
-    Such a list beside the hint `N` gives numbers a meaning. The default is a value even where the list lacks it.
+    Such a list beside the hint `N` says what numbers mean. The default is a value even where the list lacks it.
     """
     if choice := re.fullmatch(r"\[([\w-]+(?:\|[\w-]+)+)\]|<([\w-]+(?:\|[\w-]+)+)>|\{([\w-]+(?:,[\w-]+)+)\}", hint):
         return re.split(r"[|,]", choice[choice.lastindex or 1])

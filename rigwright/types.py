@@ -70,7 +70,7 @@ def _flag_value(value: object) -> str | bool:
         return True
     text = str(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else ""
     if not FLAG_VALUE.fullmatch(text):
-        raise ValueError("true, a finite number, or letters, digits and _.,:=/+-, with a dash in front only of a number")
+        raise ValueError("true, a finite number, or letters, digits and _.,:=/+- (a dash first: only a number)")
     return text
 
 

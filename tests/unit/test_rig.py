@@ -176,7 +176,7 @@ def test_addresses_are_tried_in_the_locks_order_and_below_every_mirror(
 
 def test_weights_that_two_instances_load_are_one_file() -> None:
     other = artefact(name="another")
-    made = samples.rig(instance("a"), instance("b"), instance("c", weights=other))
+    made = samples.rig(instance("a"), instance("b"), instance("c", weight=other))
     assert made.weights == (other, artefact())
 
 
