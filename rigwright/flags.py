@@ -143,13 +143,13 @@ def _option(head: str, lines: list[str]) -> Option:
 def _allowed(hint: str, said: str, lines: list[str]) -> Iterable[str]:
     """The values in `[on|off]`, `<0|1>` or `{a,b}`, after "allowed values:", or in a list of lines with a dash.
 
-    Such a list beside the hint `N` says what numbers mean. The default is a value even where the list lacks it.
+    The default is a value even where that list lacks it.
     """
     if choice := re.fullmatch(r"\[([\w-]+(?:\|[\w-]+)+)\]|<([\w-]+(?:\|[\w-]+)+)>|\{([\w-]+(?:,[\w-]+)+)\}", hint):
         return re.split(r"[|,]", choice[choice.lastindex or 1])
     if listed := re.search(r"allowed values: ([\w, -]+)", said):
         return listed[1].strip().split(", ")
-    found = [] if hint in ("", "N") else re.findall(r"^- (\S+?)(?: \(default\))?:", "\n".join(lines), re.MULTILINE)
+    found = re.findall(r"^- (\S+?)(?: \(default\))?:", "\n".join(lines), re.MULTILINE)
     default = re.search(r"\(default: ([\w+-]+)\)", said)
     return dict.fromkeys([*found, *([default[1]] if found and default else [])])
 

@@ -14,7 +14,7 @@ from rigwright.inventory import ROOT
 from rigwright.lock import Lock
 from rigwright.problems import Invalid
 from rigwright.rig import Roots
-from tests.unit.samples import CATALOG, HELP, HELP_FILE, Box, artefact, chat, instance
+from tests.unit.samples import CATALOG, HELP, HELP_FILE, Box, artefact, chat, entry, instance
 
 OLD = read(Path(__file__).parent / "data" / file_name("0.3.34", "e3546c7"))
 SHIPPED = sorted((ROOT / "catalog" / "flags").glob("*.txt"))
@@ -62,6 +62,12 @@ def test_every_entry_of_the_help_is_an_option_and_no_spelling_is_two() -> None:
     assert len(HELP.options) == len(lines) == 255
     assert len(spellings) == len(set(spellings))
     assert [s for s in spellings if not s.startswith("-") or "," in s] == []
+
+
+def test_a_value_that_a_list_marks_as_the_default_is_one() -> None:
+    head, pad = "--mode MODE".ljust(40), " " * 40
+    (option,) = parse(f"{head}how, one of:\n{pad}- fast (default): soon\n{pad}- slow: late\n").options
+    assert option.allowed == ("fast", "slow")
 
 
 def test_the_values_of_the_cache_are_those_the_catalogue_takes() -> None:
@@ -148,6 +154,11 @@ def test_an_option_that_another_key_sets_is_refused_by_any_name(flag: str, name:
     assert judge(HELP, {flag: "x"}, own=OWN_FLAGS) == {flag: f"is not for flags: other keys set {name}"}
 
 
+def test_what_was_removed_is_not_suggested() -> None:
+    (text,) = judge(HELP, {"draft-maxi": "4"}).values()
+    assert "draft-max" not in text.replace("draft-n-max", "").replace("draft-maxi", "")
+
+
 def test_one_option_by_two_names_is_refused() -> None:
     flags: dict[str, str | bool] = {"temp": "1", "temperature": "1", "context-shift": True, "no-context-shift": True}
     assert judge(HELP, flags) == {"temperature": "is temp once more", "no-context-shift": "is context-shift once more"}
@@ -209,6 +220,7 @@ FLAGS_FILE = f"catalog/flags/{file_name('1.0', '0123456')}"
     [
         ('threads = "8"', 'thread = "8"', 'flags.thread is no option of this llama-server; did you mean "threads"?'),
         ('threads = "8"', 'm = "x"', "flags.m is not for flags: other keys set model"),
+        ('threads = "8"', "no-agent = true", "flags.no-agent is not for flags: other keys set agent"),
         ("metrics = true", 'metrics = "on"', 'flags.metrics takes no value, so not "on": write true'),
     ],
 )
@@ -216,6 +228,16 @@ def test_an_instance_with_a_wrong_flag_is_refused(box: Box, old: str, new: str, 
     box.write("catalog/box.toml", CATALOG.replace(old, new))
     assert box.refusal() == [line for line in box.refusal() if line.startswith(f"{box.inventory}: box.instances.chat")]
     assert f"box.instances.chat.variant: llamacpp/two: {essence}" in "\n".join(box.refusal())
+
+
+def test_a_snapshot_beside_the_inventory_lies_over_ours(box: Box) -> None:
+    row = box.folder / "locks" / "box.lock.toml"
+    box.write("locks/box.lock.toml", row.read_text().replace('name = "engine-source"', 'name = "another"'))
+    box.write("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "llama.cpp"'))
+    assert len(box.group({"box": entry()})) == 1
+    box.write(f"catalog/flags/{HELP_FILE.name}", HELP_FILE.read_text().replace("--metrics ", "--metriks "))
+    (line,) = box.refusal()
+    assert 'flags.metrics is no option of this llama-server; did you mean "metriks"?' in line
 
 
 def test_a_variant_that_no_instance_uses_is_not_judged(box: Box) -> None:
