@@ -133,7 +133,7 @@ class Variant(Frozen):
     def context_per_slot(self) -> int:
         """Tokens of KV cache that one request can have: the slot's share, rounded up as llama-server does.
 
-        So the slots together may get up to 255 tokens each more than `context`; with kv-unified one may have it all.
+        The server gives no more than the model was trained for. With the flag kv-unified one slot may have it all.
         """
         whole = -(-self.context // CONTEXT_STEP) * CONTEXT_STEP
         if "kv-unified" in self.flags:
