@@ -26,7 +26,8 @@ from pydantic import TypeAdapter, ValidationError
 from rigwright.catalog import Catalog
 from rigwright.lock import Lock
 from rigwright.problems import WORDS, Invalid, Problem, shown, suggestion
-from rigwright.rig import Rig, RigEntry, parse
+from rigwright.resolve import parse
+from rigwright.rig import Rig, RigEntry
 from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,10 +1,11 @@
-"""How an instance is served: its command line and its unit, as text."""
+"""How an instance is served: its unit, as text."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 
+from rigwright.command import command
 from rigwright.render import render
 from rigwright.rig import Instance, Rig
 
@@ -48,28 +49,6 @@ class Unit:
         return Slot(self.name, self.digest, started_from, self.port, self.cards)
 
 
-def command(rig: Rig, instance: Instance, engine_folder: str) -> list[str]:
-    """The llama-server command line, one word an item. systemd expands ${CREDENTIALS_DIRECTORY}."""
-    variant = instance.variant
-    words = [
-        f"{rig.roots.software}/engines/{engine_folder}/bin/llama-server",
-        *("--model", rig.weight_path(instance.weights)),
-        *("--alias", instance.model_name),
-        *("--host", "127.0.0.1"),
-        *("--port", str(instance.port)),
-        *("--ctx-size", str(variant.context)),
-        *("--parallel", str(variant.slots)),
-        *("--n-gpu-layers", "all" if instance.cards else "0"),
-        *("--cache-type-k", variant.cache_type_k),
-        *("--cache-type-v", variant.cache_type_v),
-        *("--flash-attn", variant.flash_attention),
-        *("--api-key-file", "${CREDENTIALS_DIRECTORY}/api-key"),
-    ]
-    for flag, value in sorted(variant.flags.items()):
-        words += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-    return words
-
-
 def environment(instance: Instance) -> dict[str, str]:
     """The instance's environment: which cards the process may see. An empty list hides them all."""
     return {
@@ -91,7 +70,8 @@ def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
     )
     variables = environment(instance)
     # the weights' hash is in no path when two versions share a name
-    digest = hashlib.sha256(f"{text}{sorted(variables.items())}{instance.weights.sha256}".encode()).hexdigest()[:16]
+    weights = "".join(artefact.sha256 for artefact in instance.weights)
+    digest = hashlib.sha256(f"{text}{sorted(variables.items())}{weights}".encode()).hexdigest()[:16]
     lines = [f"{name}={value}\n" for name, value in sorted((variables | {DIGEST_VARIABLE: digest}).items())]
     return Unit(instance.name, instance.unit, text, "".join(lines), digest, instance.port, frozenset(instance.cards))
 

@@ -29,9 +29,20 @@ def validate(inventory: str, limit: str | None) -> None:
         rig = load(data.get("rig"))
         for i in rig.instances:
             cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
-            context = f"{i.variant.slots} x {i.variant.context // i.variant.slots}"
+            context = f"{i.variant.slots} x {i.variant.context_per_slot}"
             engine = str(rig.sources[i.engine_name])
-            rows.append((name, i.name, i.variant_name, engine, cards, str(i.port), context, size(i.weights.size)))
+            rows.append(
+                (
+                    name,
+                    i.name,
+                    i.variant_name,
+                    engine,
+                    cards,
+                    str(i.port),
+                    context,
+                    size(sum(one.size for one in i.weights)),
+                )
+            )
         if not rig.instances:
             rows.append((name, "none"))
     show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights"), rows)

@@ -96,7 +96,7 @@ def _status(box: Box) -> Status:
                 port=process.port if process and process.pid else None,
                 cards=sorted(process.cards) if process else [],
                 slots=instance.variant.slots if instance else None,
-                context_per_slot=instance.variant.context // instance.variant.slots if instance else None,
+                context_per_slot=instance.variant.context_per_slot if instance else None,
                 state=_word(process),
                 since=use.get(name, {}).get("ActiveEnterTimestamp", ""),
                 restarts=process.restarts if process else 0,

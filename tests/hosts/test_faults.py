@@ -77,15 +77,15 @@ def test_a_unit_that_does_not_become_ready_says_why(lab: Lab, converged: Host, t
     catalog = tmp_path / "catalog"
     catalog.mkdir()
     (catalog / "mine.toml").write_text(
-        '[variants."llamacpp/typo"]\nengine = "llama.cpp"\nmodel = "tiny-rig"\ncontext = 4096\n'
-        "flags.no-such-flag = true\n"
+        '[variants."llamacpp/gone"]\nengine = "llama.cpp"\nmodel = "tiny-rig"\ncontext = 4096\n'
+        'flags.grammar-file = "/srv/no-such-grammar"\n'
     )
     inventory = write_inventory(
-        tmp_path, lab, converged, instances={"chat": {"variant": "llamacpp/typo", "port": PORT}}
+        tmp_path, lab, converged, instances={"chat": {"variant": "llamacpp/gone", "port": PORT}}
     )
     run = deploy(inventory)
     assert run.status == 1
-    assert "invalid argument: --no-such-flag" in run.said
+    assert "failed to open file '/srv/no-such-grammar'" in run.said
     assert "Traceback" not in run.said
     assert {"S01", "S06"} <= red(inventory)
 
