@@ -124,6 +124,7 @@ def parse(lines: Iterable[str]) -> Survey:
     begun = False
     for line in lines:
         key, *fields = line.rstrip("\n").split("\t")
+        fields = [field.strip() for field in fields]
         begun = begun or key == MARK
         if begun:
             single[key] = fields[0] if fields else ""
@@ -141,7 +142,7 @@ def parse(lines: Iterable[str]) -> Survey:
             numa_nodes=int(single["numa_nodes"]),
             cards=cards,
             driver=single.get("driver", ""),
-            smi_failure=single.get("smi_failed", "") if "smi_failed" not in single else single["smi_failed"] or "nothing",
+            smi_failure=(single["smi_failed"] or "nothing") if "smi_failed" in single else "",
             processes=_processes(many, cards),
             disks=_disks(many.get("disk", [])),
             listeners=_listeners(many),
@@ -177,7 +178,7 @@ def _cards(many: dict[str, list[list[str]]]) -> tuple[SeenCard, ...]:
     place = {card.address: number for number, card in enumerate(found)}
     numbers: dict[str, int] = {}  # nvidia-smi's own -> ours
     for (row,) in many.get("gpu", []):
-        index, bus, memory, *rest = (part.strip() for part in row.split(","))
+        index, bus, memory, *rest = ([part.strip() for part in row.split(",")] + [""] * 3)[: max(4, row.count(",") + 1)]
         number = place.get(bus_address(bus))
         if number is None:
             continue
