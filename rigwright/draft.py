@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Iterable
@@ -45,8 +46,7 @@ def inventory_text(survey: Survey, answers: Answers, catalog: Catalog) -> str:
 def _quoted(value: object) -> str:
     """A Python literal with double quotes, as the rest of the project writes it."""
     if isinstance(value, str):
-        escaped = repr("'" + value)[2:-1]  # the apostrophe makes repr choose double quotes, and escape those inside
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_quoted(key)}: {_quoted(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
@@ -93,7 +93,7 @@ def _system(survey: Survey) -> list[str]:
 
 
 def card_line(number: int, card: SeenCard) -> str:
-    """One card in words; the order of its link's facts is width now, width of the card, speed of the card."""
+    """One card in words. The link's speed is the card's: an idle card's own is low."""
     parts = [card.pci_id]
     parts += [card.name] if card.name else []
     parts += [f"{card.vram_mib} MiB"] if card.vram_mib else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from pydantic import TypeAdapter, ValidationError
@@ -136,26 +136,34 @@ def entry(survey: Survey, answers: Answers, catalog: Catalog) -> dict[str, objec
     return declared
 
 
-def offer(survey: Survey, answers: Answers, catalog: Catalog, lock: Lock, file: str) -> Offer:
-    """Whether the variant that the answers name can be declared on this box, and on which cards.
+def offer(name: str, survey: Survey, answers: Answers, catalog: Catalog, lock: Lock, file: str) -> Offer:
+    """Whether a variant can be declared on this box, and on which cards.
+
+    Args:
+        name: The variant.
+        survey: The box.
+        answers: All but the variant.
+        catalog: What the inventory may name.
+        lock: What that is made of.
+        file: The inventory that is to be written.
 
     Raises:
         KeyError: the catalogue has no such variant.
     """
-    assert answers.variant is not None
-    variant = catalog.variants[answers.variant]
+    variant = catalog.variants[name]
     names = card_names(survey, catalog)
     chosen = choose_cards(survey, names, variant.cards)
     if chosen is None:
         free = len(names) - len(taken_cards(survey) & set(range(len(names))))
         refusal = f"takes {variant.cards} cards; {free} of the {len(survey.cards)} are free and in the catalogue"
-        return Offer(answers.variant, refusal=refusal)
+        return Offer(name, refusal=refusal)
     try:
-        rig = parse(file, answers.name, entry(survey, answers, catalog), catalog, lock, also=frozenset(CONNECTION))
+        declared = entry(survey, replace(answers, variant=name), catalog)
+        rig = parse(file, answers.name, declared, catalog, lock, also=frozenset(CONNECTION))
     except Invalid as error:
-        return Offer(answers.variant, chosen, "; ".join(problem.text for problem in error.problems))
+        return Offer(name, chosen, "; ".join(problem.text for problem in error.problems))
     memory = sum(survey.cards[number].vram_mib or rig.cards[number].vram_mib for number in chosen)
     weights = sum(artefact.size for artefact in rig.weights) >> 20
     if chosen and weights > memory:
-        return Offer(answers.variant, chosen, f"its weights take {weights} MiB, the cards have {memory}")
-    return Offer(answers.variant, chosen)
+        return Offer(name, chosen, f"its weights take {weights} MiB, the cards have {memory}")
+    return Offer(name, chosen)

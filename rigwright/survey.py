@@ -178,7 +178,10 @@ def _cards(many: dict[str, list[list[str]]]) -> tuple[SeenCard, ...]:
     place = {card.address: number for number, card in enumerate(found)}
     numbers: dict[str, int] = {}  # nvidia-smi's own -> ours
     for (row,) in many.get("gpu", []):
-        index, bus, memory, *rest = ([part.strip() for part in row.split(",")] + [""] * 3)[: max(4, row.count(",") + 1)]
+        parts = [part.strip() for part in row.split(",")]
+        if len(parts) < 4:  # "No devices were found"
+            continue
+        index, bus, memory, *rest = parts
         number = place.get(bus_address(bus))
         if number is None:
             continue
@@ -209,7 +212,7 @@ def _processes(many: dict[str, list[list[str]]], cards: tuple[SeenCard, ...]) ->
     place = {card.address: number for number, card in enumerate(cards)}
     memory: dict[int, dict[int, int]] = {}
     for (row,) in many.get("app", []):
-        bus, pid, mib = (row.split(",") + ["", ""])[:3]
+        bus, pid, mib = [*row.split(","), "", ""][:3]
         number = place.get(bus_address(bus))
         if number is not None:
             memory.setdefault(_number(pid), {})[number] = _number(mib)

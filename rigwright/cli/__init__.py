@@ -6,6 +6,7 @@ import click
 
 from rigwright.cli.demo import demo
 from rigwright.cli.hosts import check, deploy
+from rigwright.cli.init import init
 from rigwright.cli.lab import lab
 from rigwright.cli.test import test
 
@@ -15,9 +16,9 @@ def main() -> None:
     """Rebuild GPU inference boxes from one lock, and prove that they are what was asked for.
 
     Begin with `rigwright demo`: it shows the whole path on a throwaway host of this machine. For a box of your own,
-    write an inventory (README), then `rigwright deploy INVENTORY` and `rigwright check INVENTORY`.
+    `rigwright init USER@HOST` writes an inventory; then `rigwright deploy INVENTORY` and `rigwright check INVENTORY`.
     """
 
 
-for command in (deploy, check, lab, demo, test):
+for command in (init, deploy, check, lab, demo, test):
     main.add_command(command)
