@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Iterable
 
 from rigwright.catalog import Catalog
-from rigwright.suggest import INSTANCE, Answers, card_name, card_names, entry, free_port
-from rigwright.survey import GpuProcess, SeenCard, Survey
+from rigwright.suggest import INSTANCE, Answers, card_name, card_names, entry, free_port, taken_cards
+from rigwright.survey import CONTAINER, GpuProcess, SeenCard, Survey
 
 WIDTH = 116  # of a comment's text, so that no line is longer than 120
 GIB = 1024 * 1024  # in KiB
@@ -28,9 +28,7 @@ def inventory_text(survey: Survey, answers: Answers, catalog: Catalog) -> str:
     lines += [f"            {_quoted(key)}: {_quoted(value)}," for key, value in answers.connection.items()]
     lines += _comment(_cards(survey, catalog), 12)
     for key, value in declared.items():
-        if key == "instances":
-            lines += _comment(_serving(answers, catalog), 12)
-        lines.append(f"            {_quoted(key)}: {_quoted(value)},")
+        lines += _comment(_reasons(key, survey, answers, catalog), 12) + _field(key, value)
     if "instances" not in declared:
         port = answers.port or free_port(survey)
         example = f'"instances": {{"{INSTANCE}": {{"variant": "ENGINE/NAME", "cards": [0], "port": {port}}}}},'
@@ -41,6 +39,17 @@ def inventory_text(survey: Survey, answers: Answers, catalog: Catalog) -> str:
     if running := _running(survey):
         lines += ["", *_comment(running)]
     return "\n".join(lines) + "\n"
+
+
+def _field(key: str, value: object) -> list[str]:
+    """A key of the entry; instances one a line, as are cards where they are many."""
+    line = f"            {_quoted(key)}: {_quoted(value)},"
+    if isinstance(value, dict) and key == "instances":
+        inner = [f"{_quoted(name)}: {_quoted(instance)}," for name, instance in value.items()]
+        return [f'            "{key}": {{', *(f"{' ' * 16}{one}" for one in inner), "            },"]
+    if isinstance(value, list) and len(line) > 120:
+        return [f'            "{key}": [', *(f"{' ' * 16}{_quoted(one)}," for one in value), "            ],"]
+    return [line]
 
 
 def _quoted(value: object) -> str:
@@ -101,7 +110,8 @@ def card_line(number: int, card: SeenCard) -> str:
     if card.width and card.width_max:
         less = ", fewer lanes than the card has" if card.width < card.width_max else ""
         parts.append(f"link x{card.width} of x{card.width_max}{less}")
-    parts += [f"up to {card.speed_max}"] if card.speed_max and card.speed_max != "Unknown" else []
+    speed = card.speed_max.removesuffix(" PCIe")
+    parts += [f"up to {speed}"] if speed and speed != "Unknown" else []
     if card.nvlinks:
         peers = f" to card {', '.join(map(str, card.nvlink_peers))}" if card.nvlink_peers else ""
         parts.append(f"{card.nvlinks} NVLink links up{peers}")
@@ -125,10 +135,19 @@ def _cards(survey: Survey, catalog: Catalog) -> list[str]:
     return found
 
 
-def _serving(answers: Answers, catalog: Catalog) -> list[str]:
-    variant = catalog.variants[answers.variant or ""]
-    each = variant.context // variant.slots
-    return [f"Context {variant.context}, slots {variant.slots}: each request gets up to {each} tokens."]
+def _reasons(key: str, survey: Survey, answers: Answers, catalog: Catalog) -> list[str]:
+    """Why a key has the value it has."""
+    if key == "roots":
+        return ["The local disk with the most room:"]
+    if key == "service_user":
+        return ["You log in under the default's name, and services have a user of their own:"]
+    if key == "instances":
+        variant = catalog.variants[answers.variant or ""]
+        each = variant.context // variant.slots
+        found = [f"Context {variant.context}, slots {variant.slots}: each request gets up to {each} tokens."]
+        taken = ", ".join(map(str, sorted(taken_cards(survey))))
+        return found + ([f"Cards that others use now, and that it was kept from: {taken}"] if taken else [])
+    return []
 
 
 def _new_name(card: SeenCard, taken: set[str]) -> str:
@@ -165,10 +184,9 @@ def catalogue_lines(survey: Survey, catalog: Catalog) -> list[str]:
 
 def process_line(process: GpuProcess) -> str:
     """One process on the cards in words."""
-    parts = [f"process {process.pid} {process.name or 'unknown'}", f"of {process.user or 'unknown'}"]
-    parts += [process.unit] if process.unit else []
-    parts += [f"container {process.container}"] if process.container else []
-    held = ", ".join(f"{mib} MiB of card {number}" for number, mib in process.memory_mib)
+    parts = [f"process {process.pid} {process.name or 'unknown'} of {process.user or 'unknown'}"]
+    parts += [f"container {process.container}"] if process.container else [process.unit] if process.unit else []
+    held = ", ".join(f"{f'{mib} MiB of ' if mib else ''}card {number}" for number, mib in process.memory_mib)
     return ", ".join(parts) + (f": {held}" if held else ": has device files of the cards open")
 
 
@@ -183,6 +201,7 @@ def _running(survey: Survey) -> list[str]:
     if survey.listeners:
         found.append("TCP ports that somebody listens on:")
     for one in survey.listeners:
-        by = " ".join([one.process, f"({one.unit})" if one.unit else ""]).strip()
+        unit = CONTAINER.sub(lambda found: found[0][:12], one.unit)
+        by = " ".join([one.process, f"({unit})" if unit else ""]).strip()
         found.append(f"  {one.port}  {by or 'unknown'}")
     return found

@@ -156,9 +156,9 @@ def parse(lines: Iterable[str]) -> Survey:
 
 
 def bus_address(text: str) -> str:
-    """An address as sysfs writes it: nvidia-smi prints eight digits of the domain, in capitals."""
+    """An address as sysfs writes it: nvidia-smi prints the domain with eight digits, all in capitals."""
     domain, _, rest = text.strip().lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
 
 
 def _number(text: str) -> int:
