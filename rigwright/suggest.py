@@ -82,9 +82,14 @@ def choose_cards(survey: Survey, names: tuple[str, ...], count: int) -> tuple[in
     return min(combinations(free, count), key=worth, default=None)
 
 
+def taken_ports(survey: Survey) -> frozenset[int]:
+    """Ports that somebody listens on; an instance of ours gives its port back to the next deploy."""
+    return frozenset(one.port for one in survey.listeners if not one.unit.startswith("rigwright-"))
+
+
 def free_port(survey: Survey) -> int:
-    """The first port from FIRST_PORT on that nobody listens on."""
-    taken = {one.port for one in survey.listeners if not one.unit.startswith("rigwright-")}
+    """The first port from FIRST_PORT on that nobody has."""
+    taken = taken_ports(survey)
     return next(port for port in range(FIRST_PORT, 65536) if port not in taken)
 
 

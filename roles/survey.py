@@ -59,7 +59,8 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
         return survey.parse(out.decode("ascii", "replace").split("\n"))
     except ValueError as error:
         said = [line for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
-        raise Unreachable(said[-1] if said else str(error)) from None
+        hint = "; allow the user sudo without a password, or use --no-sudo" if sudo else ""
+        raise Unreachable((said[-1] if said else str(error)) + hint) from None
 
 
 def _run(client: Any, sudo: bool) -> tuple[bytes, bytes]:

@@ -22,7 +22,7 @@ from rigwright.draft import GIB, card_line, catalogue_lines, inventory_text, pla
 from rigwright.inventory import CONNECTION, layers
 from rigwright.lock import Lock
 from rigwright.problems import Invalid, unknown
-from rigwright.suggest import Answers, Offer, free_port, models_root, offer
+from rigwright.suggest import Answers, Offer, free_port, models_root, offer, taken_ports
 from rigwright.survey import Survey
 from rigwright.types import Name, VariantName
 
@@ -77,7 +77,7 @@ def init(
     survey = _look(target, connection)
     name = name or _host_label(survey.hostname) or "rig"
     file = file or _new_file(f"{name}.py")
-    if port is not None and port in {one.port for one in survey.listeners}:
+    if port is not None and port in taken_ports(survey):
         raise click.ClickException(f"--port {port} is taken on {name}; {free_port(survey)} is free")
     _show(name, survey, catalog)
     answers = Answers(name, connection, None, port)

@@ -26,10 +26,8 @@ def init(host: Host, home: Path, *options: str) -> subprocess.CompletedProcess[s
 
 def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     host = boot(cards=CARDS)
-    host.run(
-        "printf '[Service]\\nExecStart=/bin/sh -c \"exec sleep 1000\" llama --api-key s3cret\\n' > /etc/systemd/system/llama-old.service; "
-        "systemctl daemon-reload; systemctl start llama-old"
-    )
+    server = '[Service]\\nExecStart=/bin/sh -c "exec sleep 1000" llama --api-key s3cret\\n'
+    host.run(f"printf '{server}' > /etc/systemd/system/llama-old.service && systemctl start llama-old")
     # the demo's lock with addresses: an inventory that was just written names no mirrors
     lock = (ROOT / "locks/demo.lock.toml").read_text().replace("shelf:", f"{lab.shelf_url}/")
     (tmp_path / "locks").mkdir()
@@ -56,7 +54,7 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab
         check=False,
     )
     assert dry.returncode == 0, dry.stdout + dry.stderr
-    assert "rigwright-chat" in dry.stdout + dry.stderr
+    assert "tiny-rig.gguf" in dry.stdout + dry.stderr
     again = init(host, tmp_path)
     assert (again.returncode, again.stdout) == (1, "")
     assert again.stderr == f"Error: {written.name} is there already: choose another with --output, or move it away\n"
@@ -70,7 +68,7 @@ def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Pa
     environment = os.environ | {"HOME": str(tmp_path)}
     for target, status, said in (
         (f"nobody-here@{host.address}", 1, "Authentication error"),
-        (f"plain@{host.address}", 1, "sudo"),
+        (f"plain@{host.address}", 1, "; allow the user sudo without a password, or use --no-sudo"),
     ):
         done = subprocess.run(
             [*command, target, "--name", "b"],

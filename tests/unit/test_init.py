@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import runpy
 import socket
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ from click.testing import CliRunner, Result
 import roles.survey
 from rigwright.cli import init as init_verb
 from rigwright.cli import main
+from rigwright.facts import Listener
 from rigwright.survey import Survey
 from tests.unit.samples import Box
 from tests.unit.test_suggest import OPEN_LOCK
 from tests.unit.test_survey import capture
 
-init_module = __import__("sys").modules["rigwright.cli.init"]
+init_module = sys.modules["rigwright.cli.init"]  # the package has the command under the module's name
 Init = Callable[..., Result]
 
 
@@ -201,6 +204,27 @@ def test_an_answer_that_is_broken_off_writes_nothing(init: Init, box: Box) -> No
 
 
 @pytest.mark.usefixtures("looked")
+def test_what_is_written_is_loaded_before_it_is_called_valid(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"crads": []}})\n'
+    monkeypatch.setattr(init_module, "inventory_text", lambda *given: text)
+    done = init("root@box")
+    assert done.exit_code == 1
+    assert "Error: box.py is written, but it does not load: " in done.output
+    assert 'box.crads: unknown key; did you mean "cards"?' in done.output
+    assert "it is valid" not in done.output
+
+
+@pytest.mark.usefixtures("looked")
+def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
+    init: Init, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init_module, "_show", lambda *given: box.write("box.py", "mine"))
+    done = init("root@box")
+    assert (done.exit_code, done.output) == (1, "Error: cannot write box.py: File exists\n")
+    assert (box.folder / "box.py").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("looked")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -213,6 +237,12 @@ def test_what_does_not_fit_the_box_is_refused(init: Init, box: Box, options: lis
     assert done.exit_code == 1
     assert said in done.output.splitlines()[-1]
     assert not (box.folder / "box.py").exists()
+
+
+def test_a_port_that_an_instance_of_ours_has_can_be_asked_for(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = replace(capture("lab"), listeners=(Listener(8020, "llama-server", "rigwright-chat.service"),))
+    monkeypatch.setattr(roles.survey, "look", lambda *given, **options: ours)
+    assert init("root@box", "--port", "8020").exit_code == 0
 
 
 @pytest.mark.usefixtures("looked")
