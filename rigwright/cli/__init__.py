@@ -6,13 +6,14 @@ import click
 
 from rigwright.cli.demo import demo
 from rigwright.cli.hosts import check, deploy, remove, rollback
+from rigwright.cli.init import init
 from rigwright.cli.lab import lab
 from rigwright.cli.rigs import plan_, validate
 from rigwright.cli.state import generations, logs, status
 from rigwright.cli.test import test
 
 PARTS = {
-    "Before": (validate, plan_),
+    "Before": (init, validate, plan_),
     "Change": (deploy, rollback, remove),
     "Look": (check, status, logs, generations),
     "Try": (demo, lab, test),
