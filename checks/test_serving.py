@@ -63,7 +63,7 @@ def test_wrong_keys_are_refused(host: Host, instance: Instance) -> None:
 def test_answers(host: Host, rig: Rig, instance: Instance) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
     said = host.run(
-        f"sed 's/^/Authorization: Bearer /' {credential_path(rig, instance.name)} | curl -s --max-time 60 -H @- "
+        f"sed 's/^/Authorization: Bearer /' {credential_path(rig, instance)} | curl -s --max-time 60 -H @- "
         f"-H 'Content-Type: application/json' -d '{body}' http://127.0.0.1:{instance.port}/v1/chat/completions"
     ).stdout
     answered = json.loads(said).get("usage", {}).get("completion_tokens") if said.startswith("{") else None
@@ -74,7 +74,7 @@ def test_answers(host: Host, rig: Rig, instance: Instance) -> None:
     "S07", "its key is root's alone and in no argument or environment", severity="critical", why="a key others can read"
 )
 def test_key_is_secret(host: Host, rig: Rig, instance: Instance) -> None:
-    path = credential_path(rig, instance.name)
+    path = credential_path(rig, instance)
     expect(host.run("stat -c '%%a %%U' %s", path).stdout.strip(), "600 root", DEPLOY)
     leaks = host.run(
         f"for f in /proc/[0-9]*/cmdline /proc/[0-9]*/environ {UNITS}/rigwright-*; do "

@@ -69,7 +69,7 @@ def generation(rig: Rig, builds: dict[str, Build], tools: Tools) -> Generation:
 
 def references(rig: Rig, engines: dict[str, str], tools: Tools) -> list[str]:
     """Absolute paths that stay on the host as long as the generation does."""
-    keys = [credential_path(rig, instance.name) for instance in rig.instances]
+    keys = [credential_path(rig, instance) for instance in rig.instances]
     return sorted({*engines.values(), tools.folder, *(rig.weight_path(a) for a in rig.weights), *keys})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import string
 from pathlib import Path
 
@@ -27,3 +28,12 @@ def read(path: str) -> str:
     if not MINIMUM <= len(key) <= MAXIMUM or not ALLOWED.issuperset(key):
         raise ValueError(f"holds no key: one line of at least {MINIMUM} letters, digits and ._~+/=-")
     return key
+
+
+def fingerprint(key: str, instance: str) -> str:
+    """A name for a key that tells it from others, 12 hexadecimal digits.
+
+    It stands in unit files that anybody can read: trying keys against it costs 16 MiB and some 50 ms each
+    (scrypt, RFC 7914).
+    """
+    return hashlib.scrypt(key.encode(), salt=f"rigwright {instance}".encode(), n=2**14, r=8, p=1, dklen=6).hex()

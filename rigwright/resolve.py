@@ -68,12 +68,6 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
         if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse, Path(file).parent))
     ]
     _refuse_shared(entry, refuse)
-    for instance in instances:
-        if instance.api_key_file is not None:
-            try:
-                keys.read(instance.api_key_file)
-            except ValueError as error:
-                refuse(f"instances.{instance.name}.api_key_file", f"{instance.api_key_file} {error}")
     authorities = ""
     if entry.ca_file is not None:
         try:
@@ -141,6 +135,13 @@ def _resolve(
     except Invalid as error:
         refuse(f"{key}.variant", f"{said}{error}")
         return None
+    key_file, key_name = None, f"{name}.api-key"
+    if declared.api_key_file is not None:
+        key_file = _beside(folder, declared.api_key_file)
+        try:
+            key_name = f"{name}.{keys.fingerprint(keys.read(key_file), name)}.api-key"
+        except ValueError as error:
+            refuse(f"{key}.api_key_file", f"{key_file} {error}")
     return Instance(
         name=name,
         variant_name=declared.variant,
@@ -153,7 +154,8 @@ def _resolve(
         snapshot=snapshot,
         cards=declared.cards,
         port=declared.port,
-        api_key_file=_beside(folder, declared.api_key_file) if declared.api_key_file else None,
+        api_key_file=key_file,
+        key_name=key_name,
     )
 
 

@@ -106,6 +106,10 @@ class Instance:
     cards: tuple[int, ...]
     port: int
     api_key_file: str | None
+    """The operator's; None where the host makes the key."""
+    key_name: str
+    """Name of the key's file on the host. One of the operator's has its fingerprint in it: an earlier generation finds
+    the key that it was made with."""
 
     @property
     def weights(self) -> tuple[Artefact, ...]:

@@ -176,7 +176,7 @@ def surplus(found: Served, rig: Rig, wanted: Generation) -> Surplus:
     wanted_number = found.number_of(wanted) or found.next_number
     others = sorted((k for k in found.generations if k.intact and k.number != wanted_number), key=lambda k: -k.number)
     kept = others[: rig.keep_generations - 1]
-    keys = {credential_path(rig, instance.name) for instance in rig.instances}
+    keys = {credential_path(rig, instance) for instance in rig.instances}
     needed = keys.union(*(k.references for k in kept), wanted.files["references"].splitlines())
     stay = {wanted_number, *(k.number for k in kept)}
     gone = sorted(k.number for k in found.generations if k.number not in stay)

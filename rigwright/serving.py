@@ -66,7 +66,7 @@ def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
         rig=rig,
         instance=instance,
         command=command(rig, instance, engine_folder),
-        credential=credential_path(rig, instance.name),
+        credential=credential_path(rig, instance),
     )
     variables = environment(instance)
     # the weights' hash is in no path when two versions share a name
@@ -76,6 +76,6 @@ def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
     return Unit(instance.name, instance.unit, text, "".join(lines), digest, instance.port, frozenset(instance.cards))
 
 
-def credential_path(rig: Rig, instance_name: str) -> str:
+def credential_path(rig: Rig, instance: Instance) -> str:
     """Where an instance's API key lies on the host, readable by root alone."""
-    return f"{rig.roots.config}/credentials/{instance_name}.api-key"
+    return f"{rig.roots.config}/credentials/{instance.key_name}"

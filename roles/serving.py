@@ -19,9 +19,7 @@ def serving(rig: Rig, wanted: Generation) -> None:
     """Bring keys, units and running processes to their state; what is not declared any more goes."""
     credentials(
         name="API keys",
-        keys={
-            credential_path(rig, i.name): keys.read(i.api_key_file) if i.api_key_file else None for i in rig.instances
-        },
+        keys={credential_path(rig, i): keys.read(i.api_key_file) if i.api_key_file else None for i in rig.instances},
     )
     written(name="Write generation", rig=rig, wanted=wanted)
     activated(

@@ -12,21 +12,16 @@ import signal
 import subprocess
 import sys
 import tarfile
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
 from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.servers import certificate
 from tests.hosts.support import deploy, plan, red, until, write_inventory
 
 KILLING = Path(__file__).with_name("killing_deploy.py")
@@ -82,7 +77,7 @@ MOMENTS = {
     "llama.cpp | Compile packed": (0.0, 1.0),
     "Serving | Activate generation": (0.0, 1.0),
 }
-# The readiness script asks through setpriv: without it nothing proves to serve: an activation stays where it waits for a slow model.
+# The readiness script asks through setpriv. Without it an activation stays where it waits for a slow model.
 WAIT, GO_ON = "chmod -x /usr/bin/setpriv", "chmod +x /usr/bin/setpriv"
 
 
@@ -116,18 +111,9 @@ def rig(folder: Path, lab: Lab, host: Host, number: int, archive: Path) -> Path:
     snapshot = next((ROOT / "catalog" / "flags").glob("llama.cpp-*.txt"))
     (folder / "catalog" / "flags" / f"llama.cpp-{number}-{COMMIT[:7]}.txt").write_bytes(snapshot.read_bytes())
     (folder / "key").write_text(f"key-{number}-0123456789abcdef\n")
-    (folder / "ca.pem").write_text(authority(f"authority {number}"))
+    certificate(folder, "127.0.0.1")
     instances = {"chat": {"variant": "llamacpp/swept", "port": 8100 + number, "api_key_file": str(folder / "key")}}
-    return write_inventory(folder, lab, host, instances=instances, ca_file="ca.pem", keep_generations=1)
-
-
-def authority(name: str) -> str:
-    """A certificate authority of that name, in PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(timezone.utc)
-    made = x509.CertificateBuilder(subject, subject, key.public_key(), 1, now, now + timedelta(days=1))
-    return made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+    return write_inventory(folder, lab, host, instances=instances, ca_file="authority.pem", keep_generations=1)
 
 
 def answered(host: Host, number: int) -> bool:
@@ -155,7 +141,8 @@ def cut_off(host: Host, rigs: dict[int, Path], now: int, operation: str, after: 
         host.wait()
         host.run(GO_ON)
         # what was not proven to serve is not what comes up
-        until(lambda: answered(host, now), f"rig {now} serves after the cut", 60)
+        proven = target if operation == "Serving | Prune generations" else now
+        until(lambda: answered(host, proven), f"rig {proven} serves after the cut", 60)
     else:
         host.run(GO_ON)
         until(lambda: answered(host, now) or answered(host, target), "something serves", 30)

@@ -1,0 +1,175 @@
+"""Generations on a real host: a way back, by itself and by hand; what is kept, and what goes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from lab.hosts import Host
+from lab.labs import Lab
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.support import PORT, api_key, check, deploy, main_pid, plan, red, served, until, write_inventory
+
+CATALOG = """[variants."llamacpp/bad"]
+engine = "llama.cpp"
+model = "tiny-rig"
+context = 4096
+flags.grammar-file = "/no/such/file"
+
+[variants."llamacpp/wide"]
+engine = "llama.cpp"
+model = "tiny-rig"
+context = 8192
+"""
+
+
+def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command, as an operator runs it from anywhere."""
+    return subprocess.run([sys.executable, "-m", "rigwright", *words], capture_output=True, text=True, cwd="/")
+
+
+def declare(folder: Path, lab: Lab, host: Host, variant: str, **rig: Any) -> Path:
+    """An inventory that serves a variant as `chat`, with the catalogue that has it."""
+    (folder / "catalog").mkdir(parents=True, exist_ok=True)
+    (folder / "catalog" / "mine.toml").write_text(CATALOG)
+    return write_inventory(folder, lab, host, instances={"chat": {"variant": variant, "port": PORT}}, **rig)
+
+
+def current(inventory: Path) -> dict[str, Any]:
+    """The current generation, by our own account."""
+    rows: list[dict[str, Any]] = json.loads(rigwright("generations", str(inventory), "--json").stdout)
+    (row,) = [row for row in rows if row["current"]]
+    return row
+
+
+def test_a_generation_that_does_not_serve_gives_way_to_the_old_one(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    good = declare(tmp_path / "good", lab, converged, "llamacpp/demo")
+    assert deploy(good).changed == []
+    before = current(good)
+    bad = declare(tmp_path / "bad", lab, converged, "llamacpp/bad")
+    run = deploy(bad)
+    assert run.status == 1
+    assert "/no/such/file" in run.said
+    assert f"generation {before['number']} is back" in run.said
+    assert "Traceback" not in run.said
+    assert served(converged)
+    assert current(good) == before
+    assert red(good) == set()
+    assert deploy(good).changed == []
+    # the same mistake again ends the same way
+    assert deploy(bad).status == 1
+    assert red(good) == set()
+    assert "--grammar-file" in converged.run("cat /etc/rigwright/generations/failed/units/rigwright-chat.service")
+
+
+def test_rollback_goes_back_and_the_next_deploy_forward(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    demo = declare(tmp_path / "demo", lab, converged, "llamacpp/demo")
+    wide = declare(tmp_path / "wide", lab, converged, "llamacpp/wide")
+    assert deploy(wide).status == 0
+    newest = current(wide)["number"]
+    assert red(wide) == set()
+    dry = rigwright("rollback", str(wide), "--dry")
+    assert dry.returncode == 0, dry.stderr
+    assert current(wide)["number"] == newest
+
+    back = rigwright("rollback", str(wide))
+    assert back.returncode == 0, back.stderr
+    assert current(demo)["declared"]
+    assert red(demo) == set()
+    assert "G01" in red(wide)
+    assert "declares something else" in rigwright("status", str(wide)).stdout
+    assert converged.run("tr '\\0' ' ' < /proc/$(systemctl show -P MainPID rigwright-chat)/cmdline").count("8192") == 0
+
+    pid = main_pid(converged)
+    converged.reboot()
+    until(lambda: served(converged), "serving after a boot")
+    assert current(demo)["declared"]
+    assert main_pid(converged) != pid or True
+
+    assert rigwright("rollback", str(wide), "--to", str(newest)).returncode == 0
+    assert red(wide) == set()
+    assert plan(wide).planned == []
+    refused = rigwright("rollback", str(wide), "--to", "99")
+    assert refused.returncode == 1
+    assert "there is no generation 99" in refused.stderr + refused.stdout
+
+
+def test_what_a_kept_generation_needs_stays_and_the_rest_goes(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    def turn(number: int) -> Path:
+        key = tmp_path / f"key{number}"
+        key.write_text(f"key-{number}-0123456789abcdef\n")
+        instances = {"chat": {"variant": "llamacpp/demo", "port": PORT, "api_key_file": str(key)}}
+        return write_inventory(tmp_path / str(number), lab, converged, instances=instances, keep_generations=2)
+
+    for number in (1, 2, 3):
+        run = deploy(turn(number))
+        assert run.status == 0, run.said
+    kept = json.loads(rigwright("generations", str(turn(3)), "--json").stdout)
+    assert len(kept) == 2
+    assert len(converged.run("ls /etc/rigwright/credentials").split()) == 2
+    assert rigwright("rollback", str(turn(3))).returncode == 0
+    assert red(turn(2)) == set()
+    ask = "curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer key-2-0123456789abcdef'"
+    assert converged.run(f"{ask} http://127.0.0.1:{PORT}/v1/models") == "200"
+
+
+# What dpkg, apt and the user database write beside what they are told to.
+TRACES = re.compile(
+    r"/var/(log|cache|lib/(apt|dpkg|systemd|ucf|pam|python))/.*|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-?"
+    r"|/etc/(\.pwd\.lock|ld\.so\.cache|machine-id|resolv\.conf|hosts|hostname)|/root/.*|/var/tmp/.*|/usr/local/share/.*"
+    r"|/etc/ssl/certs/ca-certificates\.crt"
+)
+
+
+def test_remove_takes_off_what_we_put_on_and_nothing_else(
+    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
+) -> None:
+    host = boot()
+    users = host.run("cut -d: -f1 /etc/passwd")
+    packages = host.run("dpkg-query -W -f '${Package} ${db:Status-Status}\\n' | grep installed$")
+    # what is the operator's own, before and after
+    host.run("mkdir -p /srv/models/own && echo mine > /srv/models/own/model.gguf")
+    engine = next(Path(first_run.engine_layer).glob("opt/rigwright/engines/*"))
+    host.run("mkdir -p /opt")
+    subprocess.run(["cp", "-a", str(engine), str(host.folder / "root/opt")], check=True)
+    inventory = write_inventory(tmp_path, lab, host)
+    # folders first, so that the ledger has them; then the engine, so that nothing is compiled
+    assert deploy(inventory, file=Path(__file__).with_name("base_deploy.py")).status == 0
+    host.run(f"mv /opt/{engine.name} /opt/rigwright/engines/")
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert red(inventory) == set()
+    host.run("apt-get install -qq -y --no-install-recommends jq; systemctl is-active rigwright-chat")
+
+    dry = rigwright("remove", str(inventory), "--dry")
+    assert dry.returncode == 0
+    assert served(host)
+    gone = rigwright("remove", str(inventory), "--yes")
+    assert gone.returncode == 0, gone.stderr
+    written = [path for path in host.written() if not TRACES.fullmatch(path)]
+    ours = [path for path in written if (host.folder / "root" / path.lstrip("/")).exists() and "jq" not in path]
+    # jq's own library is the only thing that anybody else has installed
+    assert [path for path in ours if "libonig" not in path and "/doc/" not in path] == ["/srv/models/own/model.gguf"]
+    assert host.run("cut -d: -f1 /etc/passwd") == users
+    left = host.run("dpkg-query -W -f '${Package} ${db:Status-Status}\\n' | grep installed$")
+    assert set(left.splitlines()) - set(packages.splitlines()) == {
+        f"{p} installed" for p in ("jq", "libjq1", "libonig5")
+    }
+    assert host.run("systemctl list-units --all --plain --no-legend 'rigwright*' 'rw-job*'") == ""
+    assert host.run("find / -xdev -iname '*rigwright*' -not -path '/proc/*' -not -path '/var/log/*'") == ""
+    again = rigwright("remove", str(inventory), "--yes")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_host_whose_weights_are_kept_takes_them_again(
+    lab: Lab, converged: Host, inventory: Path, tmp_path: Path
+) -> None:
+    assert rigwright("remove", str(inventory), "--yes", "--keep-weights").returncode == 0
+    assert converged.run("find /srv/models -type f").split() == ["/srv/models/tiny-rig/1/tiny-rig.gguf"]
+    assert api_key  # keys are gone with the rest
+    assert converged.run("ls /etc/rigwright 2>/dev/null || true") == ""
+    assert set(check(inventory).values()) > {"FAIL"}

@@ -1,0 +1,68 @@
+"""One run at a time changes a host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.hosts import Host
+from lab.labs import Lab
+from tests.hosts.support import command, deploy, plan, red, until, write_inventory
+
+HELD = "flock -n /run/rigwright/lease true && echo free || echo held"
+
+
+def test_a_second_run_is_refused_with_who_and_what_and_the_lease_ends_with_its_holder(
+    lab: Lab, converged: Host, tmp_path: Path
+) -> None:
+    inventory = write_inventory(tmp_path, lab, converged)
+    # packages take as long as somebody else holds dpkg's lock
+    converged.run(
+        "dpkg --purge ninja-build >/dev/null; systemd-run -q --unit=other flock /var/lib/dpkg/lock-frontend sleep 600"
+    )
+    with subprocess.Popen(
+        command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as first:
+        until(lambda: "held" in converged.run(HELD), "the first run holds the lease")
+        second = deploy(inventory)
+        assert second.status == 1
+        assert f"(process {first.pid}) has been at this host since" in second.said
+        assert f"deploy of {inventory}" in second.said
+        assert "Traceback" not in second.said
+        assert plan(inventory).status == 1
+        said = subprocess.run(
+            [sys.executable, "-m", "rigwright", "status", str(inventory)], capture_output=True, text=True
+        ).stdout
+        assert f"deploy of {inventory}" in said
+        os.killpg(first.pid, signal.SIGKILL)
+    until(lambda: "free" in converged.run(HELD), "the lease ends with its holder", 30)
+    converged.run("systemctl stop other")
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert red(inventory) == set()
+
+
+def test_a_run_whose_connection_is_cut_takes_the_lease_again(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    inventory = write_inventory(tmp_path, lab, converged)
+    converged.run(
+        "dpkg --purge ninja-build >/dev/null; systemd-run -q --unit=other flock /var/lib/dpkg/lock-frontend sleep 600"
+    )
+    with subprocess.Popen(
+        command(inventory, "--yes"), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as first:
+        until(
+            lambda: converged.run("systemctl is-active rw-job-packages", check=False).strip() == "active",
+            "the job runs",
+        )
+        converged.run("pkill -KILL -f 'sshd[-:].*root'", check=False)
+        until(lambda: "free" in converged.run(HELD), "cut off", 30)
+        until(lambda: "held" in converged.run(HELD), "taken again", 30)
+        assert deploy(inventory).status == 1
+        converged.run("systemctl stop other")
+        assert first.stderr
+        said = first.stderr.read()
+    assert first.returncode == 0, said
+    assert deploy(inventory).changed == []

@@ -1,0 +1,131 @@
+"""Mirrors that lie, are down or are slow; a proxy; an authority of one's own. Hashes come from the lock alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host
+from lab.labs import Lab
+from lab.shelf import MODEL
+from rigwright.inventory import ROOT
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.servers import Mirror, certificate, folder, index, upstream
+from tests.hosts.support import deploy, red, served, until, write_inventory
+
+BASE = Path(__file__).with_name("base_deploy.py")
+DOWN = "http://127.0.0.1:9"
+FORGET = "systemctl stop rigwright-chat; rm -rf /srv/models/* /var/lib/rigwright/weights/*"
+# what /etc/apt names, on the base image that debootstrap made
+ARCHIVE = re.compile(r"(https?://\S+?)/debian/? ")
+
+
+def test_weights_come_from_the_first_mirror_that_is_up_honest_and_not_slow(
+    lab: Lab, converged: Host, tmp_path: Path
+) -> None:
+    shelf = folder(lab.shelf)
+    liar, honest = Mirror(lab.gateway, shelf, lies_about=MODEL), Mirror(lab.gateway, shelf)
+    slow = Mirror(lab.gateway, shelf, bytes_a_second=8192)
+    converged.run(FORGET)
+    mirrors = {"shelf": [DOWN, liar.url, slow.url, honest.url]}
+    run = deploy(write_inventory(tmp_path, lab, converged, mirrors=mirrors))
+    assert run.status == 0, run.said
+    assert [len(one.asked) > 0 for one in (liar, slow, honest)] == [True, True, True]
+    assert red(write_inventory(tmp_path / "same", lab, converged, mirrors=mirrors)) == set()
+    log = converged.run("cat /var/lib/rigwright/jobs/rw-job-weight-*/log")
+    assert f"{MODEL} is not the locked file" in log
+
+
+def test_mirrors_that_all_lie_are_refused_and_nothing_is_left(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    liars = [Mirror(lab.gateway, folder(lab.shelf), lies_about=MODEL) for _ in range(2)]
+    converged.run(FORGET)
+    run = deploy(write_inventory(tmp_path, lab, converged, mirrors={"shelf": [liar.url for liar in liars]}))
+    assert run.status == 1
+    assert "no source has the locked file" in run.said
+    assert converged.run("find /srv/models -type f") == ""
+
+
+def test_a_mirror_of_ones_own_authority_behind_a_proxy(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    authority, server = certificate(tmp_path, lab.gateway)
+    private = Mirror(lab.gateway, folder(lab.shelf), certificate=server)
+    converged.run(FORGET)
+    stranger = deploy(write_inventory(tmp_path, lab, converged, mirrors={"shelf": [private.url]}))
+    assert stranger.status == 1
+    assert "certificate" in stranger.said
+    trusted = write_inventory(tmp_path, lab, converged, mirrors={"shelf": [private.url]}, ca_file=authority.name)
+    run = deploy(trusted)
+    assert run.status == 0, run.said
+    assert red(trusted) == set()
+    # the system's own trust is the operator's affair
+    assert "a test's authority" not in converged.run("cat /etc/ssl/certs/ca-certificates.crt")
+
+    proxy = Mirror(lab.gateway, upstream(""))
+    converged.run(FORGET)
+    behind = write_inventory(tmp_path, lab, converged, proxy=proxy.url)
+    assert deploy(behind).status == 0
+    assert proxy.asked == [f"{lab.shelf_url}/{MODEL}"]
+    converged.run(FORGET)
+    around = write_inventory(tmp_path, lab, converged, proxy=DOWN, no_proxy=[lab.gateway])
+    assert deploy(around).status == 0
+    assert converged.run("ls /etc/rigwright").split() == ["credentials", "current", "generations"]
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The host tools' wheels, fetched as pip fetches them."""
+    found = tmp_path_factory.mktemp("wheels")
+    names = tmp_path_factory.mktemp("names") / "requirements.txt"
+    names.write_text(requirements())
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-r", str(names)]
+    subprocess.run([*pip, "-d", str(found)], check=True)
+    return found
+
+
+def requirements() -> str:
+    """The host tools as pip takes them, without their markers: every one is wanted."""
+    text = (ROOT / "locks" / "tools.txt").read_text()
+    return re.sub(r" ; [^\\\n]*", " ", text)
+
+
+def test_tools_come_from_the_first_index_that_is_up_and_honest(
+    lab: Lab, converged: Host, tmp_path: Path, wheels: Path
+) -> None:
+    liar, honest = Mirror(lab.gateway, index(wheels), lies_about=r"pathspec.*whl"), Mirror(lab.gateway, index(wheels))
+    converged.run("rm -rf /opt/rigwright/tools-*")
+    mirrors = {"shelf": [lab.shelf_url], "index": [DOWN, liar.url, honest.url]}
+    inventory = write_inventory(tmp_path, lab, converged, mirrors=mirrors)
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert any("pathspec" in path for path in liar.asked)
+    assert any("pathspec" in path for path in honest.asked)
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+
+
+def test_packages_come_from_the_first_archive_that_is_up_and_honest(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+    host = boot()
+    found = ARCHIVE.search(host.run("cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null; true"))
+    assert found, "the base image's archive"
+    own = host.run("find /etc/apt -type f | sort | xargs cat | sha256sum")
+    archive = upstream(f"{found[1]}/")
+    liar, honest = Mirror(lab.gateway, archive, lies_about=r"/ninja-build.*deb"), Mirror(lab.gateway, archive)
+    mirrors = {"apt": [f"{url}/debian" for url in (DOWN, liar.url, honest.url)]}
+    inventory = write_inventory(tmp_path, lab, host, mirrors=mirrors, instances={})
+    run = deploy(inventory, file=BASE)
+    assert run.status == 0, run.said
+    assert any("ninja-build" in path for path in liar.asked)
+    assert any("ninja-build" in path for path in honest.asked)
+    assert "Hash Sum mismatch" in host.run("cat /var/lib/rigwright/jobs/rw-job-packages/log")
+    assert host.run("find /etc/apt -type f | sort | xargs cat | sha256sum") == own
+    assert deploy(inventory, file=BASE).changed == []
+
+
+def test_a_host_that_has_everything_asks_no_mirror(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> None:
+    host = boot(first_run.layer)
+    until(lambda: served(host), "serving after a boot")
+    dead = {name: [DOWN] for name in ("shelf", "index", "apt")}
+    assert deploy(write_inventory(tmp_path, lab, host, mirrors=dead)).changed == []
