@@ -196,11 +196,16 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
     """A rig with default roots."""
     made = Rig(
         name="box",
+        inventory="/home/ops/rig.py",
         cards=cards,
         instances=instances,
         roots=Roots(),
         service_user="rigwright",
         mirrors={"store": ("http://127.0.0.1:8000/files/",)},
+        proxy=None,
+        no_proxy=(),
+        authorities="",
+        keep_generations=5,
         cuda_root="/usr/local/cuda",
         sources={"plain": SOURCE},
     )
@@ -232,3 +237,17 @@ def plan(**changes: object) -> Build:
     """A build for the CPU."""
     made = Build("plain", SOURCE, "", {"GGML_NATIVE": "OFF"}, "0123456789ab")
     return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def probed(**changes: object) -> dict[str, object]:
+    """What the probe is asked on a machine that has nothing of ours."""
+    nothing: dict[str, object] = {
+        "folders": ["/"],
+        "engines": "/nowhere",
+        "builds": "/nowhere",
+        "weights": [],
+        "cuda_root": "/nowhere",
+        "service_user": "nobody-at-all",
+        "packages": ["base-files"],
+    }
+    return nothing | changes
