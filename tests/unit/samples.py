@@ -242,12 +242,12 @@ def plan(**changes: object) -> Build:
 def probed(**changes: object) -> dict[str, object]:
     """What the probe is asked on a machine that has nothing of ours."""
     nothing: dict[str, object] = {
-        "folders": ["/"],
+        "folders": ["/", "/etc"],
         "engines": "/nowhere",
         "builds": "/nowhere",
         "weights": [],
         "cuda_root": "/nowhere",
         "service_user": "nobody-at-all",
-        "packages": ["base-files"],
+        "packages": ["base-files", "dpkg"],
     }
     return nothing | changes
