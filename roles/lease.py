@@ -69,8 +69,11 @@ class Lease:
             try:
                 channel.sendall(b".")
             except (OSError, SSHException):
-                return
+                break
             gevent.sleep(BEAT)
+        # a cut connection is made again, and the lease with it; here the host has ended it alone, and may have another
+        if channel is self.channel and channel.get_transport().is_active():
+            self.lost = "the host has let go of it, as after a silence of this machine"
 
 
 def _quoted(script: str) -> str:

@@ -25,7 +25,8 @@ case "$*" in *" -s "*) verb=simulate ;; esac
 echo "$verb $sources" >> "$LOG"
 echo "$*" >> "$ARGUMENTS"
 echo "${http_proxy-} ${DEBIAN_FRONTEND-}" >> "$ENVIRONMENT"
-[ "$verb" != simulate ] || printf '%s\\n' 'Inst curl (8 Debian)' 'Inst g++ [12] (13)' 'Inst libc:amd64 (8)' 'Conf curl (8)'
+[ "$verb" != simulate ] ||
+  printf '%s\\n' 'Inst curl (8 Debian)' 'Inst g++ [12] (13)' 'Inst libc:amd64 (8)' 'Conf curl (8)'
 case " $BROKEN " in *" $verb:${sources:-own} "*) exit 100 ;; esac
 """
 A, B = "http://a/debian", "http://b/debian/"
