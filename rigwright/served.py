@@ -277,6 +277,7 @@ def parse(lines: list[str]) -> Served:
         enabled=single["enabled"] == "enabled",
         reload_needed=single["reload"] != "0",
         links=links,
-        processes=processes,
+        # a unit that somebody else has given such a name is theirs: neither its file nor its process has our mark
+        processes={name: one for name, one in processes.items() if name in links or one.digest},
         folders=frozenset(folders),
     )

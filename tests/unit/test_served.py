@@ -20,6 +20,7 @@ enabled enabled
 reload 0
 link rigwright.target /etc/rigwright/current/units/rigwright.target
 link rigwright-old.service
+link rigwright-code.service /etc/rigwright/current/units/rigwright-code.service
 process rigwright-chat.service active running 1 4711 d1 s1 current 8020 cards=0,1
 process rigwright-code.service failed failed 5 0 - - stale 0 cards=
 folder /opt/rigwright/engines/plain-1.0-0123456789ab
@@ -41,7 +42,11 @@ def test_the_scripts_lines_become_what_a_host_serves() -> None:
         current=10,
         loaded="All instances of this rig, generation 0123456789ab",
         enabled=True,
-        links={"rigwright.target": "/etc/rigwright/current/units/rigwright.target", "rigwright-old.service": ""},
+        links={
+            "rigwright.target": "/etc/rigwright/current/units/rigwright.target",
+            "rigwright-old.service": "",
+            "rigwright-code.service": "/etc/rigwright/current/units/rigwright-code.service",
+        },
         processes={
             "rigwright-chat.service": Process("active", "running", 1, 4711, "d1", "s1", True, 8020, frozenset({0, 1})),
             "rigwright-code.service": Process("failed", "failed", 5, 0, "", "", False, 0, frozenset()),
@@ -78,8 +83,21 @@ def test_a_generation_without_its_record_is_damaged() -> None:
 
 
 def test_a_card_that_is_no_number_is_none_of_ours() -> None:
-    line = "process rigwright-x.service active running 0 1 - - stale 8020 cards=GPU-4af2,1"
+    line = "process rigwright-x.service active running 0 1 d1 - stale 8020 cards=GPU-4af2,1"
     assert parse(changed("process", line)).processes["rigwright-x.service"].cards == frozenset({1})
+
+
+@pytest.mark.parametrize(
+    ("name", "digest", "ours"),
+    [
+        ("rigwright-code.service", "-", True),  # its file is
+        ("rigwright-gone.service", "d1", True),  # its process is
+        ("rigwright-backup.service", "-", False),
+    ],
+)
+def test_a_unit_of_such_a_name_is_ours_by_its_file_or_its_process(name: str, digest: str, ours: bool) -> None:
+    line = f"process {name} active running 0 1 {digest} - stale 0 cards="
+    assert (name in parse(changed("process", line)).processes) == ours
 
 
 @pytest.mark.parametrize("key", SINGLE)

@@ -128,6 +128,7 @@ def test_a_process_is_known_by_what_it_was_started_from(host: HostFolder, key: s
         path.write_text(text)
     environment = {DIGEST_VARIABLE: slot.digest, "CUDA_VISIBLE_DEVICES": "1,0", "PATH": os.environ["PATH"]}
     command = ["sh", "-c", "read -r _", "llama-server", "--host", "127.0.0.1", "--port", "8020", "--port-like", "1"]
+    (host.units / "rigwright-code.service").write_text(OWNED + "\n")
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as server:
         blocks = [
             f"Id={CHAT}\nActiveState=active\nSubState=running\nNRestarts=2\nMainPID={server.pid}\n",
