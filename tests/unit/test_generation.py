@@ -109,6 +109,10 @@ def test_a_generation_refers_to_all_that_it_needs_on_the_host() -> None:
     )
 
 
+def test_a_generation_links_its_engines_and_tools() -> None:
+    assert made().links == {"engines/plain": "/opt/rigwright/engines/plain-1.0-0123456789ab", "tools": TOOLS.folder}
+
+
 def test_the_manifest_says_what_the_rig_is() -> None:
     one = two()
     said = json.loads(wanted(one).files["manifest.json"])
