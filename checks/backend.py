@@ -55,6 +55,10 @@ def _said(inventory: str) -> Iterator[None]:
     """An inventory is the operator's program: whatever comes out of it is said in one line."""
     try:
         yield
+    except SystemExit as error:
+        if isinstance(error.code, str) and error.code:
+            raise
+        raise UnknownHost(f"{inventory}: ends without hosts") from None
     except Exception as error:
         cause = error.exception if isinstance(error, UnexpectedExternalError) else error
         raise UnknownHost(f"{inventory}: {type(cause).__name__}: {cause}") from None

@@ -7,6 +7,8 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+MAXIMUM = 4 * 1024 * 1024  # bytes; the list that a system trusts has 0.2 MiB
+
 
 def read(path: str) -> str:
     """The certificates in a PEM file, and nothing else of it: a private key beside them stays where it is.
@@ -15,9 +17,14 @@ def read(path: str) -> str:
         ValueError: the file cannot be read, or holds no certificate.
     """
     try:
-        found = x509.load_pem_x509_certificates(Path(path).read_bytes())
+        if not Path(path).is_file():
+            raise ValueError("is no file")
+        with open(path, "rb") as file:
+            content = file.read(MAXIMUM + 1)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
+    try:
+        found = x509.load_pem_x509_certificates(content if len(content) <= MAXIMUM else b"")
     except ValueError:
         raise ValueError("holds no certificate in PEM: it begins with -----BEGIN CERTIFICATE-----") from None
     return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)

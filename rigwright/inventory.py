@@ -126,7 +126,7 @@ def _refuse_connection(
     except ValidationError as error:
         detail = error.errors()[0]
         rule = WORDS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
-        found.append(Problem(file, str(name), f"is no name for a rig: must be {rule}"))
+        found.append(Problem(file, str(name) or "''", f"is no name for a rig: must be {rule}"))
     for key, value in connection.items():
         if key not in CONNECTION:
             allowed = {*CONNECTION, *RigEntry.model_fields}

@@ -9,6 +9,8 @@ from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.serving import DIGEST_VARIABLE, OWNED, STARTED_FROM, UNITS, Slot, credential_path
 
+# What the state script prints one line of each.
+SINGLE = ("current", "activating", "job", "loaded", "enabled", "reload")
 # The unit that an activation runs as.
 JOB = "rw-job-activate"
 
@@ -143,6 +145,8 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
         (found.current, found.links, found.enabled, found.reload_needed, found.activating)
         == (goal.number, links, True, False, False)
     ) and goal.mark in found.loaded
+    # where neither the link nor the generation is there, the two are not the same
+    settled = settled and goal.number is not None
     if settled and not strays and not stale and not loading:
         return None
     return Activation((*sorted(strays), *sorted(in_the_way)), tuple(stale), tuple(loading))
@@ -199,9 +203,13 @@ def parse_goal(number: int, lines: list[str]) -> Goal:
             files.append(value)
         elif key == "slot":
             unit, digest, started_from, port, cards = value.split(" ")
-            held = frozenset(int(index) for index in cards.removeprefix("cards=").split(",") if index)
-            slots.append(Slot(unit, digest, started_from, int(port), held))
+            slots.append(Slot(unit, digest, started_from, int(port), _cards(cards)))
     return Goal(number, mark, tuple(files), tuple(slots))
+
+
+def _cards(text: str) -> frozenset[int]:
+    """The cards in `cards=0,1`; what is no number (a UUID, on a unit that somebody else wrote) is none of the rig's."""
+    return frozenset(int(index) for index in text.removeprefix("cards=").split(",") if index.isdecimal())
 
 
 def state_script(config: str, software: str) -> str:
@@ -246,15 +254,16 @@ def parse(lines: list[str]) -> Served:
             links[name] = target
         elif key == "process":
             name, state, sub, restarts, pid, digest, started, has_key, port, cards = value.split(" ")
-            held = frozenset(int(index) for index in cards.removeprefix("cards=").split(",") if index)
             processes[name] = Process(
                 *(state, sub, int(restarts), int(pid), digest.strip("-"), started.strip("-"), has_key == "current"),
-                *(int(port), held),
+                *(int(port), _cards(cards)),
             )
         elif key == "folder":
             folders.add(value)
         else:
             single[key] = value
+    if missing := [key for key in SINGLE if key not in single]:
+        raise ValueError(f"the state script printed no {missing[0]!r}")
     current = single["current"].removeprefix("generations/")
     return Served(
         generations=tuple(
@@ -268,6 +277,7 @@ def parse(lines: list[str]) -> Served:
         enabled=single["enabled"] == "enabled",
         reload_needed=single["reload"] != "0",
         links=links,
-        processes=processes,
+        # a unit that somebody else has given such a name is theirs: neither its file nor its process has our mark
+        processes={name: one for name, one in processes.items() if name in links or one.digest},
         folders=frozenset(folders),
     )

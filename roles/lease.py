@@ -12,6 +12,7 @@ from typing import Any
 import gevent
 from paramiko import Channel, SSHException
 from pyinfra import host, logger, state
+from pyinfra.context import ctx_host
 
 from rigwright.render import render
 
@@ -69,8 +70,11 @@ class Lease:
             try:
                 channel.sendall(b".")
             except (OSError, SSHException):
-                return
+                break
             gevent.sleep(BEAT)
+        # a cut connection is made again, and the lease with it; here the host has ended it alone, and may have another
+        if channel is self.channel and channel.get_transport().is_active():
+            self.lost = "the host has let go of it, as after a silence of this machine"
 
 
 def _quoted(script: str) -> str:
@@ -100,7 +104,8 @@ def lease(doing: str) -> bool:
 
     No operation: a plan made while somebody changes the host would be wrong too.
     """
-    mine = Lease(host, doing)
+    # the host itself: a greenlet of our own does not know which one is meant by `host`
+    mine = Lease(ctx_host.get(), doing)
     refused = mine.take()
     if refused:
         logger.error(f"{host.print_prefix}refused: {refused}; wait until that is done")

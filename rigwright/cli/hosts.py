@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from rigwright.inventory import ROOT
-from rigwright.problems import unknown
+from rigwright.problems import shown, unknown
 
 INVENTORY = click.argument("inventory", type=click.Path(exists=True, dir_okay=False))
 LIMIT = click.option("--limit", help="Only this host or group.")
@@ -49,18 +49,23 @@ def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
     try:
         variables = runpy.run_path(inventory)
     except SystemExit as error:
-        raise click.ClickException(str(error.code) if error.code else f"{inventory}: ends without hosts") from None
+        said = error.code if isinstance(error.code, str) else ""
+        raise click.ClickException(said or f"{inventory}: ends without hosts") from None
     except Exception as error:  # an inventory is the operator's program: anything can come out of it
         raise click.ClickException(f"{inventory}: {type(error).__name__}: {error}") from None
+    ignored = ""
     for name, value in variables.items():
         listed = value[0] if isinstance(value, tuple) and value else value
         if not isinstance(listed, list) or name.startswith("_"):
             continue
-        members = [item if isinstance(item, tuple) else (item, {}) for item in listed]
-        groups[name] = [str(host) for host, *_ in members]
-        hosts |= {str(host): dict(*data) for host, *data in members}
+        if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
+            ignored = f"; {name} is no group, for it holds {shown(odd[0])}"
+            continue  # to pyinfra it is a list like any other
+        members = [_member(f"{inventory}: {name}", item) for item in listed]
+        groups[name] = [host for host, _ in members]
+        hosts |= dict(members)
     if not hosts:
-        raise click.ClickException(f"{inventory}: no hosts")
+        raise click.ClickException(f"{inventory}: no hosts{ignored}")
     names = {*hosts, *groups, Path(inventory).stem}
     if limit is None or limit == Path(inventory).stem:
         return hosts
@@ -68,6 +73,14 @@ def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
     if not wanted:
         raise click.ClickException(f"--limit: {unknown('host or group', limit, names)}")
     return {host: data for host, data in hosts.items() if host in wanted}
+
+
+def _member(place: str, item: str | tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
+    """A host of a group and its data."""
+    host, data = item if isinstance(item, tuple) and len(item) == 2 else (item, {})
+    if not (isinstance(host, str) and host and isinstance(data, dict)):
+        raise click.ClickException(f"{place}: {shown(item)} is refused: must be a host's name, or (name, its data)")
+    return host, data
 
 
 def _run(inventory: str, limit: str | None, *options: str) -> None:

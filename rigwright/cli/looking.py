@@ -17,6 +17,7 @@ from rigwright.facts import HostFacts
 from rigwright.generation import Generation, generation
 from rigwright.inventory import load
 from rigwright.llama_cpp import Build, build
+from rigwright.problems import Invalid
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.served import Served, state_script
@@ -44,11 +45,19 @@ class Box:
 
     def served(self) -> Served:
         """What it serves now."""
-        return served.parse(list(self.lines(state_script(self.rig.roots.config, self.rig.roots.software))))
+        return self._read(served.parse, state_script(self.rig.roots.config, self.rig.roots.software))
 
     def facts(self) -> HostFacts:
         """What a probe finds."""
-        return host_facts.parse(list(self.lines(render("probe/probe.sh.j2", **host_facts.questions(self.rig)))))
+        return self._read(host_facts.parse, render("probe/probe.sh.j2", **host_facts.questions(self.rig)))
+
+    def _read(self, parse: Callable[[list[str]], T], script: str) -> T:
+        lines = list(self.lines(script))
+        try:
+            return parse(lines)
+        except ValueError as error:
+            last = f"; the host said last: {lines[-1]}" if lines else ""
+            raise click.ClickException(f"{self.name}: {error}{last}") from None
 
     def builds(self, facts: HostFacts) -> dict[str, Build]:
         """The engines that it is to have."""
@@ -69,7 +78,19 @@ def boxes(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
         reached, gone = connect(inventory, limit)
     except (UnknownHost, SystemExit) as error:
         raise click.ClickException(str(error)) from None
-    return [Box(name, load(target.data.get("rig")), target) for name, target in reached.items()], gone
+    return [Box(name, rig_of(name, target.data.get("rig")), target) for name, target in reached.items()], gone
+
+
+def rig_of(name: str, data: object) -> Rig:
+    """The rig that a host's data describes.
+
+    Raises:
+        click.ClickException: it describes none.
+    """
+    try:
+        return load(data)
+    except Invalid as error:
+        raise click.ClickException(f"{name}: {error}") from None
 
 
 def each(found: list[Box], look: Callable[[Box], T]) -> list[T]:

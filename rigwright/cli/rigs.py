@@ -8,9 +8,8 @@ import sys
 import click
 
 from rigwright.cli.hosts import INVENTORY, LIMIT, named
-from rigwright.cli.looking import Box, boxes, each
+from rigwright.cli.looking import Box, boxes, each, rig_of
 from rigwright.cli.tables import show, size
-from rigwright.inventory import load
 from rigwright.plan import Plan, plan
 from rigwright.preflight import refusals, warnings
 from rigwright.tools import tools
@@ -26,7 +25,7 @@ def validate(inventory: str, limit: str | None) -> None:
     """
     rows: list[tuple[str, ...]] = []
     for name, data in named(inventory, limit).items():
-        rig = load(data.get("rig"))
+        rig = rig_of(name, data.get("rig"))
         for i in rig.instances:
             cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
             context = f"{i.variant.slots} x {i.variant.context_per_slot}"

@@ -119,6 +119,8 @@ class _MirrorHandler(BaseHTTPRequestHandler):
             return
         self.send_response(206 if asked else 200)
         self.send_header("Content-Length", str(len(content) - start))
+        if content.startswith(b"<!DOCTYPE html>"):
+            self.send_header("Content-Type", "text/html")
         if asked:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.end_headers()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -98,6 +99,21 @@ def cut(content: bytes, after: int) -> Answer:
         handler.begin(206 if start else 200, size - start, *extra)
         handler.wfile.write(content[start:after])
         handler.close_connection = True
+
+    return answer
+
+
+def slow(content: bytes, rate: int) -> Answer:
+    """Sends so many bytes a second, ranges too."""
+
+    def answer(handler: Handler, start: int) -> None:
+        size = len(content)
+        extra = [("Content-Range", f"bytes {start}-{size - 1}/{size}")] if start else []
+        handler.begin(206 if start else 200, size - start, *extra)
+        with suppress(OSError):  # the other end has given up
+            for at in range(start, size, rate // 10):
+                handler.wfile.write(content[at : at + rate // 10])
+                time.sleep(0.1)
 
     return answer
 

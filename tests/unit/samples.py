@@ -195,6 +195,7 @@ def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: obje
         cards=cards,
         port=8020,
         api_key_file=None,
+        key_name=f"{name}.api-key",
     )
     return replace(made, **own)  # type: ignore[arg-type] # a test names the fields it means
 
@@ -203,11 +204,16 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
     """A rig with default roots."""
     made = Rig(
         name="box",
+        inventory="/home/ops/rig.py",
         cards=cards,
         instances=instances,
         roots=Roots(),
         service_user="rigwright",
         mirrors={"store": ("http://127.0.0.1:8000/files/",)},
+        proxy=None,
+        no_proxy=(),
+        authorities="",
+        keep_generations=5,
         cuda_root="/usr/local/cuda",
         sources={"plain": SOURCE},
     )
@@ -239,3 +245,17 @@ def plan(**changes: object) -> Build:
     """A build for the CPU."""
     made = Build("plain", SOURCE, "", {"GGML_NATIVE": "OFF"}, "0123456789ab")
     return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def probed(**changes: object) -> dict[str, object]:
+    """What the probe is asked on a machine that has nothing of ours."""
+    nothing: dict[str, object] = {
+        "folders": ["/", "/etc"],
+        "engines": "/nowhere",
+        "builds": "/nowhere",
+        "weights": [],
+        "cuda_root": "/nowhere",
+        "service_user": "nobody-at-all",
+        "packages": ["base-files", "dpkg"],
+    }
+    return nothing | changes

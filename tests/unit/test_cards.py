@@ -10,12 +10,12 @@ import pytest
 from lab import cards
 from rigwright.facts import parse
 from rigwright.render import render
+from tests.unit.samples import probed
 
 
 def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
     """The cards that the real probe finds, reading this tree as the PCI bus."""
-    questions = {"builds": "/nowhere", "engines": "/nowhere", "cuda_root": "/nowhere", "service_user": "nobody-at-all"}
-    script = render("probe/probe.sh.j2", folders=[], weights=[], **questions)
+    script = render("probe/probe.sh.j2", **probed())
     assert "/sys/bus/pci/devices" in script
     script = script.replace("/sys/bus/pci/devices", str(tree))
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.facts import HostFacts, Listener, parse, questions
+from rigwright.facts import PACKAGES, HostFacts, Listener, parse, questions
 from rigwright.render import render
-from tests.unit.samples import artefact, instance, rig
+from tests.unit.samples import artefact, instance, probed, rig
 
 OUTPUT = """\
 os_id debian
@@ -35,6 +35,11 @@ listener+ 22 sshd ssh.service
 listener+ 5000 python3
 engine+ plain-1.0-0123456789ab
 weight+ /srv/models/small/1/small.gguf 4096
+building+ plain-1.0-ba9876543210
+linked+ /srv/models
+missing+ ninja-build
+missing+ cmake
+clock 1790000000
 service_user rigwright:x:999:999::/nonexistent:/usr/sbin/nologin""".splitlines()
 
 
@@ -62,6 +67,10 @@ def test_a_probes_lines_become_facts() -> None:
         ),
         built_engines=frozenset({"plain-1.0-0123456789ab"}),
         weight_bytes={"/srv/models/small/1/small.gguf": 4096},  # type: ignore[arg-type]
+        started_builds=frozenset({"plain-1.0-ba9876543210"}),
+        linked_roots=("/srv/models",),
+        missing_packages=("ninja-build", "cmake"),
+        clock=1790000000,
         service_user="rigwright:x:999:999::/nonexistent:/usr/sbin/nologin",
     )
 
@@ -74,6 +83,7 @@ def test_what_is_not_there_is_empty() -> None:
     ]
     found = parse(lines)
     assert (found.cuda_version, found.apt_lock_holder, found.os_version, found.service_user) == ("", "", "", "")
+    assert (found.missing_packages, found.linked_roots, found.started_builds) == ((), (), frozenset())
     assert found.weight_bytes == {}
     assert (found.pci_cards, found.listeners, found.built_engines) == ((), (), frozenset())
 
@@ -107,6 +117,13 @@ def test_a_line_that_is_missing_is_named(key: str) -> None:
         "weight+ /srv/a.gguf much",
         "weight+ /srv/a.gguf 1 2",
         "listener+ ssh sshd",
+        "clock noon",
+        "clock ",
+        "missing+",
+        "missing+ a b",
+        "building+ a b",
+        "linked+ /srv /opt",
+        "service_user svc:x:1:1",
     ],
 )
 def test_a_malformed_line_is_refused(line: str) -> None:
@@ -120,15 +137,7 @@ def test_no_output_at_all_is_refused() -> None:
 
 
 def probe(*, user: int | None = None, **changes: Any) -> HostFacts:
-    values: dict[str, Any] = {
-        "folders": ["/"],
-        "builds": "/nowhere",
-        "engines": "/nowhere",
-        "weights": [],
-        "cuda_root": "/nowhere",
-    }
-    values["service_user"] = "nobody-at-all"
-    script = render("probe/probe.sh.j2", **values | changes)
+    script = render("probe/probe.sh.j2", **probed(**changes))
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, user=user)
     return parse(done.stdout.splitlines())
 
@@ -193,6 +202,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "weights": [made.weight_path(artefact())],
         "cuda_root": "/opt/cuda",
         "service_user": "svc",
+        "packages": list(PACKAGES),
     }
 
 

@@ -151,7 +151,7 @@ def test_hostile_text_is_refused_everywhere_in_a_mirrors_address(box: Box, befor
 def test_a_rig_is_called_what_a_host_can_be_called(box: Box, name: str) -> None:
     with pytest.raises(SystemExit) as ended:
         box.group({name: entry()})
-    shown = name.replace("\n", "\\n")
+    shown = name.replace("\n", "\\n") or "''"
     assert ended.value.code == f"{box.inventory}: {shown}: is no name for a rig: must be {NAME_RULE}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from rigwright.problems import Frozen, Invalid, Problem, of_validation, suggestion, unknown
+from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, suggestion, unknown
 from rigwright.types import Name
 
 
@@ -124,3 +124,20 @@ def test_keys_beside_the_models_are_offered_at_the_top_only() -> None:
     assert 'box.ssh_prt: unknown key; did you mean "ssh_port"?' in top
     assert "box.inner.ssh_prt: unknown key" in inner
     assert "ssh_port" not in inner
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5, "5"),
+        ("x", "'x'"),
+        ("x" * 78, "'" + "x" * 78 + "'"),
+        ("x" * 79, "'" + "x" * 76 + "..."),
+        (10**5000, "a number without end"),
+        ([1, -(10**5000)], "a number without end"),
+        ({"a": {"b": 10**5000}}, "a number without end"),
+    ],
+    ids=["number", "text", "80 characters", "81 characters", "large", "large in a list", "large in a table"],
+)
+def test_a_value_is_shown_as_it_was_given(value: object, text: str) -> None:
+    assert shown(value) == text

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.render import render
+from rigwright.serving import Unit
 from tests.unit.file_server import FileServer, file_server, status, whole
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives root away before it connects")
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives root
 COMPLETIONS = "v1/chat/completions"
 KEY = "sk-0123456789abcdef"
 UNIT = "rigwright-chat.service"
+TEXT = "[Unit]\nDescription=chat\n"
+ENVIRONMENT = "CUDA_VISIBLE_DEVICES=\nRW_DIGEST=0123456789abcdef\n"
 
 
 @dataclass
@@ -29,9 +32,13 @@ class Start:
     server: FileServer
 
     def ready(self, main_pid: int, key: str = KEY, unread: bool = False) -> subprocess.CompletedProcess[str]:
-        (self.folder / UNIT).write_text("[Unit]\n")
+        environment = self.folder / "config" / "current" / "env" / "chat"
+        environment.parent.mkdir(parents=True)
+        environment.write_text(ENVIRONMENT)
+        (self.folder / UNIT).write_text(TEXT)
         (self.folder / "key").write_text(key + "\n")
-        script = render("serving/ready.j2", units=str(self.folder), started_from=str(self.folder / "run"))
+        places = {"units": self.folder, "started_from": self.folder / "run", "config": self.folder / "config"}
+        script = render("serving/ready.j2", **places)
         port = self.server.url.rpartition(":")[2]
         # a stand-in for systemd, which knows no such unit here: whether it has read the unit file
         (self.folder / "systemctl").write_text(f"#!/bin/sh\necho {'yes' if unread else 'no'}\n")
@@ -68,20 +75,20 @@ def test_it_does_not_wait_for_a_server_that_has_ended(start: Start) -> None:
     assert len(start.server.asked) == 1
 
 
-def test_it_notes_which_unit_file_the_process_was_started_from(start: Start) -> None:
+def test_it_notes_which_texts_the_process_was_started_from(start: Start) -> None:
     start.server.serve(COMPLETIONS, whole(b"{}"))
     assert start.ready(os.getpid()).returncode == 0
-    note, unit = start.folder / "run" / UNIT, start.folder / UNIT
-    stat = ["stat", "-c", "%i %z", str(unit)]
-    assert note.read_text() == subprocess.run(stat, capture_output=True, text=True, check=True).stdout
-    unit.write_text("[Unit]\n")
-    assert note.read_text() != subprocess.run(stat, capture_output=True, text=True, check=True).stdout
+    wanted = Unit("chat", UNIT, TEXT, ENVIRONMENT, "0123456789abcdef", 8020, frozenset())
+    assert (start.folder / "run" / UNIT).read_text().strip() == wanted.slot.started_from
 
 
 def test_it_notes_nothing_when_systemd_has_not_read_the_file_that_is_there(start: Start) -> None:
     start.server.serve(COMPLETIONS, whole(b"{}"))
+    note = start.folder / "run" / UNIT
+    note.parent.mkdir()
+    note.write_text("of an earlier start\n")
     assert start.ready(os.getpid(), unread=True).returncode == 0
-    assert not (start.folder / "run" / UNIT).exists()
+    assert not note.exists()
 
 
 def test_an_empty_key_is_never_ready(start: Start) -> None:

@@ -113,9 +113,9 @@ def test_the_unit_says_what_one_request_can_have(context: int, slots: int, flags
 
 @pytest.mark.parametrize(("cards", "visible"), [((), ""), ((0,), "0"), ((1, 0), "1,0")])
 def test_a_process_sees_its_own_cards_in_the_order_of_slots(cards: tuple[int, ...], visible: str) -> None:
-    text = unit(instance(cards=cards)).text
-    assert f"CUDA_VISIBLE_DEVICES={visible}" in values(text, "Environment")
-    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in values(text, "Environment")
+    lines = unit(instance(cards=cards)).environment.splitlines()
+    assert f"CUDA_VISIBLE_DEVICES={visible}" in lines
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in lines
 
 
 def test_nothing_in_the_unit_needs_quoting_or_escaping() -> None:
@@ -150,7 +150,7 @@ def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
     assert values(text, "TimeoutStartSec") == ["77"]
     (post,) = values(text, "ExecStartPost")
     key = "/etc/rigwright/credentials/chat.api-key"
-    assert post.lstrip("+").split() == ["/opt/rigwright/libexec/ready", "rigwright-chat.service", "9000", key]
+    assert post.lstrip("+").split() == ["/etc/rigwright/current/ready", "rigwright-chat.service", "9000", key]
 
 
 def test_the_key_is_named_by_its_path_and_never_told(tmp_path: Any) -> None:
@@ -164,7 +164,8 @@ def test_the_key_is_named_by_its_path_and_never_told(tmp_path: Any) -> None:
 
 def test_the_unit_tells_its_own_digest_to_its_process() -> None:
     made = unit(instance())
-    assert f"{serving.DIGEST_VARIABLE}={made.digest}" in values(made.text, "Environment")
+    assert f"{serving.DIGEST_VARIABLE}={made.digest}" in made.environment.splitlines()
+    assert values(made.text, "EnvironmentFile") == ["/etc/rigwright/current/env/chat"]
     assert made.text.startswith(serving.OWNED + "\n")
     assert made.name == "rigwright-chat.service"
 
@@ -191,7 +192,7 @@ OTHERS = {
     "engine": lambda: unit(instance(), folder="plain-1.0-ffffffffffff"),
     "user": lambda: unit(instance(), rig(instance(), service_user="svc")),
     "models": lambda: unit(instance(), rig(instance(), roots=Roots(models="/data"))),
-    "config": lambda: unit(instance(), rig(instance(), roots=Roots(config="/data"))),
+    "config": lambda: unit(instance(), rig(instance(), roots=Roots(config="/etc/other"))),
 }
 
 
@@ -216,7 +217,15 @@ def test_what_is_not_the_instances_leaves_its_unit_as_it_is() -> None:
     assert reordered[0] == reordered[1]
 
 
-def test_units_that_instances_share_are_ours_too() -> None:
-    shared = serving.shared_units()
-    assert all(text.startswith(serving.OWNED + "\n") for text in shared.values())
-    assert {path.rpartition("/")[2] for path in shared} >= set(values(unit(instance()).text, "Slice"))
+@pytest.mark.parametrize(
+    "other",
+    [instance(port=8021), instance(cards=(0,)), instance(weight=artefact(sha256="c" * 64))],
+    ids=["text", "environment", "weights"],
+)
+def test_what_a_process_is_to_be_changes_with_unit_file_and_environment_file(other: Instance) -> None:
+    before, after = unit(instance()).slot, unit(other).slot
+    assert before == unit(instance()).slot
+    assert (before.unit, after.unit) == ("rigwright-chat.service",) * 2
+    assert before.started_from != after.started_from
+    assert before.digest != after.digest
+    assert (after.port, after.cards) == (other.port, frozenset(other.cards))

@@ -1,0 +1,105 @@
+"""A folder that stands in for a host's file system, with a systemctl that stands in for systemd's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigwright import served
+from rigwright.generation import META, Generation
+from rigwright.served import Goal, Served, state_script
+from rigwright.serving import STARTED_FROM, UNITS
+from roles.operations.generations import packed
+from tests.unit.scripts import goal, stand_in
+
+# answers what a test has written beside it, and remembers what it was asked to do
+SYSTEMCTL = """
+cd "$(dirname "$0")/../systemd"
+case "$*" in
+  show*Description*) cat description ;;
+  show*NeedDaemonReload*) cat reload ;;
+  show*ActiveState,SubState,NRestarts,Job*) cat "state-${3-}" 2>/dev/null || cat state ;;
+  show*Id,*) cat processes ;;
+  show*) echo inactive ;;
+  is-enabled*) echo enabled ;;
+  *) echo "$*" >> asked ;;
+esac
+"""
+
+
+@dataclass
+class HostFolder:
+    """One host."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        for folder in (self.config / "generations", self.config / "credentials", self.units, self.systemd, self.run):
+            folder.mkdir(parents=True)
+        stand_in(self.root / "bin", "systemctl", SYSTEMCTL)
+        stand_in(self.root / "bin", "journalctl", 'echo "the log of $*"')
+        self.says(description="", reload="no\n\nno\n", processes="", state="", asked="")
+
+    @property
+    def config(self) -> Path:
+        return self.root / "etc"
+
+    @property
+    def software(self) -> Path:
+        return self.root / "opt"
+
+    @property
+    def units(self) -> Path:
+        return self.root / "units"
+
+    @property
+    def systemd(self) -> Path:
+        return self.root / "systemd"
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run"
+
+    @property
+    def asked(self) -> list[str]:
+        """What systemctl was asked to do."""
+        return (self.systemd / "asked").read_text().splitlines()
+
+    @property
+    def current(self) -> str:
+        return str((self.config / "current").readlink())
+
+    def says(self, **answers: str) -> None:
+        """Set what systemctl answers."""
+        for name, text in answers.items():
+            (self.systemd / name.replace("state_", "state-")).write_text(text)
+
+    def write(self, number: int, generation: Generation) -> Path:
+        """Put a generation there, as the deploy does."""
+        folder = self.config / "generations" / str(number)
+        folder.mkdir()
+        archive = "\n".join(packed(generation)) + "\n"
+        command = ["sh", "-c", f"base64 -d | tar -x --no-same-owner -C {folder}"]
+        subprocess.run(command, input=archive, text=True, check=True)
+        (folder / META).write_text(f"{generation.digest} 2026-11-01T12:00:00Z\n")
+        return folder
+
+    def sh(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a script with the stand-ins, its fixed places moved into the folder."""
+        moves = {UNITS: self.units, STARTED_FROM: self.run / "rigwright", "/run/credentials": self.run / "credentials"}
+        for place, folder in moves.items():
+            script = script.replace(place, str(folder))
+        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
+        return subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=False)
+
+    def look(self) -> Served:
+        """What the state script finds."""
+        done = self.sh(state_script(str(self.config), str(self.software)))
+        assert done.returncode == 0, done.stderr
+        return served.parse(done.stdout.splitlines())
+
+    def goal(self, number: int) -> Goal:
+        """What the goal script finds."""
+        return served.parse_goal(number, self.sh(goal(str(self.config), number)).stdout.splitlines())

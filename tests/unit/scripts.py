@@ -1,0 +1,117 @@
+"""Every shell script that a template makes, for samples of what it is made for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rigwright.generation import JOURNAL, generation
+from rigwright.llama_cpp import build
+from rigwright.network import Network, network
+from rigwright.render import render
+from rigwright.rig import Rig
+from rigwright.served import Activation, state_script
+from rigwright.serving import DIGEST_VARIABLE, STARTED_FROM, UNITS
+from rigwright.tools import Tools
+from roles.llama_cpp import build_script
+from roles.weights import fetch_script
+from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig
+
+TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
+# everything that a rig can say about its way to the world
+WIDE = rig(
+    proxy="http://proxy:3128",
+    no_proxy=("example.org",),
+    authorities="-----BEGIN CERTIFICATE-----\n",
+    mirrors={"apt": ("http://a/debian", "http://b/debian/"), "index": ("http://a/simple", "http://b/simple")},
+)
+PLAIN = rig(mirrors={})
+
+
+def compiled(*cards: int) -> str:
+    """The build of an engine for these cards."""
+    made = rig(instance(cards=cards), cards=(card("8.6"), card("12.0")))
+    wanted = build(made, "plain", engine(subtree="vendor/llama.cpp", options={"EMPTY": ""}), facts())
+    return build_script(made, wanted, TOOLS, "rw-job-x")
+
+
+def generated(name: str) -> str:
+    """A script that lies in a generation."""
+    return generation(rig(instance()), {"plain": plan()}, TOOLS).files[name]
+
+
+def packages(made: Rig, names: tuple[str, ...] = ("curl", "cmake"), ledger: str = "/var/lib/rigwright/owned") -> str:
+    """The installation of packages."""
+    return render("packages/install.sh.j2", names=names, network=network(made), ledger=ledger)
+
+
+def tools(network: Network, tools: Tools = TOOLS) -> str:
+    """The installation of the host's Python tools."""
+    return render("tools/install.sh.j2", tools=tools, network=network)
+
+
+def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
+    """An activation."""
+    values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "log_lines": 20}
+    return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values)
+
+
+def goal(config: str = "/etc/rigwright", number: int = 2) -> str:
+    """The look at one generation."""
+    return render("generation/goal.sh.j2", config=config, number=number, digest=DIGEST_VARIABLE)
+
+
+def hold(patience: int = 0, silence: int = 60) -> str:
+    """The lease's far end."""
+    return render("lease/hold.sh.j2", patience=patience, silence=silence)
+
+
+def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
+    """The removal."""
+    return render(
+        "removal/remove.sh.j2",
+        units=units,
+        unit_folder=UNITS,
+        trees=["/etc/rigwright/current", "/var/lib/rigwright/jobs"],
+        software="/opt/rigwright",
+        ledger="/var/lib/rigwright/owned",
+        started_from=STARTED_FROM,
+        keep_weights=keep_weights,
+    )
+
+
+CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
+SCRIPTS: dict[str, Callable[[], str]] = {
+    "survey": lambda: render("probe/survey.sh.j2"),
+    "build for the CPU": compiled,
+    "build for cards": lambda: compiled(0, 1),
+    "fetch": lambda: fetch_script(rig(mirrors={"store": ("http://a", "http://b")}), artefact()),
+    "fetch through a proxy": lambda: fetch_script(WIDE, artefact(sources=["http://a/b"])),
+    "fetch from nowhere": lambda: fetch_script(rig(), artefact(sources=["index:project"])),
+    "tools": lambda: tools(network(PLAIN)),
+    "tools from mirrors": lambda: tools(network(WIDE)),
+    "packages": lambda: packages(PLAIN),
+    "packages from mirrors": lambda: packages(WIDE),
+    "ready": lambda: generated("ready"),
+    "settle": lambda: generated("settle"),
+    "state": lambda: state_script("/etc/rigwright", "/opt/rigwright"),
+    "goal": goal,
+    "activate": lambda: activate(Activation((CODE,), (CHAT,), ()), ("rigwright-old.service",)),
+    "activate and wait": lambda: activate(Activation((), (), (CHAT,))),
+    "activate nothing": lambda: activate(Activation()),
+    "hold": hold,
+    "hold after a while": lambda: hold(120),
+    "remove": remove,
+    "remove from a host without units": lambda: remove((), True),
+    "probe": lambda: render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])),
+    "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
+}
+
+
+def stand_in(folder: Path, name: str, body: str) -> Path:
+    """A program of this name that does what a few lines of shell say, in place of the real one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path

@@ -1,0 +1,52 @@
+"""Hosts as they are found: converged ones, and processes that are right, for tests to change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rigwright.generation import Generation, generation
+from rigwright.rig import Instance, Rig
+from rigwright.served import Kept, Process, Served
+from rigwright.serving import Slot
+from tests.unit.samples import instance, plan, rig
+from tests.unit.scripts import TOOLS
+
+CONFIG = "/etc/rigwright"
+CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
+
+
+def two(*instances: Instance) -> Rig:
+    """A rig with the instances chat and code, or those given."""
+    return rig(*(instances or (instance("chat"), instance("code", port=8021))))
+
+
+def wanted(made: Rig | None = None) -> Generation:
+    """The generation that a rig asks for."""
+    return generation(made or two(), {"plain": plan()}, TOOLS)
+
+
+def process(slot: Slot, **changes: Any) -> Process:
+    """The process that a slot asks for, running."""
+    right = Process("active", "running", 0, 100, slot.digest, slot.started_from, True, slot.port, slot.cards)
+    return replace(right, **changes)
+
+
+def kept(number: int, digest: str = "", *references: str, found: str | None = None) -> Kept:
+    """A generation on the host; an unchanged one unless `found` is given."""
+    sealed = digest or f"digest-{number}"
+    return Kept(number, sealed, sealed if found is None else found, "2026-11-01T12:00:00Z", frozenset(references))
+
+
+def converged(aim: Generation, number: int = 1, **changes: Any) -> Served:
+    """A host that serves a generation, with some of it changed."""
+    right = Served(
+        generations=(kept(number, aim.digest, *aim.files["references"].splitlines()),),
+        current=number,
+        loaded=f"All instances of this rig, generation {aim.mark}",
+        enabled=True,
+        links={name: f"{CONFIG}/current/units/{name}" for name in aim.unit_files},
+        processes={unit.name: process(unit.slot) for unit in aim.units},
+        folders=frozenset(path for path in aim.files["references"].splitlines() if not path.startswith("/srv/models")),
+    )
+    return replace(right, **changes)

@@ -1,0 +1,120 @@
+"""An inventory's entries: keys that rigs share, and those of the way to the world and of generations."""
+
+from __future__ import annotations
+
+import pytest
+
+from rigwright.inventory import HostGroup, hosts, load
+from tests.unit.samples import Box, chat, entry
+
+
+def group(box: Box, entries: object, **shared: object) -> HostGroup:
+    """What the inventory's `hosts(entries, **shared)` returns."""
+    scope = {"hosts": hosts, "entries": entries, "shared": shared}
+    exec(compile("rigs = hosts(entries, **shared)", str(box.inventory), "exec"), scope)
+    made: HostGroup = scope["rigs"]  # type: ignore[assignment]
+    return made
+
+
+def without(*keys: str) -> dict[str, object]:
+    return {key: value for key, value in entry().items() if key not in keys}
+
+
+def test_shared_keys_are_every_rigs_unless_it_says_otherwise(box: Box) -> None:
+    entries = {"a": without("mirrors"), "b": without("mirrors") | {"keep_generations": 9, "ssh_user": "me"}}
+    mirrors = {"store": ["http://shared/"]}
+    made = group(box, entries, mirrors=mirrors, keep_generations=3, ssh_user="ops", _sudo=True)
+    rigs = {name: load(data["rig"]) for name, data in made}
+    assert {name: rig.keep_generations for name, rig in rigs.items()} == {"a": 3, "b": 9}
+    assert {name: data["ssh_user"] for name, data in made} == {"a": "ops", "b": "me"}
+    assert [data["_sudo"] for _, data in made] == [True, True]
+    assert {rig.mirrors["store"] for rig in rigs.values()} == {("http://shared/",)}
+
+
+def test_a_table_of_its_own_takes_the_place_of_the_shared_one(box: Box) -> None:
+    ((_, data),) = group(box, {"a": entry()}, mirrors={"store": ["http://shared/"], "apt": ["http://apt/"]})
+    assert load(data["rig"]).mirrors == {"store": ("http://127.0.0.1:8000/files/",)}
+
+
+def test_a_mistake_in_a_shared_key_is_told_for_every_rig_that_has_it(box: Box) -> None:
+    with pytest.raises(SystemExit) as ended:
+        group(box, {"a": entry(), "b": entry(), "c": entry(proxy="http://own")}, proxy="proxy:3128", card=["turing"])
+    keys = [line.removeprefix(f"{box.inventory}: ").split(": ")[0] for line in str(ended.value.code).splitlines()]
+    assert keys == ["a.card", "a.proxy", "b.card", "b.proxy", "c.card"]
+
+
+def test_shared_keys_alone_are_no_rigs(box: Box) -> None:
+    with pytest.raises(SystemExit, match="must be given a table of at least one rig"):
+        group(box, {}, ssh_user="ops")
+
+
+def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: Box) -> None:
+    ((_, data),) = box.group({"box": entry()})
+    rig = load(data["rig"])
+    assert (rig.keep_generations, rig.proxy, rig.no_proxy, rig.authorities) == (5, None, (), "")
+    assert rig.inventory == str(box.inventory)
+    assert rig.ledger == "/var/lib/rigwright/owned"
+
+
+@pytest.mark.parametrize(
+    ("changes", "value"),
+    [
+        ({"keep_generations": 1}, 1),
+        ({"keep_generations": 100}, 100),
+        ({"proxy": "http://proxy.example.org:3128"}, "http://proxy.example.org:3128"),
+        ({"proxy": "https://10.0.0.1"}, "https://10.0.0.1"),
+        ({"no_proxy": ["localhost", ".example.org", "10.0.0.1"]}, ("localhost", ".example.org", "10.0.0.1")),
+        ({"no_proxy": []}, ()),
+    ],
+    ids=repr,
+)
+def test_what_a_rig_may_say_reaches_it(box: Box, changes: dict[str, object], value: object) -> None:
+    ((_, data),) = box.group({"box": entry(**changes)})
+    assert getattr(load(data["rig"]), next(iter(changes))) == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"keep_generations": 0}, "keep_generations"),
+        ({"keep_generations": 101}, "keep_generations"),
+        ({"keep_generations": -1}, "keep_generations"),
+        ({"keep_generations": "5"}, "keep_generations"),
+        ({"keep_generations": 5.0}, "keep_generations"),
+        ({"keep_generations": True}, "keep_generations"),
+        ({"keep_generations": None}, "keep_generations"),
+        ({"keep_generations": 10**5000}, "keep_generations"),
+        ({"proxy": ""}, "proxy"),
+        ({"proxy": "proxy:3128"}, "proxy"),
+        ({"proxy": "socks5://proxy"}, "proxy"),
+        ({"proxy": "http://user:secret@proxy:3128"}, "proxy"),
+        ({"proxy": "http://proxy\nX=y"}, "proxy"),
+        ({"proxy": "http://$(id)"}, "proxy"),
+        ({"proxy": ["http://proxy"]}, "proxy"),
+        ({"no_proxy": "localhost"}, "no_proxy"),
+        ({"no_proxy": ["a,b"]}, "no_proxy[0]"),
+        ({"no_proxy": ["a", "*"]}, "no_proxy[1]"),
+        ({"no_proxy": [""]}, "no_proxy[0]"),
+        ({"no_proxy": ["a b"]}, "no_proxy[0]"),
+        ({"no_proxy": ["a\n"]}, "no_proxy[0]"),
+        ({"ca_file": 5}, "ca_file"),
+        ({"ca_file": []}, "ca_file"),
+        ({"ca_file": ""}, "ca_file"),
+        ({"roots": {"config": "/srv/config"}}, "roots"),
+        ({"roots": {"config": "/etc"}}, "roots.config"),
+        ({"roots": {"config": "/etcetera/rigwright"}}, "roots"),
+        ({"roots": {"config": "/etc/../srv"}}, "roots.config"),
+        ({"instances": chat(port=10**5000)}, "instances.chat.port"),
+        ({"ssh_port": 10**5000}, "ssh_port"),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else str(value),
+)
+def test_what_a_rig_may_not_say_is_refused_with_its_key(box: Box, changes: dict[str, object], place: str) -> None:
+    (line,) = box.refusal(**changes)
+    assert line.startswith(f"{box.inventory}: box.{place}: "), line
+    assert len(line) < 400
+
+
+def test_configuration_lies_below_etc_wherever_there(box: Box) -> None:
+    ((_, data),) = box.group({"box": entry(roots={"config": "/etc/boxes/one"})})
+    assert load(data["rig"]).roots.config == "/etc/boxes/one"

@@ -1,0 +1,174 @@
+"""The lease: one holder at a time, freed when the holder ends or falls silent, and who holds it is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from roles import lease
+from roles.lease import Lease, _by, _quoted
+from tests.unit.scripts import hold
+
+HOLDER = {"who": "ops@desk", "pid": 4711, "since": "2026-11-01 12:00:00 UTC", "doing": "deploy of /home/ops/rig.py"}
+SAID = "ops@desk (process 4711) has been at this host since 2026-11-01 12:00:00 UTC: deploy of /home/ops/rig.py"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (f"held {json.dumps(HOLDER)}", SAID),
+        ("held ", "somebody else is at this host (held )"),
+        ("held {", "somebody else is at this host (held {)"),
+        ("held []", "somebody else is at this host (held [])"),
+        ('held {"who": "x"}', 'somebody else is at this host (held {"who": "x"})'),
+        ("held 5", "somebody else is at this host (held 5)"),
+        ("", "somebody else is at this host (the host said nothing)"),
+        ("sudo: a password is required", "somebody else is at this host (sudo: a password is required)"),
+    ],
+)
+def test_the_one_who_holds_it_is_named(said: str, text: str) -> None:
+    assert _by(said) == text
+
+
+@pytest.mark.parametrize("script", ["echo a", "echo 'a b'", "it's \"$x\" `id` \\ \n# '''", ""])
+def test_a_script_is_one_word_of_a_command(script: str) -> None:
+    assert shlex.split(_quoted(script)) == [script]
+    done = subprocess.run(["sh", "-c", f"printf %s {_quoted(script)}"], capture_output=True, text=True, check=True)
+    assert done.stdout == script
+
+
+def test_a_holder_says_who_it_is_and_since_when() -> None:
+    said = json.loads(Lease(SimpleNamespace(), "deploy of x").holder)
+    assert said["doing"] == "deploy of x"
+    assert said["pid"] == os.getpid()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", said["since"])
+    assert "@" in said["who"]
+
+
+def test_a_host_without_a_connection_gives_no_lease() -> None:
+    target = SimpleNamespace(data={}, connector=SimpleNamespace(client=None))
+    assert Lease(target, "x").take().startswith("no lease: ")
+
+
+def test_signs_of_life_come_well_before_the_host_gives_up() -> None:
+    assert lease.BEAT * 3 < lease.SILENCE < lease.RENEWAL
+
+
+@contextmanager
+def holding(
+    folder: Path, who: str, patience: int = 0, silence: int = 30
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The host's end of one holder, and what it says first; the folder takes the place of /run."""
+    script = hold(patience, silence).replace("/run/rigwright", str(folder))
+    command = ["sh", "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as one:
+        assert one.stdin
+        assert one.stdout
+        one.stdin.write(f"{who}\n")
+        try:
+            yield one, one.stdout.readline().rstrip("\n")
+        finally:
+            one.kill()
+
+
+def test_the_second_holder_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
+    first = json.dumps(HOLDER | {"doing": 'deploy of C:\\new "box"\\table.py\nand é'})
+    with holding(tmp_path, first) as (_, said), holding(tmp_path, "second") as (other, refused):
+        assert said == "taken"
+        assert refused == f"held {first}"
+        assert other.wait(5) == 1
+        assert "deploy of C:\\new" in _by(refused)
+
+
+def test_it_is_free_when_the_holder_closes_its_end(tmp_path: Path) -> None:
+    with holding(tmp_path, "first") as (one, _):
+        one.communicate(timeout=5)
+        assert one.returncode == 0
+        with holding(tmp_path, "second") as (_, said):
+            assert said == "taken"
+    assert (tmp_path / "lease").read_text() == "second\n"
+
+
+def test_it_is_free_when_the_holder_falls_silent(tmp_path: Path) -> None:
+    with holding(tmp_path, "first", silence=1) as (one, _):
+        started = time.monotonic()
+        assert one.wait(10) == 0
+        assert time.monotonic() - started > 0.5
+        with holding(tmp_path, "second") as (_, said):
+            assert said == "taken"
+
+
+def test_it_is_free_when_the_holders_process_is_killed(tmp_path: Path) -> None:
+    with holding(tmp_path, "first") as (one, _):
+        one.kill()
+        one.wait(5)
+        with holding(tmp_path, "second") as (_, said):
+            assert said == "taken"
+
+
+def test_signs_of_life_keep_it(tmp_path: Path) -> None:
+    with holding(tmp_path, "first", silence=1) as (one, _):
+        assert one.stdin
+        for _ in range(8):
+            one.stdin.write(".")
+            one.stdin.flush()
+            time.sleep(0.25)
+        assert one.poll() is None
+        with holding(tmp_path, "second") as (_, refused):
+            assert refused == "held first"
+
+
+def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
+    with holding(tmp_path, "first") as (one, _):
+        assert one.stdin
+        threading.Timer(0.5, one.stdin.close).start()
+        with holding(tmp_path, "second", patience=10) as (_, said):
+            assert said == "taken"
+
+
+def test_others_can_read_who_holds_it_and_cannot_write(tmp_path: Path) -> None:
+    with holding(tmp_path / "new", "first"):
+        assert (tmp_path / "new" / "lease").stat().st_mode & 0o777 == 0o644
+
+
+class Channel:
+    """A stand-in for an SSH channel that closes after some signs of life."""
+
+    def __init__(self, lives: int, connected: bool, error: bool = False) -> None:
+        self.lives, self.connected, self.error = lives, connected, error
+
+    @property
+    def closed(self) -> bool:
+        return not self.error and self.lives == 0
+
+    def sendall(self, data: bytes) -> None:
+        if self.lives == 0:
+            raise OSError("Socket is closed")
+        self.lives -= 1
+
+    def get_transport(self) -> SimpleNamespace:
+        return SimpleNamespace(is_active=lambda: self.connected)
+
+
+@pytest.mark.parametrize("error", [False, True], ids=["closed", "error"])
+@pytest.mark.parametrize("connected", [True, False], ids=["connected", "cut"])
+def test_a_lease_that_the_host_ended_is_lost_and_one_of_a_cut_connection_is_renewed(
+    monkeypatch: pytest.MonkeyPatch, connected: bool, error: bool
+) -> None:
+    monkeypatch.setattr(lease, "BEAT", 0)
+    mine, channel = Lease(SimpleNamespace(), "x"), Channel(3, connected, error)
+    mine.channel = channel  # type: ignore[assignment]
+    mine._beat(channel)  # type: ignore[arg-type]
+    assert channel.lives == 0
+    assert bool(mine.lost) == connected

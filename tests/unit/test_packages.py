@@ -1,0 +1,151 @@
+"""Packages: which archives apt is pointed at, in which order, and what is written down; apt-get is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rigwright.rig import Rig
+from tests.unit.samples import rig
+from tests.unit.scripts import packages, stand_in
+
+# writes down what it was given and what its sources say; some archives do not have some of it
+APT = """
+sources=
+for word in "$@"; do
+  case $word in
+    Dir::Etc::SourceParts=*) sources=$(sed -n 's/^URIs: //p' "${word#*=}/rigwright.sources" | head -n 1) ;;
+    update | install) verb=$word ;;
+  esac
+done
+case "$*" in *" -s "*) verb=simulate ;; esac
+echo "$verb $sources" >> "$LOG"
+echo "$*" >> "$ARGUMENTS"
+echo "${http_proxy-} ${DEBIAN_FRONTEND-}" >> "$ENVIRONMENT"
+[ "$verb" != simulate ] ||
+  printf '%s\\n' 'Inst curl (8 Debian)' 'Inst g++ [12] (13)' 'Inst libc:amd64 (8)' 'Conf curl (8)'
+case " $BROKEN " in *" $verb:${sources:-own} "*) exit 100 ;; esac
+"""
+A, B = "http://a/debian", "http://b/debian/"
+
+
+class Host:
+    """A host with a stand-in apt-get."""
+
+    def __init__(self, folder: Path, release: str = "debian") -> None:
+        self.folder = folder
+        stand_in(folder / "bin", "apt-get", APT)
+        (folder / "os-release").write_text(RELEASES[release])
+
+    def run(self, made: Rig, broken: str = "") -> subprocess.CompletedProcess[str]:
+        script = packages(made, ("curl", "g++"), str(self.folder / "owned"))
+        script = script.replace(". /etc/os-release", f". {self.folder}/os-release")
+        names = ("log", "arguments", "environment")
+        paths = {name.upper(): str(self.folder / name) for name in names}
+        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "TMPDIR": str(self.folder), "BROKEN": broken}
+        return subprocess.run(
+            ["sh", "-c", script], env=environment | paths, capture_output=True, text=True, check=False
+        )
+
+    def read(self, name: str) -> list[str]:
+        return (self.folder / name).read_text().splitlines()
+
+    @property
+    def sources(self) -> str:
+        """What the last archive's sources were."""
+        (path,) = self.folder.glob("*/rigwright.sources")
+        return path.read_text()
+
+
+RELEASES = {
+    "debian": "ID=debian\nVERSION_CODENAME=bookworm\n",
+    "ubuntu": "ID=ubuntu\nVERSION_CODENAME=noble\n",
+}
+
+
+def mirrored(*urls: str) -> Rig:
+    return rig(mirrors={"apt": urls} if urls else {})
+
+
+WHOLE = ["update", "simulate", "install"]
+A_WHOLE, B_WHOLE = [f"{verb} http://a/debian" for verb in WHOLE], [f"{verb} http://b/debian" for verb in WHOLE]
+
+
+@pytest.mark.parametrize(
+    ("urls", "broken", "asked", "status"),
+    [
+        ((), "", [f"{verb} " for verb in WHOLE], 0),
+        ((), "update:own", ["update "], 1),
+        ((), "install:own", [f"{verb} " for verb in WHOLE], 100),
+        ((A, B), "", A_WHOLE, 0),
+        ((A, B), "update:http://a/debian", [A_WHOLE[0], *B_WHOLE], 0),
+        ((A, B), "install:http://a/debian", [*A_WHOLE, *B_WHOLE], 0),
+        ((B, A), "", B_WHOLE, 0),
+        ((A, B), "update:http://a/debian install:http://b/debian", [A_WHOLE[0], *B_WHOLE], 1),
+    ],
+    ids=["own", "own without lists", "own without packages", "first", "second", "second at last", "order", "none"],
+)
+def test_archives_are_tried_in_order_until_one_has_the_packages(
+    tmp_path: Path, urls: tuple[str, ...], broken: str, asked: list[str], status: int
+) -> None:
+    host = Host(tmp_path)
+    done = host.run(mirrored(*urls), broken)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert host.read("log") == asked
+    assert ("no apt mirror of this rig has the packages" in done.stdout) == bool(status and urls)
+    tried = [url.rstrip("/") for url in urls if f":{url.rstrip('/')}" in broken]
+    assert [f"the archive {url} did not do" in done.stdout for url in tried] == [True] * len(tried)
+
+
+def test_a_mirror_is_used_in_place_of_the_hosts_own_archives(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    assert host.run(mirrored(A)).returncode == 0
+    assert all("Dir::Etc::SourceList=/dev/null" in line for line in host.read("arguments"))
+    assert host.run(mirrored()).returncode == 0
+    assert "Dir::Etc" not in host.read("arguments")[-1]
+
+
+@pytest.mark.parametrize(
+    ("release", "suites"),
+    [
+        (
+            "debian",
+            [
+                "URIs: http://a/debian\nSuites: bookworm bookworm-updates\nComponents: main\n",
+                "URIs: http://a/debian-security\nSuites: bookworm-security\nComponents: main\n",
+            ],
+        ),
+        (
+            "ubuntu",
+            [
+                "URIs: http://a/debian\nSuites: noble noble-updates\nComponents: main universe\n",
+                "URIs: http://a/debian\nSuites: noble-security\nComponents: main universe\n",
+            ],
+        ),
+    ],
+)
+def test_a_mirror_brings_updates_and_security_too_signed_by_the_distribution(
+    tmp_path: Path, release: str, suites: list[str]
+) -> None:
+    host = Host(tmp_path, release)
+    assert host.run(mirrored(A)).returncode == 0
+    paragraphs = host.sources.split("\n\n")
+    keyring = f"Signed-By: /usr/share/keyrings/{release}-archive-keyring.gpg"
+    assert [paragraph.strip() for paragraph in paragraphs] == [f"Types: deb\n{suite}{keyring}" for suite in suites]
+
+
+def test_only_packages_that_were_not_there_are_written_down_as_ours(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    assert host.run(mirrored()).returncode == 0
+    assert host.read("owned") == ["package curl", "package libc:amd64"]
+
+
+def test_apt_asks_nothing_waits_for_the_lock_and_goes_through_the_proxy(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    assert host.run(rig(mirrors={}, proxy="http://proxy:3128")).returncode == 0
+    assert set(host.read("environment")) == {"http://proxy:3128 noninteractive"}
+    assert all("DPkg::Lock::Timeout=600" in line for line in host.read("arguments"))
+    assert host.read("arguments")[-1].endswith("install curl g++")

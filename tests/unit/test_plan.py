@@ -1,0 +1,151 @@
+"""The plan of a deploy: what will be done, why, how much is fetched, and which instances are interrupted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from rigwright.facts import HostFacts
+from rigwright.plan import Plan, Step, plan
+from rigwright.rig import Rig
+from rigwright.served import Served
+from rigwright.tools import tools
+from tests.unit import samples
+from tests.unit.samples import SOURCE, artefact, facts, instance, rig
+from tests.unit.scripts import TOOLS
+from tests.unit.states import CHAT, CODE, converged, kept, process, two, wanted
+
+RIG = two()
+AIM = wanted(RIG)
+BUILD = samples.plan()
+WEIGHT = RIG.weight_path(artefact())
+
+
+def ready(**changes: Any) -> HostFacts:
+    """A host with everything but what is served."""
+    there = {"built_engines": frozenset({BUILD.folder}), "weight_bytes": MappingProxyType({WEIGHT: artefact().size})}
+    return facts(**there | changes)
+
+
+def made(found: Served | None = None, host: HostFacts | None = None, one: Rig = RIG, **build: Any) -> Plan:
+    builds = {"plain": replace(BUILD, **build)} if one.instances else {}
+    return plan(one, host or ready(), found or converged(AIM), builds, TOOLS, wanted(one))
+
+
+def test_on_a_converged_host_nothing_will_be_done() -> None:
+    assert made() == Plan((), ())
+    assert made().fetched_bytes == 0
+
+
+def test_on_a_blank_host_everything_will_be_done_in_the_order_of_the_deploy() -> None:
+    done = made(Served(), facts(missing_packages=("curl", "cmake")))
+    assert done.steps == (
+        Step("base", "packages curl, cmake", "not installed; versions are apt's"),
+        Step("tools", "host tools", f"{TOOLS.folder} is not there"),
+        Step(
+            *("llama_cpp", "compile engine-source 1.0 for the CPU"),
+            *("no build with these inputs (0123456789ab) is there", SOURCE.size),
+        ),
+        Step("weights", "small-q4.gguf", "not there", artefact().size),
+        Step("serving", "write generation 1", "the first one"),
+        Step("serving", "activate generation 1", "start chat, code"),
+    )
+    assert done.interrupted == ()
+    assert done.fetched_bytes == SOURCE.size + artefact().size
+
+
+LOADING = process(AIM.units[0].slot, state="activating", sub="start-post")
+STRAY = process(AIM.units[0].slot, port=9000)
+OLD = "/opt/rigwright/engines/plain-0.9-ba9876543210"
+HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] = {
+    "another rig": (
+        {"generations": (kept(1),), "loaded": "x"},
+        [
+            ("write generation 2", "generation 1 serves something else"),
+            ("activate generation 2", "systemd has to read it"),
+        ],
+        (),
+    ),
+    "edited by hand": (
+        {"processes": {CHAT: process(AIM.units[0].slot, digest="x"), CODE: process(AIM.units[1].slot)}},
+        [("activate generation 1", "start chat")],
+        (CHAT,),
+    ),
+    "stray": (
+        {"processes": {u.name: process(u.slot) for u in AIM.units} | {"rigwright-old.service": STRAY}},
+        [("activate generation 1", "stop old")],
+        ("rigwright-old.service",),
+    ),
+    "loading": (
+        {"processes": {CHAT: LOADING, CODE: process(AIM.units[1].slot)}},
+        [("activate generation 1", "wait for chat")],
+        (),
+    ),
+    "down": (
+        {"processes": {u.name: process(u.slot, state="failed", pid=0) for u in AIM.units}},
+        [("activate generation 1", "start chat, code")],
+        (),
+    ),
+    "left over": (
+        {
+            "generations": (kept(1, "", OLD), *(kept(number) for number in range(2, 6)), kept(6, AIM.digest)),
+            "current": 6,
+            "folders": converged(AIM).folders | {OLD},
+        },
+        [(f"remove generation 1, {OLD}", "5 generations are kept")],
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_what_a_host_serves_decides_what_will_be_done_and_who_notices(host: str) -> None:
+    changes, steps, interrupted = HOSTS[host]
+    done = made(converged(AIM, **changes))
+    assert [(step.what, step.why) for step in done.steps] == steps
+    assert {step.role for step in done.steps} == {"serving"}
+    assert done.interrupted == interrupted
+
+
+def test_a_port_that_moves_interrupts_both_that_change() -> None:
+    after = two(instance("chat", port=8021), instance("code", port=8020))
+    done = made(one=after)
+    assert [step.what for step in done.steps] == ["write generation 2", "activate generation 2"]
+    assert done.steps[1].why == "stop chat, code; start chat, code"
+    assert done.interrupted == (CHAT, CODE)
+
+
+@pytest.mark.parametrize(
+    ("there", "why", "fetched"),
+    [
+        ({}, "not there", 2097152),
+        ({WEIGHT: 1048576}, "1,048,576 of 2,097,152 bytes are there", 1048576),
+        ({WEIGHT: 2097151}, "2,097,151 of 2,097,152 bytes are there", 1),
+    ],
+)
+def test_of_a_weight_only_what_is_missing_is_fetched(there: dict[str, int], why: str, fetched: int) -> None:
+    (step,) = made(host=ready(weight_bytes=MappingProxyType(there))).steps
+    assert (step.what, step.why, step.fetched_bytes) == ("small-q4.gguf", why, fetched)
+
+
+def test_an_engine_for_cards_says_which() -> None:
+    options = {"CMAKE_CUDA_ARCHITECTURES": "75-real;86-real"}
+    (step, *_) = made(host=ready(built_engines=frozenset()), options=options).steps
+    assert step.what == "compile engine-source 1.0 for cards sm 75-real;86-real"
+
+
+def test_a_rig_without_instances_stops_what_runs_and_fetches_nothing() -> None:
+    done = made(one=rig())
+    assert done.steps[-1].why == "stop chat, code" or done.steps[-2].why == "stop chat, code"
+    assert done.interrupted == (CHAT, CODE)
+    assert done.fetched_bytes == 0
+
+
+def test_tools_of_another_lock_are_installed_anew() -> None:
+    other = tools(RIG, facts())
+    assert other.folder != TOOLS.folder
+    steps = plan(RIG, ready(), converged(AIM), {"plain": BUILD}, other, AIM).steps
+    assert steps[0] == Step("tools", "host tools", f"{other.folder} is not there")

@@ -1,0 +1,126 @@
+"""The removal script on a folder, over stand-ins for systemd's and apt's programs: what goes, and what stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rigwright.render import render
+from tests.unit.scripts import stand_in
+from tests.unit.states import CHAT
+
+REMEMBER = 'echo "$(basename "$0") $*" >> "$(dirname "$0")/asked"'
+# of our packages cmake is needed by something else, ninja-build is gone already
+APT_GET = f'{REMEMBER}\ncase "$*" in *autoremove*) [ "$1" != -s ] || echo \'Remv g++ [12]\' ;; esac'
+DPKG = 'case "$*" in *ninja-build) exit 1 ;; *) printf installed ;; esac'
+
+
+class Host:
+    """A host that was a rig."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name, body in {
+            "systemctl": REMEMBER,
+            "apt-mark": REMEMBER,
+            "apt-get": APT_GET,
+            "dpkg-query": DPKG,
+            "userdel": REMEMBER,
+            "getent": '[ "$2" = svc ] && echo svc',
+        }.items():
+            stand_in(root / "bin", name, body)
+        for path in (
+            "etc/generations/1/x",
+            "opt/tools-1/x",
+            "opt/engines/e/x",
+            "srv/a/1/a.gguf",
+            "srv/b/1/b.gguf.part",
+        ):
+            (root / path).parent.mkdir(parents=True)
+            (root / path).touch()
+        (root / "units/multi-user.target.wants").mkdir(parents=True)
+        (root / "units/multi-user.target.wants/rigwright.target").symlink_to("../rigwright.target")
+        (root / "units" / CHAT).symlink_to("/gone")
+        (root / "run/rigwright").mkdir(parents=True)
+        folders = ["etc", "etc/generations", "opt", "opt/engines", "srv", "srv/a", "srv/a/1", "srv/b", "srv/b/1"]
+        self.ledger = root / "owned"
+        self.ledger.write_text(
+            "".join(f"dir {root / folder}\n" for folder in folders)
+            + f"file {root}/srv/a/1/a.gguf\nfile {root}/srv/b/1/b.gguf\nuser svc\nuser gone\n"
+            + "package g++\npackage cmake\npackage ninja-build\npackage g++\n"
+        )
+
+    def remove(self, keep_weights: bool = False) -> str:
+        script = render(
+            "removal/remove.sh.j2",
+            units=[CHAT],
+            unit_folder=self.root / "units",
+            trees=[self.root / "etc/generations", self.root / "opt/engines"],
+            software=self.root / "opt",
+            ledger=self.ledger,
+            started_from=self.root / "run/rigwright",
+            keep_weights=keep_weights,
+        )
+        environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
+        done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    @property
+    def asked(self) -> list[str]:
+        return (self.root / "bin/asked").read_text().splitlines()
+
+    def left(self) -> set[str]:
+        """What lies in the folders that were ours, and in the one of units."""
+        places = (self.root / name for name in ("etc", "opt", "srv", "units", "run", "owned"))
+        paths = [path for place in places for path in (place, *place.rglob("*")) if path.exists() or path.is_symlink()]
+        return {str(path.relative_to(self.root)) for path in paths}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+EMPTY = {"units", "units/multi-user.target.wants", "run"}
+
+
+def test_everything_of_ours_goes(host: Host) -> None:
+    host.remove()
+    assert host.left() == EMPTY
+    assert f"systemctl stop {CHAT}" in host.asked
+    assert [line for line in host.asked if line.startswith("userdel")] == ["userdel svc"]
+
+
+def test_what_somebody_else_has_put_there_stays_and_is_named(host: Host) -> None:
+    (host.root / "srv/a/theirs.gguf").touch()
+    (host.root / "units/theirs.service").touch()
+    said = host.remove()
+    assert host.left() == EMPTY | {"srv", "srv/a", "srv/a/theirs.gguf", "units/theirs.service"}
+    assert f"{host.root}/srv/a stays: it is not empty" in said
+
+
+def test_weights_can_be_kept(host: Host) -> None:
+    host.remove(keep_weights=True)
+    weights = {"srv/a", "srv/a/1", "srv/a/1/a.gguf", "srv/b", "srv/b/1", "srv/b/1/b.gguf.part"}
+    assert host.left() == EMPTY | {"srv"} | weights
+
+
+def test_packages_that_something_else_needs_stay(host: Host) -> None:
+    said = host.remove()
+    assert "cmake stays: something else needs it" in said
+    assert "apt-mark auto cmake g++" in host.asked
+    (purge,) = [line for line in host.asked if " purge " in line]
+    assert purge.endswith("--no-auto-remove purge g++")
+
+
+def test_a_second_removal_finds_nothing(host: Host) -> None:
+    host.remove()
+    host.ledger.touch()
+    (host.root / "bin/asked").unlink()
+    host.remove()
+    assert host.left() == EMPTY
+    assert not [line for line in host.asked if line.split()[0] in ("userdel", "apt-get")]

@@ -1,0 +1,50 @@
+"""Rollback: which generation is the one before, and why a host cannot go back to one."""
+
+from __future__ import annotations
+
+import pytest
+
+from rigwright.served import Kept, Served
+from roles.rollback import earlier, refusal
+from tests.unit.states import kept
+
+THREE = (kept(1), kept(2), kept(10))
+DAMAGED = (kept(1), kept(2, found="other"), kept(10))
+
+
+@pytest.mark.parametrize(
+    ("generations", "current", "number"),
+    [
+        (THREE, 10, 2),
+        (THREE, 2, 1),
+        (THREE, 1, None),
+        (THREE, None, None),
+        (THREE, 11, 10),
+        (DAMAGED, 10, 1),
+        ((kept(2, found="other"), kept(10)), 10, None),
+        ((), None, None),
+        ((kept(3),), 3, None),
+    ],
+)
+def test_the_one_before_is_the_newest_unchanged_one_below_the_current(
+    generations: tuple[Kept, ...], current: int | None, number: int | None
+) -> None:
+    assert earlier(Served(generations=generations, current=current)) == number
+
+
+@pytest.mark.parametrize(
+    ("generations", "number", "text"),
+    [
+        (THREE, 1, ""),
+        (THREE, 10, ""),
+        (THREE, 3, "there is no generation 3; there are: 1, 2, 10"),
+        ((), 3, "there is no generation 3; there are: none"),
+        (DAMAGED, 2, "the files of generation 2 were changed since they were written"),
+        (THREE, None, "no generation lies before the current one (there are: 1, 2, 10)"),
+        ((), None, "no generation lies before the current one (there are: none)"),
+    ],
+)
+def test_a_host_goes_back_only_to_an_unchanged_generation_that_is_there(
+    generations: tuple[Kept, ...], number: int | None, text: str
+) -> None:
+    assert refusal(Served(generations=generations, current=10), number) == text

@@ -1,0 +1,109 @@
+"""What is pruned: the oldest generations, damaged ones, and nothing that one that stays refers to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rigwright.served import Kept, Served, Surplus, surplus
+from tests.unit.samples import instance, rig
+from tests.unit.scripts import TOOLS
+from tests.unit.states import kept, wanted
+
+RIG = rig(instance())
+AIM = wanted(RIG)
+DIGEST = AIM.digest
+OWN = [path for path in AIM.files["references"].splitlines() if not path.startswith("/srv/models")]
+OLD_ENGINE, OLD_TOOLS, OLD_KEY = (
+    "/opt/rigwright/engines/plain-0.9-ba9876543210",
+    "/opt/rigwright/tools-ba9876543210",
+    "/etc/rigwright/credentials/old.api-key",
+)
+
+
+def gone(generations: list[Kept], keep: int = 2, folders: list[str] | None = None) -> Surplus:
+    host = Served(generations=tuple(generations), folders=frozenset([*OWN, *(folders or [])]))
+    return surplus(host, rig(instance(), keep_generations=keep), AIM)
+
+
+CASES: dict[str, tuple[list[Kept], int, tuple[int, ...]]] = {
+    "fewer than are kept": ([kept(1), kept(2, DIGEST)], 2, ()),
+    "as many as are kept": ([kept(1), kept(2), kept(3, DIGEST)], 3, ()),
+    "one too many": ([kept(1), kept(2), kept(3, DIGEST)], 2, (1,)),
+    "only the wanted one": ([kept(1), kept(2), kept(3, DIGEST)], 1, (1, 2)),
+    "the wanted one is the oldest": ([kept(1, DIGEST), kept(2), kept(3)], 2, (2,)),
+    "the wanted one is the oldest and the only one": ([kept(1, DIGEST), kept(2), kept(3)], 1, (2, 3)),
+    "the wanted one is not written yet": ([kept(1), kept(2), kept(3)], 2, (1, 2)),
+    "a damaged one": ([kept(1), kept(2, found="other"), kept(3, DIGEST)], 3, (2,)),
+    "a damaged one does not count": ([kept(1), kept(2, found="other"), kept(3, DIGEST)], 2, (2,)),
+    "a damaged one with the content": ([kept(1, DIGEST), kept(2, DIGEST, found="other")], 2, (2,)),
+    "twice the content": ([kept(1, DIGEST), kept(2, DIGEST)], 1, (1,)),
+    "ten and more": ([kept(9), kept(10), kept(11, DIGEST)], 2, (9,)),
+    "none": ([], 1, ()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_newest_stay_and_the_wanted_one_always(case: str) -> None:
+    generations, keep, numbers = CASES[case]
+    assert gone(generations, keep).generations == numbers
+
+
+def test_an_engine_tools_and_a_key_of_a_generation_that_stays_stay() -> None:
+    old = [OLD_ENGINE, OLD_TOOLS, OLD_KEY]
+    assert gone([kept(1, "", *old), kept(2, DIGEST)], 2, old) == Surplus((), ())
+
+
+def test_what_only_pruned_or_damaged_generations_refer_to_goes_with_them() -> None:
+    generations = [kept(1, "", OLD_ENGINE), kept(2, "", OLD_KEY, found="other"), kept(3), kept(4, DIGEST)]
+    assert gone(generations, 2, [OLD_ENGINE, OLD_KEY, OLD_TOOLS]) == Surplus((1, 2), (OLD_KEY, OLD_ENGINE, OLD_TOOLS))
+
+
+def test_what_the_wanted_one_needs_stays_also_before_it_is_written() -> None:
+    assert gone([], 1) == Surplus((), ())
+    assert TOOLS.folder in OWN
+
+
+def test_weights_are_never_pruned() -> None:
+    assert [path for path in gone([kept(1, "", "/srv/models/x/1/x.gguf")], 1).paths if "models" in path] == []
+
+
+paths = st.sampled_from([OLD_ENGINE, OLD_TOOLS, OLD_KEY, "/opt/rigwright/engines/x", "/opt/rigwright/tools-y", *OWN])
+
+
+@st.composite
+def generations(draw: Any, number: int) -> Kept:
+    found = draw(st.sampled_from([None, None, "other"]))
+    if draw(st.booleans()):  # one content has one list of references
+        return kept(number, DIGEST, *OWN, found=found)
+    return kept(number, "", *draw(st.lists(paths, max_size=3)), found=found)
+
+
+histories = st.sets(st.integers(1, 30), max_size=8).flatmap(
+    lambda numbers: st.tuples(*(generations(number) for number in sorted(numbers))).map(list)
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(history=histories, keep=st.integers(1, 5), folders=st.lists(paths, max_size=8))
+def test_nothing_that_is_referred_to_by_what_stays_is_pruned(
+    history: list[Kept], keep: int, folders: list[str]
+) -> None:
+    pruned = gone(history, keep, folders)
+    stay = [one for one in history if one.number not in pruned.generations]
+    referred = set(OWN).union(*(one.references for one in stay))
+    assert set(pruned.paths) == set(folders) - referred
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(history=histories, keep=st.integers(1, 5))
+def test_the_newest_of_any_history_stay_and_none_that_is_damaged(history: list[Kept], keep: int) -> None:
+    pruned = gone(history, keep).generations
+    intact = {one.number for one in history if one.intact}
+    asked_for = max((one.number for one in history if one.intact and one.sealed == DIGEST), default=None)
+    others = sorted(intact - {asked_for}, reverse=True)
+    stay = {*others[: keep - 1], *({asked_for} if asked_for else ())}
+    assert {one.number for one in history} - set(pruned) == stay

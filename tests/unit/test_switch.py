@@ -1,0 +1,163 @@
+"""The activation script, and the one after a power cut, over a stand-in systemctl: which generation they leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.generation import JOURNAL, SETTLE
+from rigwright.render import render
+from rigwright.served import Activation
+from tests.unit.host_folder import HostFolder
+from tests.unit.samples import instance
+from tests.unit.scripts import activate
+from tests.unit.states import CHAT, CODE, two, wanted
+
+OLD, NEW = wanted(two(instance("chat"))), wanted(two(instance("chat"), instance("code", port=8021)))
+FOREIGN = "rigwright-old.service"
+SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
+FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
+START = "start --job-mode=ignore-dependencies rigwright.target"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> HostFolder:
+    """A host with generations 1 and 2, of which none is current."""
+    made = HostFolder(tmp_path)
+    made.write(1, OLD)
+    made.write(2, NEW)
+    made.says(state=SERVES)
+    return made
+
+
+def linked(host: HostFolder) -> set[str]:
+    """Unit files that lead to something."""
+    return {path.name for path in host.units.glob("rigwright*") if path.exists()}
+
+
+def serve_old(host: HostFolder) -> None:
+    host.sh(script(host, Activation((), (CHAT,))).replace("new=2", "new=1"))
+    assert host.current == "generations/1"
+    host.says(asked="")
+
+
+def script(host: HostFolder, way: Activation, foreign: tuple[str, ...] = ()) -> str:
+    return activate(way, foreign, str(host.config), str(host.units))
+
+
+def test_the_first_generation_is_linked_read_and_started(host: HostFolder) -> None:
+    done = host.sh(script(host, Activation((), (CHAT, CODE))))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert host.current == "generations/2"
+    assert linked(host) == set(NEW.unit_files)
+    assert str((host.units / "multi-user.target.wants/rigwright.target").readlink()) == "../rigwright.target"
+    assert host.asked == [
+        "daemon-reload",
+        f"reset-failed {CHAT} {CODE}",
+        START,
+        f"restart --no-block {CHAT} {CODE}",
+        START,
+    ]
+    assert not (host.config / JOURNAL).exists()
+
+
+def test_what_is_in_the_way_is_stopped_before_the_link_moves(host: HostFolder) -> None:
+    serve_old(host)
+    (host.units / FOREIGN).write_text("")
+    assert host.sh(script(host, Activation((FOREIGN, CHAT), (CHAT, CODE)), (FOREIGN,))).returncode == 0
+    assert host.asked[:2] == [f"stop {FOREIGN} {CHAT}", "daemon-reload"]
+    assert linked(host) == set(NEW.unit_files)
+
+
+def test_units_of_the_earlier_generation_that_are_gone_lose_their_links(host: HostFolder) -> None:
+    assert host.sh(script(host, Activation((), (CHAT, CODE)))).returncode == 0
+    (host.units / "rigwright-theirs.service").symlink_to("/nowhere")
+    serve_old(host)
+    assert linked(host) == set(OLD.unit_files)
+    assert (host.units / "rigwright-theirs.service").is_symlink()
+
+
+def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: HostFolder) -> None:
+    serve_old(host)
+    host.says(**{f"state_{CODE}": FAILS})
+    done = host.sh(script(host, Activation((), (CHAT, CODE))))
+    assert done.returncode == 1
+    assert host.current == "generations/1"
+    assert linked(host) == set(OLD.unit_files)
+    assert (host.config / "generations/failed/manifest.json").read_text() == NEW.files["manifest.json"]
+    assert not (host.config / "generations/2").exists()
+    assert not (host.config / JOURNAL).exists()
+    assert host.asked.count(f"stop {CODE}") >= 1
+    assert f"restart --no-block {CHAT}" in host.asked
+    assert "the log of" in done.stdout
+    assert f"--unit={CODE}" in done.stdout
+    assert "generation 1 is back" in done.stdout
+
+
+def test_without_an_earlier_generation_the_new_one_stays_as_it_is(host: HostFolder) -> None:
+    host.says(**{f"state_{CODE}": FAILS})
+    done = host.sh(script(host, Activation((), (CHAT, CODE))))
+    assert done.returncode == 1
+    assert host.current == "generations/2"
+    assert "no earlier one to go back to" in done.stdout
+    assert not (host.config / JOURNAL).exists()
+
+
+def test_an_activation_after_one_that_was_cut_off_goes_back_to_the_one_before_both(host: HostFolder) -> None:
+    serve_old(host)
+    (host.config / "current").unlink()
+    (host.config / "current").symlink_to("generations/2")
+    (host.config / JOURNAL).write_text("1 2\n")
+    host.says(**{f"state_{CODE}": FAILS})
+    assert host.sh(script(host, Activation((), (CHAT, CODE)))).returncode == 1
+    assert host.current == "generations/1"
+
+
+def test_nothing_to_start_only_has_systemd_read_what_is_there(host: HostFolder) -> None:
+    serve_old(host)
+    assert host.sh(script(host, Activation())).returncode == 0
+    assert host.asked == ["daemon-reload", START]
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        ("ActiveState=active\nSubState=running\nNRestarts=0\nJob=0\n", 0),
+        ("ActiveState=failed\nSubState=failed\nNRestarts=5\nJob=\n", 1),
+        ("ActiveState=inactive\nSubState=dead\nNRestarts=0\nJob=0\n", 1),
+        ("ActiveState=activating\nSubState=start\nNRestarts=2\nJob=\n", 1),
+        ("", 1),
+    ],
+    ids=["serves", "failed", "dead", "starts again", "systemd says nothing"],
+)
+def test_an_instance_has_settled_when_it_serves_or_has_failed(host: HostFolder, states: str, status: int) -> None:
+    host.says(state=states)
+    assert host.sh(script(host, Activation((), (CHAT,)))).returncode == status
+
+
+def settle(host: HostFolder) -> str:
+    return render("generation/settle.j2", config=host.config, journal=JOURNAL, units=host.units)
+
+
+def test_after_a_power_cut_the_proven_generation_is_served_again(host: HostFolder) -> None:
+    (host.config / "current").symlink_to("generations/2")
+    (host.config / JOURNAL).write_text("1 2\n")
+    assert host.sh(settle(host)).returncode == 0
+    assert host.current == "generations/1"
+    assert linked(host) == set(OLD.unit_files)
+    assert host.asked == ["daemon-reload", f"start --no-block {CHAT}"]
+    assert not (host.config / JOURNAL).exists()
+
+
+@pytest.mark.parametrize("journal", ["- 2\n", "", "9 2\n"], ids=["first", "empty", "one that is gone"])
+def test_after_a_power_cut_without_a_proven_generation_the_new_one_stays(host: HostFolder, journal: str) -> None:
+    (host.config / "current").symlink_to("generations/2")
+    (host.config / JOURNAL).write_text(journal)
+    assert host.sh(settle(host)).returncode == 0
+    assert (host.current, host.asked) == ("generations/2", [])
+    assert not (host.config / JOURNAL).exists()
+
+
+def test_the_unit_that_settles_is_wanted_before_the_instances() -> None:
+    assert f"After=network.target {SETTLE}" in NEW.files[f"units/{CHAT}"]
