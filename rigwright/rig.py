@@ -13,11 +13,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from rigwright import keys
 from rigwright.catalog import Card, Catalog, Engine, Variant
+from rigwright.inputs import complaint
 from rigwright.lock import Artefact, Lock
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, unknown
 from rigwright.types import AbsolutePath, CatalogName, HttpUrl, Name, Port, Root, UserName, VariantName
 
 _Refuse = Callable[[str, str], None]
+# The locked environment with what hosts need in Python.
+TOOLS = "tools"
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 
 
@@ -101,6 +104,8 @@ class Rig:
     cuda_root: str
     sources: dict[str, Artefact]
     """Engine name -> the source it is compiled from."""
+    tools: tuple[Artefact, ...]
+    """The wheels of the hosts' Python tools."""
 
     @property
     def engines(self) -> dict[str, Engine]:
@@ -179,7 +184,7 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
     instances = [
         instance
         for instance_name, declared in entry.instances.items()
-        if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse, Path(file).parent))
+        if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse, Path(file)))
     ]
     _refuse_shared(entry, refuse)
     for instance in instances:
@@ -189,6 +194,8 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
             except ValueError as error:
                 refuse(f"instances.{instance.name}.api_key_file", f"{instance.api_key_file} {error}")
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
+    if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
+        refuse("tools", wrong)
     needed = [*sources.values(), *(i.weights for i in instances)]
     for artefact in needed:
         indexed = artefact.kind == "source" and any(source.startswith("index:") for source in artefact.sources)
@@ -205,11 +212,12 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
         mirrors=entry.mirrors,
         cuda_root=entry.cuda_root,
         sources=sources,
+        tools=lock.groups[TOOLS],
     )
 
 
 def _resolve(
-    name: str, declared: InstanceEntry, present: int, catalog: Catalog, lock: Lock, refuse: _Refuse, folder: Path
+    name: str, declared: InstanceEntry, present: int, catalog: Catalog, lock: Lock, refuse: _Refuse, inventory: Path
 ) -> Instance | None:
     """One instance with its names resolved, or None after refusing it."""
     key = f"instances.{name}"
@@ -225,15 +233,12 @@ def _resolve(
     model = catalog.models.get(variant.model)
     if engine is None:
         refuse(f"{key}.variant", f"{declared.variant}: {unknown('engine', variant.engine, catalog.engines)}")
-    elif engine.source not in lock.artefacts:
-        refuse(f"{key}.variant", f"{declared.variant}: {unknown('locked source', engine.source, lock.artefacts)}")
+    elif wrong := complaint(engine.source, "source", catalog.inputs, lock, str(inventory)):
+        refuse(f"{key}.variant", f"{declared.variant}: {wrong}")
     if model is None:
         refuse(f"{key}.variant", f"{declared.variant}: {unknown('model', variant.model, catalog.models)}")
-    elif model.file not in lock.artefacts:
-        refuse(f"{key}.variant", f"{declared.variant}: {unknown('locked weight', model.file, lock.artefacts)}")
-    for kind, name_of in (("source", engine and engine.source), ("weight", model and model.file)):
-        if name_of in lock.artefacts and lock.artefacts[name_of].kind != kind:
-            refuse(f"{key}.variant", f"the lock's {name_of} is a {lock.artefacts[name_of].kind}, not a {kind}")
+    elif wrong := complaint(model.file, "weight", catalog.inputs, lock, str(inventory)):
+        refuse(f"{key}.variant", f"{declared.variant}: {wrong}")
     if not engine or not model or engine.source not in lock.artefacts or model.file not in lock.artefacts:
         return None
     return Instance(
@@ -246,7 +251,7 @@ def _resolve(
         engine=engine,
         cards=declared.cards,
         port=declared.port,
-        api_key_file=_beside(folder, declared.api_key_file) if declared.api_key_file else None,
+        api_key_file=_beside(inventory.parent, declared.api_key_file) if declared.api_key_file else None,
     )
 
 
