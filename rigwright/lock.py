@@ -124,9 +124,7 @@ def _twice(path: Path, row: Artefact) -> Problem:
 class Lock:
     """The artefacts of several lock files, a later folder's rows over an earlier one's."""
 
-    def __init__(
-        self, artefacts: dict[str, Artefact], groups: dict[str, tuple[Artefact, ...]] | None = None
-    ) -> None:
+    def __init__(self, artefacts: dict[str, Artefact], groups: dict[str, tuple[Artefact, ...]] | None = None) -> None:
         self.artefacts = artefacts
         """Name -> the artefact; those of no group."""
         self.groups = groups or {}

@@ -7,6 +7,7 @@ import click
 from rigwright.cli.demo import demo
 from rigwright.cli.hosts import check, deploy
 from rigwright.cli.lab import lab
+from rigwright.cli.lock import lock
 from rigwright.cli.test import test
 
 
@@ -19,5 +20,5 @@ def main() -> None:
     """
 
 
-for command in (deploy, check, lab, demo, test):
+for command in (deploy, check, lock, lab, demo, test):
     main.add_command(command)
