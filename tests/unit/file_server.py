@@ -90,7 +90,7 @@ def without_ranges(content: bytes) -> Answer:
 
     def answer(handler: Handler, start: int) -> None:
         handler.begin(200, len(content))
-        handler.wfile.write(content)
+        handler.send(content)
 
     return answer
 

@@ -139,9 +139,7 @@ def test_any_other_source_is_refused(tmp_path: Path, source: str) -> None:
 def test_one_name_twice_is_refused_in_a_file_and_in_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "a.lock.toml"
     twice = lock_text(SOURCE_ROW, WEIGHT_ROW, WEIGHT_ROW)
-    assert refusal(tmp_path, twice) == [
-        f"{path}: artefact.small: is there twice"
-    ]
+    assert refusal(tmp_path, twice) == [f"{path}: artefact.small: is there twice"]
     (tmp_path / "b.lock.toml").write_text(lock_text(SOURCE_ROW))
     assert refusal(tmp_path, LOCK) == [f"{tmp_path / 'b.lock.toml'}: artefact.engine-source: is there twice"]
 

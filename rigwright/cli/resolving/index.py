@@ -56,9 +56,7 @@ class Index:
             return self.client.get_project_page(project, timeout=web.TIMEOUT)
         except NoSuchProjectError:
             raise Unavailable(f"the index has no project {project}", gone=True) from None
-        except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError, KeyError) as error:
-            if isinstance(error, requests.RequestException):
-                raise Unavailable(f"the index {web.unavailable(error)}") from None
+        except (UnsupportedContentTypeError, UnsupportedRepoVersionError, requests.JSONDecodeError, KeyError):
             raise Unavailable(f"the index answers for {project} with what is no list of files") from None
         except requests.RequestException as error:
             raise Unavailable(f"the index {web.unavailable(error)}") from None

@@ -53,7 +53,7 @@ def look(resolver: Resolver, folders: Folders) -> Findings:
 
 def _environment(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
     for row in rows:
-        _on_index(resolver, row, row.name, resolver.index.wheels(row.name, row.version), found)
+        _on_index(row, resolver.index.wheels(row.name, row.version), found)
     newest = resolver.environment(wanted.name, wanted.input.requirements, [])
     # another file of a locked version is no reason to move
     known = {(row.name, row.version, row.marker) for row in rows}
@@ -65,20 +65,27 @@ def _environment(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found
 
 
 def _file(resolver: Resolver, row: Artefact, found: Findings) -> None:
-    looked = False
+    seen, failed = False, []
     for source in row.sources:
         if source.startswith("index:"):
-            looked = True
-            project = source.removeprefix("index:")
-            packages = resolver.index.page(project).packages
-            _on_index(resolver, row, row.name, packages, found)
+            seen = True
+            packages = resolver.index.page(source.removeprefix("index:")).packages
+            _on_index(row, packages, found)
             _newer(row, newest_source(packages), found)
             continue
         for url in resolver.addresses(row.model_copy(update={"sources": (source,)})):
-            looked = True
-            _at(resolver, row, url, found)
-    if not looked:
-        found.nowhere.append(f"{row.name} has no address here: {', '.join(row.sources)}")
+            try:
+                at = web.look(resolver.session, url)
+            except Unavailable as error:
+                failed.append((f"{row}: {url} {error}", error.gone))
+                continue
+            seen = True
+            _compare(row, at.size, at.sha256, url, found)
+    if not seen and not failed:
+        found.nowhere.append(f"{row} has no address here: {', '.join(row.sources)}")
+    if not seen:  # one address that has it is enough
+        found.moved += [text for text, gone in failed if gone]
+        found.unseen += [text for text, gone in failed if not gone]
 
 
 def _newer(row: Artefact, newest: str, found: Findings) -> None:
@@ -89,32 +96,19 @@ def _newer(row: Artefact, newest: str, found: Findings) -> None:
         found.moved.append(f"{row}: is no version of an index, which has {newest}")
 
 
-def _on_index(
-    resolver: Resolver, row: Artefact, name: str, packages: list[DistributionPackage], found: Findings
-) -> None:
+def _on_index(row: Artefact, packages: list[DistributionPackage], found: Findings) -> None:
     there = next((one for one in packages if one.filename == row.file), None)
-    label = f"{name} {row.version}: {row.file}"
     if there is None:
-        found.moved.append(f"{label} is gone from the index")
+        found.moved.append(f"{row}: {row.file} is gone from the index")
         return
     if there.is_yanked:
         why = f": {there.yanked_reason}" if there.yanked_reason else ""
-        found.moved.append(f"{label} was withdrawn from the index{why}")
-    _compare(label, row, there.size, there.digests.get("sha256"), "the index", found)
+        found.moved.append(f"{row}: {row.file} was withdrawn from the index{why}")
+    _compare(row, there.size, there.digests.get("sha256"), "the index", found)
 
 
-def _at(resolver: Resolver, row: Artefact, url: str, found: Findings) -> None:
-    label = f"{row}: {row.file}"
-    try:
-        seen = web.look(resolver.session, url)
-    except Unavailable as error:
-        (found.moved if error.gone else found.unseen).append(f"{label}: {url} {error}")
-        return
-    _compare(label, row, seen.size, seen.sha256, url, found)
-
-
-def _compare(label: str, row: Artefact, size: int | None, sha256: str | None, where: str, found: Findings) -> None:
+def _compare(row: Artefact, size: int | None, sha256: str | None, where: str, found: Findings) -> None:
     if size not in (None, row.size):
-        found.moved.append(f"{label} has {size} bytes at {where}, locked are {row.size}")
+        found.moved.append(f"{row}: {row.file} has {size} bytes at {where}, locked are {row.size}")
     if sha256 not in (None, row.sha256):
-        found.moved.append(f"{label} has another hash at {where}: {sha256}, locked is {row.sha256}")
+        found.moved.append(f"{row}: {row.file} has another hash at {where}: {sha256}, locked is {row.sha256}")

@@ -144,8 +144,8 @@ def fetch(session: requests.Session, url: str, report: Report) -> Content:
         except requests.RequestException as error:
             lasting = error.response is not None and error.response.status_code not in PASSING
             failed = 1 if transfer.done > before else failed + 1
-            # a server that never gave a byte was asked several times already: the session does that
-            if lasting or not transfer.done or failed > len(PAUSES):
+            # a server that never answered was asked several times already: the session does that
+            if lasting or not transfer.answered or failed > len(PAUSES):
                 raise unavailable(error) from None
             time.sleep(PAUSES[failed - 1])
 
@@ -155,6 +155,7 @@ class _Transfer:
 
     def __init__(self, session: requests.Session, url: str, report: Report) -> None:
         self.session, self.url, self.report = session, url, report
+        self.answered = False
         self._restart()
 
     def _restart(self) -> None:
@@ -172,6 +173,7 @@ class _Transfer:
                 self._restart()
                 raise requests.exceptions.ChunkedEncodingError
             answer.raise_for_status()
+            self.answered = True
             if not self._goes_on(answer):
                 self._begin(answer)
             for part in answer.iter_content(PART):

@@ -64,7 +64,9 @@ def closure(requirements: tuple[str, ...], preferred: list[Pin], index: str) -> 
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(index))
         if done.returncode:
             said = re.sub(r"[^ -~]+", " ", done.stderr).split()
-            raise Unavailable(f"uv finds no versions that fit together: {' '.join(said)}")
+            nothing = "No solution found" in done.stderr
+            text = "has no versions that fit together" if nothing else "cannot be resolved"
+            raise Unavailable(f"{text}; uv says: {' '.join(said)}", gone=nothing)
         return parse(made.read_text())
 
 
