@@ -147,7 +147,7 @@ def test_a_source_with_another_hash_is_refused_and_the_old_engine_serves_on(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
     (tmp_path / "locks").mkdir()
-    rows = (ROOT / "locks" / "shared.lock.toml").read_text()
+    rows = (ROOT / "locks" / "engines.lock.toml").read_text()
     (tmp_path / "locks" / "mine.lock.toml").write_text(re.sub(r'sha256 = "[0-9a-f]+"', f'sha256 = "{"0" * 64}"', rows))
     inventory = write_inventory(tmp_path, lab, converged)
     old = main_pid(converged)

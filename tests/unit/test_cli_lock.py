@@ -3,105 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
-from rigwright.cli import main
-from rigwright.cli.resolving import web
-from rigwright.lock import Lock
-from tests.unit.file_server import FileServer, cut, file_server, status, whole
-from tests.unit.index_server import Package, PackageIndex
-
-WEIGHTS = bytes(range(256)) * 20_000
-TAGGED = ("ETag", '"one"')
-
-CATALOG = """
-[inputs.engine]
-kind = "source"
-version = "1.0"
-sources = ["index:engine"]
-
-[inputs.small]
-kind = "weight"
-version = "2026-11"
-sources = ["store:small.gguf"]
-
-[inputs.env]
-kind = "wheel"
-requirements = ["tool"]
-"""
-
-INVENTORY = """
-from rigwright.inventory import hosts
-
-rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "mirrors": {{"store": ["{url}/gone", "{url}/store"]}}}}}})
-"""
-
-
-class World:
-    """A box's folder, its mirror and the index, and `rigwright lock` over them."""
-
-    def __init__(self, folder: Path, files: FileServer, form: str) -> None:
-        self.folder = folder
-        self.files = files
-        self.index = PackageIndex(files, form)
-        self.index.source("engine", "1.0", sized=form == "json")
-        self.index.wheel("tool", "1.0", "part>=1", "old ; python_full_version < '3.11'", "win ; os_name == 'nt'")
-        self.index.wheel("part", "1.0")
-        self.index.wheel("old", "1.0")
-        self.index.wheel("win", "1.0")
-        files.serve("store/small.gguf", whole(WEIGHTS, TAGGED))
-        (folder / "catalog").mkdir()
-        self.catalog(CATALOG)
-        (folder / "rig.py").write_text(INVENTORY.format(url=files.url))
-
-    def catalog(self, text: str, name: str = "mine") -> None:
-        (self.folder / "catalog" / f"{name}.toml").write_text(text)
-
-    def lock(self, *options: str) -> Result:
-        return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
-
-    def locked(self) -> list[str]:
-        done = self.lock()
-        assert done.exit_code == 0, done.output
-        return done.stdout.splitlines()
-
-    def checked(self, code: int) -> list[str]:
-        before = self.text
-        done = self.lock("--check")
-        assert (done.exit_code, self.text) == (code, before), done.output
-        return done.output.splitlines()
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "locks" / "mine.lock.toml"
-
-    @property
-    def text(self) -> str:
-        return self.path.read_text() if self.path.exists() else ""
-
-    @property
-    def read(self) -> Lock:
-        return Lock.load([self.folder / "locks"])
-
-    @property
-    def fetched(self) -> list[str]:
-        return [one.path for one in self.files.asked if one.method == "GET" and one.path.startswith("store/")]
-
-
-@pytest.fixture(params=["json", "html"])
-def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    with file_server() as files:
-        folder = tmp_path / "box"
-        folder.mkdir()
-        made = World(folder, files, request.param)
-        monkeypatch.setenv("PIP_INDEX_URL", made.index.url)
-        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-        monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
-        yield made
+from rigwright.cli.resolving.index import index_url
+from rigwright.inventory import load
+from rigwright.lock import WRITTEN
+from tests.unit.file_server import cut, status, whole
+from tests.unit.index_server import Package
+from tests.unit.lock_world import CATALOG, TAGGED, WEIGHTS, World
+from tests.unit.samples import WEIGHT_ROW, lock_text
 
 
 def test_everything_is_found_hashed_and_told(world: World) -> None:
@@ -218,6 +132,11 @@ def test_what_is_not_to_be_had_is_told_and_nothing_is_written(
     assert not (world.folder / "locks").exists()
 
 
+def test_a_source_of_a_mirror_that_the_inventory_does_not_name_has_no_address(world: World) -> None:
+    world.catalog(CATALOG.replace("store:", "stor:"))
+    assert "stor:small.gguf has no address: the inventory names no such mirror" in world.lock().stderr
+
+
 def test_all_that_is_wrong_is_told_at_once(world: World) -> None:
     world.index.source("engine", "1.0", yanked="broken build")
     world.index.projects["part"].clear()
@@ -256,55 +175,90 @@ def test_a_source_is_asked_for_by_its_exact_version(world: World) -> None:
     assert "the index has no source of engine 1.1; the newest is 1.2" in world.lock().output
 
 
-def test_nothing_moved(world: World) -> None:
+def test_a_lock_by_hand_is_neither_overwritten_nor_overlaid(world: World) -> None:
+    world.path.parent.mkdir()
+    world.path.write_text(lock_text(WEIGHT_ROW.replace('"small"', '"mine"')))
+    assert "mine.lock.toml: the file: was not written by `rigwright lock`" in world.lock().stderr
+    other = world.path.rename(world.path.with_name("hand.lock.toml"))
     world.locked()
-    assert world.checked(0) == ["nothing moved"]
+    other.write_text(lock_text(WEIGHT_ROW))
+    before = world.text
+    assert f"inputs.small: {other} has it too" in world.lock().stderr
+    other.write_text("schema = 1")
+    assert f"{other}: artefacts: missing" in world.lock().stderr
+    assert world.text == before
+
+
+def test_a_broken_lock_of_our_own_is_written_anew(world: World) -> None:
+    world.locked()
+    whole_text = world.text
+    for broken in (whole_text[:-50], whole_text.replace("artefacts = 5", "artefacts = 6"), f"{WRITTEN} <<<<<<<\n"):
+        world.path.write_text(broken)
+        done = world.lock()
+        assert (done.exit_code, world.text) == (0, whole_text)
+        assert "mine.lock.toml: " in done.stderr
+
+
+def test_a_catalogue_that_asks_for_nothing_more_leaves_no_lock(world: World) -> None:
+    world.locked()
+    world.catalog(CATALOG, name="renamed")
+    world.catalog("")
+    assert world.locked() == ["no change"]
+    assert [path.name for path in world.path.parent.iterdir()] == ["renamed.lock.toml"]
     assert world.fetched == ["store/small.gguf"]
-
-
-def test_check_says_what_moved(world: World) -> None:
-    world.locked()
-    world.index.source("engine", "1.1")
-    world.index.wheel("tool", "1.1", "part")
-    world.index.wheel("part", "1.0", yanked="bad")
-    world.index.wheel("part", "1.1")
-    world.files.serve("store/small.gguf", whole(b"other"))
-    lines = world.checked(1)
-    assert "engine 1.0: the index has 1.1" in lines
-    assert "part 1.0: part-1.0-py3-none-any.whl was withdrawn from the index: bad" in lines
-    assert any(line.startswith("~ wheel env/tool 1.0 -> 1.1") for line in lines)
-    assert any(line.startswith("small 2026-11: small.gguf has 5 bytes at ") for line in lines)
+    world.catalog("", name="renamed")
+    assert [line[0] for line in world.locked()] == ["-"] * 5
+    assert list(world.path.parent.iterdir()) == []
+    assert "no inputs: there is nothing to lock" in world.lock().stderr
 
 
 @pytest.mark.parametrize(
-    ("change", "text"),
+    ("file", "text", "said"),
     [
-        (lambda world: world.index.remove("engine", "engine-1.0.tar.gz"), "engine-1.0.tar.gz is gone from the index"),
-        (lambda world: world.index.source("engine", "1.0", digest="f" * 64), "engine-1.0.tar.gz has another hash at"),
-        (lambda world: world.files.serve("simple/engine/", status(404)), "engine: the index has no project engine"),
-        (lambda world: world.files.serve("store/small.gguf", status(404)), "store/small.gguf answers 404"),
-        (
-            lambda world: world.files.serve("store/small.gguf", whole(WEIGHTS, ("ETag", f'"{"0" * 64}"'))),
-            "another hash",
-        ),
-        (lambda world: world.catalog(CATALOG.replace("2026-11", "2026-12")), "with version 2026-11, not 2026-12"),
-        (lambda world: world.catalog(CATALOG.replace("inputs.small", "inputs.large")), "large is not locked"),
-        (lambda world: world.catalog(CATALOG.replace("inputs.small", "inputs.large")), "small is locked, and no input"),
-        (lambda world: world.path.write_text(world.text[:-40]), "the file: cannot be read as TOML"),
+        ("rig.py", "import no_such_module", "rig.py: ModuleNotFoundError: "),
+        ("rig.py", "raise SystemExit('no host is up')", "no host is up"),
+        ("rig.py", "from rigwright.inventory import hosts\nhosts({'box': {'cards': ['x']}})", "no card is called"),
+        ("catalog/mine.toml", CATALOG.replace("kind", "kinds"), "inputs.engine.kinds: unknown key"),
+        ("catalog/other.toml", CATALOG, "inputs.small: is there twice"),
     ],
 )
-def test_check_says_what_is_not_the_locked_file_any_more(world: World, change: object, text: str) -> None:
-    # an address that was never there is no news
-    (world.folder / "rig.py").write_text(
-        INVENTORY.format(url=world.files.url).replace(f'"{world.files.url}/gone", ', "")
-    )
-    world.locked()
-    change(world)  # type: ignore[operator]
-    assert any(text in line for line in world.checked(1))
+@pytest.mark.parametrize(("option", "code"), [([], 1), (["--check"], 2)])
+def test_what_cannot_be_read_is_told(
+    world: World, file: str, text: str, said: str, option: list[str], code: int
+) -> None:
+    (world.folder / file).write_text(text)
+    done = world.lock(*option)
+    assert (done.exit_code, world.text) == (code, ""), done.output
+    assert said in done.stderr
+    assert "Traceback" not in done.output
 
 
-@pytest.mark.parametrize("path", ["simple/engine/", "simple/part/", "store/small.gguf"])
-def test_check_that_could_not_look_says_so(world: World, path: str) -> None:
+def test_a_box_is_refused_before_it_is_locked_and_taken_after(world: World) -> None:
+    catalog = CATALOG + '[models.m]\nfile = "small"\n'
+    catalog += '[variants."llamacpp/m"]\nengine = "llama.cpp"\nmodel = "m"\ncontext = 4096\n'
+    world.catalog(catalog)
+    instances = '"instances": {"chat": {"variant": "llamacpp/m", "port": 8020}}, "mirrors"'
+    rig = world.folder / "rig.py"
+    rig.write_text(rig.read_text().replace('"mirrors"', instances))
+    entry = {
+        "mirrors": {"store": [world.files.url]},
+        "instances": {"chat": {"variant": "llamacpp/m", "port": 8020}},
+    }
+    data = {"name": "box", "inventory": str(rig), "entry": entry}
+    with pytest.raises(Exception, match="small is not locked: run `rigwright lock "):
+        load(data)
     world.locked()
-    world.files.serve(path, status(403))
-    assert any(line.startswith("could not look: ") for line in world.checked(2))
+    assert load(data).weights[0].sha256 == hashlib.sha256(WEIGHTS).hexdigest()
+
+
+def test_the_index_is_the_one_that_pip_is_configured_to_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    configuration = tmp_path / "pip.conf"
+    configuration.write_text("[global]\nindex-url = http://127.0.0.1:9/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(configuration))
+    assert index_url() == "http://127.0.0.1:9/simple"
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:8/simple")
+    assert index_url() == "http://127.0.0.1:8/simple"
+    monkeypatch.delenv("PIP_INDEX_URL")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert index_url() == PYPI_SIMPLE_ENDPOINT

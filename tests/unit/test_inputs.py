@@ -156,7 +156,7 @@ def test_for_locking_a_rig_is_refused_all_but_the_lock(box: Box) -> None:
             box.group({"box": entry(mirrors={}, cards=["turin", "ampere"])})
     assert 'no card is called "turin"' in str(ended.value.code)
     assert "has no address" in str(ended.value.code)
-    assert len(box.refusal()) == 1
+    assert len(box.refusal(instances=chat())) == 1
 
 
 def test_for_locking_a_lock_that_cannot_be_read_is_as_none(box: Box) -> None:

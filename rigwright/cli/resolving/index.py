@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -27,9 +28,11 @@ def index_url() -> str:
     """The index that pip is configured to use: PIP_INDEX_URL, pip's configuration, or the public one."""
     if given := os.environ.get("PIP_INDEX_URL"):
         return given
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "get", "global.index-url"]
-    configured = subprocess.run(command, capture_output=True, text=True, check=False)
-    return configured.stdout.strip() if configured.returncode == 0 else PYPI_SIMPLE_ENDPOINT
+    # not `pip config get`: that reads a single one of pip's files
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    configured = re.search(r"(?m)^global\.index-url='(.+)'$", listed)
+    return configured[1] if configured else PYPI_SIMPLE_ENDPOINT
 
 
 class Index:
