@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from pypi_simple import PYPI_SIMPLE_ENDPOINT
 from rigwright.cli.resolving.index import index_url
 from rigwright.inventory import load
 from rigwright.lock import WRITTEN
-from tests.unit.file_server import cut, status, whole
+from tests.unit.file_server import Handler, cut, status, whole
 from tests.unit.index_server import Package
 from tests.unit.lock_world import CATALOG, TAGGED, WEIGHTS, World
 from tests.unit.samples import WEIGHT_ROW, lock_text
@@ -95,14 +96,30 @@ def test_a_fetch_that_is_cut_goes_on_where_it_was(world: World) -> None:
 
 
 def test_a_file_that_changes_while_it_is_fetched_is_never_half_of_each(world: World) -> None:
-    other = WEIGHTS[::-1]
-    for answers in (
-        (cut(WEIGHTS, 1000), whole(other)),  # nothing says that it is the same file
-        (cut(WEIGHTS, 1000, TAGGED), lambda handler, start: whole(other)(handler, 0)),  # If-Range does not hold
-    ):
+    half, other = len(WEIGHTS) // 2, WEIGHTS[::-1]
+
+    def heeding(handler: Handler, start: int) -> None:
+        same = handler.headers.get("If-Range") in (None, '"two"')
+        whole(other, ("ETag", '"two"'))(handler, start if same else 0)
+
+    for answers in ((cut(WEIGHTS, half), whole(other)), (cut(WEIGHTS, half, TAGGED), heeding)):
         world.files.serve("store/small.gguf", *answers)
         assert world.lock("--refresh").exit_code == 0
         assert world.read.artefacts["small"].sha256 == hashlib.sha256(other).hexdigest()
+
+
+def test_an_index_that_changes_while_it_is_read_is_refused(world: World) -> None:
+    before = world.files.answers["simple/part/"]
+    world.index.add("part", replace(_wheel(world, "part"), digest="f" * 64))
+    world.files.answers["simple/part/"] = before + world.files.answers["simple/part/"]
+    assert "part-1.0-py3-none-any.whl was changed on the index a moment ago" in world.lock().stderr
+
+
+def test_nothing_of_a_source_is_run_to_learn_what_it_needs(world: World) -> None:
+    world.index.projects["part"].clear()
+    world.index.source("part", "1.0")
+    assert "inputs.env: has no versions that fit together" in world.lock().stderr
+    assert "files/part-1.0.tar.gz" not in [one.path for one in world.files.asked]
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,9 @@ class Resolver:
         Raises:
             Unavailable: it has no solution, or a package has no wheel for one of them.
         """
-        wanted = [pin for pin in wheels.closure(requirements, preferred, self.index.url) if wheels.pythons(pin.marker)]
+        found = wheels.closure(requirements, preferred, self.index.url)
         with ThreadPoolExecutor(TOGETHER) as pool:
-            return [row for rows in pool.map(lambda pin: self._wheels(group, pin), wanted) for row in rows]
+            return [row for rows in pool.map(lambda pin: self._wheels(group, pin), found) for row in rows]
 
     def _wheels(self, group: str, pin: Pin) -> list[Artefact]:
         found = self.index.wheels(pin.name, pin.version)

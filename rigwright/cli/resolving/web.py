@@ -180,8 +180,6 @@ class _Transfer:
                 self.digest.update(part)
                 self.done += len(part)
                 self.report(self.done, self.total or 0)
-        if self.total is not None and self.done != self.total:
-            raise requests.exceptions.ChunkedEncodingError
         if not self.done:
             raise Unavailable("answers with an empty file")
         return Content(self.digest.hexdigest(), self.done)
