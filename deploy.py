@@ -1,29 +1,39 @@
-"""What happens to a rig, in order: `pyinfra inventory/demo.py deploy.py`."""
+"""What happens to a rig, in order: `pyinfra inventory/demo.py deploy.py`. Going back and removal are verbs over it."""
 
 from pyinfra import host
 
+from rigwright.generation import generation
 from rigwright.llama_cpp import build
 from rigwright.tools import tools as tools_of
 from roles.base import base
+from roles.lease import lease
 from roles.llama_cpp import llama_cpp
+from roles.network import network
 from roles.preflight import preflight
 from roles.probe import probe
-from roles.record import record
+from roles.removal import removal
 from roles.rig import rig_of
+from roles.rollback import rollback
 from roles.serving import serving
 from roles.tools import tools
 from roles.weights import weights
 
 rig = rig_of(host)
-facts = probe(rig)
-builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()} if facts else {}
+verb = host.data.get("verb", "deploy")
+held = lease(f"{verb} of {rig.inventory}")
 
-if facts and preflight(rig, facts, list(builds.values())):
-    host_tools = tools_of(rig, facts)
-    base(rig)
-    tools(rig, host_tools)
-    for one in builds.values():
-        llama_cpp(rig, one, host_tools)
-    weights(rig)
-    serving(rig, builds)
-    record(rig, builds)
+if held and verb == "rollback":
+    rollback(rig, host.data.get("to"))
+elif held and verb == "remove":
+    removal(rig, bool(host.data.get("keep_weights")))
+elif held and (facts := probe(rig)):
+    builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
+    if preflight(rig, facts, list(builds.values())):
+        host_tools = tools_of(rig, facts)
+        base(rig)
+        network(rig)
+        tools(rig, host_tools)
+        for one in builds.values():
+            llama_cpp(rig, one, host_tools)
+        weights(rig)
+        serving(rig, generation(rig, builds, host_tools))

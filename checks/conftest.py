@@ -12,11 +12,15 @@ from testinfra.host import Host
 from checks.backend import UnknownHost, connect, testinfra_host
 from checks.report import Reporter
 from rigwright import facts as host_facts
+from rigwright import served
 from rigwright.facts import HostFacts
+from rigwright.generation import Generation, generation
 from rigwright.inventory import load
 from rigwright.llama_cpp import Build, build
 from rigwright.render import render
 from rigwright.rig import Rig
+from rigwright.served import Served, state_script
+from rigwright.tools import tools
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -122,3 +126,16 @@ def facts(target: Any) -> HostFacts:
 def builds(rig: Rig, facts: HostFacts) -> dict[str, Build]:
     """The engines that should be installed, by name."""
     return {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
+
+
+@pytest.fixture(scope="session")
+def wanted(rig: Rig, facts: HostFacts, builds: dict[str, Build]) -> Generation:
+    """The generation that should be served."""
+    return generation(rig, builds, tools(rig, facts))
+
+
+@pytest.fixture(scope="session")
+def found(host: Host, rig: Rig) -> Served:
+    """What the host serves now."""
+    script = state_script(rig.roots.config, rig.roots.software)
+    return served.parse(host.check_output("sh -c %s", script).splitlines())

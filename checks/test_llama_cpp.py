@@ -50,12 +50,6 @@ def test_it_starts(host: Host, rig: Rig, builds: dict[str, Build], engine_name: 
     )
 
 
-@check("L04", "its link points to it", severity="low", why="people and scripts that use the link run another build")
-def test_link(host: Host, rig: Rig, builds: dict[str, Build], engine_name: str) -> None:
-    found = host.run("readlink %s/engines/%s", rig.roots.software, engine_name).stdout.strip()
-    expect(found, builds[engine_name].folder, DEPLOY)
-
-
 @check(
     "L05",
     "it holds machine code for exactly the rig's cards",

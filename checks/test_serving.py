@@ -8,17 +8,20 @@ from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
 from rigwright.facts import HostFacts
-from rigwright.llama_cpp import Build
+from rigwright.generation import Generation
 from rigwright.rig import Instance, Rig
-from rigwright.serving import DIGEST_VARIABLE, OWNED, UNITS, credential_path, unit
+from rigwright.served import Served
+from rigwright.serving import UNITS, credential_path
 
 EXPOSURE = 1.5  # budget of a llama.cpp unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 
 
 @check("S01", "it runs, now and after a reboot", severity="critical", why="nobody is served")
 def test_active_and_enabled(host: Host, instance: Instance) -> None:
-    found = host.run(f"systemctl is-active {instance.unit}; systemctl is-enabled {instance.unit} rigwright.target")
-    expect(found.stdout.split(), ["active", "enabled", "enabled"], DEPLOY)
+    found = host.run(f"systemctl is-active {instance.unit}; systemctl is-enabled rigwright.target")
+    expect(found.stdout.split(), ["active", "enabled"], DEPLOY)
+    wants = host.check_output("systemctl show --property=Wants --value rigwright.target").split()
+    expect(instance.unit in wants, True, DEPLOY)
 
 
 @check(
@@ -27,15 +30,12 @@ def test_active_and_enabled(host: Host, instance: Instance) -> None:
     severity="high",
     why="a unit that was changed, by hand or by a run that died, serves something else now or after the next restart",
 )
-def test_process_is_current(host: Host, rig: Rig, builds: dict[str, Build], instance: Instance) -> None:
-    wanted = unit(rig, instance, builds[instance.engine_name].folder)
-    expect(host.run(f"cat {UNITS}/{wanted.name}").stdout == wanted.text, True, f"the unit file differs: {DEPLOY}")
-    pid = host.check_output(f"systemctl show --property=MainPID --value {wanted.name}")
-    environment = host.run(f"tr '\\0' '\\n' < /proc/{pid}/environ").stdout.splitlines()
-    running = next((e.partition("=")[2] for e in environment if e.startswith(f"{DIGEST_VARIABLE}=")), "no process")
-    expect(running, wanted.digest, DEPLOY)
-    expect(host.check_output(f"systemctl show --property=NeedDaemonReload --value {wanted.name}"), "no", DEPLOY)
-    expect(host.check_output(f"systemctl show --property=DropInPaths --value {wanted.name}"), "", "remove the drop-in")
+def test_process_is_current(host: Host, found: Served, wanted: Generation, instance: Instance) -> None:
+    unit = next(one for one in wanted.units if one.instance == instance.name)
+    process = found.processes.get(unit.name)
+    expect(process.digest if process else "no process", unit.digest, DEPLOY)
+    expect(process is not None and process.fits(unit.slot), True, f"another unit file or key than now: {DEPLOY}")
+    expect(host.check_output(f"systemctl show --property=DropInPaths --value {unit.name}"), "", "remove the drop-in")
 
 
 @check("S03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
@@ -120,8 +120,7 @@ def test_stop_takes_all(host: Host, instance: Instance) -> None:
     severity="high",
     why="what is not declared holds memory, a port and a key",
 )
-def test_nothing_undeclared(host: Host, rig: Rig) -> None:
-    files = host.run(f"grep -lxF -e '{OWNED}' {UNITS}/rigwright-*.service").stdout.split()
-    loaded = host.run("systemctl list-units --plain --no-legend 'rigwright-*.service'").stdout.splitlines()
-    found = {path.removeprefix(f"{UNITS}/") for path in files} | {line.split()[0] for line in loaded}
-    expect(sorted(found), sorted(i.unit for i in rig.instances), DEPLOY)
+def test_nothing_undeclared(rig: Rig, found: Served) -> None:
+    files = {name for name in found.links if name.startswith("rigwright-")}
+    loaded = {name for name, process in found.processes.items() if process.state != "inactive"}
+    expect(sorted(files | loaded), sorted(i.unit for i in rig.instances), DEPLOY)

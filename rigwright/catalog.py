@@ -31,15 +31,23 @@ KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0",
 # ggml/cmake/common.cmake refuses all others in GGML_CUDA_FA_QUANTS
 CUDA_KV_TYPES = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
 # Of llama-server's options (its --help): what an instance's command line sets, what would fetch something that no
-# lock knows or show a secret, what the readiness request could not pass, and what would give a client a shell.
+# lock knows or show a secret, what the readiness request could not pass, what would give a client a shell, and what
+# prints something and ends. Their other spellings are in the version's help: rigwright.flags.judge.
 OWN_FLAGS = frozenset(
     (
         *("model", "model-url", "hf-repo", "hf-file", "alias", "host", "port", "ctx-size", "parallel"),
-        *("n-gpu-layers", "gpu-layers", "cache-type-k", "cache-type-v", "flash-attn", "api-key", "api-key-file"),
+        *("kv-unified-per-slot", "n-gpu-layers", "gpu-layers"),
+        *("cache-type-k", "cache-type-v", "flash-attn", "api-key", "api-key-file"),
+        *("mmproj", "mmproj-url", "mmproj-auto", "spec-draft-hf", "hf-repo-draft"),
         *("ssl-key-file", "ssl-cert-file", "api-prefix", "hf-token", "docker-repo", "models-dir", "models-preset"),
-        *("tools", "tools-runtime", "agent", "ui-mcp-proxy", "webui-mcp-proxy", "mcp-servers-config"),
+        *("embedding", "rerank"),
+        *("tools", "tools-runtime", "agent", "ui-mcp-proxy", "webui-mcp-proxy"),
+        *("mcp-servers-config", "mcp-servers-json"),
+        *("help", "version", "cache-list", "completion-bash", "list-devices"),
     )
 )
+# llama.cpp's src/llama-context.cpp pads a slot's context to a multiple of this
+CONTEXT_STEP = 256
 OWN_OPTIONS = frozenset(
     (
         *("GGML_CUDA", "CMAKE_CUDA_ARCHITECTURES", "CMAKE_CUDA_COMPILER", "CUDAToolkit_ROOT"),
@@ -76,6 +84,10 @@ class Model(Frozen):
     """Weights."""
 
     file: CatalogName = Field(description="The input, or the lock's artefact, that is loaded.")
+    mmproj: CatalogName | None = Field(
+        default=None,
+        description="The input, or the lock's artefact, with its vision projector; without one it sees no images.",
+    )
 
 
 class Engine(Frozen):
@@ -108,11 +120,27 @@ class Variant(Frozen):
     cache_type_k: KvType = "f16"
     cache_type_v: KvType = "f16"
     flash_attention: Literal["on", "off", "auto"] = "auto"
+    memory_lock: bool = Field(default=False, strict=True, description="Keep the weights in RAM, never in swap.")
+    thinking: Literal["on", "off", "auto"] | None = Field(
+        default=None,
+        description="Whether the model thinks where a request does not say; without it the server decides.",
+    )
     flags: dict[Flag, FlagValue] = Field(
         default_factory=dict,
         description="More llama-server options: name without dashes = value, or true for a bare one.",
     )
     ready_timeout: Positive = Field(default=600, description="Seconds from start to the first completion.")
+
+    @property
+    def context_per_slot(self) -> int:
+        """Tokens of KV cache that one request can have: the slot's share, rounded up as llama-server does.
+
+        The server gives no more than the model was trained for. With the flag kv-unified one slot may have it all.
+        """
+        whole = -(-self.context // CONTEXT_STEP) * CONTEXT_STEP
+        if "kv-unified" in self.flags:
+            return whole
+        return -(-(whole // self.slots) // CONTEXT_STEP) * CONTEXT_STEP
 
     @model_validator(mode="after")
     def _kernels_exist(self) -> Variant:
@@ -142,16 +170,20 @@ class CatalogFile(Frozen):
 class Catalog(CatalogFile):
     """All files of several folders, a later folder's entries over an earlier one's."""
 
+    snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
+
     @classmethod
     def load(cls, folders: list[Path]) -> Catalog:
-        """Read every *.toml of the folders.
+        """Read every *.toml of the folders, and find every snapshot of options (rigwright.flags) in their flags/.
 
         Raises:
             Invalid: a mistake in a file, or one name twice in one folder.
         """
         merged: dict[str, dict[str, object]] = {table: {} for table in CatalogFile.model_fields}
         problems: list[Problem] = []
+        snapshots: dict[str, Path] = {}
         for folder in folders:
+            snapshots |= {path.name: path for path in folder.glob("flags/*.txt")}
             here: dict[str, dict[str, object]] = {table: {} for table in merged}
             for path in sorted(folder.glob("*.toml")):
                 try:
@@ -169,4 +201,4 @@ class Catalog(CatalogFile):
                 merged[table] |= entries
         if problems:
             raise Invalid(problems)
-        return cls.model_construct(None, **merged)
+        return cls.model_construct(None, **merged, snapshots=snapshots)

@@ -7,6 +7,9 @@ from types import MappingProxyType
 
 from rigwright.rig import Rig
 
+# Fetching (curl, CA certificates), tools in Python (venv), and what llama.cpp is compiled with.
+PACKAGES = ("ca-certificates", "curl", "python3-venv", "cmake", "g++", "ninja-build")
+
 
 @dataclass(frozen=True)
 class Listener:
@@ -45,6 +48,10 @@ class HostFacts:
     """Folders of engines whose build has begun: their space is already taken."""
     linked_roots: tuple[str, ...] = ()
     """Roots that are symbolic links."""
+    missing_packages: tuple[str, ...] = ()
+    """Of those that every rig needs, in their order."""
+    clock: int = 0
+    """Seconds since the epoch, as the host has it."""
     service_user: str = ""
     """Its passwd line; empty when there is no such user."""
 
@@ -58,6 +65,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "weights": [rig.weight_path(artefact) for artefact in rig.weights],
         "cuda_root": rig.cuda_root,
         "service_user": rig.service_user,
+        "packages": list(PACKAGES),
     }
 
 
@@ -92,6 +100,8 @@ def parse(lines: list[str]) -> HostFacts:
             built_engines=frozenset(name for (name,) in many.get("engine", [])),
             weight_bytes=MappingProxyType({path: int(size) for path, size in many.get("weight", [])}),
             started_builds=frozenset(name for (name,) in many.get("building", [])),
+            missing_packages=tuple(name for (name,) in many.get("missing", [])),
+            clock=int(single["clock"]),
             linked_roots=tuple(path for (path,) in many.get("linked", [])),
             service_user=_passwd(single["service_user"]),
         )

@@ -27,8 +27,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from rigwright.catalog import Catalog
 from rigwright.lock import Lock
-from rigwright.problems import WORDS, Invalid, Problem, suggestion
-from rigwright.rig import Rig, RigEntry, parse
+from rigwright.problems import WORDS, Invalid, Problem, shown, suggestion
+from rigwright.resolve import parse
+from rigwright.rig import Rig, RigEntry
 from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,8 +74,12 @@ CONNECTION: dict[str, tuple[Callable[[object], bool], str]] = {
 HostGroup = list[tuple[str, dict[str, object]]]
 
 
-def hosts(entries: object) -> HostGroup:
+def hosts(entries: object, **shared: object) -> HostGroup:
     """Validate rigs while the inventory loads and return them as a pyinfra group.
+
+    Args:
+        entries: Rig name -> its keys.
+        **shared: Keys that every one of them has, unless it says otherwise: mirrors, a proxy, a user.
 
     Raises:
         SystemExit: something is wrong; its text says all of it. Only this exception ends pyinfra with a clean
@@ -84,22 +89,23 @@ def hosts(entries: object) -> HostGroup:
     # its spinner and a progress line of ours would write over each other
     os.environ.setdefault("PYINFRA_PROGRESS", "off")
     try:
-        return _group(file, entries)
+        return _group(file, entries, shared)
     except Invalid as error:
         raise SystemExit(str(error)) from None
 
 
-def _group(file: str, entries: object) -> HostGroup:
+def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
     from roles.transport import nodelay  # the only thing in an inventory that needs pyinfra's world
 
     if not isinstance(entries, dict) or not entries:
         raise Invalid([Problem(file, "hosts()", "must be given a table of at least one rig: name -> keys")])
     group: HostGroup = []
     problems: list[Problem] = []
-    for name, entry in entries.items():
-        if not isinstance(entry, dict):
-            problems.append(Problem(file, str(name), f"{entry!r} is refused: must be a table of keys"))
+    for name, own in entries.items():
+        if not isinstance(own, dict):
+            problems.append(Problem(file, str(name), f"{shown(own)} is refused: must be a table of keys"))
             continue
+        entry = {**shared, **own}
         connection = {key: value for key, value in entry.items() if str(key).startswith(("ssh_", "_"))}
         declared = {key: value for key, value in entry.items() if key not in connection}
         problems += _refuse_connection(file, name, connection, declared)
@@ -129,7 +135,7 @@ def _refuse_connection(
             allowed = {*CONNECTION, *RigEntry.model_fields}
             found.append(Problem(file, f"{name}.{key}", "unknown key" + suggestion(key, allowed)))
         elif not CONNECTION[key][0](value):
-            found.append(Problem(file, f"{name}.{key}", f"{value!r} is refused: must be {CONNECTION[key][1]}"))
+            found.append(Problem(file, f"{name}.{key}", f"{shown(value)} is refused: must be {CONNECTION[key][1]}"))
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
         found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of the services' own"))

@@ -92,12 +92,16 @@ def of_validation(
         else:
             said = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
             rule = WORDS.get(detail["type"], said)
-            found.append(Problem(file, key, f"{_shown(detail['input'])} is refused: must be {rule}"))
+            found.append(Problem(file, key, f"{shown(detail['input'])} is refused: must be {rule}"))
     return found
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
+def shown(value: object) -> str:
+    """A value as it was given, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python prints
+        text = "a number without end"
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -1,55 +1,56 @@
-"""How an instance is served: its command line and its unit, as text."""
+"""How an instance is served: its unit, as text."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 
+from rigwright.command import command
 from rigwright.render import render
 from rigwright.rig import Instance, Rig
 
 DIGEST_VARIABLE = "RW_DIGEST"
 UNITS = "/etc/systemd/system"
-# A file a unit: inode and change time of the unit file that its process was started from. Gone with a reboot.
+# A file a unit: SHA-256 of what its process was started from. Gone with a reboot.
 STARTED_FROM = "/run/rigwright"
 # First line of every unit file we write; what lacks it is not ours to remove.
 OWNED = "# Written by rigwright; changes here are undone by the next deploy."
 
 
 @dataclass(frozen=True)
-class Unit:
-    """An instance's unit file."""
+class Slot:
+    """What a unit's process is to be, and to hold."""
 
+    unit: str
+    digest: str
+    """In the process's environment: tells which unit it was started from."""
+    started_from: str
+    """SHA-256 of unit file and environment file, as the readiness script writes it down."""
+    port: int
+    cards: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """An instance's unit file and environment file."""
+
+    instance: str
     name: str
     text: str
+    environment: str
     digest: str
-    """Also in the text, as an environment variable: the running process tells which unit it was started from."""
+    port: int
+    cards: frozenset[int]
 
-
-def command(rig: Rig, instance: Instance, engine_folder: str) -> list[str]:
-    """The llama-server command line, one word an item. systemd expands ${CREDENTIALS_DIRECTORY}."""
-    variant = instance.variant
-    words = [
-        f"{rig.roots.software}/engines/{engine_folder}/bin/llama-server",
-        *("--model", rig.weight_path(instance.weights)),
-        *("--alias", instance.model_name),
-        *("--host", "127.0.0.1"),
-        *("--port", str(instance.port)),
-        *("--ctx-size", str(variant.context)),
-        *("--parallel", str(variant.slots)),
-        *("--n-gpu-layers", "all" if instance.cards else "0"),
-        *("--cache-type-k", variant.cache_type_k),
-        *("--cache-type-v", variant.cache_type_v),
-        *("--flash-attn", variant.flash_attention),
-        *("--api-key-file", "${CREDENTIALS_DIRECTORY}/api-key"),
-    ]
-    for flag, value in sorted(variant.flags.items()):
-        words += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-    return words
+    @property
+    def slot(self) -> Slot:
+        """What its process is to be."""
+        started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
+        return Slot(self.name, self.digest, started_from, self.port, self.cards)
 
 
 def environment(instance: Instance) -> dict[str, str]:
-    """The unit's environment: which cards the process may see. An empty list hides them all."""
+    """The instance's environment: which cards the process may see. An empty list hides them all."""
     return {
         # the driver's own default order is by speed, which is not the order of slots
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -58,36 +59,23 @@ def environment(instance: Instance) -> dict[str, str]:
 
 
 def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
-    """The instance's unit, with its digest inside."""
-
-    def text(digest: str) -> str:
-        return render(
-            "serving/instance.service.j2",
-            owned=OWNED,
-            rig=rig,
-            instance=instance,
-            command=command(rig, instance, engine_folder),
-            environment=environment(instance) | {DIGEST_VARIABLE: digest},
-            credential=credential_path(rig, instance.name),
-        )
-
+    """The instance's unit, with its digest in its environment."""
+    text = render(
+        "serving/instance.service.j2",
+        owned=OWNED,
+        rig=rig,
+        instance=instance,
+        command=command(rig, instance, engine_folder),
+        credential=credential_path(rig, instance.name),
+    )
+    variables = environment(instance)
     # the weights' hash is in no path when two versions share a name
-    digest = hashlib.sha256((text("") + instance.weights.sha256).encode()).hexdigest()[:16]
-    return Unit(instance.unit, text(digest), digest)
+    weights = "".join(artefact.sha256 for artefact in instance.weights)
+    digest = hashlib.sha256(f"{text}{sorted(variables.items())}{weights}".encode()).hexdigest()[:16]
+    lines = [f"{name}={value}\n" for name, value in sorted((variables | {DIGEST_VARIABLE: digest}).items())]
+    return Unit(instance.name, instance.unit, text, "".join(lines), digest, instance.port, frozenset(instance.cards))
 
 
 def credential_path(rig: Rig, instance_name: str) -> str:
     """Where an instance's API key lies on the host, readable by root alone."""
     return f"{rig.roots.config}/credentials/{instance_name}.api-key"
-
-
-def ready_script() -> str:
-    """What every instance's unit runs after its start."""
-    return render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS)
-
-
-def shared_units() -> dict[str, str]:
-    """Units that all instances share: path -> text."""
-    return {
-        f"{UNITS}/{name}": render(f"serving/{name}.j2", owned=OWNED) for name in ("rigwright.target", "rigwright.slice")
-    }

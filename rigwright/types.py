@@ -67,7 +67,8 @@ Capability = Annotated[str, _matching(r"[0-9]{1,2}\.[0-9]", 'a CUDA compute capa
 CmakeOption = Annotated[str, _matching(r"[A-Z][A-Z0-9_]*", "a CMake option name, such as GGML_NATIVE")]
 CmakeValue = Annotated[str, _matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
 Flag = Annotated[str, _matching(r"[a-z][a-z0-9-]*", "a long option's name without its dashes")]
-FLAG_VALUE = re.compile(r"[A-Za-z0-9_.,:=/+-]+")
+# A dash only before a number: an option in the place of a value would be read as the value. No number is nan or inf.
+FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z)[A-Za-z0-9_.,:=/+-]+")
 
 
 def _flag_value(value: object) -> str | bool:
@@ -75,13 +76,16 @@ def _flag_value(value: object) -> str | bool:
         return True
     text = str(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else ""
     if not FLAG_VALUE.fullmatch(text):
-        raise ValueError("true, a number, or letters, digits and _.,:=/+-")
+        raise ValueError("true, a finite number, or letters, digits and _.,:=/+- (a dash first: only a number)")
     return text
 
 
 FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
 HttpUrl = Annotated[
     str, _matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?(?:/[A-Za-z0-9._~/?=&+@%-]*)?", "an http(s) URL")
+]
+HostName = Annotated[
+    str, _matching(r"\.?[A-Za-z0-9][A-Za-z0-9.-]{0,252}", "a host name, or a domain with a leading dot")
 ]
 # index:PROJECT, MIRROR:PATH (a mirror is a Name) or an address
 _PATH = r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9_~][A-Za-z0-9._~+@-]*)(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@-]+)*"

@@ -7,16 +7,16 @@ import json
 from pyinfra.api import deploy
 
 from rigwright.llama_cpp import Build, record
+from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.tools import Tools
-from roles.operations.files import link
 from roles.operations.jobs import job
 
 
 @deploy("llama.cpp")
 def llama_cpp(rig: Rig, build: Build, tools: Tools) -> None:
-    """Compile in a folder named by the digest of all inputs, beside older ones, and point the engine's link at it."""
+    """Compile in a folder named by the digest of all inputs, beside older ones."""
     engines = f"{rig.roots.software}/engines"
     unit = f"rw-job-{build.folder}"
     job(
@@ -26,7 +26,6 @@ def llama_cpp(rig: Rig, build: Build, tools: Tools) -> None:
         test=f"[ -s {engines}/{build.folder}/build.json ]",
         folder=f"{rig.roots.state}/jobs",
     )
-    link(name=f"Link {build.name}", path=f"{engines}/{build.name}", target=build.folder)
 
 
 def build_script(rig: Rig, build: Build, tools: Tools, unit: str) -> str:
@@ -34,6 +33,7 @@ def build_script(rig: Rig, build: Build, tools: Tools, unit: str) -> str:
     return render(
         "llama_cpp/build.sh.j2",
         build=build,
+        network=network(rig),
         urls=rig.urls(build.source),
         projects=[s.removeprefix("index:") for s in build.source.sources if s.startswith("index:")],
         tools=tools.folder,

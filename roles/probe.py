@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from pyinfra import host
 from pyinfra.api import FactBase, QuoteString, StringCommand
 from pyinfra.api.exceptions import FactProcessError
@@ -15,19 +17,9 @@ from rigwright.rig import Rig
 class Probe(FactBase[HostFacts]):
     """A host as it is before the run. Only what a run does not change may be decided on it."""
 
-    def command(
-        self, folders: list[str], engines: str, builds: str, weights: list[str], cuda_root: str, service_user: str
-    ) -> StringCommand:
+    def command(self, questions: str) -> StringCommand:
         """templates/probe/probe.sh.j2."""
-        script = render(
-            "probe/probe.sh.j2",
-            folders=folders,
-            engines=engines,
-            builds=builds,
-            weights=weights,
-            cuda_root=cuda_root,
-            service_user=service_user,
-        )
+        script = render("probe/probe.sh.j2", **json.loads(questions))
         return StringCommand("sh", "-c", QuoteString(script))
 
     def process(self, output: list[str]) -> HostFacts:
@@ -40,5 +32,5 @@ class Probe(FactBase[HostFacts]):
 
 def probe(rig: Rig) -> HostFacts | None:
     """Look at the host of the running deploy; None where that failed, and with it this host."""
-    found: HostFacts | None = host.get_fact(Probe, **facts.questions(rig))
+    found: HostFacts | None = host.get_fact(Probe, questions=json.dumps(facts.questions(rig)))
     return found

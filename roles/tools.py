@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.tools import Tools
-from roles.operations.files import link
 from roles.operations.jobs import job
 
 
 @deploy("Tools")
 def tools(rig: Rig, wanted: Tools) -> None:
-    """Install the environment beside older ones and point `tools` at it."""
+    """Install the environment beside older ones."""
     folder = wanted.folder.rpartition("/")[2]
     job(
         name="Install host tools",
         unit=f"rw-job-{folder}",
-        script=render("tools/install.sh.j2", tools=wanted),
+        script=render("tools/install.sh.j2", tools=wanted, network=network(rig)),
         test=f"[ -e {wanted.marker} ]",
         folder=f"{rig.roots.state}/jobs",
     )
-    link(name="Link tools", path=f"{rig.roots.software}/tools", target=folder)

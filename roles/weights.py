@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.lock import Artefact
+from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
 from roles.operations.jobs import job
@@ -44,6 +45,8 @@ def fetch_script(rig: Rig, artefact: Artefact) -> str:
     return render(
         "weights/fetch.sh.j2",
         artefact=artefact,
+        network=network(rig),
+        ledger=rig.ledger,
         path=rig.weight_path(artefact),
         urls=rig.urls(artefact),
         record=record_path(rig, artefact),

@@ -17,7 +17,7 @@ from rigwright.cli.resolving.resolver import Addresses, Resolver
 from rigwright.inventory import ROOT, load, locking
 from rigwright.lock import Artefact
 from rigwright.problems import Invalid
-from rigwright.rig import Rig
+from rigwright.rig import Rig, urls
 
 
 class CannotLook(click.ClickException):
@@ -81,9 +81,8 @@ def addresses(rigs: list[Rig]) -> Addresses:
     """What gives a row's addresses, in order: those of every rig that shares the lock."""
 
     def of(row: Artefact) -> list[str]:
-        if not rigs:
-            return [source for source in row.sources if source.startswith(("http://", "https://"))]
-        return list(dict.fromkeys(url for rig in rigs for url in rig.urls(row)))
+        mirrors = [rig.mirrors for rig in rigs] or [{}]
+        return list(dict.fromkeys(url for known in mirrors for url in urls(row, known)))
 
     return of
 

@@ -92,7 +92,7 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
         if found.get(file.path) == file.entry:
             continue
         if state.config.DIFF:
-            _show_diff(file)
+            show_diff(file.path, host.get_fact(FileContents, path=file.path) or [], file.text)
         new = QuoteString(f"{file.path}.rigwright-new")
         yield StringCommand(
             *("umask 077 && cat >", new, "&& chown root:root", new, "&& chmod", file.mode, new),
@@ -103,50 +103,58 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
         host.noop(f"{len(files)} files are as they should be")
 
 
-def _show_diff(file: Text) -> None:
-    present = host.get_fact(FileContents, path=file.path) or []
-    logger.info(f"{host.print_prefix}{file.path}")
-    for line in generate_color_diff([f"{line}\n" for line in present], file.text.splitlines(keepends=True)):
+def show_diff(path: str, present: list[str], text: str) -> None:
+    """Show the operator how a file changes."""
+    lines = list(generate_color_diff([f"{line}\n" for line in present], text.splitlines(keepends=True)))
+    if lines:
+        logger.info(f"{host.print_prefix}{path}")
+    for line in lines:
         logger.info(f"  {line}")
 
 
 @operation()
-def directories(paths: Mapping[str, tuple[str, str, str]]) -> Generator[StringCommand, None, None]:
-    """Make folders, each with (mode, user, group). Parents that are missing are made with mode 755.
+def directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> Generator[StringCommand, None, None]:
+    """Make folders, each with (mode, user, group), and write down which were not there. Parents get mode 755.
 
     + paths: path -> (mode, user, group)
+    + ledger: the file that knows what is ours
 
     **Example:**
 
     .. code:: python
 
-        directories(name="Make the roots", paths={"/srv/models": ("755", "root", "root")})
+        directories(name="Make the roots", paths={"/srv/models": ("755", "root", "root")}, ledger="/var/lib/x/owned")
     """
     found = host.get_fact(Entries, paths=list(paths))
+    missing = 'new=$(p=$1; while [ ! -e "$p" ]; do echo "dir $p"; p=$(dirname "$p"); done)'
+    script = f'{missing}; mkdir -p "$1" "${{2%/*}}" && {{ [ -z "$new" ] || echo "$new" >> "$2"; }}'
     for path, (mode, user, group) in paths.items():
         if found.get(path) == Entry("directory", mode, user, group):
             continue
         quoted = QuoteString(path)
-        yield StringCommand("mkdir -p", quoted, "&& chown", f"{user}:{group}", quoted, "&& chmod", mode, quoted)
+        yield StringCommand(
+            *("sh -c", QuoteString(f'{script} && chown "$3" "$1" && chmod "$4" "$1"'), "directory", quoted),
+            *(QuoteString(ledger), f"{user}:{group}", mode),
+        )
     if all(found.get(path) == Entry("directory", *attributes) for path, attributes in paths.items()):
         host.noop(f"{len(paths)} folders are as they should be")
 
 
 @operation()
-def link(path: str, target: str) -> Generator[StringCommand, None, None]:
-    """Point a symbolic link at a target, replacing the old one in one step.
+def absent(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
+    """Remove files that are no longer asked for.
 
-    + path: the link
-    + target: what it should contain, as it is
+    + paths: the files
 
     **Example:**
 
     .. code:: python
 
-        link(name="Point the link", path="/opt/rigwright/engines/llama.cpp", target="llama.cpp-1-0a1b2c")
+        absent(name="Remove the authorities", paths=["/etc/rigwright/ca.pem"])
     """
-    if host.get_fact(Entries, paths=[path]).get(path) == Entry("link", target=target):
-        host.noop(f"{path} points to {target}")
-        return
-    new = QuoteString(f"{path}.rigwright-new")
-    yield StringCommand("ln -sfn", QuoteString(target), new, "&& mv -fT", new, QuoteString(path))
+    found = host.get_fact(Entries, paths=list(paths))
+    there = [path for path in paths if found.get(path, Entry()).kind != "absent"]
+    if not there:
+        host.noop(f"{', '.join(paths)} is not there")
+    for path in there:
+        yield StringCommand("rm -f", QuoteString(path))

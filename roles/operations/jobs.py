@@ -14,7 +14,7 @@ from roles.operations.shell import Lost, Shell
 from roles.progress import progress
 
 POLL = 0.5  # seconds between looks at a job
-LOG_LINES = 25  # of a failed job, shown to the operator
+LOG_LINES = 30  # of a failed job, shown to the operator
 NINJA = re.compile(r"^\[(\d+)/(\d+)\]", re.MULTILINE)
 
 
@@ -54,11 +54,12 @@ def job(unit: str, script: str, test: str, folder: str, watch: str = "") -> Gene
     if host.get_fact(Done, test=test):
         host.noop(f"{unit} has done its work")
         return
-    yield FunctionCommand(_run, (unit, script, test, f"{folder}/{unit}", watch), {})
+    yield FunctionCommand(run_job, (unit, script, test, folder, watch), {})
 
 
-def _run(state: Any, host: Any, unit: str, script: str, test: str, folder: str, watch: str) -> bool:
+def run_job(state: Any, host: Any, unit: str, script: str, test: str, folder: str, watch: str = "") -> bool:
     """Start or re-attach, and watch to the end; False fails this host, where an exception would show a traceback."""
+    folder = f"{folder}/{unit}"
     watcher = _Watcher(host, unit, folder, watch)
     try:
         if watcher.state() in ("active", "activating"):

@@ -11,6 +11,8 @@ from pyinfra import logger
 from pyinfra.api import QuoteString, StringCommand
 from pyinfra.api.exceptions import ConnectError
 
+from roles.lease import lease_of
+
 LOST = 120  # seconds a connection may be gone before the run gives up on a host
 
 
@@ -32,6 +34,9 @@ class Shell:
         """
         given_up = time.monotonic() + LOST
         while True:
+            held = lease_of(self.host)
+            if held and held.lost:
+                raise Lost(f"the lease is gone: {held.lost}")
             try:
                 # the run's own sudo setting is not applied by itself in here
                 succeeded, output = self.host.run_shell_command(
@@ -61,3 +66,6 @@ class Shell:
             self.host.connector.connect()
         except ConnectError:
             logger.debug("still no connection to %s", self.host.name)
+            return
+        if held := lease_of(self.host):
+            held.renew()

@@ -1,22 +1,40 @@
-"""deploy.py, ended by SIGKILL at the moment the operation named by KILL_AT would begin."""
+"""deploy.py, cut off at the operation named by KILL_AT: KILL_AFTER seconds into it, or at its beginning.
+
+What ends is the controller, without a word, as with a closed laptop; or, with KILL_HOST, that host of a lab, as with a
+cut cable of the box itself.
+"""
 
 import os
 import runpy
 import signal
 
+import gevent
 from pyinfra import state
 from pyinfra.api.state import BaseStateCallback, State
 
+from lab import cgroups
 from rigwright.inventory import ROOT
 
 
+def end() -> None:
+    """End what is to be ended."""
+    if namespace := os.environ.get("KILL_HOST"):
+        cgroups.kill(namespace)
+    # the run has nobody to talk to any more, and waiting for that would only take time
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Killer(BaseStateCallback):
-    """Ends the controller without a word, as a closed laptop or a dead battery does."""
+    """Acts when the operation begins."""
 
     @staticmethod
     def operation_start(state: State, op_hash: str) -> None:
-        if os.environ["KILL_AT"] in state.get_op_meta(op_hash).names:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if os.environ["KILL_AT"] not in state.get_op_meta(op_hash).names:
+            return
+        if after := float(os.environ.get("KILL_AFTER", "0")):
+            gevent.spawn_later(after, end)
+        else:
+            end()
 
 
 state.add_callback_handler(Killer())

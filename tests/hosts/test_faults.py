@@ -56,9 +56,12 @@ def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
 ) -> None:
     row = {"kind": "weight", "name": "tiny-rig", "version": version, "file": MODEL, "sha256": "0" * 64, "size": 773728}
     lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in row.items()]
-    lock = "\n".join(["schema = 1", "[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]'])
+    lock = "\n".join(["schema = 1", "artefacts = 1", "[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]'])
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "mine.lock.toml").write_text(lock)
+    (tmp_path / "catalog").mkdir()
+    asked = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "{version}"\nsources = ["shelf:{MODEL}"]\n'
+    (tmp_path / "catalog" / "mine.toml").write_text(asked)
     inventory = write_inventory(tmp_path, lab, converged)
     old = main_pid(converged)
     run = deploy(inventory)
@@ -77,15 +80,15 @@ def test_a_unit_that_does_not_become_ready_says_why(lab: Lab, converged: Host, t
     catalog = tmp_path / "catalog"
     catalog.mkdir()
     (catalog / "mine.toml").write_text(
-        '[variants."llamacpp/typo"]\nengine = "llama.cpp"\nmodel = "tiny-rig"\ncontext = 4096\n'
-        "flags.no-such-flag = true\n"
+        '[variants."llamacpp/gone"]\nengine = "llama.cpp"\nmodel = "tiny-rig"\ncontext = 4096\n'
+        'flags.grammar-file = "/srv/no-such-grammar"\n'
     )
     inventory = write_inventory(
-        tmp_path, lab, converged, instances={"chat": {"variant": "llamacpp/typo", "port": PORT}}
+        tmp_path, lab, converged, instances={"chat": {"variant": "llamacpp/gone", "port": PORT}}
     )
     run = deploy(inventory)
     assert run.status == 1
-    assert "invalid argument: --no-such-flag" in run.said
+    assert "failed to open file '/srv/no-such-grammar'" in run.said
     assert "Traceback" not in run.said
     assert {"S01", "S06"} <= red(inventory)
 

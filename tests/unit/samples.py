@@ -12,12 +12,16 @@ import pytest
 
 from rigwright.catalog import Card, Engine, Variant
 from rigwright.facts import HostFacts
-from rigwright.inventory import HostGroup, hosts
+from rigwright.flags import file_name, read
+from rigwright.inventory import ROOT, HostGroup, hosts
 from rigwright.llama_cpp import Build
 from rigwright.lock import Artefact
 from rigwright.rig import Instance, Rig, Roots
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+# The options of the llama.cpp that is shipped, which the sample engine has too
+HELP_FILE = ROOT / "catalog" / "flags" / "llama.cpp-0.3.36-0c1e570.txt"
+HELP = read(HELP_FILE)
 
 CATALOG = """
 [cards.turing]
@@ -122,11 +126,12 @@ class Box:
         self.inventory = folder / "rig.py"
         self.write("catalog/box.toml", CATALOG)
         self.write("locks/box.lock.toml", LOCK)
+        self.write(f"catalog/flags/{file_name('1.0', COMMIT)}", HELP_FILE.read_bytes())
 
     def write(self, name: str, text: str | bytes) -> Path:
         """Write a file of the folder."""
         path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
@@ -202,9 +207,11 @@ def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: obje
         variant_name="llamacpp/sample",
         variant=Variant.model_validate(recipe),
         model_name="small",
-        weights=artefact(),
+        weight=artefact(),
+        projector=None,
         engine_name="plain",
         engine=engine(),
+        snapshot=HELP,
         cards=cards,
         port=8020,
         api_key_file=None,

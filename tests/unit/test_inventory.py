@@ -8,7 +8,7 @@ import pytest
 
 from rigwright.inventory import load
 from rigwright.problems import Invalid
-from tests.unit.samples import CATALOG, SOURCE_ROW, WEIGHT_ROW, Box, chat, entry, lock_text
+from tests.unit.samples import CATALOG, HELP_FILE, SOURCE_ROW, WEIGHT_ROW, Box, chat, entry, lock_text
 
 
 def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: Box) -> None:
@@ -210,6 +210,8 @@ def test_folders_beside_the_inventory_are_laid_over_ours(box: Box) -> None:
     mine = CATALOG.replace('engine = "plain"', 'engine = "llama.cpp"') + '[engines."llama.cpp"]\n'
     mine += f'kind = "llama.cpp"\nsource = "llama.cpp"\ncommit = "{"f" * 40}"\n'
     box.write("catalog/box.toml", mine)
+    for version in ("0.3.36", "1.0"):
+        box.write(f"catalog/flags/llama.cpp-{version}-fffffff.txt", HELP_FILE.read_bytes())
     ((_, data),) = box.group({"box": entry()})
     rig = load(data["rig"])
     assert rig.engines["llama.cpp"].commit == "f" * 40

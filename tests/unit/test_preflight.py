@@ -156,7 +156,7 @@ def test_a_card_is_known_by_any_of_its_ids() -> None:
 
 def test_the_space_for_all_missing_weights_is_summed() -> None:
     large = [artefact(name=name, size=10 * GIB * 1024) for name in ("one", "two")]
-    made = rig(instance("a", weights=large[0]), instance("b", weights=large[1], port=8021))
+    made = rig(instance("a", weight=large[0]), instance("b", weight=large[1], port=8021))
     host = facts(disk_free_kib=space(models=20.5))
     (reason,) = refusals(made, host, [])
     assert "/srv/models has 20.5 GiB free, 21.0 GiB are needed" in reason
@@ -175,7 +175,7 @@ def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse() -> None:
 
 def test_what_is_downloaded_already_needs_no_space_again() -> None:
     large = artefact(size=10 * GIB * 1024)
-    made = rig(instance(weights=large))
+    made = rig(instance(weight=large))
     for begun_gib, free_gib, refused in ((0, 10.5, 1), (4, 7, 0), (4, 6.5, 1), (10, 0, 0)):
         there = MappingProxyType({made.weight_path(large): begun_gib * GIB * 1024})
         host = facts(disk_free_kib=space(models=free_gib), weight_bytes=there)

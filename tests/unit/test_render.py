@@ -53,6 +53,7 @@ SCRIPTS = {
     "ready": ready_script,
     "probe": lambda: probe(["/srv", "/opt"], ["/srv/a", "/srv/b"]),
     "probe of a rig without weights": lambda: probe([], []),
+    "survey": lambda: render("probe/survey.sh.j2"),
 }
 
 

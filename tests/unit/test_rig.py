@@ -83,6 +83,39 @@ def test_a_variant_whose_parts_are_missing_is_refused(box: Box, name: str, text:
     assert line.startswith(f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: {essence}")
 
 
+EYE = 'file = "small"\nmmproj = "eye"\n'
+EYE_ROW = WEIGHT_ROW.replace('name = "small"', 'name = "eye"').replace("small-q4", "eye-f16")
+
+
+def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
+    box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
+    box.write("locks/box.lock.toml", LOCK + EYE_ROW)
+    (group,) = box.group({"box": entry()})
+    made = load(group[1]["rig"])
+    assert [(i.weight.name, i.projector and i.projector.name) for i in made.instances] == [("small", "eye")] * 2
+    assert [artefact.file for artefact in made.weights] == ["eye-f16.gguf", "small-q4.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("row", "essence"),
+    [
+        ("", 'llamacpp/cpu: no locked weight is called "eye"'),
+        (EYE_ROW.replace('kind = "weight"', 'kind = "source"'), "the lock's eye is a source, not a weight"),
+    ],
+)
+def test_a_projector_that_the_lock_lacks_or_has_as_another_kind_is_refused(box: Box, row: str, essence: str) -> None:
+    box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
+    box.write("locks/box.lock.toml", LOCK + row)
+    assert f"box.instances.chat.variant: {essence}" in "\n".join(box.refusal(instances=chat()))
+
+
+def test_a_projector_without_any_address_is_refused(box: Box) -> None:
+    box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
+    box.write("locks/box.lock.toml", LOCK + EYE_ROW.replace("store:", "other:"))
+    (line,) = box.refusal(instances=chat())
+    assert "box.mirrors: the lock's eye" in line
+
+
 def test_a_missing_engine_and_a_missing_model_are_told_together(box: Box) -> None:
     box.write("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "x"').replace('"small"', '"y"'))
     assert len(box.refusal(instances=chat())) == 2
@@ -176,7 +209,7 @@ def test_addresses_are_tried_in_the_locks_order_and_below_every_mirror(
 
 def test_weights_that_two_instances_load_are_one_file() -> None:
     other = artefact(name="another")
-    made = samples.rig(instance("a"), instance("b"), instance("c", weights=other))
+    made = samples.rig(instance("a"), instance("b"), instance("c", weight=other))
     assert made.weights == (other, artefact())
 
 

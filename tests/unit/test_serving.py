@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from rigwright import serving
+from rigwright.command import command
+from rigwright.flags import Snapshot
 from rigwright.rig import Instance, Rig, Roots
-from tests.unit.samples import COMMIT, artefact, card, instance, rig
+from tests.unit.samples import COMMIT, HELP, artefact, card, instance, rig
+from tests.unit.test_flags import OLD
 
 FOLDER = "plain-1.0-0123456789ab"
 CARDS = (card("7.5"), card("8.6"))
@@ -41,7 +44,7 @@ def values(text: str, directive: str) -> list[str]:
 
 
 def test_an_instance_on_the_cpu_is_started_with() -> None:
-    assert " ".join(serving.command(rig(instance()), instance(), FOLDER)) == (
+    assert " ".join(command(rig(instance()), instance(), FOLDER)) == (
         f"/opt/rigwright/engines/{FOLDER}/bin/llama-server"
         f" --model /srv/models/small/{COMMIT}/small-q4.gguf"
         " --alias small --host 127.0.0.1 --port 8020 --ctx-size 4096 --parallel 1 --n-gpu-layers 0"
@@ -53,7 +56,7 @@ def test_an_instance_on_the_cpu_is_started_with() -> None:
 def test_an_instance_on_two_cards_is_started_with() -> None:
     one = two_cards()
     made = rig(one, cards=CARDS, roots=Roots(models="/data/models", software="/data/sw"))
-    assert " ".join(serving.command(made, one, FOLDER)) == (
+    assert " ".join(command(made, one, FOLDER)) == (
         f"/data/sw/engines/{FOLDER}/bin/llama-server"
         f" --model /data/models/small/{COMMIT}/small-q4.gguf"
         " --alias Qwen3.6-27B --host 127.0.0.1 --port 8030 --ctx-size 65536 --parallel 4 --n-gpu-layers all"
@@ -61,6 +64,51 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
         " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
         " --jinja --metrics --tensor-split 3,5"
     )
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "changes", "words"),
+    [
+        (HELP, {}, []),
+        (HELP, {"memory_lock": True}, ["--load-mode", "mmap+mlock"]),
+        (OLD, {"memory_lock": True}, ["--mlock"]),
+        (HELP, {"thinking": "off"}, ["--reasoning", "off"]),
+        (OLD, {"thinking": "auto"}, ["--reasoning", "auto"]),
+        (HELP, {"memory_lock": True, "thinking": "on"}, ["--load-mode", "mmap+mlock", "--reasoning", "on"]),
+    ],
+)
+def test_keys_are_rendered_as_the_engines_version_has_them(
+    snapshot: Snapshot, changes: dict[str, object], words: list[str]
+) -> None:
+    one = instance(snapshot=snapshot, **changes)
+    plain = command(rig(), instance(), FOLDER)
+    assert command(rig(), one, FOLDER) == [*plain, *words]
+
+
+def test_the_projector_is_loaded_beside_the_model() -> None:
+    one = instance(projector=artefact(name="eye", file="eye.gguf"))
+    words = command(rig(one), one, FOLDER)
+    assert words[words.index("--mmproj") + 1] == f"/srv/models/eye/{COMMIT}/eye.gguf"
+    assert [a.name for a in one.weights] == ["small", "eye"]
+    assert "--mmproj" not in command(rig(instance()), instance(), FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("context", "slots", "flags", "tokens"),
+    [
+        (131072, 4, {}, 32768),
+        (4096, 1, {}, 4096),
+        (4096, 3, {}, 1536),  # 1365, rounded up to a multiple of 256
+        (4097, 1, {}, 4352),
+        (1, 4, {}, 256),
+        (131072, 4, {"kv-unified": True}, 131072),
+    ],
+)
+def test_the_unit_says_what_one_request_can_have(context: int, slots: int, flags: dict[str, bool], tokens: int) -> None:
+    one = instance(context=context, slots=slots, flags=flags)
+    assert one.variant.context_per_slot == tokens
+    (line,) = values(unit(one).text, "Description")
+    assert line.endswith(f"on port 8020, {tokens} tokens a slot")
 
 
 @pytest.mark.parametrize(("cards", "visible"), [((), ""), ((0,), "0"), ((1, 0), "1,0")])
@@ -74,7 +122,7 @@ def test_nothing_in_the_unit_needs_quoting_or_escaping() -> None:
     for one in (instance(), two_cards()):
         made = unit(one)
         (line,) = values(made.text, "ExecStart")
-        words = serving.command(rig(one, cards=CARDS), one, FOLDER)
+        words = command(rig(one, cards=CARDS), one, FOLDER)
         assert line.split() == shlex.split(line) == words
         # systemd reads % in every line; \ " ' and ; where words are split; $ in command lines
         read = [line for line in made.text.splitlines() if not line.startswith("#")]
@@ -134,8 +182,12 @@ OTHERS = {
     "alias": lambda: unit(instance(model_name="other")),
     "cards": lambda: unit(instance(cards=(0,))),
     "another card": lambda: unit(instance(cards=(1,))),
-    "weights": lambda: unit(instance(weights=artefact(sha256="c" * 64))),
-    "revision": lambda: unit(instance(weights=artefact(version="2"))),
+    "weights": lambda: unit(instance(weight=artefact(sha256="c" * 64))),
+    "projector": lambda: unit(instance(projector=artefact(name="eye"))),
+    "projector's bytes": lambda: unit(instance(projector=artefact(name="eye", sha256="c" * 64))),
+    "memory lock": lambda: unit(instance(memory_lock=True)),
+    "thinking": lambda: unit(instance(thinking="off")),
+    "revision": lambda: unit(instance(weight=artefact(version="2"))),
     "engine": lambda: unit(instance(), folder="plain-1.0-ffffffffffff"),
     "user": lambda: unit(instance(), rig(instance(), service_user="svc")),
     "models": lambda: unit(instance(), rig(instance(), roots=Roots(models="/data"))),

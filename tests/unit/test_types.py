@@ -27,7 +27,7 @@ VALID = {
     "CmakeOption": ["GGML_CUDA", "CMAKE_CUDA_ARCHITECTURES"],
     "CmakeValue": ["", "ON", "86-real;120a-real", "/usr/local/cuda"],
     "Flag": ["threads", "cache-reuse"],
-    "FlagValue": ["2", "0.7,0.3", "-1", "key=value", "/srv/x.json"],
+    "FlagValue": ["2", "0.7,0.3", "-1", "key=value", "/srv/x.json", "-.5", "1e-05", "mmap+mlock", "info", "nano"],
     "HttpUrl": ["http://127.0.0.1:8000", "https://hub.example/a/b?c=d", "http://h/~a/%20"],
     "Text": ["NVIDIA GeForce RTX 3090", "é", "a" * 200],
     "Commit": ["0123456789" * 4],
@@ -77,7 +77,7 @@ REFUSED = {
     "CmakeOption": ["", "ggml", "-DGGML", "1A", "A-B"],
     "CmakeValue": ["é", "a,b"],
     "Flag": ["", "--threads", "-t", "Threads", "1", "a=b", "a_b"],
-    "FlagValue": ["", "é", "~", "{}"],
+    "FlagValue": ["", "é", "~", "{}", "--host", "-m", "-", "--", "nan", "NaN", "inf", "-inf", "+Infinity"],
     "HttpUrl": [
         *("", "ftp://host/", "file:///etc/passwd", "host/x", "http://", "http:///x", "http://user@host/"),
         *(
@@ -166,8 +166,9 @@ def test_an_options_value_is_a_number_as_text_or_true(value: object, taken: obje
     assert (made, type(made)) == (taken, type(taken))
 
 
-def test_false_is_no_value_of_an_option() -> None:
-    assert not takes("FlagValue", False)
+@pytest.mark.parametrize("value", [False, float("nan"), float("inf"), float("-inf")], ids=repr)
+def test_what_no_option_takes_is_refused(value: object) -> None:
+    assert not takes("FlagValue", value)
 
 
 LONG = """

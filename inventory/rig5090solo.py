@@ -1,0 +1,24 @@
+"""One RTX 5090: a chat model with vision on the card, a small one for translations on the CPU.
+
+Copy it into a folder of your own, with a lock of its three weights in locks/ beside it (catalog/rig5090solo.toml says
+which files are meant), and put your box's address in. Until the weights are locked it is refused, and names them.
+"""
+
+from rigwright.inventory import hosts
+
+rigs = hosts(
+    {
+        "rig5090solo": {
+            "ssh_hostname": "192.0.2.50",  # an address of nobody's (RFC 5737): put yours here
+            "ssh_user": "ops",  # may use sudo without a password; root needs no `_sudo`
+            "_sudo": True,
+            "cards": ["rtx-5090"],  # in the order of `lspci -d 10de:`
+            "instances": {
+                # card 0 is the first of `cards`; the API is on the loopback interface, at these ports
+                "chat": {"variant": "llamacpp/qwen3.5-35b-a3b", "cards": [0], "port": 18082},
+                # no cards: the whole card is the chat model's
+                "translate": {"variant": "llamacpp/qwen2.5-1.5b-cpu", "port": 18083},
+            },
+        },
+    }
+)

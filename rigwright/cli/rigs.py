@@ -1,0 +1,115 @@
+"""`rigwright validate` and `plan`: what an inventory says, and what a deploy of it will do."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from rigwright.cli.hosts import INVENTORY, LIMIT, named
+from rigwright.cli.looking import Box, boxes, each
+from rigwright.cli.tables import show, size
+from rigwright.inventory import load
+from rigwright.plan import Plan, plan
+from rigwright.preflight import refusals, warnings
+from rigwright.tools import tools
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+def validate(inventory: str, limit: str | None) -> None:
+    """Read INVENTORY with its catalogue and lock, say every mistake in them, and show what they declare.
+
+    No host is contacted.
+    """
+    rows: list[tuple[str, ...]] = []
+    for name, data in named(inventory, limit).items():
+        rig = load(data.get("rig"))
+        for i in rig.instances:
+            cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
+            context = f"{i.variant.slots} x {i.variant.context_per_slot}"
+            engine = str(rig.sources[i.engine_name])
+            rows.append(
+                (
+                    name,
+                    i.name,
+                    i.variant_name,
+                    engine,
+                    cards,
+                    str(i.port),
+                    context,
+                    size(sum(one.size for one in i.weights)),
+                )
+            )
+        if not rig.instances:
+            rows.append((name, "none"))
+    show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights"), rows)
+    click.echo("valid")
+
+
+def _plan(box: Box) -> tuple[Plan, list[str], list[str]]:
+    facts, found = box.facts(), box.served()
+    builds = box.builds(facts)
+    refused = refusals(box.rig, facts, list(builds.values()))
+    made = plan(box.rig, facts, found, builds, tools(box.rig, facts), box.wanted(facts))
+    return made, refused, warnings(facts)
+
+
+@click.command("plan")
+@INVENTORY
+@LIMIT
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def plan_(inventory: str, limit: str | None, as_json: bool) -> None:
+    """What a deploy of INVENTORY will do to each host, why, how much it fetches, and which instances it interrupts.
+
+    Nothing is changed. Exit status 1 when a host would be refused, 2 when one cannot be reached.
+    """
+    found, gone = boxes(inventory, limit)
+    seen = dict(zip([box.name for box in found], each(found, _plan), strict=True))
+    if as_json:
+        rows = [
+            {
+                "host": name,
+                "refused": refused,
+                "warnings": warned,
+                "steps": [vars(step) for step in made.steps],
+                "fetched_bytes": made.fetched_bytes,
+                "interrupted": list(made.interrupted),
+            }
+            for name, (made, refused, warned) in seen.items()
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        _show(seen)
+    for name in gone:
+        click.echo(f"{name}: cannot be reached", err=True)
+    if gone:
+        sys.exit(2)
+    sys.exit(1 if any(refused for _, refused, _ in seen.values()) else 0)
+
+
+def _show(seen: dict[str, tuple[Plan, list[str], list[str]]]) -> None:
+    rows: list[tuple[str, ...]] = []
+    notes = []
+    for name, (made, refused, warned) in seen.items():
+        rows += [
+            (name, step.role, step.what, step.why, size(step.fetched_bytes) if step.fetched_bytes else "")
+            for step in made.steps
+        ]
+        notes += [f"{name}: refused: {reason}" for reason in refused] + [f"{name}: {text}" for text in warned]
+        if not made.steps:
+            notes.append(f"{name}: nothing to do")
+            continue
+        if made.interrupted:
+            units = ", ".join(made.interrupted)
+            notes.append(f"{name}: interrupts {units}, from the end of the old process to the new one's first answer")
+        else:
+            notes.append(f"{name}: interrupts nothing that is served now")
+        if made.fetched_bytes:
+            notes.append(f"{name}: fetches {size(made.fetched_bytes)} by the lock, beside packages and tools")
+    if rows:
+        show(("host", "role", "what", "why", "fetched"), rows)
+    for note in notes:
+        click.echo(note)

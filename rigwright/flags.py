@@ -1,0 +1,192 @@
+"""llama-server's options, as the pinned version's own `--help` lists them, and whether flags are among them.
+
+A snapshot is that text, unchanged, in catalog/flags/llama.cpp-VERSION-COMMIT.txt: COMMIT's first seven digits, and the
+VERSION of the lock's artefact that the engine is compiled from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from rigwright.problems import Invalid, Problem, suggestion
+
+# common_arg::to_string() in llama.cpp's common/arg.cpp: help begins in column 40, on a line of its own after an
+# option of more than 37 characters
+HELP_COLUMN, OPTION_WIDTH = 40, 37
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
+_LOAD_MODE = "llama.cpp's pull requests 20834 and 26135"
+# What a version took that the next did not, and no line of its help says so: name -> today's name and value, source.
+RENAMED = {
+    "mlock": ("load-mode", "mmap+mlock", _LOAD_MODE),
+    "mmap": ("load-mode", "mmap", _LOAD_MODE),
+    "no-mmap": ("load-mode", "none", _LOAD_MODE),
+    "direct-io": ("load-mode", "dio", _LOAD_MODE),
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One entry of the help."""
+
+    spellings: tuple[str, ...]
+    """With their dashes, those that switch it off included."""
+    hint: str
+    """What stands for its value, such as `N` or `[on|off|auto]`; empty for a bare one."""
+    help: str
+    allowed: tuple[str, ...]
+    """The values it takes, where the help lists them."""
+    several: bool
+    """Whether a value may be several of them, separated by commas."""
+    env: str
+    """The environment variable that sets it too, or nothing."""
+
+    @property
+    def name(self) -> str:
+        """Its first long spelling, without dashes."""
+        return next((s for s in self.spellings if s.startswith("--")), self.spellings[0]).lstrip("-")
+
+    @property
+    def removed(self) -> str:
+        """What the help says in its place, where it is listed only to be refused."""
+        return self.help.partition("the argument has been removed. ")[2].partition(" (env:")[0]
+
+    def wrong(self, value: str | bool) -> str:
+        """Why it does not take a value (True is none), or nothing."""
+        if value is True:
+            return f"needs a value: {', '.join(self.allowed) or self.hint}" if self.hint else ""
+        text = str(value)
+        if not self.hint:
+            return f'takes no value, so not "{text}": write true'
+        if re.fullmatch(r"[A-Z]+( [A-Z]+)+", self.hint):
+            return f"takes {len(self.hint.split())} values, {self.hint}: a flag has one"
+        if self.allowed:
+            for part in text.split(",") if self.several else [text]:
+                if part not in self.allowed:
+                    return f'does not take "{part}"{suggestion(part, self.allowed)}'
+        elif self.hint == "N" and not NUMBER.fullmatch(text) and f"'{text}'" not in self.help:
+            return f'takes a number, not "{text}"'
+        return ""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The options of one version of llama-server."""
+
+    options: tuple[Option, ...]
+
+    @cached_property
+    def _spelled(self) -> dict[str, Option]:
+        return {spelling: o for o in self.options for spelling in (*o.spellings, o.env) if spelling}
+
+    def find(self, name: str) -> Option | None:
+        """The option of a name without dashes, long or short, or of an environment variable."""
+        return self._spelled.get(f"--{name}") or self._spelled.get(f"-{name}") or self._spelled.get(name)
+
+    def names(self) -> list[str]:
+        """The long names of what is not removed, without dashes."""
+        return [s[2:] for o in self.options if not o.removed for s in o.spellings if s.startswith("--")]
+
+
+def file_name(version: str, commit: str) -> str:
+    """The name of the file with an engine's options."""
+    return f"llama.cpp-{version}-{commit[:7]}.txt"
+
+
+def read(path: Path) -> Snapshot:
+    """Read a snapshot.
+
+    Raises:
+        Invalid: it cannot be read, or is not what `llama-server --help` prints.
+    """
+    try:
+        made = parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid([Problem(str(path), "the file", f"cannot be read: {error}")]) from error
+    if not made.find("model"):
+        raise Invalid([Problem(str(path), "the file", "is not what `llama-server --help` prints")])
+    return made
+
+
+@cache
+def parse(text: str) -> Snapshot:
+    """The options in a help text. What is not in its layout is passed over."""
+    entries: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        if re.match(r"--?[A-Za-z0-9]", line):
+            beside = len(line) > HELP_COLUMN and not line[OPTION_WIDTH:HELP_COLUMN].strip()
+            head, first = (line[:OPTION_WIDTH], line[HELP_COLUMN:]) if beside else (line, "")
+            entries.append((head.rstrip(), [first]))
+        elif entries and line.startswith(" " * HELP_COLUMN):
+            entries[-1][1].append(line[HELP_COLUMN:])
+    return Snapshot(tuple(_option(head, lines) for head, lines in entries))
+
+
+def _option(head: str, lines: list[str]) -> Option:
+    spelled, *rest = re.split(r"(?<![,\s])\s+", head, maxsplit=1)
+    hint, said = "".join(rest), " ".join(" ".join(lines).split())
+    env = re.search(r"\(env: (\w+)\)", said)
+    several = re.fullmatch(r"[a-z0-9-]+(,[a-z0-9-]+)+", hint) is not None
+    return Option(
+        spellings=tuple(re.split(r",\s+", spelled)),
+        hint=hint,
+        help=said,
+        allowed=tuple(hint.split(",")) if several else tuple(_allowed(hint, said, lines)),
+        several=several,
+        env=env[1] if env else "",
+    )
+
+
+def _allowed(hint: str, said: str, lines: list[str]) -> Iterable[str]:
+    """The values in `[on|off]`, `<0|1>` or `{a,b}`, after "allowed values:", or in a list of lines with a dash.
+
+    The default is a value even where that list lacks it.
+    """
+    if choice := re.fullmatch(r"\[([\w-]+(?:\|[\w-]+)+)\]|<([\w-]+(?:\|[\w-]+)+)>|\{([\w-]+(?:,[\w-]+)+)\}", hint):
+        return re.split(r"[|,]", choice[choice.lastindex or 1])
+    if listed := re.search(r"allowed values: ([\w, -]+)", said):
+        return listed[1].strip().split(", ")
+    found = re.findall(r"^- (\S+?)(?: \(default\))?:", "\n".join(lines), re.MULTILINE)
+    default = re.search(r"\(default: ([\w+-]+)\)", said)
+    return dict.fromkeys([*found, *([default[1]] if found and default else [])])
+
+
+def judge(snapshot: Snapshot, flags: Mapping[str, str | bool], own: Collection[str] = ()) -> dict[str, str]:
+    """What is wrong with flags: name -> text, without those that are right.
+
+    Args:
+        snapshot: The options of the version that is served with.
+        flags: Option without its dashes -> value, or True for a bare one.
+        own: Options, by any of their names, that other keys set.
+    """
+    taken = {option for name in own if (option := snapshot.find(name))}
+    seen: dict[Option, str] = {}
+    wrong: dict[str, str] = {}
+    for flag, value in sorted(flags.items()):
+        option = snapshot.find(flag)
+        text = _wrong(snapshot, flag, option, value)
+        if option in taken or (option and "download weights" in option.help):
+            text = f"is not for flags: other keys set {option.name}"
+        elif option in seen:
+            text = f"is {seen[option]} once more"
+        if option:
+            seen[option] = flag
+        if text:
+            wrong[flag] = text
+    return wrong
+
+
+def _wrong(snapshot: Snapshot, flag: str, option: Option | None, value: str | bool) -> str:
+    if option is None:
+        new, to, source = RENAMED.get(flag, ("", "", ""))
+        if snapshot.find(new):
+            return f'is no option of this llama-server: it is {new} = "{to}" now ({source})'
+        return f"is no option of this llama-server{suggestion(flag, snapshot.names())}"
+    if option.removed:
+        return f"has been removed from llama-server, which says: {option.removed}"
+    if f"--{flag}" not in option.spellings:
+        return f'is written by its long name, "{option.name}"'
+    return option.wrong(value)

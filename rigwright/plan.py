@@ -1,0 +1,79 @@
+"""What a deploy will do to a host, why, how much of it, and who notices: a pure function of rig, lock and host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigwright.facts import HostFacts
+from rigwright.generation import Generation
+from rigwright.llama_cpp import Build
+from rigwright.rig import Rig
+from rigwright.served import Served, activation, goal, surplus
+from rigwright.tools import Tools
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that will be done."""
+
+    role: str
+    what: str
+    why: str
+    fetched_bytes: int = 0
+    """From outside the host, as far as the lock knows."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that will be done, and what clients notice."""
+
+    steps: tuple[Step, ...]
+    interrupted: tuple[str, ...]
+    """Instances that run now and will be stopped or started again."""
+
+    @property
+    def fetched_bytes(self) -> int:
+        """From outside the host."""
+        return sum(step.fetched_bytes for step in self.steps)
+
+
+def plan(rig: Rig, facts: HostFacts, found: Served, builds: dict[str, Build], tools: Tools, wanted: Generation) -> Plan:
+    """What a deploy of a rig will do to a host as it is now."""
+    steps = []
+    if facts.missing_packages:
+        steps.append(Step("base", f"packages {', '.join(facts.missing_packages)}", "not installed; versions are apt's"))
+    if tools.folder not in found.folders:
+        steps.append(Step("tools", "host tools", f"{tools.folder} is not there"))
+    for build in builds.values():
+        if build.folder not in facts.built_engines:
+            for_ = f"cards sm {build.options['CMAKE_CUDA_ARCHITECTURES']}" if build.cuda else "the CPU"
+            why = f"no build with these inputs ({build.digest}) is there"
+            steps.append(Step("llama_cpp", f"compile {build.source} for {for_}", why, build.source.size))
+    for artefact in rig.weights:
+        there = facts.weight_bytes.get(rig.weight_path(artefact), 0)
+        if there < artefact.size:
+            why = f"{there:,} of {artefact.size:,} bytes are there" if there else "not there"
+            steps.append(Step("weights", artefact.file, why, artefact.size - there))
+    aim = goal(found, wanted)
+    way = activation(found, rig.roots.config, aim)
+    if aim.number is None:
+        why = "the first one" if found.current is None else f"generation {found.current} serves something else"
+        steps.append(Step("serving", f"write generation {found.next_number}", why))
+    if way is not None:
+        number = aim.number or found.next_number
+        parts = [f"stop {_names(way.stop)}"] if way.stop else []
+        parts += [f"start {_names(way.restart)}"] if way.restart else []
+        parts += [f"wait for {_names(way.await_)}"] if way.await_ else []
+        steps.append(Step("serving", f"activate generation {number}", "; ".join(parts) or "systemd has to read it"))
+    gone = surplus(found, rig, wanted)
+    if gone.generations or gone.paths:
+        numbers = [f"generation {number}" for number in gone.generations]
+        why = f"{rig.keep_generations} generations are kept"
+        steps.append(Step("serving", f"remove {', '.join([*numbers, *gone.paths])}", why))
+    up = {name for name, process in found.processes.items() if process.pid}
+    touched = {*way.stop, *way.restart} if way else set()
+    return Plan(tuple(steps), tuple(sorted(up & touched)))
+
+
+def _names(units: tuple[str, ...]) -> str:
+    return ", ".join(unit.removeprefix("rigwright-").removesuffix(".service") for unit in units)

@@ -1,0 +1,206 @@
+"""An inventory entry into a rig: every name in it is resolved, and what cannot be is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rigwright import certificates, flags, keys
+from rigwright.catalog import OWN_FLAGS, Catalog, Engine
+from rigwright.command import options
+from rigwright.inputs import complaint
+from rigwright.lock import Artefact, Kind, Lock
+from rigwright.problems import Invalid, Problem, of_validation, unknown
+from rigwright.rig import TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
+
+_Refuse = Callable[[str, str], None]
+
+
+def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
+    """An entry without the keys, or instances, that have a mistake: the names in the rest are still worth a look."""
+    sound: dict[str, object] = dict(data) if isinstance(data, dict) else {}
+    for detail in error.errors():
+        top, *inner = detail["loc"] or ("",)
+        instances = sound.get("instances")
+        if top == "instances" and inner and isinstance(instances, dict):
+            sound["instances"] = {name: value for name, value in instances.items() if name != inner[0]}
+        else:
+            sound.pop(str(top), None)
+    try:
+        RigEntry.model_validate(sound)
+    except ValidationError:  # pydantic gives a key that is no text as text
+        return {}
+    return sound
+
+
+def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also: frozenset[str] = frozenset()) -> Rig:
+    """Validate one inventory entry and resolve every name in it.
+
+    Args:
+        file: The inventory, for messages.
+        name: The rig's name.
+        data: Its entry.
+        catalog: What it names.
+        lock: What that is made of.
+        also: Keys that are valid beside these, for suggestions.
+
+    Raises:
+        Invalid: with every mistake in the entry.
+    """
+    problems: list[Problem] = []
+    try:
+        entry = RigEntry.model_validate(data)
+    except ValidationError as error:
+        problems += of_validation(error, RigEntry, file, name, also=also)
+        entry = RigEntry.model_validate(_sound_part(data, error))
+
+    def refuse(key: str, text: str) -> None:
+        problems.append(Problem(file, f"{name}.{key}", text))
+
+    for index, card in enumerate(entry.cards):
+        if card not in catalog.cards:
+            refuse(f"cards[{index}]", unknown("card", card, catalog.cards))
+    instances = [
+        instance
+        for instance_name, declared in entry.instances.items()
+        if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse, Path(file)))
+    ]
+    _refuse_shared(entry, refuse)
+    for instance in instances:
+        if instance.api_key_file is not None:
+            try:
+                keys.read(instance.api_key_file)
+            except ValueError as error:
+                refuse(f"instances.{instance.name}.api_key_file", f"{instance.api_key_file} {error}")
+    authorities = ""
+    if entry.ca_file is not None:
+        try:
+            authorities = certificates.read(_beside(Path(file).parent, entry.ca_file))
+        except ValueError as error:
+            refuse("ca_file", f"{entry.ca_file} {error}")
+    if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
+        refuse("tools", wrong)
+    sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
+    for instance in instances:
+        _refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
+    needed = [*sources.values(), *(artefact for i in instances for artefact in i.weights)]
+    for artefact in needed:
+        indexed = artefact.kind == "source" and any(source.startswith("index:") for source in artefact.sources)
+        if not indexed and not urls(artefact, entry.mirrors):
+            refuse("mirrors", f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}")
+    if problems:
+        raise Invalid(problems)
+    return Rig(
+        name=name,
+        inventory=file,
+        cards=tuple(catalog.cards[card] for card in entry.cards),
+        instances=tuple(sorted(instances, key=lambda instance: instance.name)),
+        roots=entry.roots,
+        service_user=entry.service_user,
+        mirrors=entry.mirrors,
+        proxy=entry.proxy,
+        no_proxy=entry.no_proxy,
+        authorities=authorities,
+        keep_generations=entry.keep_generations,
+        cuda_root=entry.cuda_root,
+        sources=sources,
+        tools=lock.groups[TOOLS],
+    )
+
+
+def _resolve(
+    name: str, declared: InstanceEntry, present: int, catalog: Catalog, lock: Lock, refuse: _Refuse, inventory: Path
+) -> Instance | None:
+    """One instance with its names resolved, or None after refusing it."""
+    key = f"instances.{name}"
+    variant = catalog.variants.get(declared.variant)
+    if variant is None:
+        refuse(f"{key}.variant", unknown("variant", declared.variant, catalog.variants))
+        return None
+    if len(declared.cards) != variant.cards:
+        refuse(f"{key}.cards", f"{declared.variant} takes {variant.cards} cards, {len(declared.cards)} are named")
+    if missing := [index for index in declared.cards if index >= present]:
+        refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {present} cards, counted from 0")
+    said = f"{declared.variant}: "
+    engine = catalog.engines.get(variant.engine)
+    model = catalog.models.get(variant.model)
+    if engine is None:
+        refuse(f"{key}.variant", said + unknown("engine", variant.engine, catalog.engines))
+    if model is None:
+        refuse(f"{key}.variant", said + unknown("model", variant.model, catalog.models))
+    parts: list[tuple[Kind, str]] = [("source", engine.source)] if engine else []
+    parts += [("weight", file) for file in (model.file, model.mmproj) if file] if model else []
+    for kind, part in parts:
+        if wrong := complaint(part, kind, catalog.inputs, lock, str(inventory)):
+            refuse(f"{key}.variant", said + wrong)
+    if not engine or not model or any(part not in lock.artefacts for _, part in parts):
+        return None
+    try:
+        snapshot = _snapshot(catalog, engine, lock)
+    except Invalid as error:
+        refuse(f"{key}.variant", f"{said}{error}")
+        return None
+    return Instance(
+        name=name,
+        variant_name=declared.variant,
+        variant=variant,
+        model_name=variant.model,
+        weight=lock.artefacts[model.file],
+        projector=lock.artefacts[model.mmproj] if model.mmproj else None,
+        engine_name=variant.engine,
+        engine=engine,
+        snapshot=snapshot,
+        cards=declared.cards,
+        port=declared.port,
+        api_key_file=_beside(inventory.parent, declared.api_key_file) if declared.api_key_file else None,
+    )
+
+
+def _snapshot(catalog: Catalog, engine: Engine, lock: Lock) -> flags.Snapshot | None:
+    """The engine's options, if the catalogue has them.
+
+    Raises:
+        Invalid: the file with them is none.
+    """
+    path = catalog.snapshots.get(flags.file_name(lock.artefacts[engine.source].version, engine.commit))
+    return flags.read(path) if path else None
+
+
+def _refuse_flags(instance: Instance, roots: Roots, source: Artefact, folder: Path, refuse: _Refuse) -> None:
+    """Refuse what the engine's llama-server would not start with, be it the variant's or what its keys become."""
+    key, variant = f"instances.{instance.name}.variant", instance.variant
+    if instance.snapshot is None:
+        if variant.flags or variant.memory_lock or variant.thinking:
+            path = folder / "catalog" / "flags" / flags.file_name(source.version, instance.engine.commit)
+            text = f"nothing says which options {instance.engine_name} takes: its `llama-server --help > {path}` does"
+            refuse(key, f"{instance.variant_name}: {text}")
+        return
+    ours = options(instance, roots)
+    for option, wrong in flags.judge(instance.snapshot, ours).items():
+        refuse(key, f"{instance.variant_name}: {instance.engine_name} cannot be started: --{option} {wrong}")
+    for flag, wrong in flags.judge(instance.snapshot, variant.flags, own=OWN_FLAGS | ours.keys()).items():
+        refuse(key, f"{instance.variant_name}: flags.{flag} {wrong}")
+
+
+def _beside(folder: Path, path: str) -> str:
+    """A path from the inventory's folder; a `~name` of nobody is left for the reader to complain about."""
+    with suppress(RuntimeError):
+        return str(folder / Path(path).expanduser())
+    return path
+
+
+def _refuse_shared(entry: RigEntry, refuse: _Refuse) -> None:
+    """Refuse two instances on one port, and a card that two instances (or one, twice) want."""
+    ports: dict[int, str] = {}
+    users: dict[int, str] = {}
+    for name, instance in entry.instances.items():
+        if instance.port in ports:
+            refuse(f"instances.{name}.port", f"{instance.port} is already the port of {ports[instance.port]}")
+        ports.setdefault(instance.port, name)
+        for card in instance.cards:
+            if card in users:
+                refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
+            users.setdefault(card, name)

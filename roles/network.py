@@ -1,0 +1,19 @@
+"""Role network: what the host trusts for fetching, beside the system's authorities."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from rigwright.network import authority_path
+from rigwright.rig import Rig
+from roles.operations.files import Text, absent, texts
+
+
+@deploy("Network")
+def network(rig: Rig) -> None:
+    """Write the rig's own authorities, or take them away. What uses them is a job's own affair, not the system's."""
+    path = authority_path(rig)
+    if rig.authorities:
+        texts(name="Authorities", files=[Text(path, rig.authorities)])
+    else:
+        absent(name="Authorities", paths=[path])

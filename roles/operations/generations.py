@@ -1,0 +1,191 @@
+"""Operations on generations: written whole, activated with a way back, and pruned."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tarfile
+import time
+from collections.abc import Callable, Generator
+
+import gevent
+from pyinfra import host, logger, state
+from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api.exceptions import FactProcessError
+from pyinfra.facts.files import FileContents
+
+from rigwright import served
+from rigwright.generation import JOURNAL, META, Generation
+from rigwright.render import render
+from rigwright.rig import Rig
+from rigwright.served import JOB, Goal, Served, activation, goal, only_loading, state_script, surplus
+from rigwright.serving import DIGEST_VARIABLE, UNITS
+from roles.operations.files import show_diff
+from roles.operations.jobs import run_job
+
+Commands = Generator[FunctionCommand, None, None]
+POLL = 0.3  # seconds between looks at instances that are loading
+LOG_LINES = 20  # of a unit that does not become ready
+
+
+class ServedNow(FactBase[Served]):
+    """What the host serves, in one command."""
+
+    def command(self, config: str, software: str) -> StringCommand:
+        """templates/generation/state.sh.j2."""
+        return StringCommand("sh", "-c", QuoteString(state_script(config, software)))
+
+    def process(self, output: list[str]) -> Served:
+        """Read its lines."""
+        try:
+            return served.parse(output)
+        except (ValueError, KeyError) as error:
+            raise FactProcessError(f"the state script: {error}") from error
+
+
+class GoalOf(FactBase[Goal]):
+    """A generation that lies on the host, as a goal."""
+
+    number = 0
+
+    def command(self, config: str, number: int) -> StringCommand:
+        """templates/generation/goal.sh.j2."""
+        self.number = number
+        script = render("generation/goal.sh.j2", config=config, number=number, digest=DIGEST_VARIABLE)
+        return StringCommand("sh", "-c", QuoteString(script))
+
+    def process(self, output: list[str]) -> Goal:
+        """Read its lines."""
+        return served.parse_goal(self.number, output)
+
+
+def look(rig: Rig) -> Served:
+    """What the host of the running deploy serves now."""
+    found: Served = host.get_fact(ServedNow, config=rig.roots.config, software=rig.roots.software)
+    return found
+
+
+@operation()
+def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]:
+    """Write a generation in a folder of the next number, unless an unchanged one with its content is there.
+
+    + rig: the rig
+    + wanted: the generation
+    """
+    found = look(rig)
+    number = found.number_of(wanted)
+    if number is not None:
+        host.noop(f"generation {number} has this content")
+        return
+    if state.config.DIFF:
+        current = f"{rig.roots.config}/current"
+        for path, text in sorted(wanted.files.items()):
+            show_diff(f"{current}/{path}", host.get_fact(FileContents, path=f"{current}/{path}") or [], text)
+    folder = QuoteString(f"{rig.roots.config}/generations")
+    yield StringCommand(
+        *("cd", folder, "&& rm -rf .new && mkdir .new && base64 -d | tar -x --no-same-owner -C .new"),
+        *(
+            f"&& echo {wanted.digest} $(date -u +%Y-%m-%dT%H:%M:%SZ) > .new/{META}",
+            "&& sync -f . && mv -T .new",
+            str(found.next_number),
+        ),
+        _stdin=[f"{line}\n" for line in packed(wanted)],
+    )
+
+
+def packed(wanted: Generation) -> list[str]:
+    """A generation's folder as a tar archive in base64, by line."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        folders = {"/".join(path.split("/")[:-1]) for path in [*wanted.files, *wanted.links]} - {""}
+        for folder in sorted(folders):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        for path, text in sorted(wanted.files.items()):
+            entry = tarfile.TarInfo(path)
+            content = text.encode()
+            entry.size, entry.mode = len(content), 0o755 if text.startswith("#!") else 0o644
+            entry.mtime = int(time.time())
+            tar.addfile(entry, io.BytesIO(content))
+        for path, target in sorted(wanted.links.items()):
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            tar.addfile(entry)
+    return base64.encodebytes(archive.getvalue()).decode().splitlines()
+
+
+@operation()
+def activated(rig: Rig, wanted: Generation, timeout: int) -> Commands:
+    """Serve a generation: move the link, have systemd read it, restart what was not started from it, and wait until
+    every instance has answered. When one does not, the earlier generation comes back and the operation fails.
+
+    Runs on the host as a job, so that a lost connection leaves nothing half done. Compares what runs with what is
+    wanted, never with what an earlier operation changed.
+
+    + rig: the rig
+    + wanted: the generation
+    + timeout: seconds to wait for instances that are loading already
+    """
+    yield from _reach(rig, lambda found: goal(found, wanted), timeout)
+
+
+@operation()
+def returned(rig: Rig, number: int, timeout: int) -> Commands:
+    """Serve a generation that lies on the host; the way there is that of `activated`.
+
+    + rig: the rig, for where things are
+    + number: the generation's number
+    + timeout: seconds to wait for instances that are loading already
+    """
+    there: Goal = host.get_fact(GoalOf, config=rig.roots.config, number=number)
+    yield from _reach(rig, lambda found: there, timeout)
+
+
+def _reach(rig: Rig, aim: Callable[[Served], Goal], timeout: int) -> Commands:
+    config = rig.roots.config
+    found = look(rig)
+    way = activation(found, config, aim(found))
+    deadline = time.monotonic() + timeout
+    while state.is_executing and (found.job or only_loading(way)) and time.monotonic() < deadline:
+        gevent.sleep(POLL)
+        found = look(rig)
+        way = activation(found, config, aim(found))
+    if way is None or (only_loading(way) and not state.is_executing):
+        host.noop("every instance runs as it should")
+        return
+    number = aim(found).number or found.next_number
+    script = render(
+        "generation/activate.sh.j2",
+        config=config,
+        units=UNITS,
+        journal=JOURNAL,
+        number=number,
+        way=way,
+        foreign=[name for name, target in sorted(found.links.items()) if not target],
+        log_lines=LOG_LINES,
+    )
+    test = f'[ "$(readlink {config}/current)" = generations/{number} ] && [ ! -e {config}/{JOURNAL} ]'
+    yield FunctionCommand(run_job, (JOB, script, test, f"{rig.roots.state}/jobs"), {})
+
+
+@operation()
+def pruned(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]:
+    """Remove the oldest generations, and engines, tools and keys that none of the others refers to.
+
+    + rig: the rig
+    + wanted: the generation that is to stay whatever happens
+    """
+    gone = surplus(look(rig), rig, wanted)
+    if not gone.generations and not gone.paths:
+        host.noop("nothing is left over")
+        return
+    for number in gone.generations:
+        logger.info(f"{host.print_prefix}generation {number} goes")
+    # generations first: what is left of them would refer to what is gone
+    for number in gone.generations:
+        yield StringCommand("rm -rf", QuoteString(f"{rig.roots.config}/generations/{number}"))
+    for path in gone.paths:
+        # half of an engine must not be taken for one
+        doomed = QuoteString(f"{path}.gone")
+        yield StringCommand("mv -fT", QuoteString(path), doomed, "&& rm -rf", doomed)

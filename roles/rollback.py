@@ -1,0 +1,43 @@
+"""Rollback: back to an earlier generation that lies on the host, without its inventory."""
+
+from __future__ import annotations
+
+from pyinfra import host, logger, state
+from pyinfra.api import deploy
+
+from rigwright.rig import Rig
+from rigwright.served import Served
+from roles.operations.generations import look, returned
+
+TIMEOUT = 1800  # seconds for instances that are loading already; how long a start may take is in its unit
+
+
+@deploy("Rollback")
+def rollback(rig: Rig, to: int | None) -> None:
+    """Serve generation `to`, or the newest one before the current."""
+    found = look(rig)
+    number = to if to is not None else earlier(found)
+    reason = refusal(found, number)
+    if number is None or reason:
+        logger.error(f"{host.print_prefix}refused: {reason}")
+        state.fail_hosts({host})
+        return
+    returned(name=f"Return to generation {number}", rig=rig, number=number, timeout=TIMEOUT)
+
+
+def earlier(found: Served) -> int | None:
+    """The newest unchanged generation before the current one."""
+    return max((k.number for k in found.generations if k.intact and k.number < (found.current or 0)), default=None)
+
+
+def refusal(found: Served, number: int | None) -> str:
+    """Why a host cannot go back to a generation; empty where it can."""
+    there = ", ".join(str(kept.number) for kept in found.generations) or "none"
+    if number is None:
+        return f"no generation lies before the current one (there are: {there})"
+    kept = next((one for one in found.generations if one.number == number), None)
+    if kept is None:
+        return f"there is no generation {number}; there are: {there}"
+    if not kept.intact:
+        return f"the files of generation {number} were changed since they were written"
+    return ""

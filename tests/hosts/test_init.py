@@ -1,0 +1,95 @@
+"""`rigwright init` against a booted host: what it writes loads, and a deploy accepts it."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.hosts import Host
+from lab.labs import Lab
+from rigwright.inventory import ROOT
+from tests.hosts.conftest import Boot
+
+CARDS = ("10de:2204", "10de:2204")
+
+
+def init(host: Host, home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rigwright", "init", f"root@{host.address}", "--key", str(host.key), *options]
+    environment = os.environ | {"HOME": str(home), "COLUMNS": "160"}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=home, env=environment, stdin=subprocess.DEVNULL, check=False
+    )
+
+
+def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+    host = boot(cards=CARDS)
+    server = '[Service]\\nExecStart=/bin/sh -c "exec sleep 1000" llama --api-key s3cret\\n'
+    host.run(f"printf '{server}' > /etc/systemd/system/llama-old.service && systemctl start llama-old")
+    # the demo's lock with addresses: an inventory that was just written names no mirrors
+    lock = (ROOT / "locks/demo.lock.toml").read_text().replace("shelf:", f"{lab.shelf_url}/")
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks/box.lock.toml").write_text(lock)
+    done = init(host, tmp_path, "--variant", "llamacpp/demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (written,) = tmp_path.glob("*.py")
+    assert written.stem == host.name
+    text = written.read_text()
+    ((name, data),) = runpy.run_path(str(written))["rigs"]
+    assert (name, data["rig"]["entry"]["cards"]) == (host.name, ["rtx-3090", "rtx-3090"])
+    assert data["rig"]["entry"]["instances"] == {"chat": {"variant": "llamacpp/demo", "port": 8020}}
+    assert "#   22  sshd (ssh.service)" in text
+    assert "#   llama-old.service (active), from /etc/systemd/system/llama-old.service" in text
+    assert "s3cret" not in text + done.stdout
+    # the box's key was new, and is known now
+    assert host.address in (tmp_path / ".ssh/known_hosts").read_text()
+
+    dry = subprocess.run(
+        [sys.executable, "-m", "rigwright", "deploy", str(written), "--dry"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"HOME": str(tmp_path)},
+        check=False,
+    )
+    assert dry.returncode == 0, dry.stdout + dry.stderr
+    assert "tiny-rig.gguf" in dry.stdout + dry.stderr
+    again = init(host, tmp_path)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"Error: {written.name} is there already: choose another with --output, or move it away\n"
+
+
+def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Path) -> None:
+    host = boot()
+    host.run("useradd -m plain; cp -r /root/.ssh /home/plain/; chown -R plain: /home/plain/.ssh")
+    assert init(host, tmp_path, "--name", "a").returncode == 0  # its host key is known from here on
+    command = [sys.executable, "-m", "rigwright", "init", "--key", str(host.key)]
+    environment = os.environ | {"HOME": str(tmp_path)}
+    for target, status, said in (
+        (f"nobody-here@{host.address}", 1, "Authentication error"),
+        (f"plain@{host.address}", 1, "; allow the user sudo without a password, or use --no-sudo"),
+    ):
+        done = subprocess.run(
+            [*command, target, "--name", "b"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (status, "")
+        assert done.stderr.startswith(f"Error: cannot look at {target}: ")
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+    assert not (tmp_path / "b.py").exists()
+    done = subprocess.run(
+        [*command, f"plain@{host.address}", "--name", "b", "--no-sudo"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "looked at without root" in (tmp_path / "b.py").read_text()

@@ -1,0 +1,196 @@
+"""A deploy that is cut off at every one of its operations in turn, by the end of the controller or of the host.
+
+The host goes back and forth between two rigs that differ in everything a rig can differ in: engine, weights, flags,
+port, key, authorities. Whatever is cut off, what was served before is served on, and the next run converges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from lab.hosts import Host
+from lab.labs import Lab
+from lab.shelf import MODEL
+from rigwright.inventory import ROOT
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.support import deploy, plan, red, until, write_inventory
+
+KILLING = Path(__file__).with_name("killing_deploy.py")
+COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
+# The stand-in for a source: it "compiles" by taking what the real one was compiled to, in a second instead of minutes.
+CMAKE = """cmake_minimum_required(VERSION 3.18)
+project(packed NONE)
+add_custom_target(llama-server COMMAND cp -a ${CMAKE_SOURCE_DIR}/bin ${CMAKE_BINARY_DIR}/)
+"""
+ROWS = """schema = 1
+artefacts = 2
+
+[[artefact]]
+kind = "source"
+name = "packed"
+version = "{version}"
+file = "packed.tar.gz"
+sha256 = "{packed_sha256}"
+size = {packed_size}
+sources = ["shelf:packed.tar.gz"]
+
+[[artefact]]
+kind = "weight"
+name = "tiny-rig"
+version = "{version}"
+file = "{model}"
+sha256 = "{model_sha256}"
+size = {model_size}
+sources = ["shelf:{model}"]
+"""
+CATALOG = """[inputs.tiny-rig]
+kind = "weight"
+version = "{version}"
+sources = ["shelf:{model}"]
+
+[engines.packed]
+kind = "llama.cpp"
+source = "packed"
+commit = "{commit}"
+
+[variants."llamacpp/swept"]
+engine = "packed"
+model = "tiny-rig"
+context = {context}
+flags.metrics = true
+"""
+# What is undone before the deploy, so that the operation has something to do. What both rigs share must not be taken
+# from under the one that serves.
+UNDO = {
+    "Base | Folders": "chmod 700 /var/lib/rigwright/jobs",
+    "Base | User rigwright": "usermod --shell /bin/sh rigwright",
+    "Base | Packages": "dpkg --purge ninja-build",
+    "Tools | Install host tools": "rm /opt/rigwright/tools-*/.complete",
+}
+# Seconds into an operation: its beginning, and where it waits for something.
+MOMENTS = {
+    "Base | Packages": (0.0, 3.0),
+    "Tools | Install host tools": (0.0, 3.0),
+    "llama.cpp | Compile packed": (0.0, 1.0),
+    "Serving | Activate generation": (0.0, 1.0),
+}
+# The readiness script asks through setpriv: without it nothing proves to serve: an activation stays where it waits for a slow model.
+WAIT, GO_ON = "chmod -x /usr/bin/setpriv", "chmod +x /usr/bin/setpriv"
+
+
+def pack(host: Host, lab: Lab) -> Path:
+    """The stand-in source archive, made of the host's engine, on the shelf."""
+    engines = host.folder / "root" / "opt/rigwright/engines"
+    built = next(path for path in engines.iterdir() if not path.is_symlink())
+    archive = lab.shelf / "packed.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+        tar.add(built / "bin", "packed/bin")
+        (lab.folder / "CMakeLists.txt").write_text(CMAKE)
+        tar.add(lab.folder / "CMakeLists.txt", "packed/CMakeLists.txt")
+    return archive
+
+
+def rig(folder: Path, lab: Lab, host: Host, number: int, archive: Path) -> Path:
+    """One of the two rigs, with a lock and a catalogue of its own; returns its inventory."""
+    model = lab.shelf / MODEL
+    for name in ("locks", "catalog/flags"):
+        (folder / name).mkdir(parents=True)
+    rows = ROWS.format(
+        version=number,
+        packed_sha256=hashlib.sha256(archive.read_bytes()).hexdigest(),
+        packed_size=archive.stat().st_size,
+        model=MODEL,
+        model_sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
+        model_size=model.stat().st_size,
+    )
+    (folder / "locks" / "swept.lock.toml").write_text(rows)
+    (folder / "catalog" / "swept.toml").write_text(
+        CATALOG.format(version=number, model=MODEL, commit=COMMIT, context=1024 * number)
+    )
+    snapshot = next((ROOT / "catalog" / "flags").glob("llama.cpp-*.txt"))
+    (folder / "catalog" / "flags" / f"llama.cpp-{number}-{COMMIT[:7]}.txt").write_bytes(snapshot.read_bytes())
+    (folder / "key").write_text(f"key-{number}-0123456789abcdef\n")
+    (folder / "ca.pem").write_text(authority(f"authority {number}"))
+    instances = {"chat": {"variant": "llamacpp/swept", "port": 8100 + number, "api_key_file": str(folder / "key")}}
+    return write_inventory(folder, lab, host, instances=instances, ca_file="ca.pem", keep_generations=1)
+
+
+def authority(name: str) -> str:
+    """A certificate authority of that name, in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(timezone.utc)
+    made = x509.CertificateBuilder(subject, subject, key.public_key(), 1, now, now + timedelta(days=1))
+    return made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+def answered(host: Host, number: int) -> bool:
+    """Whether the rig of that number answers a completion, with its key on its port."""
+    body = json.dumps({"messages": [{"role": "user", "content": "?"}], "max_tokens": 1})
+    ask = (
+        f"curl -s -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer key-{number}-0123456789abcdef' "
+        f"-H 'Content-Type: application/json' -d '{body}' http://127.0.0.1:{8100 + number}/v1/chat/completions || true"
+    )
+    return host.run(ask, check=False).strip() == "200"
+
+
+def cut_off(host: Host, rigs: dict[int, Path], now: int, operation: str, after: float, kind: str) -> None:
+    """Deploy the rig that is not served, cut it off, look what is served, and deploy it again."""
+    target = 3 - now
+    host.run(WAIT if after and "Activate" in operation else UNDO.get(operation, "true"))
+    host.run(f"rm -rf /srv/models/tiny-rig/{target} /var/lib/rigwright/weights/tiny-rig-{target}-*")
+    environment = {"KILL_AT": operation, "KILL_AFTER": str(after)}
+    if kind == "host":
+        environment["KILL_HOST"] = host.namespace
+    killed = deploy(rigs[target], "--yes", file=KILLING, **environment)
+    assert killed.status == -signal.SIGKILL, killed.said
+    if kind == "host":
+        host.start()
+        host.wait()
+        host.run(GO_ON)
+        # what was not proven to serve is not what comes up
+        until(lambda: answered(host, now), f"rig {now} serves after the cut", 60)
+    else:
+        host.run(GO_ON)
+        until(lambda: answered(host, now) or answered(host, target), "something serves", 30)
+    again = deploy(rigs[target])
+    assert again.status == 0, again.said
+    assert (answered(host, target), answered(host, now)) == (True, False)
+    assert plan(rigs[target]).planned == []
+
+
+@pytest.mark.parametrize("kind", ["controller", "host"])
+def test_a_deploy_cut_off_at_every_operation_leaves_a_service_and_is_finished_by_the_next_run(
+    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path, kind: str, subtests: pytest.Subtests
+) -> None:
+    host = boot(first_run.layer)
+    archive = pack(host, lab)
+    rigs = {number: rig(tmp_path / str(number), lab, host, number, archive) for number in (1, 2)}
+    first = deploy(rigs[1])
+    assert first.status == 0, first.said
+    operations = [row["name"] for row in first.report["results"]["operations"]]
+    assert set(UNDO) | set(MOMENTS) <= set(operations)
+    now = 1
+    for operation in operations:
+        for after in MOMENTS.get(operation, (0.0,)):
+            with subtests.test(f"{operation} after {after} s"):
+                cut_off(host, rigs, now, operation, after, kind)
+                now = 3 - now
+    assert red(rigs[now]) == set()
+    command = [sys.executable, "-m", "rigwright", "generations", str(rigs[now]), "--json"]
+    said = subprocess.run(command, capture_output=True, text=True).stdout
+    assert [row["current"] for row in json.loads(said)] == [True]

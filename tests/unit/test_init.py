@@ -1,0 +1,285 @@
+"""`rigwright init` from the command line: what it refuses, what it asks, and what it leaves."""
+
+from __future__ import annotations
+
+import runpy
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import roles.survey
+from rigwright.cli import init as init_verb
+from rigwright.cli import main
+from rigwright.facts import Listener
+from rigwright.survey import Survey
+from tests.unit.samples import Box
+from tests.unit.test_suggest import OPEN_LOCK
+from tests.unit.test_survey import capture
+
+init_module = sys.modules["rigwright.cli.init"]  # the package has the command under the module's name
+Init = Callable[..., Result]
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, object], bool]]:
+    """Every connection that was asked for; each finds the box that serves already."""
+    seen: list[tuple[dict[str, object], bool]] = []
+
+    def look(name: str, connection: dict[str, object], *, sudo: bool) -> Survey:
+        seen.append((connection, sudo))
+        return capture("two-sockets")
+
+    monkeypatch.setattr(roles.survey, "look", look)
+    return seen
+
+
+@pytest.fixture
+def init(box: Box, monkeypatch: pytest.MonkeyPatch) -> Init:
+    box.write("locks/box.lock.toml", OPEN_LOCK)
+    box.write("key", "")
+    monkeypatch.chdir(box.folder)
+
+    def run(*words: str, answer: str | None = None) -> Result:
+        monkeypatch.setattr(init_module, "_asks", lambda: answer is not None)
+        return CliRunner().invoke(main, ["init", *words], input=answer, env={"COLUMNS": "200"})
+
+    return run
+
+
+def declared(path: Path) -> dict[str, Any]:
+    ((_, data),) = runpy.run_path(str(path))["rigs"]
+    return data
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["box"], "'box' is refused: must be user@host or user@host:port"),
+        (["ops@"], "ssh_hostname '' is refused"),
+        (["ops@-oProxyCommand=id"], "ssh_hostname '-oProxyCommand=id' is refused"),
+        (["--", "-x@box"], "ssh_user '-x' is refused"),
+        (["@box"], "ssh_user '' is refused"),
+        (["ops@box\nx"], "ssh_hostname 'box\\nx' is refused"),
+        (["ops@box\n"], "ssh_hostname 'box\\n' is refused"),
+        (["o\np@box"], "ssh_user 'o\\np' is refused"),
+        (["ops@a@b"], "is refused: must be user@host"),
+        (["ops@box:"], "ssh_port '' is refused: must be a port number"),
+        (["ops@box:0"], "ssh_port 0 is refused"),
+        (["ops@box:65536"], "ssh_port 65536 is refused"),
+        (["ops@box:22x"], "ssh_port '22x' is refused"),
+        (["ops@box:22\n"], "ssh_port '22\\n' is refused"),
+        (["ops@box", "--name", "../x"], "--name '../x' is refused: must be small letters"),
+        (["ops@box", "--name", "a\nb"], "--name 'a\\nb' is refused"),
+        (["ops@box", "--name", ""], "--name '' is refused"),
+        (["ops@box", "--port", "80"], "--port 80 is refused: must be from 1024 to 65535"),
+        (["ops@box", "--key", "gone"], "--key: no file gone"),
+        (["ops@box", "--key", "-gone"], "ssh_key '-gone' is refused: must be a path"),
+        (["ops@box", "--variant", "../x"], "--variant '../x' is refused: must be engine/name"),
+        (["ops@box", "--variant", "llamacpp/tow"], 'no variant is called "llamacpp/tow"; did you mean "llamacpp/two"?'),
+        (["ops@box", "--output", "gone/rig.py"], "there is no folder gone"),
+        (["ops@box", "--output", "key"], "key is there already"),
+        (["ops@box", "--output", "a\nb.py"], "--output 'a\\nb.py' is refused"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line_before_connecting(
+    init: Init, looked: list[object], words: list[str], said: str
+) -> None:
+    done = init(*words)
+    assert (done.exit_code, looked) == (1, []), done.output
+    assert said in done.output
+    assert done.output.startswith("Error: ")
+    assert done.output.count("\n") == 1
+
+
+def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecting(
+    init: Init, looked: list[object], box: Box
+) -> None:
+    box.write("catalog/box.toml", "[crads]\n")
+    done = init("ops@box")
+    assert (done.exit_code, looked) == (1, [])
+    assert 'did you mean "cards"?' in done.output
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "keys", "sudo"),
+    [
+        ("root@192.0.2.7", [], {"ssh_hostname": "192.0.2.7", "ssh_user": "root"}, False),
+        ("ops@h.example.org:2222", [], {"ssh_hostname": "h.example.org", "ssh_user": "ops", "ssh_port": 2222}, True),
+        ("ops@[2001:db8::7]:22", [], {"ssh_hostname": "2001:db8::7", "ssh_user": "ops", "ssh_port": 22}, True),
+        ("ops@[2001:db8::7]", ["--no-sudo"], {"ssh_hostname": "2001:db8::7", "ssh_user": "ops"}, False),
+        ("root@box", ["--sudo"], {"ssh_hostname": "box", "ssh_user": "root"}, True),
+    ],
+)
+def test_a_target_becomes_the_connection_that_is_used_and_written(
+    init: Init,
+    looked: list[object],
+    box: Box,
+    target: str,
+    options: list[str],
+    keys: dict[str, object],
+    sudo: bool,
+) -> None:
+    done = init(target, "--output", "made.py", *options)
+    assert done.exit_code == 0, done.output
+    assert looked == [(keys, sudo)]
+    data = declared(box.folder / "made.py")
+    written = {key: value for key, value in data.items() if key.startswith(("ssh_", "_"))}
+    written.pop("ssh_paramiko_connect_kwargs")
+    assert written == keys | ({"_sudo": True} if sudo else {})
+
+
+@pytest.mark.usefixtures("looked")
+@pytest.mark.parametrize(
+    ("target", "options", "file", "name"),
+    [
+        ("root@Rig-1.example.org", [], "rig-1.py", "rig-1"),
+        # an address names no rig; the box says that it is called "Box One"
+        ("root@192.0.2.7", [], "box-one.py", "box-one"),
+        ("root@192.0.2.7", ["--name", "mine"], "mine.py", "mine"),
+        ("root@192.0.2.7", ["--output", "x.py"], "x.py", "box-one"),
+    ],
+)
+def test_a_rig_is_named_after_its_host(
+    init: Init, box: Box, target: str, options: list[str], file: str, name: str
+) -> None:
+    done = init(target, *options)
+    assert done.exit_code == 0, done.output
+    assert declared(box.folder / file)["rig"]["name"] == name
+    assert f"./rig deploy {file} " in done.output
+    # a second time would overwrite what may have been edited
+    again = init(target, *options)
+    assert (again.exit_code, again.output.splitlines()[-1]) == (
+        1,
+        f"Error: {file} is there already: choose another with --output, or move it away",
+    )
+
+
+@pytest.mark.usefixtures("looked")
+def test_the_key_is_written_with_its_whole_path(init: Init, box: Box) -> None:
+    assert init("root@box", "--key", "key").exit_code == 0
+    assert declared(box.folder / "box.py")["ssh_key"] == str(box.folder / "key")
+
+
+@pytest.mark.usefixtures("looked")
+@pytest.mark.parametrize(
+    ("options", "answer", "instance"),
+    [
+        ([], None, None),
+        ([], "\n", None),
+        ([], "0\n", None),
+        ([], "7\n1\n", {"variant": "llamacpp/cpu", "port": 8021}),
+        ([], "3\n", {"variant": "llamacpp/two", "cards": [2, 3], "port": 8021}),
+        (
+            ["--variant", "llamacpp/one", "--port", "9000"],
+            None,
+            {"variant": "llamacpp/one", "cards": [2], "port": 9000},
+        ),
+        (["--variant", "llamacpp/one"], "3\n", {"variant": "llamacpp/one", "cards": [2], "port": 8021}),
+    ],
+)
+def test_what_the_box_is_for_is_asked_or_an_option_or_nothing_yet(
+    init: Init, box: Box, options: list[str], answer: str | None, instance: dict[str, object] | None
+) -> None:
+    done = init("root@box", *options, answer=answer)
+    assert done.exit_code == 0, done.output
+    entry = declared(box.folder / "box.py")["rig"]["entry"]
+    assert entry.get("instances") == ({"chat": instance} if instance else None)
+    asked = "What is the box for?" in done.output
+    assert asked == (answer is not None and not options)
+    assert not asked or "3  llamacpp/two: cards 2, 3, context 8192, 4096 for each of 2" in done.output
+
+
+@pytest.mark.usefixtures("looked")
+def test_an_answer_that_is_broken_off_writes_nothing(init: Init, box: Box) -> None:
+    done = init("root@box", answer="")
+    assert done.exit_code == 1
+    assert "Aborted" in done.output
+    assert not (box.folder / "box.py").exists()
+
+
+@pytest.mark.usefixtures("looked")
+def test_what_is_written_is_loaded_before_it_is_called_valid(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"crads": []}})\n'
+    monkeypatch.setattr(init_module, "inventory_text", lambda *given: text)
+    done = init("root@box")
+    assert done.exit_code == 1
+    assert "Error: box.py is written, but it does not load: " in done.output
+    assert 'box.crads: unknown key; did you mean "cards"?' in done.output
+    assert "it is valid" not in done.output
+
+
+@pytest.mark.usefixtures("looked")
+def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
+    init: Init, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init_module, "_show", lambda *given: box.write("box.py", "mine"))
+    done = init("root@box")
+    assert (done.exit_code, done.output) == (1, "Error: cannot write box.py: File exists\n")
+    assert (box.folder / "box.py").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("looked")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--port", "8020"], "--port 8020 is taken on box; 8021 is free"),
+        (["--variant", "llamacpp/demo"], "does not fit this box: the lock's tiny-rig 1 has no address"),
+    ],
+)
+def test_what_does_not_fit_the_box_is_refused(init: Init, box: Box, options: list[str], said: str) -> None:
+    done = init("root@box", *options)
+    assert done.exit_code == 1
+    assert said in done.output.splitlines()[-1]
+    assert not (box.folder / "box.py").exists()
+
+
+def test_a_port_that_an_instance_of_ours_has_can_be_asked_for(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = replace(capture("lab"), listeners=(Listener(8020, "llama-server", "rigwright-chat.service"),))
+    monkeypatch.setattr(roles.survey, "look", lambda *given, **options: ours)
+    assert init("root@box", "--port", "8020").exit_code == 0
+
+
+@pytest.mark.usefixtures("looked")
+def test_what_was_found_is_shown(init: Init) -> None:
+    shown = " ".join(init("root@box").output.split())
+    for words in (
+        "system debian 13, 64 CPUs in 2 NUMA nodes, 251 GiB of memory",
+        "card 3 0000:c1:00.0 10de:2204, NVIDIA GeForce RTX 3090",
+        "driver 580.95.05",
+        "in use process 4343 ollama of ollama, ollama.service: card 0",
+        "unit ollama.service (active)",
+        "disk /data: 3482 GiB free",
+        "models /data/models",
+        "ports taken 22, 8020, 11434",
+        "record the rig old",
+        "Wrote box.py, and it is valid.",
+    ):
+        assert words in shown
+
+
+def test_next_commands_are_verbs_that_there_are(init: Init, looked: list[object]) -> None:
+    shown = init("root@box").output.partition("Read it; then\n")[2].splitlines()
+    verbs = [line.split()[1] for line in shown]
+    assert verbs == [verb for verb in init_module.NEXT if verb in main.commands]
+    assert {"deploy", "check"} <= set(verbs)
+    assert main.commands["init"] is init_verb
+
+
+def test_a_box_that_cannot_be_reached_is_one_line(
+    init: Init, box: Box, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(box.folder))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    done = init(f"root@127.0.0.1:{port}")
+    assert done.exit_code == 1
+    assert done.output.startswith(f"Error: cannot look at root@127.0.0.1:{port}: Could not connect (")
+    assert done.output.count("\n") == 1
+    assert "Traceback" not in capfd.readouterr().err
+    assert not list(box.folder.glob("*.py"))

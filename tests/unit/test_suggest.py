@@ -1,0 +1,190 @@
+"""What a survey suggests: names for cards, a root with room, a free port, variants that fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.catalog import Catalog
+from rigwright.facts import Listener
+from rigwright.inventory import ROOT
+from rigwright.lock import Lock
+from rigwright.suggest import Answers, Offer, card_names, choose_cards, entry, free_port, models_root, offer
+from rigwright.survey import Disk, GpuProcess, SeenCard
+from tests.unit.samples import LOCK, Box
+from tests.unit.test_survey import BARE, CARD, capture
+
+GIB = 1024 * 1024
+CONNECTION = {"ssh_hostname": "192.0.2.7", "ssh_user": "ops", "_sudo": True}
+ANSWERS = Answers("box", CONNECTION)
+TURING = replace(CARD, address="0000:00:00.0", pci_id="10de:1e04")
+STRANGE = replace(
+    CARD, address="0000:00:00.0", pci_id="10de:2335", name="NVIDIA H200", vram_mib=143771, capability="9.0"
+)
+# samples' lock has its files in a mirror; an inventory that was just written names none
+OPEN_LOCK = LOCK.replace("store:", "https://example.org/")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Box:
+    made = Box(tmp_path_factory.mktemp("box"))
+    made.write("locks/box.lock.toml", OPEN_LOCK)
+    return made
+
+
+@pytest.fixture(scope="module")
+def catalog(place: Box) -> Catalog:
+    return Catalog.load([place.folder / "catalog"])
+
+
+@pytest.fixture(scope="module")
+def lock(place: Box) -> Lock:
+    return Lock.load([place.folder / "locks"])
+
+
+def cards(*kinds: SeenCard, nodes: tuple[int | None, ...] = ()) -> tuple[SeenCard, ...]:
+    numbered = [replace(card, address=f"0000:{number:02x}:00.0") for number, card in enumerate(kinds)]
+    return tuple(replace(card, numa_node=node) for card, node in zip(numbered, nodes or (0,) * len(kinds), strict=True))
+
+
+def busy(*numbers: int, **changes: Any) -> GpuProcess:
+    return replace(GpuProcess(7, "root", "python3", "", "", tuple((n, 100) for n in numbers)), **changes)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "names"),
+    [
+        ((), ()),
+        ((CARD,), ("ampere",)),
+        ((TURING, CARD, TURING), ("turing", "ampere", "turing")),
+        ((STRANGE,), ()),
+        # the numbers of the cards after it would be others once it is in the catalogue
+        ((CARD, STRANGE, CARD), ("ampere",)),
+        ((CARD,) * 20, ("ampere",) * 16),
+    ],
+)
+def test_cards_are_named_in_bus_order_up_to_one_that_the_catalogue_lacks(
+    catalog: Catalog, kinds: tuple[SeenCard, ...], names: tuple[str, ...]
+) -> None:
+    assert card_names(replace(BARE, cards=cards(*kinds)), catalog) == names
+
+
+def test_of_two_cards_with_one_pci_id_the_memory_decides() -> None:
+    shipped = Catalog.load([ROOT / "catalog"])
+    assert card_names(capture("two-sockets"), shipped) == ("rtx-2080-ti-22g", "rtx-3090", "rtx-3090", "rtx-3090")
+    for memory, name in ((11264, "rtx-2080-ti"), (0, "rtx-2080-ti")):
+        seen = replace(BARE, cards=(replace(TURING, vram_mib=memory),))
+        assert card_names(seen, shipped) == (name,)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "nodes", "processes", "count", "chosen"),
+    [
+        ((CARD,) * 4, (0, 0, 1, 1), (), 1, (0,)),
+        ((CARD,) * 4, (0, 0, 1, 1), (), 2, (0, 1)),
+        # one node comes before side by side, and that before the lowest number
+        ((CARD,) * 4, (0, 1, 1, 0), (), 2, (1, 2)),
+        ((CARD,) * 4, (0, 1, 0, 1), (), 2, (0, 2)),
+        ((CARD,) * 4, (0, 0, 1, 1), (busy(0),), 2, (2, 3)),
+        ((CARD,) * 4, (0, 0, 1, 1), (busy(0), busy(2)), 2, (1, 3)),
+        ((CARD,) * 4, (0, 0, 1, 1), (busy(0, 1, 2),), 2, None),
+        ((CARD,) * 2, (0, 0), (busy(0, unit="rigwright-chat.service"),), 1, (0,)),
+        ((CARD,) * 2, (0, 0), (busy(),), 1, (0,)),
+        ((TURING, CARD, CARD), (0, 0, 0), (), 2, (1, 2)),
+        ((CARD, CARD), (None, None), (), 2, (0, 1)),
+        ((), (), (), 0, ()),
+        ((), (), (), 1, None),
+    ],
+)
+def test_an_instance_gets_free_cards_of_one_node_and_model_side_by_side(
+    catalog: Catalog,
+    kinds: tuple[SeenCard, ...],
+    nodes: tuple[int | None, ...],
+    processes: tuple[GpuProcess, ...],
+    count: int,
+    chosen: tuple[int, ...] | None,
+) -> None:
+    survey = replace(BARE, cards=cards(*kinds, nodes=nodes), processes=processes)
+    assert choose_cards(survey, card_names(survey, catalog), count) == chosen
+
+
+def disk(mount: str, free: int, **changes: Any) -> Disk:
+    return replace(Disk(mount, f"/dev{mount}x", "ext4", 2 * free * GIB, free * GIB, True), **changes)
+
+
+@pytest.mark.parametrize(
+    ("disks", "root"),
+    [
+        ((), None),
+        ((disk("/", 40),), None),
+        ((disk("/", 40), disk("/data", 3000)), "/data/models"),
+        ((disk("/", 40), disk("/data", 3000), disk("/mnt/big", 9000)), "/mnt/big/models"),
+        ((disk("/", 40), disk("/data", 99)), None),
+        ((disk("/", 400), disk("/data", 700)), None),
+        ((disk("/", 40), disk("/srv", 3000)), None),
+        ((disk("/", 40), disk("/srv/models", 3000)), None),
+        ((disk("/", 40), disk("/data", 3000, writable=False)), None),
+        ((disk("/", 40), disk("/nas", 3000, type="nfs4")), None),
+        # services are kept from it, and a unit cannot print it
+        ((disk("/", 40), disk("/home", 3000)), None),
+        ((disk("/", 40), disk("/my disk", 3000), disk("/data", 2000)), "/data/models"),
+    ],
+)
+def test_weights_go_to_a_big_data_disk(disks: tuple[Disk, ...], root: str | None) -> None:
+    assert models_root(replace(BARE, disks=disks)) == root
+
+
+def test_a_port_is_one_that_nobody_but_a_rig_has() -> None:
+    listeners = (
+        Listener(8020, "python3", ""),
+        Listener(8021, "x", "x.service"),
+        Listener(8022, "y", "rigwright-a.service"),
+    )
+    assert free_port(BARE) == 8020
+    assert free_port(replace(BARE, listeners=listeners)) == 8022
+
+
+@pytest.mark.parametrize(
+    ("variant", "kinds", "processes", "offered"),
+    [
+        ("llamacpp/cpu", (), (), Offer("llamacpp/cpu")),
+        ("llamacpp/two", (CARD,) * 3, (), Offer("llamacpp/two", (0, 1))),
+        (
+            "llamacpp/two",
+            (CARD, CARD),
+            (busy(1),),
+            Offer("llamacpp/two", refusal="takes 2 cards; 1 of the 2 are free and in the catalogue"),
+        ),
+        (
+            "llamacpp/one",
+            (replace(CARD, vram_mib=1),),
+            (),
+            Offer("llamacpp/one", (0,), "its weights take 2 MiB, the cards have 1"),
+        ),
+    ],
+)
+def test_a_variant_is_offered_where_it_can_be_declared(
+    catalog: Catalog,
+    lock: Lock,
+    place: Box,
+    variant: str,
+    kinds: tuple[SeenCard, ...],
+    processes: tuple[GpuProcess, ...],
+    offered: Offer,
+) -> None:
+    survey = replace(BARE, cards=cards(*kinds), processes=processes)
+    assert offer(variant, survey, ANSWERS, catalog, lock, str(place.inventory)) == offered
+
+
+def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(catalog: Catalog, place: Box, tmp_path: Path) -> None:
+    (tmp_path / "box.lock.toml").write_text(LOCK)
+    refused = offer("llamacpp/cpu", BARE, ANSWERS, catalog, Lock.load([tmp_path]), str(place.inventory))
+    assert "has no address: its sources are store:small-q4.gguf" in refused.refusal
+
+
+def test_a_variant_that_is_not_there_is_an_error(catalog: Catalog) -> None:
+    with pytest.raises(KeyError):
+        entry(BARE, replace(ANSWERS, variant="llamacpp/gone"), catalog)

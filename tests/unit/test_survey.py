@@ -1,0 +1,179 @@
+"""What the survey prints becomes a typed value; the survey itself runs on any Linux, as root or not."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rigwright.facts import Listener
+from rigwright.render import render
+from rigwright.survey import Disk, GpuProcess, SeenCard, SeenUnit, Survey, bus_address, parse
+
+CAPTURES = Path(__file__).parent / "captures"
+CONTAINER = "0123456789abcdef" * 4
+SYSTEM = ["survey\t1", "os_id\tdebian", "os_version\t12", "hostname\th1", "kernel\t6.1.0", "uid\t0"]
+SYSTEM += ["memory_kib\t65843212", "cpus\t8", "numa_nodes\t1"]
+BARE = Survey("debian", "12", "h1", "6.1.0", 0, 65843212, 8, 1)
+PCI = "pci\t0000:01:00.0\t10de:2204\t0\t16\t16\t2.5 GT/s PCIe\t16.0 GT/s PCIe"
+CARD = SeenCard("0000:01:00.0", "10de:2204", 0, 16, 16, "2.5 GT/s PCIe", "16.0 GT/s PCIe")
+
+
+def capture(name: str) -> Survey:
+    return parse((CAPTURES / f"{name}.txt").read_text().splitlines())
+
+
+def test_two_h200_behind_nvlink_with_a_process_on_one() -> None:
+    found = capture("h200-x2")
+    link = ("32.0 GT/s PCIe", "32.0 GT/s PCIe", "NVIDIA H200", 143771, "9.0", 18)
+    assert found.cards == (
+        SeenCard("0000:00:06.0", "10de:2335", None, 16, 16, *link, (1,)),
+        SeenCard("0000:00:07.0", "10de:2335", None, 16, 16, *link, (0,)),
+    )
+    # it has both cards' device files open, and computes on the second alone
+    assert found.processes == (GpuProcess(656, "root", "python", "", "", ((1, 1634),)),)
+    assert (found.os_id, found.driver, found.cpus) == ("ubuntu", "580.159.04", 32)
+    assert found.disks == (Disk("/", "/dev/vda", "ext4", 264212084, 134199276, True),)
+
+
+def test_a_throwaway_host_with_a_card_and_no_driver() -> None:
+    found = capture("lab")
+    assert found.cards == (SeenCard("0000:01:00.0", "10de:2204"),)
+    assert (found.driver, found.processes, found.record) == ("", (), None)
+    assert found.listeners == (Listener(22, "sshd", "ssh.service"),)
+    assert [disk.mount for disk in found.disks] == ["/"]
+
+
+def test_a_box_that_serves_already() -> None:
+    found = capture("two-sockets")
+    assert [card.address[5:7] for card in found.cards] == ["01", "21", "81", "c1"]
+    assert [card.numa_node for card in found.cards] == [0, 0, 1, 1]
+    assert [card.nvlink_peers for card in found.cards] == [(), (), (3,), (2,)]
+    assert [card.vram_mib for card in found.cards] == [22528, 24576, 24576, 24576]
+    assert found.processes == (
+        GpuProcess(700, "root", "nvidia-persiste", "nvidia-persistenced.service", ""),
+        GpuProcess(
+            4242,
+            "root",
+            "python3",
+            f"docker-{CONTAINER}.scope",
+            "docker vllm-main vllm/vllm-openai:v0.11.0",
+            ((1, 20480),),
+        ),
+        GpuProcess(4343, "ollama", "ollama", "ollama.service", "", ((0, 0),)),
+    )
+    assert [process.foreign for process in found.processes] == [False, True, True]
+    assert [disk.mount for disk in found.disks] == ["/", "/archive", "/data", "/nas"]
+    assert [disk.mount for disk in found.disks if not disk.local] == ["/nas"]
+    assert [disk.mount for disk in found.disks if not disk.writable] == ["/archive"]
+    assert found.units == (SeenUnit("ollama.service", "active", "/etc/systemd/system/ollama.service"),)
+    assert found.record == "old"
+
+
+@pytest.mark.parametrize(
+    ("lines", "changes"),
+    [
+        ([], {}),
+        (["pci\t0000:01:00.0\t10de:2204\t\t\t\t\t"], {"cards": (SeenCard("0000:01:00.0", "10de:2204"),)}),
+        # a link that is down reads as 63 or 255 lanes
+        (
+            ["pci\t0000:01:00.0\t10de:2204\t-1\t63\t255\tUnknown\tUnknown"],
+            {"cards": (SeenCard("0000:01:00.0", "10de:2204", None, 0, 0, "Unknown", "Unknown"),)},
+        ),
+        ([PCI], {"cards": (CARD,)}),
+        (
+            [PCI, "driver\t390.157", "gpu\t0, 00000000:01:00.0, 24576, NVIDIA GeForce RTX 3090"],
+            {"driver": "390.157", "cards": (replace(CARD, name="NVIDIA GeForce RTX 3090", vram_mib=24576),)},
+        ),
+        (
+            [PCI, "driver\t580.1", "gpu\t0, 00000000:01:00.0, [N/A], [N/A], Odd, One"],
+            {"driver": "580.1", "cards": (replace(CARD, name="Odd, One"),)},
+        ),
+        ([PCI, "driver\t580.1", "gpu\tNo devices were found", "app\t"], {"driver": "580.1", "cards": (CARD,)}),
+        # a card that is in nvidia-smi and not on the bus that we see
+        ([PCI, "driver\t580.1", "gpu\t0, 00000000:99:00.0, 1, 8.6, X"], {"driver": "580.1", "cards": (CARD,)}),
+        (
+            [PCI, "driver\t580.1", "smi_failed\tFailed to initialize NVML: Driver/library version mismatch"],
+            {
+                "driver": "580.1",
+                "cards": (CARD,),
+                "smi_failure": "Failed to initialize NVML: Driver/library version mismatch",
+            },
+        ),
+        ([PCI, "driver\t580.1", "smi_failed\t"], {"driver": "580.1", "cards": (CARD,), "smi_failure": "nothing"}),
+        (
+            ["listeners_by\tproc", "listener_hex\t1F54", "listener_hex\t0016", "listener_hex\t0016"],
+            {"listeners": (Listener(22, "", ""), Listener(8020, "", ""))},
+        ),
+        (
+            ["listener\t8020\tpython3\t/user.slice/user-1000.slice/user@1000.service/app.slice/my.service/inner"],
+            {"listeners": (Listener(8020, "python3", "my.service"),)},
+        ),
+        (["process\t7\t\t\t"], {"processes": (GpuProcess(7, "", "", "", ""),)}),
+        (
+            [f"process\t7\troot\tpython3\t/docker/{CONTAINER}"],
+            {"processes": (GpuProcess(7, "root", "python3", "", CONTAINER[:12]),)},
+        ),
+        (["record\t{}"], {"record": ""}),
+        (["record\tno json"], {"record": ""}),
+        (["record\t[1]"], {"record": ""}),
+    ],
+)
+def test_what_is_odd_or_missing_is_read_as_far_as_it_goes(lines: list[str], changes: dict[str, object]) -> None:
+    assert parse(["Welcome to h1!", *SYSTEM, *lines]) == replace(BARE, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", range(len(SYSTEM)))
+def test_a_line_that_is_missing_is_said(number: int) -> None:
+    key = "os_id" if number == 0 else SYSTEM[number].partition("\t")[0]
+    with pytest.raises(ValueError, match=f"'{key}'"):
+        parse(SYSTEM[:number] + SYSTEM[number + 1 :])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("uid\troot", "cpus\t", "pci\t0000:01:00.0", "disk\t/dev/vda\text4", "disk\ta\tb\trw\tx\ty\t/", "unit\tx"),
+        *("listener\tssh\tsshd\t", "listener\t22", "listener_hex\tzz", "process\tx\t\t\t", "process\t1", "nvlink\t0"),
+    ],
+)
+def test_a_line_that_is_malformed_is_no_survey(line: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse([*SYSTEM, line])
+
+
+def test_an_address_of_nvidia_smis_is_one_of_the_kernels() -> None:
+    assert bus_address("00000000:C1:00.0") == "0000:c1:00.0"
+    assert bus_address("00010000:03:00.0") == "10000:03:00.0"
+
+
+def run(**environment: str) -> Survey:
+    script = render("probe/survey.sh.j2")
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=environment or None, check=True)
+    assert done.stderr == ""
+    assert done.stdout.isascii()
+    return parse(done.stdout.splitlines())
+
+
+def test_the_survey_runs_here() -> None:
+    found = run()
+    assert found.kernel
+    assert found.cpus > 0
+    assert any(disk.mount == "/" for disk in found.disks)
+
+
+def test_the_survey_runs_without_what_a_minimal_system_may_lack(tmp_path: Path) -> None:
+    for name in ("sh", "sed", "awk", "tr", "df", "id", "uname", "nproc", "timeout", "cut", "sort", "find", "stat"):
+        source = subprocess.run(["which", name], capture_output=True, text=True, check=True).stdout.strip()
+        (tmp_path / name).symlink_to(source)
+    found = run(PATH=str(tmp_path))
+    assert found.units == ()
+    assert all(one.process == "" for one in found.listeners)
+
+
+def test_a_driver_that_hangs_is_not_waited_for_long_and_its_slowest_question_is_never_asked() -> None:
+    script = render("probe/survey.sh.j2")
+    assert "SUPPORTED_CLOCKS" not in script
+    assert [line for line in script.splitlines() if "nvidia-smi" in line] == ['smi() { timeout 20 nvidia-smi "$@"; }']
