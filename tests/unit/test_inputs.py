@@ -160,7 +160,7 @@ def test_for_locking_a_rig_is_refused_all_but_the_lock(box: Box) -> None:
 
 
 def test_for_locking_a_lock_that_cannot_be_read_is_as_none(box: Box) -> None:
-    asked = INPUT + INPUT.replace("small", "engine-source").replace('"weight"', '"source"')
+    asked = INPUT + '[inputs.engine-source]\nkind = "source"\nversion = "1.0"\nsources = ["index:engine"]\n'
     box.write("catalog/box.toml", CATALOG + asked)
     box.write("locks/box.lock.toml", "half a lo")
     with locking():
