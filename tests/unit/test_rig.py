@@ -89,7 +89,7 @@ EYE_ROW = WEIGHT_ROW.replace('name = "small"', 'name = "eye"').replace("small-q4
 
 def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
-    box.write("locks/box.lock.toml", LOCK + EYE_ROW)
+    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, EYE_ROW))
     (group,) = box.group({"box": entry()})
     made = load(group[1]["rig"])
     assert [(i.weight.name, i.projector and i.projector.name) for i in made.instances] == [("small", "eye")] * 2
@@ -105,13 +105,13 @@ def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
 )
 def test_a_projector_that_the_lock_lacks_or_has_as_another_kind_is_refused(box: Box, row: str, essence: str) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
-    box.write("locks/box.lock.toml", LOCK + row)
+    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, *([row] if row else [])))
     assert f"box.instances.chat.variant: {essence}" in "\n".join(box.refusal(instances=chat()))
 
 
 def test_a_projector_without_any_address_is_refused(box: Box) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
-    box.write("locks/box.lock.toml", LOCK + EYE_ROW.replace("store:", "other:"))
+    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, EYE_ROW.replace("store:", "other:")))
     (line,) = box.refusal(instances=chat())
     assert "box.mirrors: the lock's eye" in line
 
