@@ -100,7 +100,10 @@ def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
     ("row", "essence"),
     [
         ("", 'llamacpp/cpu: no locked weight is called "eye"'),
-        (EYE_ROW.replace('kind = "weight"', 'kind = "source"'), "the lock's eye is a source, not a weight"),
+        (
+            EYE_ROW.replace('kind = "weight"', 'kind = "source"'),
+            "llamacpp/cpu: the lock's eye is a source, not a weight",
+        ),
     ],
 )
 def test_a_projector_that_the_lock_lacks_or_has_as_another_kind_is_refused(box: Box, row: str, essence: str) -> None:
