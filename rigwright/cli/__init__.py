@@ -8,12 +8,13 @@ from rigwright.cli.demo import demo
 from rigwright.cli.hosts import check, deploy, remove, rollback
 from rigwright.cli.init import init
 from rigwright.cli.lab import lab
+from rigwright.cli.lock import lock
 from rigwright.cli.rigs import plan_, validate
 from rigwright.cli.state import generations, logs, status
 from rigwright.cli.test import test
 
 PARTS = {
-    "Before": (init, validate, plan_),
+    "Before": (init, lock, validate, plan_),
     "Change": (deploy, rollback, remove),
     "Look": (check, status, logs, generations),
     "Try": (demo, lab, test),

@@ -56,9 +56,12 @@ def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
 ) -> None:
     row = {"kind": "weight", "name": "tiny-rig", "version": version, "file": MODEL, "sha256": "0" * 64, "size": 773728}
     lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in row.items()]
-    lock = "\n".join(["schema = 1", "[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]'])
+    lock = "\n".join(["schema = 1", "artefacts = 1", "[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]'])
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "mine.lock.toml").write_text(lock)
+    (tmp_path / "catalog").mkdir()
+    asked = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "{version}"\nsources = ["shelf:{MODEL}"]\n'
+    (tmp_path / "catalog" / "mine.toml").write_text(asked)
     inventory = write_inventory(tmp_path, lab, converged)
     old = main_pid(converged)
     run = deploy(inventory)
@@ -147,7 +150,7 @@ def test_a_source_with_another_hash_is_refused_and_the_old_engine_serves_on(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
     (tmp_path / "locks").mkdir()
-    rows = (ROOT / "locks" / "shared.lock.toml").read_text()
+    rows = (ROOT / "locks" / "engines.lock.toml").read_text()
     (tmp_path / "locks" / "mine.lock.toml").write_text(re.sub(r'sha256 = "[0-9a-f]+"', f'sha256 = "{"0" * 64}"', rows))
     inventory = write_inventory(tmp_path, lab, converged)
     old = main_pid(converged)

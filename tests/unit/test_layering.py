@@ -38,3 +38,8 @@ def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
 
 def test_an_import_that_breaks_the_rule_would_be_seen() -> None:
     assert "rigwright.cli imports" in run("cli")
+
+
+def test_no_verb_loads_ssl_before_pyinfras_gevent() -> None:
+    program = "import sys, rigwright.cli; sys.exit('ssl' in sys.modules and 'gevent' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
