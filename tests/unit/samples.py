@@ -242,6 +242,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
 
 
 GIB = 1024 * 1024  # in KiB
+NOW = 1_800_000_000  # seconds since the epoch, on both sides
 
 
 def facts(**changes: object) -> HostFacts:
@@ -254,6 +255,7 @@ def facts(**changes: object) -> HostFacts:
         kernel="6.1.0-40-amd64",
         systemd=252,
         uid=0,
+        clock=NOW,
         memory_kib=64 * GIB,
         disk_free_kib=MappingProxyType(dict(space)),
         cuda_version="13.0",
