@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,6 +62,7 @@ class LockFile(Frozen):
     artefacts: Annotated[int, Field(ge=0, strict=True)] = Field(
         description="How many rows there are; with fewer, the file was cut."
     )
+    digest: Sha256 = Field(description="SHA-256 of the rows; with another, one of them was changed.")
 
     @field_validator("schema_version", mode="before")
     @classmethod
@@ -76,6 +78,24 @@ class LockFile(Frozen):
         if rows is not None and len(rows) != count:
             raise ValueError(f"the number of rows, {len(rows)}: the file was cut or changed by hand")
         return count
+
+    @field_validator("digest")
+    @classmethod
+    def _unchanged(cls, digest: str, info: ValidationInfo) -> str:
+        rows = info.data.get("artefact")
+        if rows is not None and seal(_written(row) for row in rows) != digest:
+            raise ValueError("the SHA-256 of the rows: one was changed by hand; run `rigwright lock`")
+        return digest
+
+
+def seal(rows: Iterable[dict[str, object]]) -> str:
+    """SHA-256 of rows as they are written, in their order."""
+    return hashlib.sha256(json.dumps(list(rows), sort_keys=True).encode()).hexdigest()
+
+
+def _written(row: Artefact) -> dict[str, object]:
+    """A row as it is written: its keys in their order, without those it lacks."""
+    return row.model_dump(mode="json", exclude_none=True)
 
 
 def read(path: Path) -> tuple[Artefact, ...]:
@@ -104,11 +124,12 @@ def text(rows: Iterable[Artefact], catalogue: str) -> str:
         catalogue: The catalogue file whose inputs they are, as its header names it.
     """
     ordered = sorted(rows, key=lambda row: row.order)
-    lines = [f"{WRITTEN} from {catalogue}; describe inputs there.", "schema = 1", f"artefacts = {len(ordered)}"]
+    lines = [f"{WRITTEN} from {catalogue}; describe inputs there.", "schema = 1"]
+    lines += [f"artefacts = {len(ordered)}", f'digest = "{seal(_written(row) for row in ordered)}"']
     for row in ordered:
         lines += ["", "[[artefact]]"]
         # JSON's strings, numbers and lists of strings are TOML's
-        lines += [f"{key} = {json.dumps(value)}" for key, value in row.model_dump(exclude_none=True).items()]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in _written(row).items()]
     return "\n".join(lines) + "\n"
 
 

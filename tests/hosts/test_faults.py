@@ -28,6 +28,7 @@ from tests.hosts.support import (
     until,
     write_inventory,
 )
+from tests.locks import lock_text, resealed
 
 KILLING = Path(__file__).with_name("killing_deploy.py")
 CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT + 2}}
@@ -58,7 +59,7 @@ def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
 ) -> None:
     row = {"kind": "weight", "name": "tiny-rig", "version": version, "file": MODEL, "sha256": "0" * 64, "size": 773728}
     lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in row.items()]
-    lock = "\n".join(["schema = 1", "artefacts = 1", "[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]'])
+    lock = lock_text("\n".join(["[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]']))
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "mine.lock.toml").write_text(lock)
     (tmp_path / "catalog").mkdir()
@@ -136,7 +137,9 @@ def test_a_source_with_another_hash_is_refused_and_the_old_engine_serves_on(
 ) -> None:
     (tmp_path / "locks").mkdir()
     rows = (ROOT / "locks" / "engines.lock.toml").read_text()
-    (tmp_path / "locks" / "mine.lock.toml").write_text(re.sub(r'sha256 = "[0-9a-f]+"', f'sha256 = "{"0" * 64}"', rows))
+    (tmp_path / "locks" / "mine.lock.toml").write_text(
+        resealed(re.sub(r'sha256 = "[0-9a-f]+"', f'sha256 = "{"0" * 64}"', rows))
+    )
     inventory = write_inventory(tmp_path, lab, converged)
     old = main_pid(converged)
     run = deploy(inventory)

@@ -12,6 +12,7 @@ from lab.hosts import Host
 from lab.labs import Lab
 from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot
+from tests.locks import resealed
 
 CARDS = ("10de:2204", "10de:2204")
 
@@ -30,6 +31,7 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab
     host.run(f"printf '{server}' > /etc/systemd/system/llama-old.service && systemctl start llama-old")
     # the demo's lock with addresses: an inventory that was just written names no mirrors
     lock = (ROOT / "locks/demo.lock.toml").read_text().replace("shelf:", f"{lab.shelf_url}/")
+    lock = resealed(lock)
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks/box.lock.toml").write_text(lock)
     done = init(host, tmp_path, "--variant", "llamacpp/demo")

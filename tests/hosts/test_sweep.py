@@ -23,6 +23,7 @@ from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.servers import certificate
 from tests.hosts.support import deploy, plan, red, until, write_inventory
+from tests.locks import lock_text
 
 KILLING = Path(__file__).with_name("killing_deploy.py")
 COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
@@ -31,9 +32,7 @@ CMAKE = """cmake_minimum_required(VERSION 3.18)
 project(packed NONE)
 add_custom_target(llama-server COMMAND cp -a ${CMAKE_SOURCE_DIR}/bin ${CMAKE_BINARY_DIR}/)
 """
-ROWS = """schema = 1
-artefacts = 2
-
+SOURCE_ROW = """
 [[artefact]]
 kind = "source"
 name = "packed"
@@ -42,7 +41,8 @@ file = "packed.tar.gz"
 sha256 = "{packed_sha256}"
 size = {packed_size}
 sources = ["shelf:packed.tar.gz"]
-
+"""
+WEIGHT_ROW = """
 [[artefact]]
 kind = "weight"
 name = "tiny-rig"
@@ -56,6 +56,11 @@ CATALOG = """[inputs.tiny-rig]
 kind = "weight"
 version = "{version}"
 sources = ["shelf:{model}"]
+
+[inputs.packed]
+kind = "source"
+version = "{version}"
+sources = ["shelf:packed.tar.gz"]
 
 [engines.packed]
 kind = "llama.cpp"
@@ -104,14 +109,10 @@ def rig(folder: Path, lab: Lab, host: Host, number: int, archive: Path) -> Path:
     model = lab.shelf / MODEL
     for name in ("locks", "catalog/flags"):
         (folder / name).mkdir(parents=True)
-    rows = ROWS.format(
-        version=number,
-        packed_sha256=hashlib.sha256(archive.read_bytes()).hexdigest(),
-        packed_size=archive.stat().st_size,
-        model=MODEL,
-        model_sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
-        model_size=model.stat().st_size,
-    )
+    facts = {"version": number, "model": MODEL}
+    for name, path in (("packed", archive), ("model", model)):
+        facts |= {f"{name}_sha256": hashlib.sha256(path.read_bytes()).hexdigest(), f"{name}_size": path.stat().st_size}
+    rows = lock_text(SOURCE_ROW.format(**facts), WEIGHT_ROW.format(**facts))
     (folder / "locks" / "swept.lock.toml").write_text(rows)
     (folder / "catalog" / "swept.toml").write_text(
         CATALOG.format(version=number, model=MODEL, commit=COMMIT, context=1024 * number)

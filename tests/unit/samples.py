@@ -17,6 +17,7 @@ from rigwright.inventory import ROOT, HostGroup, hosts
 from rigwright.llama_cpp import Build
 from rigwright.lock import Artefact
 from rigwright.rig import Instance, Rig, Roots
+from tests.locks import lock_text, resealed
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 # The options of the llama.cpp that is shipped, which the sample engine has too
@@ -92,11 +93,6 @@ sources = ["store:small-q4.gguf"]
 """
 
 
-def lock_text(*rows: str) -> str:
-    """A lock file with these rows."""
-    return f"schema = 1\nartefacts = {len(rows)}\n" + "".join(rows)
-
-
 LOCK = lock_text(SOURCE_ROW, WEIGHT_ROW)
 
 
@@ -132,6 +128,8 @@ class Box:
         """Write a file of the folder."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".lock.toml") and isinstance(text, str):
+            text = resealed(text)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 

@@ -13,10 +13,11 @@ from pypi_simple import PYPI_SIMPLE_ENDPOINT
 from rigwright.cli.resolving.index import index_url
 from rigwright.inventory import load
 from rigwright.lock import WRITTEN
+from tests.locks import lock_text
 from tests.unit.file_server import Handler, cut, status, whole
 from tests.unit.index_server import Package
 from tests.unit.lock_world import CATALOG, TAGGED, WEIGHTS, World
-from tests.unit.samples import WEIGHT_ROW, lock_text
+from tests.unit.samples import WEIGHT_ROW
 
 
 def test_everything_is_found_hashed_and_told(world: World) -> None:

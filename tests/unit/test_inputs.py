@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from rigwright.inputs import Input, mismatch
 from rigwright.inventory import load, locking
 from rigwright.lock import Artefact
-from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, Box, artefact, chat, entry, lock_text, wheel
+from tests.locks import lock_text
+from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, Box, artefact, chat, entry, wheel
 
 WEIGHT = {"kind": "weight", "version": "1", "sources": ["store:a/small.gguf"]}
 SOURCE = {"kind": "source", "version": "0.3.36", "sources": ["index:project"]}

@@ -10,7 +10,8 @@ import pytest
 from rigwright.lock import WRITTEN, Artefact, Lock, LockFile, text
 from rigwright.problems import Invalid
 from rigwright.toml import parse
-from tests.unit.samples import LOCK, SOURCE, SOURCE_ROW, WEIGHT_ROW, artefact, lock_text, wheel
+from tests.locks import lock_text, resealed
+from tests.unit.samples import LOCK, SOURCE, SOURCE_ROW, WEIGHT_ROW, artefact, wheel
 
 
 def load(folder: Path, text: str) -> Lock:
@@ -26,7 +27,7 @@ def refusal(folder: Path, text: str) -> list[str]:
 
 def changed(old: str, new: str) -> str:
     assert old in LOCK
-    return LOCK.replace(old, new)
+    return resealed(LOCK.replace(old, new))
 
 
 def grouped(row: Artefact, key: str, value: str) -> str:
@@ -149,7 +150,7 @@ def test_a_later_folders_row_is_over_an_earlier_ones(tmp_path: Path) -> None:
     first.mkdir()
     second.mkdir()
     (first / "a.lock.toml").write_text(LOCK)
-    (second / "a.lock.toml").write_text(lock_text(WEIGHT_ROW).replace("b" * 64, "c" * 64))
+    (second / "a.lock.toml").write_text(lock_text(WEIGHT_ROW.replace("b" * 64, "c" * 64)))
     artefacts = Lock.load([first, second]).artefacts
     assert (artefacts["small"].sha256, artefacts["engine-source"].sha256) == ("c" * 64, "a" * 64)
 
@@ -219,7 +220,7 @@ SPOILERS = ("_", '"', "'", "#", ".", "0", "1", "e", "\\", "\n", " ", "]", "+", "
 
 
 @pytest.mark.parametrize("spoiler", [None, *SPOILERS], ids=ascii)
-def test_another_character_anywhere_is_refused_or_another_value(tmp_path: Path, spoiler: str | None) -> None:
+def test_another_character_anywhere_is_refused(tmp_path: Path, spoiler: str | None) -> None:
     path = tmp_path / "a.lock.toml"
     path.write_text(WHOLE)
     whole = parse(path, LockFile)
@@ -231,6 +232,8 @@ def test_another_character_anywhere_is_refused_or_another_value(tmp_path: Path, 
             continue
         path.write_text(WHOLE[:place] + new + WHOLE[place + 1 :])
         try:
-            assert parse(path, LockFile) != whole, WHOLE[max(begin, place - 40) : place + 1]
+            taken = parse(path, LockFile)
         except Invalid:
             continue
+        # a comment, a space or another spelling of the same character is no other value
+        assert taken == whole, WHOLE[max(begin, place - 40) : place + 1]

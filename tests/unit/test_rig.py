@@ -8,8 +8,9 @@ import pytest
 
 from rigwright.inventory import load
 from rigwright.rig import Rig
+from tests.locks import lock_text
 from tests.unit import samples
-from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW, Box, artefact, chat, entry, instance, lock_text
+from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW, Box, artefact, chat, entry, instance
 
 
 def test_two_instances_on_one_port_are_refused(box: Box) -> None:

@@ -13,7 +13,7 @@ from rigwright.command import command
 from rigwright.inventory import ROOT, load
 from rigwright.llama_cpp import flash_attention_pairs
 from rigwright.rig import Rig
-from tests.unit.samples import lock_text
+from tests.locks import lock_text
 
 INVENTORY = ROOT / "inventory" / "rig5090solo.py"
 WEIGHTS = ("qwen3.5-35b-a3b-ud-q4-k-xl", "qwen3.5-35b-a3b-mmproj-f16", "qwen2.5-1.5b-instruct-q8-0")
