@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lab.hosts import Host
 from lab.labs import Lab
+from lab.shelf import MODEL
 from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot
 from tests.locks import resealed
@@ -31,9 +32,11 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab
     host.run(f"printf '{server}' > /etc/systemd/system/llama-old.service && systemctl start llama-old")
     # the demo's lock with addresses: an inventory that was just written names no mirrors
     lock = (ROOT / "locks/demo.lock.toml").read_text().replace("shelf:", f"{lab.shelf_url}/")
-    lock = resealed(lock)
-    (tmp_path / "locks").mkdir()
-    (tmp_path / "locks/box.lock.toml").write_text(lock)
+    for name in ("locks", "catalog"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "locks/box.lock.toml").write_text(resealed(lock))
+    asked = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "1"\nsources = ["{lab.shelf_url}/{MODEL}"]\n'
+    (tmp_path / "catalog/box.toml").write_text(asked)
     done = init(host, tmp_path, "--variant", "llamacpp/demo")
     assert done.returncode == 0, done.stdout + done.stderr
     (written,) = tmp_path.glob("*.py")

@@ -8,9 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.support import command, deploy, plan, red, until, write_inventory
+
+# what is tested here runs on this machine and in shell scripts that every release has
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 HELD = "flock -n /run/rigwright/lease true && echo free || echo held"
 

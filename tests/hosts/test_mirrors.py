@@ -17,6 +17,9 @@ from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.servers import Mirror, certificate, folder, index, upstream
 from tests.hosts.support import deploy, red, served, until, write_inventory
 
+# what is tested here runs on this machine and in shell scripts that every release has
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+
 BASE = Path(__file__).with_name("base_deploy.py")
 DOWN = "http://127.0.0.1:9"
 FORGET = "systemctl stop rigwright-chat; rm -rf /srv/models/* /var/lib/rigwright/weights/*"

@@ -161,7 +161,9 @@ def cut_off(host: Host, rigs: dict[int, Path], now: int, operation: str, after: 
     assert plan(rigs[target]).planned == []
 
 
-@pytest.mark.parametrize("kind", ["controller", "host"])
+@pytest.mark.parametrize(
+    ("kind", "release"), [("controller", "debian-12"), ("host", "debian-13")], indirect=["release"]
+)
 def test_a_deploy_cut_off_at_every_operation_leaves_a_service_and_is_finished_by_the_next_run(
     lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path, kind: str, subtests: pytest.Subtests
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.lock import WRITTEN, Artefact, Lock, LockFile, text
+from rigwright.lock import WRITTEN, Artefact, Lock, LockFile, seal, text
 from rigwright.problems import Invalid
 from rigwright.toml import parse
 from tests.locks import lock_text, resealed
@@ -156,7 +156,7 @@ def test_a_later_folders_row_is_over_an_earlier_ones(tmp_path: Path) -> None:
 
 
 def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
-    (tmp_path / "b.lock.toml").write_text("schema = 9\nartefacts = 0")
+    (tmp_path / "b.lock.toml").write_text(f'schema = 9\nartefacts = 0\ndigest = "{seal([])}"')
     lines = refusal(tmp_path, changed("size = 1000", "size = -1").replace("b" * 64, "x"))
     assert [line.split(": ")[1] for line in lines] == ["artefact[0].size", "artefact[1].sha256", "schema"]
 
