@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rigwright.cli.bench import bench
 from rigwright.cli.demo import demo
 from rigwright.cli.hosts import check, deploy, remove, rollback
 from rigwright.cli.init import init
@@ -16,7 +17,7 @@ PARTS = {
     "Before": (init, validate, plan_),
     "Change": (deploy, rollback, remove),
     "Look": (check, status, logs, generations),
-    "Try": (demo, lab, test),
+    "Try": (demo, lab, test, bench),
 }
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-NUMBERS = ("port", "restarts", "memory", "fetched", "weights")
+NUMBERS = ("port", "restarts", "memory", "fetched", "weights", "hosts", "seconds", "operations", "remote commands")
 WIDTH = 200  # columns, where the output is no terminal
 
 
