@@ -37,4 +37,4 @@ def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
 
 
 def test_an_import_that_breaks_the_rule_would_be_seen() -> None:
-    assert "rigwright.cli imports" in run("cli")
+    assert "rigwright.cli.demo imports" in run("cli.demo")
