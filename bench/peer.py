@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lab.hosts import Host
 from rigwright.facts import PACKAGES, HostFacts
-from rigwright.generation import generation
+from rigwright.generation import generation, mode
 from rigwright.inventory import ROOT
 from rigwright.llama_cpp import build
 from rigwright.network import authority_path
@@ -108,7 +108,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         "weights": [{"path": rig.weight_path(one), "record": record_path(rig, one)} for one in rig.weights],
         "keys": keys,
         "texts": [
-            {"path": f"{current}/{path}", "text": text, "mode": "0755" if text.startswith("#!") else "0644"}
+            {"path": f"{current}/{path}", "text": text, "mode": f"0{mode(text)}"}
             for path, text in sorted(wanted.files.items())
         ],
         "links": [{"path": path, "target": target} for path, target in links.items()],

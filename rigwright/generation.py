@@ -35,6 +35,7 @@ class Generation:
     def digest(self) -> str:
         """SHA-256 of all content, as templates/generation/state.sh.j2 finds it on the host."""
         lines = [f"{hashlib.sha256(text.encode()).hexdigest()}  {path}" for path, text in sorted(self.files.items())]
+        lines += [f"mode {mode(text)} {path}" for path, text in sorted(self.files.items())]
         lines += [f"link {path} {target}" for path, target in sorted(self.links.items())]
         return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
@@ -42,6 +43,11 @@ class Generation:
     def unit_files(self) -> tuple[str, ...]:
         """Names of its unit files, by name."""
         return tuple(sorted(path.removeprefix("units/") for path in self.files if path.startswith("units/")))
+
+
+def mode(text: str) -> str:
+    """The mode of a generation's file, in octal: scripts can be run."""
+    return "755" if text.startswith("#!") else "644"
 
 
 def generation(rig: Rig, builds: dict[str, Build], tools: Tools) -> Generation:

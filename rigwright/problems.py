@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -102,6 +103,7 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # a number of more digits than Python prints
         text = "a number without end"
+    text = re.sub(r"//[^/@\s]*@", "//...@", text)  # a password in an address
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -264,13 +264,14 @@ def parse(lines: list[str]) -> Served:
             single[key] = value
     if missing := [key for key in SINGLE if key not in single]:
         raise ValueError(f"the state script printed no {missing[0]!r}")
+    # a link to anywhere else is none of ours, and is put right
     current = single["current"].removeprefix("generations/")
     return Served(
         generations=tuple(
             Kept(k.number, k.sealed, k.found, k.created, frozenset(references.get(k.number, ())))
             for k in sorted(generations.values(), key=lambda kept: kept.number)
         ),
-        current=int(current) if current else None,
+        current=int(current) if current.isdigit() else None,
         activating=single["activating"] == "yes",
         job=single["job"] in ("active", "activating"),
         loaded=single["loaded"],

@@ -33,4 +33,5 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         keep_weights=keep_weights,
     )
     # what it says is kept outside of what it removes
-    job(name="Remove", unit="rw-job-remove", script=script, test=f"[ ! -e {rig.ledger} ]", folder="/run")
+    gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"
+    job(name="Remove", unit="rw-job-remove", script=script, test=gone, folder="/run")

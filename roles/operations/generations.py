@@ -15,7 +15,7 @@ from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
 from rigwright import served
-from rigwright.generation import JOURNAL, META, Generation
+from rigwright.generation import JOURNAL, META, Generation, mode
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.served import JOB, Goal, Served, activation, goal, only_loading, state_script, surplus
@@ -122,7 +122,7 @@ def packed(wanted: Generation) -> list[str]:
         for path, text in sorted(wanted.files.items()):
             entry = tarfile.TarInfo(path)
             content = text.encode()
-            entry.size, entry.mode = len(content), 0o755 if text.startswith("#!") else 0o644
+            entry.size, entry.mode = len(content), int(mode(text), 8)
             entry.mtime = int(time.time())
             tar.addfile(entry, io.BytesIO(content))
         for path, target in sorted(wanted.links.items()):
@@ -144,7 +144,7 @@ def activated(rig: Rig, wanted: Generation, timeout: int) -> Commands:
     + wanted: the generation
     + timeout: seconds to wait for instances that are loading already
     """
-    yield from _reach(rig, _left(rig), lambda found: goal(found, wanted), timeout)
+    yield from _reach(rig, _left(rig), lambda found: goal(found, wanted), timeout, proven=False)
 
 
 @operation()
@@ -156,10 +156,10 @@ def returned(rig: Rig, number: int, timeout: int) -> Commands:
     + timeout: seconds to wait for instances that are loading already
     """
     there: Goal = host.get_fact(GoalOf, config=rig.roots.config, number=number)
-    yield from _reach(rig, look(rig), lambda found: there, timeout)
+    yield from _reach(rig, look(rig), lambda found: there, timeout, proven=True)
 
 
-def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int) -> Commands:
+def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int, proven: bool) -> Commands:
     config = rig.roots.config
     way = activation(found, config, aim(found))
     deadline = time.monotonic() + timeout
@@ -181,6 +181,7 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         way=way,
         foreign=[name for name, target in sorted(found.links.items()) if not target],
         log_lines=LOG_LINES,
+        proven=proven,
     )
     test = f'[ "$(readlink {config}/current)" = generations/{number} ] && [ ! -e {config}/{JOURNAL} ]'
     yield FunctionCommand(run_job, (JOB, script, test, f"{rig.roots.state}/jobs"), {})
@@ -203,6 +204,7 @@ def pruned(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]
     for number in gone.generations:
         yield StringCommand("rm -rf", QuoteString(f"{rig.roots.config}/generations/{number}"))
     for path in gone.paths:
-        # half of an engine must not be taken for one
+        # half of an engine must not be taken for one, and a key is never left under another name
         doomed = QuoteString(f"{path}.gone")
-        yield StringCommand("mv -fT", QuoteString(path), doomed, "&& rm -rf", doomed)
+        yield StringCommand("rm -f", QuoteString(path), "2>/dev/null || mv -fT", QuoteString(path), doomed)
+        yield StringCommand("rm -rf", doomed)
