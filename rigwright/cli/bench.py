@@ -34,11 +34,11 @@ def bench(release: str, runs: int, layer: str | None, file: str | None) -> None:
     rows: list[tuple[str, ...]] = [
         (
             *(row.run, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
-            *(str(row.operations or ""), str(row.sessions), f"{report.ratio(row):.1f}"),
+            *(str(row.operations or ""), str(row.sessions), f"{report.ratio(row):.1f} x"),
         )
         for row in report.rows
     ]
-    show(("run", "hosts", "seconds", "from-to", "operations", "remote commands", "times ansible"), rows)
+    show(("run", "hosts", "seconds", "from-to", "operations", "remote commands", "ansible takes"), rows)
     versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
     click.echo(
         f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; {versions}; "
