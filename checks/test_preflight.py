@@ -1,5 +1,7 @@
 """The box is still one the rig can live on."""
 
+import time
+
 from checks import check, expect
 from rigwright.facts import HostFacts
 from rigwright.llama_cpp import Build
@@ -14,5 +16,5 @@ from rigwright.rig import Rig
     why="a distribution upgrade, a vanished card, a full disk or a foreign listener breaks the next deploy or boot",
 )
 def test_nothing_stands_in_the_way(rig: Rig, facts: HostFacts, builds: dict[str, Build]) -> None:
-    found = refusals(rig, facts, list(builds.values()))
+    found = refusals(rig, facts, list(builds.values()), time.time())
     expect("; ".join(found), "", "do what each sentence says", holds=not found)

@@ -1,4 +1,4 @@
-"""The catalogue: cards, models, engines and variants that inventories name. Data only, in TOML."""
+"""The catalogue: cards, models, engines, variants and inputs that inventories name. Data only, in TOML."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from rigwright import toml
+from rigwright.inputs import Input
 from rigwright.problems import Frozen, Invalid, Problem
 from rigwright.types import (
     Capability,
@@ -82,9 +83,10 @@ class Card(Frozen):
 class Model(Frozen):
     """Weights."""
 
-    file: CatalogName = Field(description="The lock's artefact that is loaded.")
+    file: CatalogName = Field(description="The input, or the lock's artefact, that is loaded.")
     mmproj: CatalogName | None = Field(
-        default=None, description="The lock's artefact with the vision projector; without it the model sees no images."
+        default=None,
+        description="The input, or the lock's artefact, with its vision projector; without one it sees no images.",
     )
 
 
@@ -92,7 +94,7 @@ class Engine(Frozen):
     """What serves: so far, a compiled llama.cpp."""
 
     kind: Literal["llama.cpp"]
-    source: CatalogName = Field(description="The lock's artefact it is compiled from.")
+    source: CatalogName = Field(description="The input, or the lock's artefact, it is compiled from.")
     subtree: Subtree = Field(default="", description="Folder inside the archive's top folder with CMakeLists.txt.")
     commit: Commit = Field(description="The llama.cpp commit the source is.")
     options: dict[CmakeOption, CmakeValue] = Field(default_factory=dict, description="CMake options, as they are.")
@@ -162,6 +164,7 @@ class CatalogFile(Frozen):
     models: dict[CatalogName, Model] = Field(default_factory=dict)
     engines: dict[CatalogName, Engine] = Field(default_factory=dict)
     variants: dict[VariantName, Variant] = Field(default_factory=dict)
+    inputs: dict[CatalogName, Input] = Field(default_factory=dict)
 
 
 class Catalog(CatalogFile):

@@ -18,7 +18,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,6 +33,7 @@ from rigwright.rig import Rig, RigEntry
 from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
+_LOCKING: ContextVar[bool] = ContextVar("locking", default=False)
 
 
 def _word(value: object) -> bool:
@@ -162,9 +165,37 @@ def load(data: object) -> Rig:
     except Invalid as error:
         problems += error.problems
     try:
-        lock = Lock.load(layers(inventory, "locks"))
+        lock = _lock(layers(inventory, "locks"), catalog)
     except Invalid as error:
         problems += error.problems
     if problems:
         raise Invalid(problems)
+    if _LOCKING.get():
+        catalog = catalog.model_copy(update={"inputs": {}})
     return parse(str(inventory), str(data["name"]), data["entry"], catalog, lock, also=frozenset(CONNECTION))
+
+
+@contextmanager
+def locking() -> Iterator[None]:
+    """While the block runs, rigs are loaded as if every input of their catalogue were locked.
+
+    What such a rig says of its mirrors and names is right; hashes and sizes are nobody's.
+    """
+    token = _LOCKING.set(True)
+    try:
+        yield
+    finally:
+        _LOCKING.reset(token)
+
+
+def _lock(folders: list[Path], catalog: Catalog) -> Lock:
+    if not _LOCKING.get():
+        return Lock.load(folders)
+    lock = Lock({})
+    for folder in folders:
+        with suppress(Invalid):  # what is unreadable is locked anew, or `rigwright lock` complains itself
+            readable = Lock.load([folder])
+            lock = Lock(lock.artefacts | readable.artefacts, lock.groups | readable.groups)
+    rows = {name: one.provisional(name) for name, one in catalog.inputs.items() if one.kind != "wheel"}
+    groups = {name: (one.provisional(name),) for name, one in catalog.inputs.items() if one.kind == "wheel"}
+    return Lock(lock.artefacts | rows, lock.groups | groups)

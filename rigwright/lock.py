@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from rigwright import toml
 from rigwright.problems import Frozen, Invalid, Problem
-from rigwright.types import CatalogName, FileName, Positive, Sha256, Source
+from rigwright.types import CatalogName, FileName, Marker, Positive, Sha256, Source, Version
+
+Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
+
+SUFFIX = ".lock.toml"
+# What a file begins with that `rigwright lock` may write again, or remove.
+WRITTEN = "# Written by `rigwright lock`"
 
 
 class Artefact(Frozen):
     """One file from outside."""
 
-    kind: Literal["source", "weight"] = Field(description="What it is.")
+    kind: Kind = Field(description="What it is.")
     name: CatalogName = Field(description="What catalogue entries call it.")
-    version: CatalogName = Field(description="Its version, or the revision of the repository that it comes from.")
+    version: Version = Field(description="Its version, or the revision of the repository that it comes from.")
+    group: CatalogName | None = Field(default=None, description="The environment that it is a part of.")
+    marker: Marker | None = Field(default=None, description="Which hosts a wheel is for, as in PEP 508.")
     file: FileName = Field(description="Its file name.")
     sha256: Sha256
     size: Positive = Field(description="Bytes.")
@@ -26,6 +36,18 @@ class Artefact(Frozen):
         description="Where it is had, in order: `index:PROJECT` (the host's package index), `NAME:PATH` "
         "(below each of the rig's mirrors of that name) or an http(s) URL.",
     )
+
+    @field_validator("marker")
+    @classmethod
+    def _of_a_wheel(cls, marker: str | None, info: ValidationInfo) -> str | None:
+        if marker is not None and info.data.get("kind") != "wheel":
+            raise ValueError("left out: only a wheel has a marker")
+        return marker
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        """Where the row stands in a lock."""
+        return (self.group or "", self.name, self.file)
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -36,6 +58,9 @@ class LockFile(Frozen):
 
     schema_version: Literal[1] = Field(alias="schema", description="Version of this format.")
     artefact: tuple[Artefact, ...] = ()
+    artefacts: Annotated[int, Field(ge=0, strict=True)] = Field(
+        description="How many rows there are; with fewer, the file was cut."
+    )
 
     @field_validator("schema_version", mode="before")
     @classmethod
@@ -44,35 +69,91 @@ class LockFile(Frozen):
             raise ValueError("the number 1")
         return value
 
+    @field_validator("artefacts")
+    @classmethod
+    def _all_there(cls, count: int, info: ValidationInfo) -> int:
+        rows = info.data.get("artefact")
+        if rows is not None and len(rows) != count:
+            raise ValueError(f"the number of rows, {len(rows)}: the file was cut or changed by hand")
+        return count
+
+
+def read(path: Path) -> tuple[Artefact, ...]:
+    """The rows of one lock file.
+
+    Raises:
+        Invalid: another schema, a mistake in it, fewer rows than it says, or one row twice.
+    """
+    rows = toml.parse(path, LockFile).artefact
+    seen: set[tuple[str | None, str]] = set()
+    problems = []
+    for row in rows:
+        if (key := _key(row)) in seen:
+            problems.append(_twice(path, row))
+        seen.add(key)
+    if problems:
+        raise Invalid(problems)
+    return rows
+
+
+def text(rows: Iterable[Artefact], catalogue: str) -> str:
+    """A lock file with these rows: the same text for the same rows, whatever their order.
+
+    Args:
+        rows: What is locked.
+        catalogue: The catalogue file whose inputs they are, as its header names it.
+    """
+    ordered = sorted(rows, key=lambda row: row.order)
+    lines = [f"{WRITTEN} from {catalogue}; describe inputs there.", "schema = 1", f"artefacts = {len(ordered)}"]
+    for row in ordered:
+        lines += ["", "[[artefact]]"]
+        # JSON's strings, numbers and lists of strings are TOML's
+        lines += [f"{key} = {json.dumps(value)}" for key, value in row.model_dump(exclude_none=True).items()]
+    return "\n".join(lines) + "\n"
+
+
+def _key(row: Artefact) -> tuple[str | None, str]:
+    return (row.group, row.file if row.group else row.name)
+
+
+def _twice(path: Path, row: Artefact) -> Problem:
+    place = f"{row.group}.{row.file}" if row.group else row.name
+    return Problem(str(path), f"artefact.{place}", "is there twice")
+
 
 class Lock:
     """The artefacts of several lock files, a later folder's rows over an earlier one's."""
 
-    def __init__(self, artefacts: dict[str, Artefact]) -> None:
+    def __init__(self, artefacts: dict[str, Artefact], groups: dict[str, tuple[Artefact, ...]] | None = None) -> None:
         self.artefacts = artefacts
+        """Name -> the artefact; those of no group."""
+        self.groups = groups or {}
+        """Environment -> its artefacts. A later folder's environment is there whole, without an earlier one's rows."""
 
     @classmethod
     def load(cls, folders: list[Path]) -> Lock:
         """Read every *.lock.toml of the folders.
 
         Raises:
-            Invalid: a file of another schema, a mistake in it, or one name twice in one folder.
+            Invalid: a file of another schema, a mistake in it, or one row twice in one folder.
         """
         artefacts: dict[str, Artefact] = {}
+        groups: dict[str, tuple[Artefact, ...]] = {}
         problems: list[Problem] = []
         for folder in folders:
-            here: dict[str, Artefact] = {}
-            for path in sorted(folder.glob("*.lock.toml")):
+            here: dict[tuple[str | None, str], Artefact] = {}
+            for path in sorted(folder.glob(f"*{SUFFIX}")):
                 try:
-                    rows = toml.parse(path, LockFile).artefact
+                    rows = read(path)
                 except Invalid as error:
                     problems += error.problems
                     continue
-                for row in rows:
-                    if row.name in here:
-                        problems.append(Problem(str(path), f"artefact.{row.name}", "is there twice"))
-                    here[row.name] = row
-            artefacts |= here
+                problems += [_twice(path, row) for row in rows if _key(row) in here]
+                here |= {_key(row): row for row in rows}
+            artefacts |= {row.name: row for row in here.values() if not row.group}
+            ordered = sorted(here.values(), key=lambda row: row.order)
+            for group in {row.group for row in ordered if row.group}:
+                groups[group] = tuple(row for row in ordered if row.group == group)
         if problems:
             raise Invalid(problems)
-        return cls(artefacts)
+        return cls(artefacts, groups)

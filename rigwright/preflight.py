@@ -27,6 +27,8 @@ GIB = 1024 * 1024  # in KiB
 BUILD_DISK = {False: 1 * GIB, True: 6 * GIB}
 # Measured: the largest compiler process of a CPU build takes 1.2 GiB.
 MEMORY_MINIMUM = 2 * GIB
+# Seconds. apt refuses package lists from the future, and TLS certificates have a beginning; a slow probe takes some.
+CLOCK_TOLERANCE = 600
 # A file system filled to the brim breaks more than a download.
 DISK_RESERVE = 1 * GIB
 
@@ -36,8 +38,15 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^0-9.]", text)[0]))
 
 
-def refusals(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
-    """Everything that stands in the way, one sentence each; empty when nothing does."""
+def refusals(rig: Rig, facts: HostFacts, builds: list[Build], now: float) -> list[str]:
+    """Everything that stands in the way, one sentence each; empty when nothing does.
+
+    Args:
+        rig: What the host is to be.
+        facts: The host.
+        builds: The engines it is to have.
+        now: Seconds since the epoch, as the operator's machine has it.
+    """
     found = []
     system = (facts.os_id, facts.os_version)
     if system not in SUPPORTED:
@@ -50,6 +59,12 @@ def refusals(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
     if version(facts.kernel) < version(KERNEL_MINIMUM):
         found.append(
             f"the kernel is {facts.kernel}: at least {KERNEL_MINIMUM} is needed; boot the distribution's newest"
+        )
+    if abs(facts.clock - now) > CLOCK_TOLERANCE:
+        hours = f"{abs(facts.clock - now) / 3600:.1f} hours {'ahead of' if facts.clock > now else 'behind'}"
+        found.append(
+            f"its clock is {hours} this machine's: certificates and package lists look invalid; set it "
+            "(timedatectl set-ntp true)"
         )
     found += [f"{path} is a symbolic link: name the folder it leads to in roots" for path in facts.linked_roots]
     if facts.uid != 0:

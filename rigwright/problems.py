@@ -119,5 +119,5 @@ def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     arguments = getattr(current, "__args__", ())
     for candidate in (current, *arguments):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return sorted(candidate.model_fields)
+            return sorted(field.alias or name for name, field in candidate.model_fields.items())
     return []

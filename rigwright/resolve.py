@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from rigwright import certificates, flags, keys
 from rigwright.catalog import OWN_FLAGS, Catalog, Engine
 from rigwright.command import options
-from rigwright.lock import Artefact, Lock
+from rigwright.inputs import complaint
+from rigwright.lock import Artefact, Kind, Lock
 from rigwright.problems import Invalid, Problem, of_validation, unknown
-from rigwright.rig import Instance, InstanceEntry, Rig, RigEntry, Roots, urls
+from rigwright.rig import TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
 
 _Refuse = Callable[[str, str], None]
 
@@ -65,7 +66,7 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
     instances = [
         instance
         for instance_name, declared in entry.instances.items()
-        if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse, Path(file).parent))
+        if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse, Path(file)))
     ]
     _refuse_shared(entry, refuse)
     authorities = ""
@@ -74,6 +75,8 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
             authorities = certificates.read(_beside(Path(file).parent, entry.ca_file))
         except ValueError as error:
             refuse("ca_file", f"{entry.ca_file} {error}")
+    if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
+        refuse("tools", wrong)
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
     for instance in instances:
         _refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
@@ -98,11 +101,12 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
         keep_generations=entry.keep_generations,
         cuda_root=entry.cuda_root,
         sources=sources,
+        tools=lock.groups[TOOLS],
     )
 
 
 def _resolve(
-    name: str, declared: InstanceEntry, present: int, catalog: Catalog, lock: Lock, refuse: _Refuse, folder: Path
+    name: str, declared: InstanceEntry, present: int, catalog: Catalog, lock: Lock, refuse: _Refuse, inventory: Path
 ) -> Instance | None:
     """One instance with its names resolved, or None after refusing it."""
     key = f"instances.{name}"
@@ -121,13 +125,11 @@ def _resolve(
         refuse(f"{key}.variant", said + unknown("engine", variant.engine, catalog.engines))
     if model is None:
         refuse(f"{key}.variant", said + unknown("model", variant.model, catalog.models))
-    parts = [("source", engine.source)] if engine else []
+    parts: list[tuple[Kind, str]] = [("source", engine.source)] if engine else []
     parts += [("weight", file) for file in (model.file, model.mmproj) if file] if model else []
     for kind, part in parts:
-        if part not in lock.artefacts:
-            refuse(f"{key}.variant", said + unknown(f"locked {kind}", part, lock.artefacts))
-        elif lock.artefacts[part].kind != kind:
-            refuse(f"{key}.variant", f"the lock's {part} is a {lock.artefacts[part].kind}, not a {kind}")
+        if wrong := complaint(part, kind, catalog.inputs, lock, str(inventory)):
+            refuse(f"{key}.variant", said + wrong)
     if not engine or not model or any(part not in lock.artefacts for _, part in parts):
         return None
     try:
@@ -137,7 +139,7 @@ def _resolve(
         return None
     key_file, key_name = None, f"{name}.api-key"
     if declared.api_key_file is not None:
-        key_file = _beside(folder, declared.api_key_file)
+        key_file = _beside(inventory.parent, declared.api_key_file)
         try:
             key_name = f"{name}.{keys.fingerprint(keys.read(key_file), name)}.api-key"
         except ValueError as error:

@@ -15,6 +15,8 @@ from rigwright.lock import Artefact
 from rigwright.problems import Frozen
 from rigwright.types import AbsolutePath, CatalogName, HostName, HttpUrl, Name, Port, Root, UserName, VariantName
 
+# The locked environment with what hosts need in Python.
+TOOLS = "tools"
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 
 
@@ -142,6 +144,8 @@ class Rig:
     cuda_root: str
     sources: dict[str, Artefact]
     """Engine name -> the source it is compiled from."""
+    tools: tuple[Artefact, ...]
+    """The wheels of the hosts' Python tools."""
 
     @property
     def engines(self) -> dict[str, Engine]:

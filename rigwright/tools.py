@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rigwright.facts import HostFacts
-from rigwright.inventory import ROOT
+from rigwright.lock import Artefact
 from rigwright.rig import Rig
-
-LOCK = ROOT / "locks" / "tools.txt"
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,20 @@ class Tools:
         return f"{self.folder}/.complete"
 
 
+def requirements(wheels: Iterable[Artefact]) -> str:
+    """Locked wheels as pip's hashed requirements, the same text for the same wheels."""
+    hashes: dict[str, set[str]] = {}
+    for wheel in wheels:
+        pin = f"{wheel.name}=={wheel.version}" + (f" ; {wheel.marker}" if wheel.marker else "")
+        hashes.setdefault(pin, set()).add(wheel.sha256)
+    return "".join(
+        " \\\n    ".join([pin, *(f"--hash=sha256:{digest}" for digest in sorted(hashes[pin]))]) + "\n"
+        for pin in sorted(hashes)
+    )
+
+
 def tools(rig: Rig, facts: HostFacts) -> Tools:
     """The tools of a host; its distribution's release is an input, for a release brings another Python."""
-    text = LOCK.read_text(encoding="utf-8")
+    text = requirements(rig.tools)
     digest = hashlib.sha256(f"{text}{facts.os_id}{facts.os_version}".encode()).hexdigest()[:12]
     return Tools(text, f"{rig.roots.software}/tools-{digest}")

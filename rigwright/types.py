@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
+from packaging.markers import InvalidMarker
+from packaging.markers import Marker as PythonMarker
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as PythonRequirement
 from pydantic import AfterValidator, Field, PlainValidator
 
 
@@ -24,6 +28,8 @@ def _matching(pattern: str, description: str) -> AfterValidator:
 Name = Annotated[str, _matching(r"[a-z0-9][a-z0-9-]{0,47}", "small letters, digits and dashes, at most 48")]
 # Names of catalogue entries: also dots and capitals, as in model names, and one slash (engine/name) in variants.
 CatalogName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
+# Of artefacts: also a plus, as in 2.9.0+cu130.
+Version = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}", "letters, digits, dots, dashes and +")]
 VariantName = Annotated[
     str, _matching(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "engine/name, such as llamacpp/65k")
 ]
@@ -99,3 +105,26 @@ Subtree = Annotated[
     str,
     _matching(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)?", "a folder inside the archive"),
 ]
+
+
+def _marker(value: str) -> str:
+    try:
+        PythonMarker(value)
+    except InvalidMarker:
+        raise ValueError("an environment marker, such as python_version < '3.11'") from None
+    return value
+
+
+def _requirement(value: str) -> str:
+    try:
+        addressed = PythonRequirement(value).url
+    except InvalidRequirement:
+        addressed = value
+    if addressed:
+        raise ValueError("a Python requirement, such as scikit-build-core>=1, without an address")
+    return value
+
+
+_LINE = _matching(r"[ -~]+", "letters, digits and punctuation on one line")
+Marker = Annotated[str, _LINE, AfterValidator(_marker)]
+Requirement = Annotated[str, _LINE, AfterValidator(_requirement)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from pyinfra import host, logger, state
 
 from rigwright.facts import HostFacts
@@ -17,7 +19,7 @@ def preflight(rig: Rig, facts: HostFacts, builds: list[Build]) -> bool:
     """
     for warning in warnings(facts):
         logger.warning(f"{host.print_prefix}{warning}")
-    reasons = refusals(rig, facts, builds)
+    reasons = refusals(rig, facts, builds, time.time())
     for reason in reasons:
         logger.error(f"{host.print_prefix}refused: {reason}")
     if reasons:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import click
 
@@ -51,7 +52,7 @@ def validate(inventory: str, limit: str | None) -> None:
 def _plan(box: Box) -> tuple[Plan, list[str], list[str]]:
     facts, found = box.facts(), box.served()
     builds = box.builds(facts)
-    refused = refusals(box.rig, facts, list(builds.values()))
+    refused = refusals(box.rig, facts, list(builds.values()), time.time())
     made = plan(box.rig, facts, found, builds, tools(box.rig, facts), box.wanted(facts))
     return made, refused, warnings(facts)
 

@@ -107,8 +107,9 @@ def served(host: Host) -> bool:
 
 
 def api_key(host: Host) -> str:
-    """The key that the host made."""
-    return host.run(f"cat {KEY_FILE}").strip()
+    """The key that the instance `chat` was given."""
+    unit = "/etc/systemd/system/rigwright-chat.service"
+    return host.run(f"cat $(sed -n 's/^LoadCredential=api-key://p' {unit})").strip()
 
 
 def main_pid(host: Host) -> int:

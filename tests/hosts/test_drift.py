@@ -10,9 +10,10 @@ from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.support import KEY_FILE, PORT, check, deploy, red, write_inventory
 
-ENGINE = "/opt/rigwright/engines/llama.cpp"
+ENGINE = "/etc/rigwright/current/engines/llama.cpp"
 RESTART = "systemctl daemon-reload; systemctl restart rigwright-chat"
-UNIT = "/etc/systemd/system/rigwright-chat.service"
+UNIT = "/etc/rigwright/current/units/rigwright-chat.service"
+LINK = "/etc/systemd/system/rigwright-chat.service"
 MODEL = "/srv/models/tiny-rig/1/tiny-rig.gguf"
 
 # what somebody or something does to the host, the checks that must notice, and the cure: none is a deploy alone
@@ -27,9 +28,8 @@ DRIFTS = {
     "an engine that anybody can write": (f"chmod o+w {ENGINE}/bin/llama-server", {"B02"}, f"chmod o-w {ENGINE}/bin/*"),
     "a half-installed package": ("dpkg --unpack /var/tmp/half.deb", {"B03"}, "dpkg --purge half"),
     "another version of a tool": (
-        "sed -i 's/^Version: .*/Version: 0.0.1/' /opt/rigwright/tools/lib/python3*/site-packages/pathspec-*/METADATA; "
-        "mv /opt/rigwright/tools/lib/python3*/site-packages/pathspec-* "
-        "$(ls -d /opt/rigwright/tools/lib/python3*/site-packages)/pathspec-0.0.1.dist-info",
+        "cd /etc/rigwright/current/tools/lib/python3*/site-packages; "
+        "sed -i 's/^Version: .*/Version: 0.0.1/' pathspec-*/METADATA; mv pathspec-* pathspec-0.0.1.dist-info",
         {"T01"},
         "rm -r /opt/rigwright/tools-*",
     ),
@@ -43,7 +43,13 @@ DRIFTS = {
         {"L03"},
         f"mv /root/libggml-base.so.0 {ENGINE}/bin/",
     ),
-    "a link to another build": ("ln -sfn /bin /opt/rigwright/engines/llama.cpp", {"L04"}, ""),
+    "a generation whose link leads to another build": ("ln -sfn /bin /etc/rigwright/current/tools", {"G01"}, ""),
+    "an unfinished activation": ("echo 1 2 > /etc/rigwright/activating", {"G01"}, ""),
+    "an older generation that lost what it needs": (
+        "cd /etc/rigwright/generations; cp -a $(readlink -f ../current) 90; echo x >> 90/ready",
+        {"G03"},
+        "",
+    ),
     "a build record of another source": (
         f'sed -i \'s/"sha256": "832d/"sha256": "932d/\' {ENGINE}/build.json',
         {"L01"},
@@ -52,23 +58,32 @@ DRIFTS = {
     "weights with another byte": (f"printf x | dd of={MODEL} bs=1 seek=700000 conv=notrunc status=none", {"W01"}, ""),
     "weights that the service can write": (f"chown rigwright {MODEL}; chmod 644 {MODEL}", {"W02", "B02"}, ""),
     "a stopped service": ("systemctl stop rigwright-chat", {"S01", "S02", "S04", "S05", "S06"}, ""),
-    "a service that will not start at boot": ("systemctl -q disable rigwright-chat", {"S01"}, ""),
-    "an edited unit": (f"sed -i 's/^ProtectSystem=.*/ProtectSystem=no/' {UNIT}; systemctl daemon-reload", {"S02"}, ""),
+    "services that will not start at boot": ("systemctl -q disable rigwright.target", {"G02", "S01"}, ""),
+    "an edited unit": (
+        f"sed -i 's/^ProtectSystem=.*/ProtectSystem=no/' {UNIT}; systemctl daemon-reload",
+        {"G01"},
+        "",
+    ),
+    "a unit file in the link's place": (
+        f"cp --remove-destination {UNIT} {LINK}; systemctl daemon-reload",
+        {"G02"},
+        "",
+    ),
     "a drop-in that opens the sandbox": (
-        f"mkdir {UNIT}.d; printf '[Service]\\nNoNewPrivileges=no\\nPrivateUsers=no\\nSystemCallFilter=\\nUser=root\\n"
-        f"PrivateDevices=no\\nCapabilityBoundingSet=~\\nIPAddressDeny=\\n' > {UNIT}.d/x.conf; "
+        f"mkdir {LINK}.d; printf '[Service]\\nNoNewPrivileges=no\\nPrivateUsers=no\\nSystemCallFilter=\\nUser=root\\n"
+        f"PrivateDevices=no\\nCapabilityBoundingSet=~\\nIPAddressDeny=\\n' > {LINK}.d/x.conf; "
         f"{RESTART}",
         {"S02", "S03"},
-        f"rm -r {UNIT}.d; systemctl daemon-reload; systemctl restart rigwright-chat",
+        f"rm -r {LINK}.d; systemctl daemon-reload; systemctl restart rigwright-chat",
     ),
     "a service on every interface": (
         f"sed -i 's/--host 127.0.0.1/--host 0.0.0.0/' {UNIT}; {RESTART}",
-        {"S02", "S04"},
+        {"G01", "S02", "S04"},
         "",
     ),
     "a service without a key": (
         f"sed -i 's/ --api-key-file [^ ]*//' {UNIT}; {RESTART}",
-        {"S02", "S05"},
+        {"G01", "S02", "S05"},
         "",
     ),
     "a key that anybody can read": (f"chmod 644 {KEY_FILE}", {"S07"}, ""),
@@ -84,12 +99,7 @@ DRIFTS = {
     ),
     "an instance nobody declared": (
         f"sed 's/{PORT}/8077/' {UNIT} > /etc/systemd/system/rigwright-two.service",
-        {"S10"},
-        "",
-    ),
-    "a record of another rig": (
-        'sed -i \'s/8020/8021/; s/"rig": .*/"rig": "x",/\' /etc/rigwright/rig.json',
-        {"R01"},
+        {"G02", "S10"},
         "",
     ),
 }

@@ -14,6 +14,7 @@ from lab.labs import Lab
 from lab.shelf import MODEL
 from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.servers import Mirror, folder
 from tests.hosts.support import (
     KEY_FILE,
     PORT,
@@ -32,18 +33,19 @@ KILLING = Path(__file__).with_name("killing_deploy.py")
 CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT + 2}}
 
 
-def test_a_crash_between_writing_a_unit_and_restarting_it_is_finished_by_the_next_run(
+def test_a_crash_between_writing_a_generation_and_activating_it_is_finished_by_the_next_run(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
     inventory = write_inventory(tmp_path, lab, converged, instances=CHANGED)
     old = main_pid(converged)
-    killed = deploy(inventory, "--yes", file=KILLING, KILL_AT="Serving | Serve chat")
+    killed = deploy(inventory, "--yes", file=KILLING, KILL_AT="Serving | Activate generation")
     assert killed.status == -signal.SIGKILL
-    assert str(CHANGED["chat"]["port"]) in converged.run("cat /etc/systemd/system/rigwright-chat.service")
+    newest = "/etc/rigwright/generations/$(ls /etc/rigwright/generations | sort -n | tail -n 1)"
+    assert str(CHANGED["chat"]["port"]) in converged.run(f"cat {newest}/units/rigwright-chat.service")
     assert main_pid(converged) == old
-    assert "S02" in red(inventory)
+    assert {"G01", "S02"} <= red(inventory)
 
-    assert plan(inventory).planned == ["Serving | Serve chat", "Record | rig.json"]
+    assert plan(inventory).planned == ["Serving | Activate generation"]
     assert deploy(inventory).status == 0
     assert main_pid(converged) != old
     assert red(inventory) == set()
@@ -56,9 +58,12 @@ def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
 ) -> None:
     row = {"kind": "weight", "name": "tiny-rig", "version": version, "file": MODEL, "sha256": "0" * 64, "size": 773728}
     lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in row.items()]
-    lock = "\n".join(["schema = 1", "[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]'])
+    lock = "\n".join(["schema = 1", "artefacts = 1", "[[artefact]]", *lines, f'sources = ["shelf:{MODEL}"]'])
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "mine.lock.toml").write_text(lock)
+    (tmp_path / "catalog").mkdir()
+    asked = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "{version}"\nsources = ["shelf:{MODEL}"]\n'
+    (tmp_path / "catalog" / "mine.toml").write_text(asked)
     inventory = write_inventory(tmp_path, lab, converged)
     old = main_pid(converged)
     run = deploy(inventory)
@@ -71,23 +76,6 @@ def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
     right = write_inventory(tmp_path / "right", lab, converged)
     assert red(right) == set()
     assert deploy(right).changed == []
-
-
-def test_a_unit_that_does_not_become_ready_says_why(lab: Lab, converged: Host, tmp_path: Path) -> None:
-    catalog = tmp_path / "catalog"
-    catalog.mkdir()
-    (catalog / "mine.toml").write_text(
-        '[variants."llamacpp/gone"]\nengine = "llama.cpp"\nmodel = "tiny-rig"\ncontext = 4096\n'
-        'flags.grammar-file = "/srv/no-such-grammar"\n'
-    )
-    inventory = write_inventory(
-        tmp_path, lab, converged, instances={"chat": {"variant": "llamacpp/gone", "port": PORT}}
-    )
-    run = deploy(inventory)
-    assert run.status == 1
-    assert "failed to open file '/srv/no-such-grammar'" in run.said
-    assert "Traceback" not in run.said
-    assert {"S01", "S06"} <= red(inventory)
 
 
 def test_a_host_that_cannot_become_the_rig_is_refused_before_anything_is_written(
@@ -147,7 +135,7 @@ def test_a_source_with_another_hash_is_refused_and_the_old_engine_serves_on(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
     (tmp_path / "locks").mkdir()
-    rows = (ROOT / "locks" / "shared.lock.toml").read_text()
+    rows = (ROOT / "locks" / "engines.lock.toml").read_text()
     (tmp_path / "locks" / "mine.lock.toml").write_text(re.sub(r'sha256 = "[0-9a-f]+"', f'sha256 = "{"0" * 64}"', rows))
     inventory = write_inventory(tmp_path, lab, converged)
     old = main_pid(converged)
@@ -183,11 +171,49 @@ def test_an_instance_that_is_still_loading_is_waited_for_and_not_started_again(
     ) as controller:
         assert controller.stderr
         for line in controller.stderr:
-            if "Serve chat" in line:
+            if "Activate generation" in line:
                 break
         pid = main_pid(converged)
         converged.run("chmod +x /usr/bin/curl")
         said = controller.stderr.read()
     assert controller.returncode == 0, said
     assert main_pid(converged) == pid
+    assert red(inventory) == set()
+
+
+def test_a_host_whose_clock_is_wrong_is_refused_and_says_how_to_set_it(
+    lab: Lab, converged: Host, tmp_path: Path
+) -> None:
+    # a stand-in for a wrong clock: hosts share the clock of this machine
+    stand_in = '#!/bin/sh\\n[ "$*" = +%%s ] && echo 1000000000 || exec /usr/bin/date "$@"\\n'
+    converged.run(f"printf '{stand_in}' > /usr/local/bin/date; chmod +x /usr/local/bin/date")
+    inventory = write_inventory(tmp_path, lab, converged, instances=CHANGED)
+    run = deploy(inventory)
+    assert run.status == 1
+    assert re.search(r"refused: its clock is [0-9.]+ hours behind this machine's", run.said)
+    assert served(converged)
+    assert "P01" in red(inventory)
+
+
+def test_a_disk_that_fills_up_stops_the_run_and_the_next_one_finishes_it(
+    lab: Lab, converged: Host, tmp_path: Path
+) -> None:
+    old = main_pid(converged)
+    # room enough when it is looked at, and gone when it is written to
+    converged.run(
+        "mount -t tmpfs -o size=1100m none /srv/models; rm -rf /var/lib/rigwright/weights/*; "
+        "systemd-run -q --unit=filler sh -c 'while [ ! -d /srv/models/tiny-rig ]; do sleep 0.01; done; "
+        "dd if=/dev/zero of=/srv/models/full bs=1M 2>/dev/null; dd if=/dev/zero of=/srv/models/more bs=1 2>/dev/null'"
+    )
+    slow = Mirror(lab.gateway, folder(lab.shelf), bytes_a_second=100_000)
+    inventory = write_inventory(tmp_path, lab, converged, mirrors={"shelf": [slow.url]})
+    run = deploy(inventory)
+    assert run.status == 1
+    assert "No space left on device" in run.said or "Failure writing output" in run.said, run.said
+    assert "Traceback" not in run.said
+    assert (main_pid(converged), served(converged)) == (old, True)
+    converged.run("systemctl stop filler; rm -f /srv/models/full /srv/models/more")
+    inventory = write_inventory(tmp_path, lab, converged)
+    run = deploy(inventory)
+    assert run.status == 0, run.said
     assert red(inventory) == set()

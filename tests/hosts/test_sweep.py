@@ -32,6 +32,7 @@ project(packed NONE)
 add_custom_target(llama-server COMMAND cp -a ${CMAKE_SOURCE_DIR}/bin ${CMAKE_BINARY_DIR}/)
 """
 ROWS = """schema = 1
+artefacts = 2
 
 [[artefact]]
 kind = "source"
@@ -51,7 +52,12 @@ sha256 = "{model_sha256}"
 size = {model_size}
 sources = ["shelf:{model}"]
 """
-CATALOG = """[engines.packed]
+CATALOG = """[inputs.tiny-rig]
+kind = "weight"
+version = "{version}"
+sources = ["shelf:{model}"]
+
+[engines.packed]
 kind = "llama.cpp"
 source = "packed"
 commit = "{commit}"
@@ -107,7 +113,9 @@ def rig(folder: Path, lab: Lab, host: Host, number: int, archive: Path) -> Path:
         model_size=model.stat().st_size,
     )
     (folder / "locks" / "swept.lock.toml").write_text(rows)
-    (folder / "catalog" / "swept.toml").write_text(CATALOG.format(commit=COMMIT, context=1024 * number))
+    (folder / "catalog" / "swept.toml").write_text(
+        CATALOG.format(version=number, model=MODEL, commit=COMMIT, context=1024 * number)
+    )
     snapshot = next((ROOT / "catalog" / "flags").glob("llama.cpp-*.txt"))
     (folder / "catalog" / "flags" / f"llama.cpp-{number}-{COMMIT[:7]}.txt").write_bytes(snapshot.read_bytes())
     (folder / "key").write_text(f"key-{number}-0123456789abcdef\n")

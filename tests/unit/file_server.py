@@ -19,6 +19,7 @@ class Asked:
 
     path: str
     range: str | None = None
+    method: str = "GET"
     authorization: str | None = None
     body: bytes = b""
 
@@ -46,12 +47,17 @@ class Handler(BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         path = self.path.lstrip("/")
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.files.asked.append(Asked(path, asked, self.headers.get("Authorization"), body))
+        self.files.asked.append(Asked(path, asked, self.command, self.headers.get("Authorization"), body))
         answers = self.files.answers.get(path, [status(404)])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         answer(self, int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0)
 
-    do_POST = do_GET
+    do_POST = do_HEAD = do_GET
+
+    def send(self, body: bytes) -> None:
+        """Send a body where one was asked for."""
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def begin(self, code: int, length: int, *headers: tuple[str, str]) -> None:
         """Send status and headers."""
@@ -64,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def whole(content: bytes) -> Answer:
+def whole(content: bytes, *headers: tuple[str, str]) -> Answer:
     """As a good server answers: ranges too, and 416 past the end."""
 
     def answer(handler: Handler, start: int) -> None:
@@ -72,10 +78,10 @@ def whole(content: bytes) -> Answer:
         if start and start >= size:
             handler.begin(416, 0, ("Content-Range", f"bytes */{size}"))
         elif start:
-            handler.begin(206, size - start, ("Content-Range", f"bytes {start}-{size - 1}/{size}"))
+            handler.begin(206, size - start, ("Content-Range", f"bytes {start}-{size - 1}/{size}"), *headers)
         else:
-            handler.begin(200, size, ("Accept-Ranges", "bytes"))
-        handler.wfile.write(content[start:])
+            handler.begin(200, size, ("Accept-Ranges", "bytes"), *headers)
+        handler.send(content[start:])
 
     return answer
 
@@ -85,18 +91,18 @@ def without_ranges(content: bytes) -> Answer:
 
     def answer(handler: Handler, start: int) -> None:
         handler.begin(200, len(content))
-        handler.wfile.write(content)
+        handler.send(content)
 
     return answer
 
 
-def cut(content: bytes, after: int) -> Answer:
+def cut(content: bytes, after: int, *headers: tuple[str, str]) -> Answer:
     """Promises everything and closes the connection after some bytes of the file."""
 
     def answer(handler: Handler, start: int) -> None:
         size = len(content)
         extra = [("Content-Range", f"bytes {start}-{size - 1}/{size}")] if start else []
-        handler.begin(206 if start else 200, size - start, *extra)
+        handler.begin(206 if start else 200, size - start, *extra, *headers)
         handler.wfile.write(content[start:after])
         handler.close_connection = True
 

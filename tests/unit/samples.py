@@ -91,7 +91,13 @@ size = 2097152
 sources = ["store:small-q4.gguf"]
 """
 
-LOCK = "schema = 1\n" + SOURCE_ROW + WEIGHT_ROW
+
+def lock_text(*rows: str) -> str:
+    """A lock file with these rows."""
+    return f"schema = 1\nartefacts = {len(rows)}\n" + "".join(rows)
+
+
+LOCK = lock_text(SOURCE_ROW, WEIGHT_ROW)
 
 
 def entry(**changes: object) -> dict[str, object]:
@@ -168,6 +174,20 @@ SOURCE = artefact(
 )
 
 
+def wheel(name: str = "tool", **changes: object) -> Artefact:
+    """A locked wheel of the hosts' tools."""
+    file = f"{name}-1.0-py3-none-any.whl"
+    own = {
+        "kind": "wheel",
+        "name": name,
+        "version": "1.0",
+        "group": "tools",
+        "file": file,
+        "sources": [f"index:{name}"],
+    }
+    return artefact(**own | changes)
+
+
 def card(capability: str, pci_id: str = "10de:2204", name: str = "NVIDIA GeForce RTX 3090") -> Card:
     """A card of a compute capability."""
     return Card(name=name, pci_ids=(pci_id,), capability=capability, vram_mib=24576)
@@ -216,11 +236,13 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         keep_generations=5,
         cuda_root="/usr/local/cuda",
         sources={"plain": SOURCE},
+        tools=(wheel(),),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
 GIB = 1024 * 1024  # in KiB
+NOW = 1_800_000_000  # seconds since the epoch, on both sides
 
 
 def facts(**changes: object) -> HostFacts:
@@ -233,6 +255,7 @@ def facts(**changes: object) -> HostFacts:
         kernel="6.1.0-40-amd64",
         systemd=252,
         uid=0,
+        clock=NOW,
         memory_kib=64 * GIB,
         disk_free_kib=MappingProxyType(dict(space)),
         cuda_version="13.0",

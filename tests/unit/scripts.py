@@ -52,7 +52,7 @@ def tools(network: Network, tools: Tools = TOOLS) -> str:
 
 def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
     """An activation."""
-    values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "log_lines": 20}
+    values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "log_lines": 20, "proven": False}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values)
 
 

@@ -46,7 +46,7 @@ def test_every_verb_says_what_it_does(path: tuple[str, ...], option: str) -> Non
 
 
 def test_the_verbs_that_a_newcomer_needs_are_there() -> None:
-    assert {("deploy",), ("check",), ("demo",), ("test",), ("lab", "up"), ("lab", "down")} <= set(verbs())
+    assert {("lock",), ("deploy",), ("check",), ("demo",), ("test",), ("lab", "up"), ("lab", "down")} <= set(verbs())
 
 
 @pytest.mark.parametrize("words", [["deplyo"], ["lab", "dwon"], ["deploy"], ["deploy", "--dyr", "x"]])

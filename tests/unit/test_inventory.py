@@ -8,7 +8,7 @@ import pytest
 
 from rigwright.inventory import load
 from rigwright.problems import Invalid
-from tests.unit.samples import CATALOG, HELP_FILE, SOURCE_ROW, WEIGHT_ROW, Box, chat, entry
+from tests.unit.samples import CATALOG, HELP_FILE, SOURCE_ROW, WEIGHT_ROW, Box, chat, entry, lock_text
 
 
 def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: Box) -> None:
@@ -216,7 +216,12 @@ def test_folders_beside_the_inventory_are_laid_over_ours(box: Box) -> None:
     rig = load(data["rig"])
     assert rig.engines["llama.cpp"].commit == "f" * 40
     assert rig.sources["llama.cpp"].kind == "source"
-    box.write("locks/box.lock.toml", "schema = 1\n" + WEIGHT_ROW + SOURCE_ROW.replace("engine-source", "llama.cpp"))
+    box.write("locks/box.lock.toml", lock_text(WEIGHT_ROW, SOURCE_ROW.replace("engine-source", "llama.cpp")))
+    with pytest.raises(Invalid, match=r"llama.cpp is locked with version 1.0, not 0.3.36: run `rigwright lock "):
+        load(data["rig"])
+    mine += '[inputs."llama.cpp"]\nkind = "source"\nversion = "1.0"\n'
+    mine += 'sources = ["index:some-project", "store:engine-1.0.tar.gz"]\n'
+    box.write("catalog/box.toml", mine)
     assert load(data["rig"]).sources["llama.cpp"].sha256 == "a" * 64
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
-from rigwright.lock import Lock
+from rigwright.lock import WRITTEN, Artefact, Lock, LockFile, text
 from rigwright.problems import Invalid
-from tests.unit.samples import LOCK, SOURCE_ROW, WEIGHT_ROW
+from rigwright.toml import parse
+from tests.unit.samples import LOCK, SOURCE, SOURCE_ROW, WEIGHT_ROW, artefact, lock_text, wheel
 
 
 def load(folder: Path, text: str) -> Lock:
@@ -25,6 +27,10 @@ def refusal(folder: Path, text: str) -> list[str]:
 def changed(old: str, new: str) -> str:
     assert old in LOCK
     return LOCK.replace(old, new)
+
+
+def grouped(row: Artefact, key: str, value: str) -> str:
+    return text([row.model_copy(update={key: value})], "catalog/a.toml")
 
 
 def test_a_lock_is_read(tmp_path: Path) -> None:
@@ -51,6 +57,19 @@ def test_a_folder_without_locks_locks_nothing(tmp_path: Path) -> None:
         (LOCK[: len(LOCK) // 2], "the file: cannot be read as TOML"),
         (LOCK[:-3], "the file: cannot be read as TOML"),
         (LOCK[: LOCK.rindex("size")], "artefact[1].size: missing"),
+        (changed("artefacts = 2", ""), "artefacts: missing"),
+        (changed("artefacts = 2", "artefacts = 3"), "artefacts: 3 is refused: must be the number of rows, 2"),
+        (changed("artefacts = 2", "artefacts = 2.0"), "artefacts: 2.0 is refused"),
+        (changed("artefacts = 2", "artefacts = true"), "artefacts: True is refused"),
+        (changed("artefacts = 2", "artefacts = -2"), "artefacts: -2 is refused"),
+        (LOCK[: LOCK.rindex("[[artefact]]")], "artefacts: 2 is refused: must be the number of rows, 1"),
+        (changed("schema = 1", "schema = 1\nschema = 1"), "the file: cannot be read as TOML"),
+        (changed("schema = 1", "schma = 1"), 'schma: unknown key; did you mean "schema"?'),
+        (changed('name = "small"', 'name = "small"\nname = "small"'), "the file: cannot be read as TOML"),
+        (changed('name = "small"', 'name = "small"\nmarker = "python_version < \'3\'"'), "artefact[1].marker: "),
+        (grouped(wheel(), "marker", "pyhton_version < '3'"), "artefact[0].marker: "),
+        (grouped(wheel(), "marker", "python_version < '3'\n"), "artefact[0].marker: "),
+        (grouped(wheel(), "group", "../tools"), "artefact[0].group: '../tools' is refused"),
         (changed("sha256", "sha512"), "artefact[0].sha512: unknown key"),
         (changed("[[artefact]]", "[[artifact]]"), 'artifact: unknown key; did you mean "artefact"?'),
         (changed("a" * 64, "A" * 64), "artefact[0].sha256: "),
@@ -119,8 +138,9 @@ def test_any_other_source_is_refused(tmp_path: Path, source: str) -> None:
 
 def test_one_name_twice_is_refused_in_a_file_and_in_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "a.lock.toml"
-    assert refusal(tmp_path, LOCK + WEIGHT_ROW) == [f"{path}: artefact.small: is there twice"]
-    (tmp_path / "b.lock.toml").write_text("schema = 1\n" + SOURCE_ROW)
+    twice = lock_text(SOURCE_ROW, WEIGHT_ROW, WEIGHT_ROW)
+    assert refusal(tmp_path, twice) == [f"{path}: artefact.small: is there twice"]
+    (tmp_path / "b.lock.toml").write_text(lock_text(SOURCE_ROW))
     assert refusal(tmp_path, LOCK) == [f"{tmp_path / 'b.lock.toml'}: artefact.engine-source: is there twice"]
 
 
@@ -129,12 +149,88 @@ def test_a_later_folders_row_is_over_an_earlier_ones(tmp_path: Path) -> None:
     first.mkdir()
     second.mkdir()
     (first / "a.lock.toml").write_text(LOCK)
-    (second / "a.lock.toml").write_text("schema = 1\n" + WEIGHT_ROW.replace("b" * 64, "c" * 64))
+    (second / "a.lock.toml").write_text(lock_text(WEIGHT_ROW).replace("b" * 64, "c" * 64))
     artefacts = Lock.load([first, second]).artefacts
     assert (artefacts["small"].sha256, artefacts["engine-source"].sha256) == ("c" * 64, "a" * 64)
 
 
 def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
-    (tmp_path / "b.lock.toml").write_text("schema = 9")
+    (tmp_path / "b.lock.toml").write_text("schema = 9\nartefacts = 0")
     lines = refusal(tmp_path, changed("size = 1000", "size = -1").replace("b" * 64, "x"))
     assert [line.split(": ")[1] for line in lines] == ["artefact[0].size", "artefact[1].sha256", "schema"]
+
+
+ROWS = [
+    SOURCE,
+    artefact(),
+    wheel("tool", marker="python_full_version < '3.11' and sys_platform == 'linux'", version="2.9.0+cu130"),
+    wheel("tool", file="tool-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"),
+    wheel("other", group="more", marker='os_name == "posix"'),
+]
+WHOLE = text(ROWS, "catalog/a.toml")
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    lock = load(tmp_path, WHOLE)
+    assert {row.name: row for row in ROWS if not row.group} == lock.artefacts
+    assert lock.groups == {"tools": (ROWS[3], ROWS[2]), "more": (ROWS[4],)}
+
+
+def test_the_same_rows_are_the_same_bytes_in_whatever_order_they_come() -> None:
+    assert {text(order, "catalog/a.toml") for order in permutations(ROWS)} == {WHOLE}
+    assert WHOLE.startswith(f"{WRITTEN} from catalog/a.toml")
+
+
+def test_a_file_twice_in_a_group_is_refused_and_a_name_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock.toml"
+    twice = text([wheel("tool"), wheel("tool")], "x")
+    assert refusal(tmp_path, twice) == [f"{path}: artefact.tools.tool-1.0-py3-none-any.whl: is there twice"]
+    both = [wheel("tool"), wheel("tool", group="more"), wheel("tool", group=None)]
+    assert load(tmp_path, text(both, "x")).artefacts == {"tool": both[2]}
+
+
+def test_a_later_folders_group_replaces_an_earlier_ones_whole(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    (first / "a.lock.toml").write_text(text([wheel("a"), wheel("b"), wheel("c", group="more")], "x"))
+    (second / "a.lock.toml").write_text(text([wheel("b", version="2")], "x"))
+    assert Lock.load([first, second]).groups == {
+        "tools": (wheel("b", version="2"),),
+        "more": (wheel("c", group="more"),),
+    }
+
+
+def test_a_lock_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock.toml"
+    taken = []
+    for length in range(len(WHOLE)):
+        path.write_text(WHOLE[:length])
+        try:
+            parse(path, LockFile)
+        except Invalid:
+            continue
+        taken.append(WHOLE[length:])
+    assert taken == ["\n"]
+
+
+# neighbours, what TOML gives a meaning, and what hides inside numbers
+SPOILERS = ("_", '"', "'", "#", ".", "0", "1", "e", "\\", "\n", " ", "]", "+", "-")
+
+
+@pytest.mark.parametrize("spoiler", [None, *SPOILERS], ids=ascii)
+def test_another_character_anywhere_is_refused_or_another_value(tmp_path: Path, spoiler: str | None) -> None:
+    path = tmp_path / "a.lock.toml"
+    path.write_text(WHOLE)
+    whole = parse(path, LockFile)
+    begin = WHOLE.index("schema")
+    for place in range(begin, len(WHOLE)):
+        old = WHOLE[place]
+        new = spoiler or chr(ord(old) ^ 1)
+        if old.isspace() or old == new:
+            continue
+        path.write_text(WHOLE[:place] + new + WHOLE[place + 1 :])
+        try:
+            assert parse(path, LockFile) != whole, WHOLE[max(begin, place - 40) : place + 1]
+        except Invalid:
+            continue

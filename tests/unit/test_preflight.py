@@ -12,7 +12,7 @@ from rigwright.facts import HostFacts, Listener
 from rigwright.llama_cpp import Build
 from rigwright.preflight import SUPPORTED, refusals, warnings
 from rigwright.rig import Rig
-from tests.unit.samples import GIB, artefact, card, facts, instance, plan, rig
+from tests.unit.samples import GIB, NOW, artefact, card, facts, instance, plan, rig
 
 AMPERE = card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")
 TURING = card("7.5", "10de:1e07", "NVIDIA GeForce RTX 2080 Ti")
@@ -35,10 +35,16 @@ def space(**free_gib: float) -> MappingProxyType[str, int]:
     return MappingProxyType({path: int(free_gib.get(name, 50) * GIB) for name, path in names.items()})
 
 
+@pytest.mark.parametrize(("clock", "said"), [(-601, "behind"), (601, "ahead of"), (-599, ""), (599, "")])
+def test_a_clock_that_is_wrong_by_more_than_ten_minutes_is_refused(clock: int, said: str) -> None:
+    reasons = refusals(box(), good(clock=NOW + clock), [CUDA], NOW)
+    assert [said in reason for reason in reasons] == ([True] if said else [])
+
+
 @pytest.mark.parametrize("system", sorted(SUPPORTED))
 def test_nothing_stands_in_the_way_on_a_good_host(system: tuple[str, str]) -> None:
     host = good(os_id=system[0], os_version=system[1])
-    assert refusals(box(), host, [CUDA]) == []
+    assert refusals(box(), host, [CUDA], NOW) == []
     assert warnings(host) == []
 
 
@@ -66,7 +72,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("changes", "essence"), REFUSED, ids=lambda value: "+".join(value))
 def test_each_thing_in_the_way_is_refused_alone(changes: dict[str, Any], essence: list[str]) -> None:
-    reasons = refusals(box(), good(**changes), [CUDA])
+    reasons = refusals(box(), good(**changes), [CUDA], NOW)
     if changes.get("pci_cards") == ():
         reasons = [reason for reason in reasons if "2080 Ti" not in reason]
     (reason,) = reasons
@@ -85,7 +91,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         listeners=(Listener(8020, "nginx", ""),),
         disk_free_kib=space(models=0, state=0),
     )
-    reasons = refusals(box(), host, [CUDA])
+    reasons = refusals(box(), host, [CUDA], NOW)
     begins = [
         "debian 11",
         "the processor",
@@ -124,7 +130,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
 def test_what_does_not_matter_is_not_refused(changes: dict[str, Any], builds: list[Build]) -> None:
-    assert refusals(box(), good(**changes), builds) == []
+    assert refusals(box(), good(**changes), builds, NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -145,30 +151,32 @@ def test_each_declared_card_must_be_at_its_place_on_the_bus(
     declared: tuple[Any, ...], present: list[str], refused: int
 ) -> None:
     bus = tuple((f"0000:0{slot}:00.0", pci_id) for slot, pci_id in enumerate(present, 1))
-    assert len(refusals(rig(cards=declared), facts(pci_cards=bus), [])) == refused
+    assert len(refusals(rig(cards=declared), facts(pci_cards=bus), [], NOW)) == refused
 
 
 def test_a_card_is_known_by_any_of_its_ids() -> None:
     either = card("7.5", "10de:1e04").model_copy(update={"pci_ids": ("10de:1e04", "10de:1e07")})
     for pci_id in either.pci_ids:
-        assert refusals(rig(cards=(either,)), facts(pci_cards=(("0000:01:00.0", pci_id),)), []) == []
+        assert refusals(rig(cards=(either,)), facts(pci_cards=(("0000:01:00.0", pci_id),)), [], NOW) == []
 
 
 def test_the_space_for_all_missing_weights_is_summed() -> None:
     large = [artefact(name=name, size=10 * GIB * 1024) for name in ("one", "two")]
     made = rig(instance("a", weight=large[0]), instance("b", weight=large[1], port=8021))
     host = facts(disk_free_kib=space(models=20.5))
-    (reason,) = refusals(made, host, [])
+    (reason,) = refusals(made, host, [], NOW)
     assert "/srv/models has 20.5 GiB free, 21.0 GiB are needed" in reason
     assert (
-        refusals(made, replace(host, weight_bytes=MappingProxyType({made.weight_path(large[0]): large[0].size})), [])
+        refusals(
+            made, replace(host, weight_bytes=MappingProxyType({made.weight_path(large[0]): large[0].size})), [], NOW
+        )
         == []
     )
 
 
 def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse() -> None:
     host = good(apt_lock_holder="unattended-upgr")
-    assert refusals(box(), host, [CUDA]) == []
+    assert refusals(box(), host, [CUDA], NOW) == []
     (warning,) = warnings(host)
     assert "unattended-upgr" in warning
 
@@ -179,11 +187,11 @@ def test_what_is_downloaded_already_needs_no_space_again() -> None:
     for begun_gib, free_gib, refused in ((0, 10.5, 1), (4, 7, 0), (4, 6.5, 1), (10, 0, 0)):
         there = MappingProxyType({made.weight_path(large): begun_gib * GIB * 1024})
         host = facts(disk_free_kib=space(models=free_gib), weight_bytes=there)
-        assert len(refusals(made, host, [])) == refused, (begun_gib, free_gib)
+        assert len(refusals(made, host, [], NOW)) == refused, (begun_gib, free_gib)
 
 
 def test_a_port_that_is_listened_on_over_both_protocols_is_told_once() -> None:
     host = good(listeners=(Listener(8020, "nginx", "nginx.service"),) * 2)
-    assert len(refusals(box(), host, [CUDA])) == 1
+    assert len(refusals(box(), host, [CUDA], NOW)) == 1
     other = good(listeners=(Listener(8020, "nginx", "nginx.service"), Listener(8020, "python3", "")))
-    assert len(refusals(box(), other, [CUDA])) == 2
+    assert len(refusals(box(), other, [CUDA], NOW)) == 2

@@ -9,7 +9,7 @@ import pytest
 from rigwright.inventory import load
 from rigwright.rig import Rig
 from tests.unit import samples
-from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW, Box, artefact, chat, entry, instance
+from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW, Box, artefact, chat, entry, instance, lock_text
 
 
 def test_two_instances_on_one_port_are_refused(box: Box) -> None:
@@ -73,8 +73,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(box: Box, changes: dict
     [
         ("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "plane"'), 'no engine is called "plane"'),
         ("catalog/box.toml", CATALOG.replace('model = "small"', 'model = "smal"'), 'no model is called "smal"'),
-        ("locks/box.lock.toml", "schema = 1\n" + WEIGHT_ROW, 'no locked source is called "engine-source"'),
-        ("locks/box.lock.toml", "schema = 1\n" + SOURCE_ROW, 'no locked weight is called "small"'),
+        ("locks/box.lock.toml", lock_text(WEIGHT_ROW), 'no locked source is called "engine-source"'),
+        ("locks/box.lock.toml", lock_text(SOURCE_ROW), 'no locked weight is called "small"'),
     ],
 )
 def test_a_variant_whose_parts_are_missing_is_refused(box: Box, name: str, text: str, essence: str) -> None:
@@ -89,7 +89,7 @@ EYE_ROW = WEIGHT_ROW.replace('name = "small"', 'name = "eye"').replace("small-q4
 
 def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
-    box.write("locks/box.lock.toml", LOCK + EYE_ROW)
+    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, EYE_ROW))
     (group,) = box.group({"box": entry()})
     made = load(group[1]["rig"])
     assert [(i.weight.name, i.projector and i.projector.name) for i in made.instances] == [("small", "eye")] * 2
@@ -100,18 +100,21 @@ def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
     ("row", "essence"),
     [
         ("", 'llamacpp/cpu: no locked weight is called "eye"'),
-        (EYE_ROW.replace('kind = "weight"', 'kind = "source"'), "the lock's eye is a source, not a weight"),
+        (
+            EYE_ROW.replace('kind = "weight"', 'kind = "source"'),
+            "llamacpp/cpu: the lock's eye is a source, not a weight",
+        ),
     ],
 )
 def test_a_projector_that_the_lock_lacks_or_has_as_another_kind_is_refused(box: Box, row: str, essence: str) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
-    box.write("locks/box.lock.toml", LOCK + row)
+    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, *([row] if row else [])))
     assert f"box.instances.chat.variant: {essence}" in "\n".join(box.refusal(instances=chat()))
 
 
 def test_a_projector_without_any_address_is_refused(box: Box) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
-    box.write("locks/box.lock.toml", LOCK + EYE_ROW.replace("store:", "other:"))
+    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, EYE_ROW.replace("store:", "other:")))
     (line,) = box.refusal(instances=chat())
     assert "box.mirrors: the lock's eye" in line
 
@@ -164,7 +167,7 @@ def test_weights_do_not_come_from_the_index(box: Box) -> None:
 def test_an_artefact_of_another_kind_is_refused(box: Box, old: str, new: str, essence: str) -> None:
     box.write("locks/box.lock.toml", LOCK.replace(old, new))
     lines = box.refusal(instances=chat())
-    assert f"{box.inventory}: box.instances.chat.variant: {essence}" in lines
+    assert f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: {essence}" in lines
 
 
 @pytest.mark.parametrize(

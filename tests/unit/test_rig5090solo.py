@@ -13,6 +13,7 @@ from rigwright.command import command
 from rigwright.inventory import ROOT, load
 from rigwright.llama_cpp import flash_attention_pairs
 from rigwright.rig import Rig
+from tests.unit.samples import lock_text
 
 INVENTORY = ROOT / "inventory" / "rig5090solo.py"
 WEIGHTS = ("qwen3.5-35b-a3b-ud-q4-k-xl", "qwen3.5-35b-a3b-mmproj-f16", "qwen2.5-1.5b-instruct-q8-0")
@@ -34,7 +35,7 @@ def solo(tmp_path: Path) -> Rig:
     """The rig, with its weights locked beside a copy of its inventory."""
     (tmp_path / "locks").mkdir()
     rows = [ROW.format(name=name, hash=str(number) * 64) for number, name in enumerate(WEIGHTS)]
-    (tmp_path / "locks" / "mine.lock.toml").write_text("schema = 1\n" + "".join(rows))
+    (tmp_path / "locks" / "mine.lock.toml").write_text(lock_text(*rows))
     rigs: Any = runpy.run_path(shutil.copy(INVENTORY, tmp_path))["rigs"]
     ((_, data),) = rigs
     return load(data["rig"])

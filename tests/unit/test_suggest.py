@@ -42,7 +42,7 @@ def catalog(place: Box) -> Catalog:
 
 @pytest.fixture(scope="module")
 def lock(place: Box) -> Lock:
-    return Lock.load([place.folder / "locks"])
+    return Lock.load([ROOT / "locks", place.folder / "locks"])
 
 
 def cards(*kinds: SeenCard, nodes: tuple[int | None, ...] = ()) -> tuple[SeenCard, ...]:
@@ -181,7 +181,7 @@ def test_a_variant_is_offered_where_it_can_be_declared(
 
 def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(catalog: Catalog, place: Box, tmp_path: Path) -> None:
     (tmp_path / "box.lock.toml").write_text(LOCK)
-    refused = offer("llamacpp/cpu", BARE, ANSWERS, catalog, Lock.load([tmp_path]), str(place.inventory))
+    refused = offer("llamacpp/cpu", BARE, ANSWERS, catalog, Lock.load([ROOT / "locks", tmp_path]), str(place.inventory))
     assert "has no address: its sources are store:small-q4.gguf" in refused.refusal
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from itertools import permutations
 
 import pytest
 
 from rigwright import tools
+from rigwright.inventory import ROOT
+from rigwright.lock import Artefact, Lock
 from rigwright.rig import Roots
-from tests.unit.samples import facts, instance, rig
+from tests.unit.samples import facts, instance, rig, wheel
 
 
 def test_another_release_or_distribution_has_a_folder_of_its_own() -> None:
@@ -25,14 +27,27 @@ def test_nothing_else_of_a_host_or_rig_is_an_input() -> None:
     assert {made.folder for made in others} == {tools.tools(rig(), facts()).folder}
 
 
-def test_another_lock_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    before = tools.tools(rig(), facts())
-    lock = tmp_path / "tools.txt"
-    lock.write_text(before.requirements + "# more\n")
-    monkeypatch.setattr(tools, "LOCK", lock)
-    after = tools.tools(rig(), facts())
-    assert after.folder != before.folder
-    assert after.requirements.endswith("# more\n")
+@pytest.mark.parametrize(
+    "wheels",
+    [(), (wheel(version="1.1"),), (wheel(sha256="c" * 64),), (wheel(marker="python_version < '3.11'"),)],
+    ids=["none", "version", "hash", "marker"],
+)
+def test_another_lock_has_a_folder_of_its_own(wheels: tuple[Artefact, ...]) -> None:
+    assert tools.tools(rig(tools=wheels), facts()).folder != tools.tools(rig(), facts()).folder
+
+
+def test_the_requirements_are_the_same_text_in_whatever_order_the_wheels_come() -> None:
+    marker = "python_full_version < '3.11'"
+    rows = [
+        wheel("b", version="2", marker=marker, sha256="2" * 64),
+        wheel("a", file="a-1.0-cp310-cp310-manylinux_2_17_x86_64.whl", sha256="3" * 64),
+        wheel("b", version="2", marker=marker, file="b-2-py3-none-any.whl", sha256="1" * 64),
+        wheel("a", sha256="4" * 64),
+    ]
+    text = "a==1.0 \\\n    --hash=sha256:{3} \\\n    --hash=sha256:{4}\n"
+    text += "b==2 ; {marker} \\\n    --hash=sha256:{1} \\\n    --hash=sha256:{2}\n"
+    digests = ["", *(str(digit) * 64 for digit in range(1, 5))]
+    assert {tools.requirements(order) for order in permutations(rows)} == {text.format(*digests, marker=marker)}
 
 
 def test_the_marker_lies_in_the_folder_below_the_rigs_software() -> None:
@@ -41,8 +56,7 @@ def test_the_marker_lies_in_the_folder_below_the_rigs_software() -> None:
     assert made.marker.startswith(made.folder + "/")
 
 
-def test_every_requirement_of_a_host_is_locked_by_version_and_hash() -> None:
-    text = re.sub(r"(?m)^\s*#.*\n", "", tools.tools(rig(), facts()).requirements).replace("\\\n", " ")
-    requirements = [line for line in text.splitlines() if line.strip()]
-    assert requirements
-    assert [r for r in requirements if not re.match(r"[\w.-]+==[\w.]+\s.*--hash=sha256:[0-9a-f]{64}", r)] == []
+def test_what_we_ship_is_locked_by_version_and_hash() -> None:
+    shipped = tools.requirements(Lock.load([ROOT / "locks"]).groups["tools"]).replace("\\\n", " ").splitlines()
+    assert {line.partition("==")[0] for line in shipped} >= {"scikit-build-core", "packaging"}
+    assert [r for r in shipped if not re.match(r"[\w.-]+==[\w.]+\s.*--hash=sha256:[0-9a-f]{64}", r)] == []

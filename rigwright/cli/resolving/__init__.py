@@ -1,0 +1,1 @@
+"""Resolving: from what catalogues ask for to locked files, over the network."""

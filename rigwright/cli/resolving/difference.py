@@ -1,0 +1,66 @@
+"""What changes from one lock to the next, a line an artefact or package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rigwright.lock import Artefact
+
+
+def difference(old: Iterable[Artefact], new: Iterable[Artefact]) -> list[str]:
+    """`+` for what is new, `~` for what is another one, `-` for what is gone; nothing for what stays."""
+    before, after = _named(old), _named(new)
+    lines = []
+    for key in sorted(before.keys() | after.keys()):
+        one, other = before.get(key, []), after.get(key, [])
+        if not one:
+            lines.append(f"+ {_title(other)} {_versions(other)}  {_extent(other)}")
+        elif not other:
+            lines.append(f"- {_title(one)} {_versions(one)}")
+        elif one != other:
+            lines.append(f"~ {_title(other)} {_versions(one, other)}{_changes(one, other)}")
+    return lines
+
+
+def _named(rows: Iterable[Artefact]) -> dict[tuple[str, str], list[Artefact]]:
+    named: dict[tuple[str, str], list[Artefact]] = {}
+    for row in sorted(rows, key=lambda row: row.order):
+        named.setdefault((row.group or "", row.name), []).append(row)
+    return named
+
+
+def _title(rows: list[Artefact]) -> str:
+    row = rows[0]
+    return f"{row.kind} {row.group}/{row.name}" if row.group else f"{row.kind} {row.name}"
+
+
+def _versions(*sides: list[Artefact]) -> str:
+    texts = [", ".join(sorted({row.version for row in rows})) for rows in sides]
+    return " -> ".join(dict.fromkeys(texts))
+
+
+def _extent(rows: list[Artefact]) -> str:
+    size = amount(sum(row.size for row in rows))
+    return size if len(rows) == 1 else f"{size} in {len(rows)} files"
+
+
+def amount(size: int) -> str:
+    """A size for people, from bytes."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} bytes"
+
+
+def _changes(old: list[Artefact], new: list[Artefact]) -> str:
+    if len(old) > 1 or len(new) > 1:
+        gone, added = (set(one) - set(other) for one, other in ((old, new), (new, old)))
+        return f"  {len(gone)} files -> {len(added)} files"
+    said = ""
+    (before,), (after,) = old, new
+    if before.sha256 != after.sha256:
+        said += f"  sha256 {before.sha256[:8]}… -> {after.sha256[:8]}…"
+    if before.size != after.size:
+        said += f"  {amount(before.size)} -> {amount(after.size)}"
+    others = [key for key in ("kind", "file", "marker", "sources") if getattr(before, key) != getattr(after, key)]
+    return said + (f"  another {', '.join(others)}" if others else "")

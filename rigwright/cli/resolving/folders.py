@@ -1,0 +1,139 @@
+"""A catalogue folder and the locks folder beside it: what is asked for, what is locked, and writing that anew."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigwright import lock, toml
+from rigwright.catalog import Catalog, CatalogFile
+from rigwright.inputs import Input
+from rigwright.lock import SUFFIX, WRITTEN, Artefact
+from rigwright.problems import Invalid, Problem
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One input and where it stands."""
+
+    name: str
+    input: Input
+    catalogue: Path
+
+    def problem(self, text: str) -> Problem:
+        """What is wrong with it."""
+        return Problem(str(self.catalogue), f"inputs.{self.name}", text)
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Both folders, as they were read."""
+
+    locks: Path
+    wanted: tuple[Wanted, ...]
+    locked: dict[Path, tuple[Artefact, ...]]
+    """Lock file -> its rows; only the files that `rigwright lock` wrote."""
+    unread: tuple[Problem, ...]
+    """What is wrong with such files; they count as empty."""
+
+    @property
+    def rows(self) -> list[Artefact]:
+        """Everything that is locked."""
+        return [row for rows in self.locked.values() for row in rows]
+
+    def rows_of(self, wanted: Wanted) -> list[Artefact]:
+        """What is locked for an input."""
+        if wanted.input.kind == "wheel":
+            return [row for row in self.rows if row.group == wanted.name]
+        return [row for row in self.rows if not row.group and row.name == wanted.name]
+
+    def texts(self, rows: dict[str, list[Artefact]]) -> dict[Path, str]:
+        """Lock file -> its text, for every input's rows by its name."""
+        catalogues = sorted({one.catalogue for one in self.wanted})
+        return {
+            _lock_of(path, self.locks): lock.text(
+                [row for one in self.wanted if one.catalogue == path for row in rows[one.name]],
+                f"{path.parent.name}/{path.name}",
+            )
+            for path in catalogues
+        }
+
+    def write(self, texts: dict[Path, str]) -> None:
+        """Write lock files, each in one step after all were written beside, and remove those that lock nothing more.
+
+        Raises:
+            OSError: one could not be written; the old ones are still there.
+        """
+        self.locks.mkdir(exist_ok=True)
+        beside = {path: path.with_name(f".{path.name}.new") for path in texts}
+        try:
+            for path, new in beside.items():
+                with new.open("w", encoding="utf-8") as file:
+                    file.write(texts[path])
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError:
+            for new in beside.values():
+                new.unlink(missing_ok=True)
+            raise
+        for path, new in beside.items():
+            new.replace(path)
+        for path in self.locked:
+            if path not in texts:
+                path.unlink()
+
+
+def read(base: Path) -> Folders:
+    """Read base/catalog and base/locks.
+
+    Raises:
+        Invalid: no catalogue, a mistake in it, or a lock file by hand that is broken or in the way.
+    """
+    catalog, locks = base / "catalog", base / "locks"
+    if not catalog.is_dir():
+        raise Invalid([Problem(str(catalog), "the folder", "is not there: it has the inputs to lock")])
+    Catalog.load([catalog])
+    wanted = [
+        Wanted(name, one, path)
+        for path in sorted(catalog.glob("*.toml"))
+        for name, one in sorted(toml.parse(path, CatalogFile).inputs.items())
+    ]
+    targets = {_lock_of(one.catalogue, locks): one.catalogue for one in wanted}
+    locked: dict[Path, tuple[Artefact, ...]] = {}
+    problems: list[Problem] = []
+    unread: list[Problem] = []
+    for path in sorted(locks.glob(f"*{SUFFIX}")):
+        ours = path.read_bytes().startswith(WRITTEN.encode())
+        try:
+            rows = lock.read(path)
+        except Invalid as error:
+            if not ours:
+                problems += error.problems
+                continue
+            unread += error.problems
+            rows = ()
+        if ours:
+            locked[path] = rows
+        elif path in targets:
+            text = f"was not written by `rigwright lock`: make inputs of its rows in {targets[path]}, and remove it"
+            problems.append(Problem(str(path), "the file", text))
+        else:
+            problems += _taken(path, rows, wanted)
+    if problems:
+        raise Invalid(problems)
+    return Folders(locks, tuple(wanted), locked, tuple(unread))
+
+
+def _lock_of(catalogue: Path, locks: Path) -> Path:
+    return locks / f"{catalogue.stem}{SUFFIX}"
+
+
+def _taken(path: Path, rows: tuple[Artefact, ...], wanted: list[Wanted]) -> list[Problem]:
+    """Refuse an input that a file written by hand already locks."""
+    held = {row.group or row.name: "wheel" if row.group else row.kind for row in rows}
+    return [
+        one.problem(f"{path} has it too, and was not written by `rigwright lock`: remove its rows there")
+        for one in wanted
+        if one.name in held and (one.input.kind == "wheel") == (held[one.name] == "wheel")
+    ]

@@ -1,0 +1,201 @@
+"""Files on the web: what a server says of one, and the hash of its bytes as they come in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
+
+# what the system trusts, a network's own authority too; requests brings a list of its own
+AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+TIMEOUT = (10.0, 60.0)  # seconds: to connect, between two parts of an answer
+PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds after a failed attempt that brought nothing
+PASSING = (408, 429, 500, 502, 503, 504)
+GONE = (404, 410)
+PART = 1 << 20  # bytes
+# compressed on the way, a file would have another length than the one it is stored with
+PLAIN = {"Accept-Encoding": "identity"}
+
+Report = Callable[[int, int], None]
+"""Is told bytes done and bytes in all, 0 where nobody knows."""
+
+
+class Unavailable(Exception):
+    """Something is not to be had; the text says why and `gone` whether its server answered that it is not there."""
+
+    def __init__(self, text: str, gone: bool = False) -> None:
+        super().__init__(text)
+        self.gone = gone
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file is."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a server says of a file, without its bytes."""
+
+    size: int | None
+    sha256: str | None
+
+
+def session() -> requests.Session:
+    """A session that asks again where a server is busy; environment variables of requests are heeded."""
+    made = requests.Session()
+    retry = Retry(total=3, backoff_factor=0.3, status_forcelist=PASSING, raise_on_status=False)
+    for scheme in ("http://", "https://"):
+        made.mount(scheme, HTTPAdapter(max_retries=retry))
+    if AUTHORITIES.exists():
+        made.verify = str(AUTHORITIES)
+    return made
+
+
+def unavailable(error: requests.RequestException) -> Unavailable:
+    """A failed request in words. Never the library's own: they can hold an address with a password."""
+    if error.response is not None:
+        code = error.response.status_code
+        return Unavailable(f"answers {code} {error.response.reason}".rstrip(), gone=code in GONE)
+    kinds = (
+        (requests.Timeout, "does not answer in time"),
+        (requests.exceptions.SSLError, "has a certificate that is not trusted"),
+        (requests.ConnectionError, "cannot be reached"),
+        (requests.exceptions.ChunkedEncodingError, "breaks off"),
+    )
+    return Unavailable(next((text for kind, text in kinds if isinstance(error, kind)), type(error).__name__))
+
+
+def look(session: requests.Session, url: str) -> Seen:
+    """Ask a server for a file's size and hash, without its bytes.
+
+    Raises:
+        Unavailable: it does not have the file, or does not answer.
+    """
+    try:
+        with session.head(url, allow_redirects=True, headers=PLAIN, timeout=TIMEOUT) as answer:
+            refused = answer.status_code in (403, 405, 501)  # as servers do that only give files
+            if not refused:
+                return _seen(answer)
+        with session.get(url, stream=True, headers=PLAIN, timeout=TIMEOUT) as answer:
+            return _seen(answer)
+    except requests.RequestException as error:
+        raise unavailable(error) from None
+
+
+def _seen(answer: requests.Response) -> Seen:
+    answer.raise_for_status()
+    # a hub names the hash of a large file where it points to its storage
+    tags = [step.headers.get(name, "") for step in [*answer.history, answer] for name in ("X-Linked-ETag", "ETag")]
+    hashes = [tag.strip('"') for tag in tags if re.fullmatch(r'"?[0-9a-f]{64}"?', tag)]
+    return Seen(_length(answer), hashes[0] if hashes else None)
+
+
+def _length(answer: requests.Response) -> int | None:
+    if answer.headers.get("Content-Encoding", "identity") != "identity":
+        return None
+    length = answer.headers.get("Content-Length", "")
+    return int(length) if length.isdecimal() else None
+
+
+def hash_file(path: Path, report: Report) -> Content:
+    """Hash a file of this machine.
+
+    Raises:
+        Unavailable: it cannot be read, or is empty.
+    """
+    digest, done = hashlib.sha256(), 0
+    try:
+        total = path.stat().st_size
+        with path.open("rb") as file:
+            while part := file.read(PART):
+                digest.update(part)
+                done += len(part)
+                report(done, total)
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from None
+    if not done:
+        raise Unavailable(f"{path} is empty")
+    return Content(digest.hexdigest(), done)
+
+
+def fetch(session: requests.Session, url: str, report: Report) -> Content:
+    """Fetch a file to hash it; its bytes are not kept. What was cut goes on where it was, if it is still the same file.
+
+    Raises:
+        Unavailable: the server does not have it, or does not answer several times in a row.
+    """
+    transfer = _Transfer(session, url, report)
+    failed = 0
+    while True:
+        before = transfer.done
+        try:
+            return transfer.attempt()
+        except requests.RequestException as error:
+            lasting = error.response is not None and error.response.status_code not in PASSING
+            failed = 1 if transfer.done > before else failed + 1
+            # a server that never answered was asked several times already: the session does that
+            if lasting or not transfer.answered or failed > len(PAUSES):
+                raise unavailable(error) from None
+            time.sleep(PAUSES[failed - 1])
+
+
+class _Transfer:
+    """One file on its way: how much of it was hashed, and which file that was."""
+
+    def __init__(self, session: requests.Session, url: str, report: Report) -> None:
+        self.session, self.url, self.report = session, url, report
+        self.answered = False
+        self._restart()
+
+    def _restart(self) -> None:
+        self.digest = hashlib.sha256()
+        self.done = 0
+        self.total: int | None = None
+        self.same = ""
+
+    def attempt(self) -> Content:
+        if not self.same:  # without a sign that it is still the same file, nothing can be added to it
+            self._restart()
+        asked = {"Range": f"bytes={self.done}-", "If-Range": self.same} if self.done else {}
+        with self.session.get(self.url, stream=True, headers=PLAIN | asked, timeout=TIMEOUT) as answer:
+            if answer.status_code == 416:
+                self._restart()
+                raise requests.exceptions.ChunkedEncodingError
+            answer.raise_for_status()
+            self.answered = True
+            if not self._goes_on(answer):
+                self._begin(answer)
+            for part in answer.iter_content(PART):
+                self.digest.update(part)
+                self.done += len(part)
+                self.report(self.done, self.total or 0)
+        if not self.done:
+            raise Unavailable("answers with an empty file")
+        return Content(self.digest.hexdigest(), self.done)
+
+    def _goes_on(self, answer: requests.Response) -> bool:
+        if answer.status_code != 206:
+            return False
+        if answer.headers.get("Content-Range", "").startswith(f"bytes {self.done}-"):
+            return True
+        self._restart()
+        raise requests.exceptions.ChunkedEncodingError
+
+    def _begin(self, answer: requests.Response) -> None:
+        self._restart()
+        if answer.headers.get("Content-Type", "").startswith("text/html"):
+            raise Unavailable("answers with a web page, not with a file")
+        tag = answer.headers.get("ETag", "")
+        self.same = tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
+        self.total = _length(answer)

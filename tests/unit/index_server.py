@@ -1,0 +1,106 @@
+"""A package index on the loopback interface, in the form of PEP 503 (HTML) or PEP 691 (JSON)."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import json
+import zipfile
+from dataclasses import dataclass, field
+
+from tests.unit.file_server import FileServer, whole, without_ranges
+
+
+@dataclass
+class Package:
+    """One file of a project."""
+
+    file: str
+    content: bytes
+    yanked: str | None = None
+    digest: str | None = None
+    sized: bool = True
+
+    @property
+    def sha256(self) -> str:
+        """What the index says its hash is; "" for nothing."""
+        return hashlib.sha256(self.content).hexdigest() if self.digest is None else self.digest
+
+
+@dataclass
+class PackageIndex:
+    """Projects and their files, on a file server."""
+
+    files: FileServer
+    form: str
+    projects: dict[str, dict[str, Package]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """What pip would be given."""
+        return f"{self.files.url}/simple/"
+
+    def add(self, project: str, package: Package) -> Package:
+        """Publish a file, or publish it anew."""
+        self.projects.setdefault(project, {})[package.file] = package
+        self.files.serve(f"files/{package.file}", without_ranges(package.content))
+        self.show(project)
+        return package
+
+    def remove(self, project: str, file: str) -> None:
+        """Take a file away."""
+        del self.projects[project][file]
+        self.show(project)
+
+    def show(self, project: str) -> None:
+        """Answer with what a project has now."""
+        packages = list(self.projects[project].values())
+        kind, body = _page(project, packages) if self.form == "json" else _links(packages)
+        self.files.serve(f"simple/{project}/", whole(body.encode(), ("Content-Type", kind)))
+
+    def wheel(
+        self, project: str, version: str, *needs: str, tag: str = "py3-none-any", yanked: str | None = None
+    ) -> Package:
+        """Publish a wheel that needs other packages."""
+        return self.add(project, Package(f"{project}-{version}-{tag}.whl", _wheel(project, version, needs), yanked))
+
+    def source(self, project: str, version: str, **changes: object) -> Package:
+        """Publish a source distribution."""
+        package = Package(f"{project}-{version}.tar.gz", f"source of {project} {version}".encode(), **changes)  # type: ignore[arg-type]
+        return self.add(project, package)
+
+
+def _page(project: str, packages: list[Package]) -> tuple[str, str]:
+    files = [
+        {
+            "filename": one.file,
+            "url": f"../../files/{one.file}",
+            "hashes": {"sha256": one.sha256} if one.sha256 else {},
+            "yanked": one.yanked if one.yanked else False,
+        }
+        | ({"size": len(one.content)} if one.sized else {})
+        for one in packages
+    ]
+    page = {"meta": {"api-version": "1.1" if all(one.sized for one in packages) else "1.0"}, "name": project}
+    return "application/vnd.pypi.simple.v1+json", json.dumps(page | {"files": files, "versions": []})
+
+
+def _links(packages: list[Package]) -> tuple[str, str]:
+    lines = []
+    for one in packages:
+        yanked = f' data-yanked="{html.escape(one.yanked)}"' if one.yanked else ""
+        fragment = f"#sha256={one.sha256}" if one.sha256 else ""
+        lines.append(f'<a href="../../files/{one.file}{fragment}"{yanked}>{one.file}</a>')
+    return "text/html", f"<!DOCTYPE html><html><body>{''.join(lines)}</body></html>"
+
+
+def _wheel(project: str, version: str, needs: tuple[str, ...]) -> bytes:
+    info = f"{project}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, text in (("METADATA", metadata), ("WHEEL", "Wheel-Version: 1.0\n"), ("RECORD", "")):
+            archive.writestr(zipfile.ZipInfo(f"{info}/{name}"), text)
+    return buffer.getvalue()

@@ -1,0 +1,88 @@
+"""A box's folder with inputs to lock, a mirror and an index on the loopback interface, and `rigwright lock`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from rigwright.cli import main
+from rigwright.lock import Lock
+from tests.unit.file_server import FileServer, whole
+from tests.unit.index_server import PackageIndex
+
+WEIGHTS = bytes(range(256)) * 20_000
+TAGGED = ("ETag", '"one"')
+
+CATALOG = """
+[inputs.engine]
+kind = "source"
+version = "1.0"
+sources = ["index:engine"]
+
+[inputs.small]
+kind = "weight"
+version = "2026-11"
+sources = ["store:small.gguf"]
+
+[inputs.env]
+kind = "wheel"
+requirements = ["tool"]
+"""
+
+INVENTORY = """
+from rigwright.inventory import hosts
+
+rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "mirrors": {{"store": ["{url}/gone", "{url}/store"]}}}}}})
+"""
+
+
+class World:
+    """A box's folder, its mirror and the index, and `rigwright lock` over them."""
+
+    def __init__(self, folder: Path, files: FileServer, form: str) -> None:
+        self.folder = folder
+        self.files = files
+        self.index = PackageIndex(files, form)
+        self.index.source("engine", "1.0", sized=form == "json")
+        self.index.wheel("tool", "1.0", "part>=1", "old ; python_full_version < '3.11'", "win ; os_name == 'nt'")
+        self.index.wheel("part", "1.0")
+        self.index.wheel("old", "1.0")
+        self.index.wheel("win", "1.0")
+        files.serve("store/small.gguf", whole(WEIGHTS, TAGGED))
+        (folder / "catalog").mkdir()
+        self.catalog(CATALOG)
+        (folder / "rig.py").write_text(INVENTORY.format(url=files.url))
+
+    def catalog(self, text: str, name: str = "mine") -> None:
+        (self.folder / "catalog" / f"{name}.toml").write_text(text)
+
+    def lock(self, *options: str) -> Result:
+        return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
+
+    def locked(self) -> list[str]:
+        done = self.lock()
+        assert done.exit_code == 0, done.output
+        return done.stdout.splitlines()
+
+    def checked(self, code: int) -> list[str]:
+        before = self.text
+        done = self.lock("--check")
+        assert (done.exit_code, self.text) == (code, before), done.output
+        return done.output.splitlines()
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "locks" / "mine.lock.toml"
+
+    @property
+    def text(self) -> str:
+        return self.path.read_text() if self.path.exists() else ""
+
+    @property
+    def read(self) -> Lock:
+        return Lock.load([self.folder / "locks"])
+
+    @property
+    def fetched(self) -> list[str]:
+        return [one.path for one in self.files.asked if one.method == "GET" and one.path.startswith("store/")]

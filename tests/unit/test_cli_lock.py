@@ -1,0 +1,281 @@
+"""`rigwright lock` against an index and a mirror on the loopback interface."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pypi_simple import PYPI_SIMPLE_ENDPOINT
+
+from rigwright.cli.resolving.index import index_url
+from rigwright.inventory import load
+from rigwright.lock import WRITTEN
+from tests.unit.file_server import Handler, cut, status, whole
+from tests.unit.index_server import Package
+from tests.unit.lock_world import CATALOG, TAGGED, WEIGHTS, World
+from tests.unit.samples import WEIGHT_ROW, lock_text
+
+
+def test_everything_is_found_hashed_and_told(world: World) -> None:
+    assert world.locked() == [
+        "+ source engine 1.0  20 bytes",
+        "+ weight small 2026-11  5.1 MB",
+        *(f"+ wheel env/{name} 1.0  {len(_wheel(world, name).content)} bytes" for name in ("old", "part", "tool")),
+    ]
+    lock = world.read
+    assert lock.artefacts["small"].sha256 == hashlib.sha256(WEIGHTS).hexdigest()
+    assert lock.artefacts["small"].size == len(WEIGHTS)
+    assert lock.artefacts["engine"].file == "engine-1.0.tar.gz"
+    assert {(row.name, row.marker): row.sha256 for row in lock.groups["env"]} == {
+        ("old", "python_full_version < '3.11'"): _wheel(world, "old").sha256,
+        ("part", None): _wheel(world, "part").sha256,
+        ("tool", None): _wheel(world, "tool").sha256,
+    }
+    assert world.files.url not in world.text
+    assert list(world.path.parent.iterdir()) == [world.path]
+
+
+def _wheel(world: World, name: str) -> Package:
+    return world.index.projects[name][f"{name}-1.0-py3-none-any.whl"]
+
+
+def test_the_same_inputs_are_the_same_bytes_and_are_not_fetched_again(world: World) -> None:
+    world.locked()
+    first = world.text
+    assert world.locked() == ["no change"]
+    assert world.text == first
+    assert world.fetched == ["store/small.gguf"]
+    world.path.unlink()
+    world.catalog("\n".join(sorted(CATALOG.split("\n\n"), reverse=True)))
+    world.locked()
+    assert world.text == first
+
+
+def test_refresh_fetches_again_and_moves_versions(world: World) -> None:
+    world.locked()
+    world.files.serve("store/small.gguf", whole(b"other"))
+    world.index.wheel("tool", "1.1")
+    assert world.locked() == ["no change"]
+    done = world.lock("--refresh")
+    old, new = hashlib.sha256(WEIGHTS).hexdigest()[:8], hashlib.sha256(b"other").hexdigest()[:8]
+    assert f"~ weight small 2026-11  sha256 {old}… -> {new}…  5.1 MB -> 5 bytes" in done.output.splitlines()
+    assert "~ wheel env/tool 1.0 -> 1.1" in done.output
+    assert "- wheel env/part 1.0" in done.output.splitlines()
+
+
+def test_a_changed_input_alone_is_fetched(world: World) -> None:
+    world.locked()
+    world.index.source("engine", "1.1")
+    world.catalog(CATALOG.replace('"1.0"', '"1.1"').replace("[inputs.env]", "[inputs.other]"))
+    lines = world.locked()
+    assert lines[0].startswith("~ source engine 1.0 -> 1.1  sha256 ")
+    assert [line[:20] for line in lines if "/tool" in line] == ["- wheel env/tool 1.0", "+ wheel other/tool 1"]
+    assert world.fetched == ["store/small.gguf"]
+
+
+def test_a_file_of_this_machine_is_hashed_in_place_of_being_fetched(world: World, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "small.gguf").write_bytes(b"mine")
+    assert world.lock("--from-dir", str(given)).exit_code == 0
+    assert world.read.artefacts["small"].sha256 == hashlib.sha256(b"mine").hexdigest()
+    assert world.fetched == []
+
+
+def test_a_fetch_that_is_cut_goes_on_where_it_was(world: World) -> None:
+    half = len(WEIGHTS) // 2
+    world.files.serve("store/small.gguf", cut(WEIGHTS, half, TAGGED), status(503), whole(WEIGHTS, TAGGED))
+    world.locked()
+    assert world.read.artefacts["small"].sha256 == hashlib.sha256(WEIGHTS).hexdigest()
+    asked = [one.range for one in world.files.asked if one.path == "store/small.gguf"]
+    assert asked[0] is None
+    assert asked[-1] is not None
+
+
+def test_a_file_that_changes_while_it_is_fetched_is_never_half_of_each(world: World) -> None:
+    half, other = len(WEIGHTS) // 2, WEIGHTS[::-1]
+
+    def heeding(handler: Handler, start: int) -> None:
+        same = handler.headers.get("If-Range") in (None, '"two"')
+        whole(other, ("ETag", '"two"'))(handler, start if same else 0)
+
+    for answers in ((cut(WEIGHTS, half), whole(other)), (cut(WEIGHTS, half, TAGGED), heeding)):
+        world.files.serve("store/small.gguf", *answers)
+        assert world.lock("--refresh").exit_code == 0
+        assert world.read.artefacts["small"].sha256 == hashlib.sha256(other).hexdigest()
+
+
+def test_an_index_that_changes_while_it_is_read_is_refused(world: World) -> None:
+    before = world.files.answers["simple/part/"]
+    world.index.add("part", replace(_wheel(world, "part"), digest="f" * 64))
+    world.files.answers["simple/part/"] = before + world.files.answers["simple/part/"]
+    assert "part-1.0-py3-none-any.whl was changed on the index a moment ago" in world.lock().stderr
+
+
+def test_nothing_of_a_source_is_run_to_learn_what_it_needs(world: World) -> None:
+    world.index.projects["part"].clear()
+    world.index.source("part", "1.0")
+    assert "inputs.env: has no versions that fit together" in world.lock().stderr
+    assert "files/part-1.0.tar.gz" not in [one.path for one in world.files.asked]
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "text"),
+    [
+        ("store/small.gguf", status(404), "inputs.small: cannot be locked: "),
+        ("store/small.gguf", status(403), "store/small.gguf answers 403 Forbidden"),
+        ("store/small.gguf", whole(b""), "answers with an empty file"),
+        ("store/small.gguf", whole(b"<html>", ("Content-Type", "text/html")), "answers with a web page"),
+        ("store/small.gguf", cut(WEIGHTS, 1000), "breaks off"),
+        ("simple/engine/", status(404), "inputs.engine: cannot be locked: the index has no project engine"),
+        ("simple/engine/", status(403), "inputs.engine: cannot be locked: the index answers 403 Forbidden"),
+        ("simple/engine/", whole(b"{", ("Content-Type", "image/png")), "with what is no list of files"),
+        ("simple/engine/", whole(b"{", ("Content-Type", "application/vnd.pypi.simple.v1+json")), "no list of files"),
+        ("simple/tool/", status(404), "inputs.env: has no versions that fit together; uv says: "),
+        ("simple/part/", status(404), "inputs.env: has no versions that fit together; uv says: "),
+    ],
+)
+def test_what_is_not_to_be_had_is_told_and_nothing_is_written(
+    world: World, path: str, answer: object, text: str
+) -> None:
+    world.files.serve(path, answer)  # type: ignore[arg-type]
+    done = world.lock()
+    assert done.exit_code == 1
+    assert str(world.folder / "catalog" / "mine.toml") in done.output
+    assert text in done.output
+    assert not (world.folder / "locks").exists()
+
+
+def test_a_source_of_a_mirror_that_the_inventory_does_not_name_has_no_address(world: World) -> None:
+    world.catalog(CATALOG.replace("store:", "stor:"))
+    assert "stor:small.gguf has no address: the inventory names no such mirror" in world.lock().stderr
+
+
+def test_all_that_is_wrong_is_told_at_once(world: World) -> None:
+    world.index.source("engine", "1.0", yanked="broken build")
+    world.index.projects["part"].clear()
+    world.index.wheel("part", "1.0", tag="cp311-cp311-manylinux_2_17_x86_64")
+    world.files.serve("store/small.gguf", status(404))
+    lines = world.lock().stderr.partition("Error: ")[2].splitlines()
+    assert [line.partition("inputs.")[2].partition(":")[0] for line in lines] == ["engine", "env", "small"]
+    assert "engine-1.0.tar.gz was withdrawn from the index: broken build" in lines[0]
+    assert "part==1.0 has no wheel for Linux on x86_64 with Python 3.10, 3.12, 3.13, 3.14" in lines[1]
+    assert f"{world.files.url}/gone/small.gguf answers 404 Not Found; {world.files.url}/store" in lines[2]
+    assert lines[2].endswith("--from-dir")
+
+
+def test_wheels_of_other_systems_are_left_out(world: World) -> None:
+    world.index.projects["part"].clear()
+    tags = [f"cp3{minor}-cp3{minor}-manylinux_2_17_x86_64.manylinux2014_x86_64" for minor in range(9, 16)]
+    others = ["cp313-cp313t-manylinux_2_17_x86_64", "cp311-cp311-win_amd64", "cp311-cp311-musllinux_1_2_x86_64"]
+    others += ["cp311-cp311-manylinux_2_17_aarch64", "cp311-cp311-manylinux_2_39_x86_64"]
+    for tag in [*tags, *others, "cp39-abi3-manylinux_2_28_x86_64"]:
+        world.index.wheel("part", "1.0", tag=tag)
+    world.locked()
+    files = [row.file for row in world.read.groups["env"] if row.name == "part"]
+    assert files == [f"part-1.0-{tag}.whl" for tag in [*tags[1:6], "cp39-abi3-manylinux_2_28_x86_64"]]
+
+
+def test_an_index_that_names_no_hash_is_not_believed_but_hashed(world: World) -> None:
+    package = world.index.source("engine", "1.0", digest="")
+    world.locked()
+    assert world.read.artefacts["engine"].sha256 == hashlib.sha256(package.content).hexdigest()
+
+
+def test_a_source_is_asked_for_by_its_exact_version(world: World) -> None:
+    world.index.source("engine", "1.2")
+    world.index.source("engine", "2.0rc1")
+    world.catalog(CATALOG.replace('"1.0"', '"1.1"'))
+    assert "the index has no source of engine 1.1; the newest is 1.2" in world.lock().output
+
+
+def test_a_lock_by_hand_is_neither_overwritten_nor_overlaid(world: World) -> None:
+    world.path.parent.mkdir()
+    world.path.write_text(lock_text(WEIGHT_ROW.replace('"small"', '"mine"')))
+    assert "mine.lock.toml: the file: was not written by `rigwright lock`" in world.lock().stderr
+    other = world.path.rename(world.path.with_name("hand.lock.toml"))
+    world.locked()
+    other.write_text(lock_text(WEIGHT_ROW))
+    before = world.text
+    assert f"inputs.small: {other} has it too" in world.lock().stderr
+    other.write_text("schema = 1")
+    assert f"{other}: artefacts: missing" in world.lock().stderr
+    assert world.text == before
+
+
+def test_a_broken_lock_of_our_own_is_written_anew(world: World) -> None:
+    world.locked()
+    whole_text = world.text
+    for broken in (whole_text[:-50], whole_text.replace("artefacts = 5", "artefacts = 6"), f"{WRITTEN} <<<<<<<\n"):
+        world.path.write_text(broken)
+        done = world.lock()
+        assert (done.exit_code, world.text) == (0, whole_text)
+        assert "mine.lock.toml: " in done.stderr
+
+
+def test_a_catalogue_that_asks_for_nothing_more_leaves_no_lock(world: World) -> None:
+    world.locked()
+    world.catalog(CATALOG, name="renamed")
+    world.catalog("")
+    assert world.locked() == ["no change"]
+    assert [path.name for path in world.path.parent.iterdir()] == ["renamed.lock.toml"]
+    assert world.fetched == ["store/small.gguf"]
+    world.catalog("", name="renamed")
+    assert [line[0] for line in world.locked()] == ["-"] * 5
+    assert list(world.path.parent.iterdir()) == []
+    assert "no inputs: there is nothing to lock" in world.lock().stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("rig.py", "import no_such_module", "rig.py: ModuleNotFoundError: "),
+        ("rig.py", "raise SystemExit('no host is up')", "no host is up"),
+        ("rig.py", "from rigwright.inventory import hosts\nhosts({'box': {'cards': ['x']}})", "no card is called"),
+        ("catalog/mine.toml", CATALOG.replace("kind", "kinds"), "inputs.engine.kinds: unknown key"),
+        ("catalog/other.toml", CATALOG, "inputs.small: is there twice"),
+    ],
+)
+@pytest.mark.parametrize(("option", "code"), [([], 1), (["--check"], 2)])
+def test_what_cannot_be_read_is_told(
+    world: World, file: str, text: str, said: str, option: list[str], code: int
+) -> None:
+    (world.folder / file).write_text(text)
+    done = world.lock(*option)
+    assert (done.exit_code, world.text) == (code, ""), done.output
+    assert said in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_a_box_is_refused_before_it_is_locked_and_taken_after(world: World) -> None:
+    catalog = CATALOG + '[models.m]\nfile = "small"\n'
+    catalog += '[variants."llamacpp/m"]\nengine = "llama.cpp"\nmodel = "m"\ncontext = 4096\n'
+    world.catalog(catalog)
+    instances = '"instances": {"chat": {"variant": "llamacpp/m", "port": 8020}}, "mirrors"'
+    rig = world.folder / "rig.py"
+    rig.write_text(rig.read_text().replace('"mirrors"', instances))
+    entry = {
+        "mirrors": {"store": [world.files.url]},
+        "instances": {"chat": {"variant": "llamacpp/m", "port": 8020}},
+    }
+    data = {"name": "box", "inventory": str(rig), "entry": entry}
+    with pytest.raises(Exception, match="small is not locked: run `rigwright lock "):
+        load(data)
+    world.locked()
+    assert load(data).weights[0].sha256 == hashlib.sha256(WEIGHTS).hexdigest()
+
+
+def test_the_index_is_the_one_that_pip_is_configured_to_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    configuration = tmp_path / "pip.conf"
+    configuration.write_text("[global]\nindex-url = http://127.0.0.1:9/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(configuration))
+    assert index_url() == "http://127.0.0.1:9/simple"
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:8/simple")
+    assert index_url() == "http://127.0.0.1:8/simple"
+    monkeypatch.delenv("PIP_INDEX_URL")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert index_url() == PYPI_SIMPLE_ENDPOINT

@@ -1,0 +1,168 @@
+"""Inputs: what a catalogue may ask for, and the rig that is refused while the lock does not have it."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from rigwright.inputs import Input, mismatch
+from rigwright.inventory import load, locking
+from rigwright.lock import Artefact
+from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, Box, artefact, chat, entry, lock_text, wheel
+
+WEIGHT = {"kind": "weight", "version": "1", "sources": ["store:a/small.gguf"]}
+SOURCE = {"kind": "source", "version": "0.3.36", "sources": ["index:project"]}
+TOOLS = {"kind": "wheel", "requirements": ["tool>=1"]}
+
+
+def asked(data: dict[str, object], **changes: object) -> Input:
+    return Input.model_validate({key: value for key, value in (data | changes).items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "text"),
+    [
+        (WEIGHT, {"version": None}, "a weight: version and sources"),
+        (WEIGHT, {"sources": None}, "a weight: version and sources"),
+        (WEIGHT, {"sources": []}, "a weight: version and sources"),
+        (WEIGHT, {"requirements": ["a"]}, "a weight: version and sources, no requirements"),
+        (WEIGHT, {"sources": ["index:project"]}, "the index has sources and wheels, no weight"),
+        (WEIGHT, {"sources": ["https://h/a/"]}, "the source's path does not end in a file name"),
+        (WEIGHT, {"sources": ["https://h/?file=a.gguf"]}, "the source's path does not end in a file name"),
+        (WEIGHT, {"sources": ["../a"]}, "index:PROJECT, MIRROR:PATH or"),
+        (WEIGHT, {"file": "../a"}, "a file name"),
+        (WEIGHT, {"version": "a b"}, "letters, digits"),
+        (WEIGHT, {"kind": "weights"}, "'source', 'wheel'"),
+        (WEIGHT, {"sha256": "a" * 64}, "Extra inputs"),
+        (SOURCE, {"version": "latest"}, "an exact version of the index, such as 0.3.36, not latest"),
+        (SOURCE, {"version": ">=0.3"}, "letters, digits"),
+        (TOOLS, {"requirements": None}, "an environment: kind and requirements, nothing else"),
+        (TOOLS, {"requirements": []}, "an environment"),
+        (TOOLS, {"version": "1"}, "an environment"),
+        (TOOLS, {"file": "a.whl"}, "an environment"),
+        (TOOLS, {"sources": ["index:tool"]}, "an environment"),
+        *((TOOLS, {"requirements": [text]}, "a Python requirement") for text in ("-r x", "a @ http://h/a", "a b")),
+        (TOOLS, {"requirements": ["--index-url=http://h"]}, "a Python requirement"),
+        (TOOLS, {"requirements": ["a\n--pre"]}, "on one line"),
+    ],
+)
+def test_what_is_no_input_is_refused(data: dict[str, object], changes: dict[str, object], text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        asked(data, **changes)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sources", "file"),
+    [
+        (["store:small.gguf"], "small.gguf"),
+        (["store:a/b/small.gguf"], "small.gguf"),
+        (["https://h/a/small.gguf?download=true"], "small.gguf"),
+        (["https://h/first.gguf", "store:second.gguf"], "first.gguf"),
+    ],
+)
+def test_a_file_is_called_what_its_first_source_calls_it(sources: list[str], file: str) -> None:
+    assert asked(WEIGHT, sources=sources).file_name == file
+    assert asked(WEIGHT, sources=sources, file="other.gguf").file_name == "other.gguf"
+
+
+def test_only_the_index_knows_what_its_file_is_called() -> None:
+    assert asked(SOURCE).file_name is None
+
+
+@pytest.mark.parametrize(
+    ("data", "rows", "text"),
+    [
+        (WEIGHT, [], "is not locked"),
+        (WEIGHT, [{}], ""),
+        (WEIGHT, [{"version": "2"}], "is locked with version 2, not 1"),
+        (WEIGHT, [{"kind": "source"}], "is locked with kind source, not weight"),
+        (WEIGHT, [{"file": "x.gguf"}], "is locked with file x.gguf, not small.gguf"),
+        (WEIGHT, [{"sources": ["store:a", "store:b"]}], "is locked with sources store:a, store:b, not store:a/small.g"),
+        (SOURCE, [{"kind": "source", "version": "0.3.36", "sources": ["index:project"], "file": "any.tar.gz"}], ""),
+        (TOOLS, [], "is not locked"),
+        (TOOLS, [wheel()], ""),
+        (TOOLS, [wheel("other")], "is locked without tool>=1"),
+        (TOOLS, [wheel(version="0.9")], "is locked without tool>=1"),
+        (TOOLS | {"requirements": ["Tool", "a_b", "c ; sys_platform == 'win32'"]}, [wheel()], "is locked without a_b"),
+        (TOOLS | {"requirements": ["a_B[x]==1.0"]}, [wheel("a-b")], ""),
+    ],
+)
+def test_a_lock_is_compared_with_what_is_asked_for(data: dict[str, object], rows: list[object], text: str) -> None:
+    held = [
+        row
+        if isinstance(row, Artefact)
+        else artefact(**{"version": "1", "file": "small.gguf", "sources": ["store:a/small.gguf"], **row})  # type: ignore[dict-item]
+        for row in rows
+    ]
+    said = mismatch(asked(data), held)
+    assert said.startswith(text) and bool(said) == bool(text)
+
+
+INPUT = f"""
+[inputs.small]
+kind = "weight"
+version = "{"0123456789abcdef01234567" + "89abcdef01234567"}"
+sources = ["store:small-q4.gguf"]
+"""
+
+
+def test_a_rig_is_what_its_catalogue_asks_for_and_its_lock_has(box: Box) -> None:
+    box.write("catalog/box.toml", CATALOG + INPUT)
+    assert len(box.group({"box": entry()})) == 1
+
+
+@pytest.mark.parametrize(
+    ("catalog", "lock", "text"),
+    [
+        (INPUT.replace("89abcdef01234567", "f" * 16), LOCK, "small is locked with version 0123456789abcdef0123456789"),
+        (INPUT, lock_text(SOURCE_ROW), "small is not locked"),
+        (INPUT.replace("store:small", "other:small"), LOCK, "small is locked with sources store:small-q4.gguf"),
+        (INPUT + 'file = "b.gguf"\n', LOCK, "small is locked with file small-q4.gguf, not b.gguf"),
+    ],
+)
+def test_a_rig_whose_inputs_are_not_locked_is_refused(box: Box, catalog: str, lock: str, text: str) -> None:
+    box.write("catalog/box.toml", CATALOG + catalog)
+    box.write("locks/box.lock.toml", lock)
+    (line,) = box.refusal(instances=chat())
+    assert line.startswith(f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: {text}")
+    assert line.endswith(f": run `rigwright lock {box.inventory}`")
+
+
+def test_an_input_of_another_kind_is_refused(box: Box) -> None:
+    box.write("catalog/box.toml", CATALOG + '[inputs.small]\nkind = "wheel"\nrequirements = ["a"]\n')
+    (line,) = box.refusal(instances=chat())
+    assert line.endswith("llamacpp/cpu: the catalogue's input small is a wheel, not a weight")
+
+
+def test_an_input_that_no_instance_uses_may_wait(box: Box) -> None:
+    box.write("catalog/box.toml", CATALOG + INPUT.replace("inputs.small", "inputs.later"))
+    assert len(box.group({"box": entry()})) == 1
+
+
+def test_tools_of_the_boxs_own_are_locked_too(box: Box) -> None:
+    box.write("catalog/box.toml", CATALOG + '[inputs.tools]\nkind = "wheel"\nrequirements = ["no-such-tool"]\n')
+    (line,) = box.refusal(instances=chat())
+    assert line.startswith(f"{box.inventory}: box.tools: tools is locked without no-such-tool: run `rigwright lock ")
+
+
+def test_for_locking_a_rig_is_refused_all_but_the_lock(box: Box) -> None:
+    box.write("catalog/box.toml", CATALOG + INPUT.replace("0123", "ffff"))
+    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW))
+    with locking():
+        ((_, data),) = box.group({"box": entry()})
+        assert load(data["rig"]).weights[0].file == "small-q4.gguf"
+        with pytest.raises(SystemExit) as ended:
+            box.group({"box": entry(mirrors={}, cards=["turin", "ampere"])})
+    assert 'no card is called "turin"' in str(ended.value.code)
+    assert "has no address" in str(ended.value.code)
+    assert len(box.refusal(instances=chat())) == 1
+
+
+def test_for_locking_a_lock_that_cannot_be_read_is_as_none(box: Box) -> None:
+    asked = INPUT + '[inputs.engine-source]\nkind = "source"\nversion = "1.0"\nsources = ["index:engine"]\n'
+    box.write("catalog/box.toml", CATALOG + asked)
+    box.write("locks/box.lock.toml", "half a lo")
+    with locking():
+        assert len(box.group({"box": entry()})) == 1
+    assert any("cannot be read" in line for line in box.refusal())
