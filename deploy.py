@@ -1,6 +1,7 @@
 """What happens to a rig, in order: `pyinfra inventory/demo.py deploy.py`. Going back and removal are verbs over it."""
 
 from pyinfra import host
+from pyinfra.api.exceptions import PyinfraError
 
 from rigwright.generation import generation
 from rigwright.llama_cpp import build
@@ -20,7 +21,9 @@ from roles.weights import weights
 
 rig = rig_of(host)
 verb = host.data.get("verb", "deploy")
-held = lease(f"{verb} of {rig.inventory}")
+if verb not in ("deploy", "rollback", "remove"):
+    raise PyinfraError(f"{verb!r} is no verb: must be deploy, rollback or remove")
+held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
 
 if held and verb == "rollback":
     rollback(rig, host.data.get("to"))
@@ -30,7 +33,7 @@ elif held and (facts := probe(rig)):
     builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
     if preflight(rig, facts, list(builds.values())):
         host_tools = tools_of(rig, facts)
-        base(rig)
+        base(rig, facts)
         network(rig)
         tools(rig, host_tools)
         for one in builds.values():

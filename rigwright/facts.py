@@ -52,8 +52,14 @@ class HostFacts:
     """Of those that every rig needs, in their order."""
     clock: int = 0
     """Seconds since the epoch, as the host has it."""
+    foreign_roots: tuple[tuple[str, str, int], ...] = ()
+    """(path, owner, mode) of roots that were there before us."""
+    elsewhere: str = ""
+    """The configuration's folder that the host is served from, where it is not the rig's."""
     service_user: str = ""
     """Its passwd line; empty when there is no such user."""
+    user_ours: bool = False
+    """Whether we have made it."""
 
 
 def questions(rig: Rig) -> dict[str, object]:
@@ -66,6 +72,8 @@ def questions(rig: Rig) -> dict[str, object]:
         "cuda_root": rig.cuda_root,
         "service_user": rig.service_user,
         "packages": list(PACKAGES),
+        "ledger": rig.ledger,
+        "config": rig.roots.config,
     }
 
 
@@ -103,7 +111,10 @@ def parse(lines: list[str]) -> HostFacts:
             missing_packages=tuple(name for (name,) in many.get("missing", [])),
             clock=int(single["clock"]),
             linked_roots=tuple(path for (path,) in many.get("linked", [])),
+            foreign_roots=tuple((path, owner, int(mode, 8)) for path, owner, mode in many.get("foreign", [])),
+            elsewhere=single["elsewhere"],
             service_user=_passwd(single["service_user"]),
+            user_ours=single["user_ours"] == "yes",
         )
     except KeyError as error:
         raise ValueError(f"the probe printed no {error.args[0]!r}") from error

@@ -14,6 +14,8 @@ from rigwright.tools import Tools
 
 # Beside the files that a generation's digest is made of: its digest and when it was written.
 META = "meta"
+# Written once all its instances have answered.
+PROVEN = "proven"
 # In the configuration's folder while a generation is being activated: the numbers of the old and the new one.
 JOURNAL = "activating"
 SETTLE = "rigwright_settle.service"
@@ -85,6 +87,7 @@ def manifest(rig: Rig, engines: dict[str, str], tools: Tools, units: tuple[Unit,
         "rig": rig.name,
         "cards": [card.name for card in rig.cards],
         "engines": engines,
+        "state": rig.roots.state,
         "tools": tools.folder,
         "weights": {rig.weight_path(artefact): artefact.sha256 for artefact in rig.weights},
         "instances": {

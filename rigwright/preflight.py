@@ -71,7 +71,7 @@ def refusals(rig: Rig, facts: HostFacts, builds: list[Build], now: float) -> lis
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
-    found += _cards(rig, facts) + _user(rig, facts) + _toolkit(facts, builds)
+    found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(facts, builds)
     return found + _ports(rig, facts) + _disks(rig, facts, builds)
 
 
@@ -100,10 +100,26 @@ def _cards(rig: Rig, facts: HostFacts) -> list[str]:
 
 
 def _user(rig: Rig, facts: HostFacts) -> list[str]:
-    """A user that somebody else made would lose its shell and home."""
-    if facts.service_user and facts.service_user.split(":")[5] != HOME:
-        return [f"the user {rig.service_user} is not ours (its home is not {HOME}): choose another service_user"]
+    """A user that somebody else made has files, processes and rights of its own."""
+    if facts.service_user and not facts.user_ours:
+        return [f"the user {rig.service_user} was there before us: choose another service_user"]
     return []
+
+
+def _roots(facts: HostFacts) -> list[str]:
+    """Roots that were there before us stay as they are, so they must be fit to be one."""
+    found = [
+        f"{path} is {owner}'s with mode {mode:o}: others than root can change what lies there; name a folder of its own "
+        "below it in roots"
+        for path, owner, mode in facts.foreign_roots
+        if owner != "root" or mode & 0o022
+    ]
+    if facts.elsewhere:
+        found.append(
+            f"this host is served from {facts.elsewhere}: name that in roots.config, or take it off first with the "
+            "inventory that it was made with (rigwright remove)"
+        )
+    return found
 
 
 def _toolkit(facts: HostFacts, builds: list[Build]) -> list[str]:

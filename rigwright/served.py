@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from rigwright.generation import JOURNAL, META, SETTLE, Generation
+from rigwright.generation import JOURNAL, META, PROVEN, SETTLE, Generation
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.serving import DIGEST_VARIABLE, OWNED, STARTED_FROM, UNITS, Slot, credential_path
 
 # What the state script prints one line of each.
-SINGLE = ("current", "activating", "job", "loaded", "enabled", "reload")
+SINGLE = ("current", "activating", "job", "loaded", "enabled", "reload", "elsewhere")
 # The unit that an activation runs as.
 JOB = "rw-job-activate"
 
@@ -26,6 +26,8 @@ class Kept:
     """Its digest now."""
     created: str
     """UTC, as `date +%Y-%m-%dT%H:%M:%SZ` prints it."""
+    proven: bool = True
+    """Whether all its instances have answered once."""
     references: frozenset[str] = frozenset()
 
     @property
@@ -71,6 +73,8 @@ class Served:
 
     generations: tuple[Kept, ...] = ()
     current: int | None = None
+    elsewhere: str = ""
+    """The configuration's folder that the host is served from, where it is another one than was asked for."""
     activating: bool = False
     """An activation was begun and not finished."""
     job: bool = False
@@ -146,7 +150,7 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
         == (goal.number, links, True, False, False)
     ) and goal.mark in found.loaded
     # where neither the link nor the generation is there, the two are not the same
-    settled = settled and goal.number is not None
+    settled = settled and any(kept.number == goal.number and kept.proven for kept in found.generations)
     if settled and not strays and not stale and not loading:
         return None
     return Activation((*sorted(strays), *sorted(in_the_way)), tuple(stale), tuple(loading))
@@ -174,11 +178,12 @@ class Surplus:
 
 
 def surplus(found: Served, rig: Rig, wanted: Generation) -> Surplus:
-    """What can go once a generation is activated: all but the newest generations, what is damaged, and what only
-    those referred to.
+    """What can go once a generation is activated: all but the newest generations, what is damaged or never
+    served, and what only those referred to.
     """
     wanted_number = found.number_of(wanted) or found.next_number
-    others = sorted((k for k in found.generations if k.intact and k.number != wanted_number), key=lambda k: -k.number)
+    ways_back = [k for k in found.generations if k.intact and k.proven and k.number != wanted_number]
+    others = sorted(ways_back, key=lambda kept: -kept.number)
     kept = others[: rig.keep_generations - 1]
     keys = {credential_path(rig, instance) for instance in rig.instances}
     needed = keys.union(*(k.references for k in kept), wanted.files["references"].splitlines())
@@ -219,6 +224,7 @@ def state_script(config: str, software: str) -> str:
         config=config,
         software=software,
         meta=META,
+        proven=PROVEN,
         journal=JOURNAL,
         job=JOB,
         settle=SETTLE,
@@ -244,8 +250,8 @@ def parse(lines: list[str]) -> Served:
     for line in lines:
         key, _, value = line.partition(" ")
         if key == "generation":
-            number, sealed, now, created = value.split(" ")
-            generations[int(number)] = Kept(int(number), sealed, now, created)
+            number, sealed, now, created, served = value.split(" ")
+            generations[int(number)] = Kept(int(number), sealed, now, created, served == "proven")
         elif key == "reference":
             number, _, path = value.partition(" ")
             references.setdefault(int(number), set()).add(path)
@@ -268,10 +274,11 @@ def parse(lines: list[str]) -> Served:
     current = single["current"].removeprefix("generations/")
     return Served(
         generations=tuple(
-            Kept(k.number, k.sealed, k.found, k.created, frozenset(references.get(k.number, ())))
+            replace(k, references=frozenset(references.get(k.number, ())))
             for k in sorted(generations.values(), key=lambda kept: kept.number)
         ),
         current=int(current) if current.isdigit() else None,
+        elsewhere=single["elsewhere"],
         activating=single["activating"] == "yes",
         job=single["job"] in ("active", "activating"),
         loaded=single["loaded"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.facts import PACKAGES
+from rigwright.facts import PACKAGES, HostFacts
 from rigwright.preflight import HOME
 from rigwright.rig import Rig
 from roles.operations.files import directories
@@ -13,19 +13,21 @@ from roles.operations.users import service_user
 
 
 @deploy("Base")
-def base(rig: Rig) -> None:
-    """Bring folders, user and packages to their state."""
+def base(rig: Rig, facts: HostFacts) -> None:
+    """Bring folders, user and packages to their state. Roots that were there before us stay as they are."""
     roots = rig.roots
     ours = ("755", "root", "root")
+    foreign = {path for path, _, _ in facts.foreign_roots}
+    folders = {
+        # the ledger's own folder comes first
+        **dict.fromkeys((roots.state, f"{roots.state}/jobs", f"{roots.state}/build", f"{roots.state}/weights"), ours),
+        **dict.fromkeys((roots.software, f"{roots.software}/engines", roots.models), ours),
+        **dict.fromkeys((roots.config, f"{roots.config}/generations"), ours),
+        f"{roots.config}/credentials": ("700", "root", "root"),
+    }
     directories(
         name="Folders",
-        paths={
-            # the ledger's own folder comes first
-            **dict.fromkeys((roots.state, f"{roots.state}/jobs", f"{roots.state}/weights"), ours),
-            **dict.fromkeys((roots.software, f"{roots.software}/engines", roots.models), ours),
-            **dict.fromkeys((roots.config, f"{roots.config}/generations"), ours),
-            f"{roots.config}/credentials": ("700", "root", "root"),
-        },
+        paths={path: wanted for path, wanted in folders.items() if path not in foreign},
         ledger=rig.ledger,
     )
     service_user(name=f"User {rig.service_user}", user=rig.service_user, home=HOME, ledger=rig.ledger)

@@ -34,6 +34,7 @@ def build_script(rig: Rig, build: Build, tools: Tools, unit: str) -> str:
         "llama_cpp/build.sh.j2",
         build=build,
         network=network(rig),
+        ledger=rig.ledger,
         urls=rig.urls(build.source),
         projects=[s.removeprefix("index:") for s in build.source.sources if s.startswith("index:")],
         tools=tools.folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
 from rigwright.generation import JOURNAL
@@ -17,21 +18,28 @@ from roles.operations.jobs import job
 def removal(rig: Rig, keep_weights: bool) -> None:
     """Stop and remove all that the ledger and our own folders hold."""
     found = look(rig)
+    if found.elsewhere:
+        logger.error(f"{host.print_prefix}refused: this host is served from {found.elsewhere}: name it in roots.config")
+        state.fail_hosts({host})
+        return
     roots = rig.roots
+    loose = ("current", "current.rigwright-new", JOURNAL, f"{JOURNAL}.rigwright-new")
     script = render(
         "removal/remove.sh.j2",
         units=sorted({*found.links, *found.processes}),
         unit_folder=UNITS,
+        links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig)],
         trees=[
-            *(f"{roots.config}/{name}" for name in ("current", "generations", "credentials", JOURNAL)),
-            *(authority_path(rig), f"{roots.software}/engines"),
+            *(f"{roots.config}/{name}" for name in ("generations", "credentials")),
+            f"{roots.software}/engines",
             *(f"{roots.state}/{name}" for name in ("jobs", "build", "weights")),
         ],
-        software=roots.software,
         ledger=rig.ledger,
         started_from=STARTED_FROM,
         keep_weights=keep_weights,
     )
-    # what it says is kept outside of what it removes
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"
-    job(name="Remove", unit="rw-job-remove", script=script, test=gone, folder="/run")
+    # what is served is ours too, even where the list of what is ours has gone
+    test = f"{gone} && [ ! -e {UNITS}/rigwright.target ]"
+    # what it says is kept outside of what it removes
+    job(name="Remove", unit="rw-job-remove", script=script, test=test, folder="/run")

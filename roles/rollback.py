@@ -26,8 +26,10 @@ def rollback(rig: Rig, to: int | None) -> None:
 
 
 def earlier(found: Served) -> int | None:
-    """The newest unchanged generation before the current one."""
-    return max((k.number for k in found.generations if k.intact and k.number < (found.current or 0)), default=None)
+    """The newest unchanged generation before the current one that has served."""
+    return max(
+        (k.number for k in found.generations if k.intact and k.proven and k.number < (found.current or 0)), default=None
+    )
 
 
 def refusal(found: Served, number: int | None) -> str:

@@ -18,7 +18,7 @@ def tools(rig: Rig, wanted: Tools) -> None:
     job(
         name="Install host tools",
         unit=f"rw-job-{folder}",
-        script=render("tools/install.sh.j2", tools=wanted, network=network(rig)),
+        script=render("tools/install.sh.j2", tools=wanted, network=network(rig), ledger=rig.ledger),
         test=f"[ -e {wanted.marker} ]",
         folder=f"{rig.roots.state}/jobs",
     )

@@ -100,7 +100,7 @@ def _show(seen: dict[str, tuple[Plan, list[str], list[str]]]) -> None:
         ]
         notes += [f"{name}: refused: {reason}" for reason in refused] + [f"{name}: {text}" for text in warned]
         if not made.steps:
-            notes.append(f"{name}: nothing to do")
+            notes.append(f"{name}: nothing to do (folders, users, keys and modes are looked at by `deploy --dry`)")
             continue
         if made.interrupted:
             units = ", ".join(made.interrupted)

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import asdict, dataclass
+from threading import Thread
 
 import click
 
@@ -18,7 +19,7 @@ from rigwright.served import Process, Served, goal
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
 # memory of the whole service, and since when it is what it is
 USE = "systemctl show --property=Id,ActiveEnterTimestamp,MemoryCurrent 'rigwright-*.service'"
-HOLDER = "flock -n /run/rigwright/lease true 2>/dev/null || cat /run/rigwright/lease 2>/dev/null"
+HOLDER = "flock -s -n /run/rigwright/lease true 2>/dev/null || cat /run/rigwright/lease 2>/dev/null"
 
 
 def _leave(gone: list[str]) -> None:
@@ -222,8 +223,13 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         for line in box.lines(command):
             click.echo(f"{box.name}  {_plain(line)}")
 
+    # threads of a pool would be waited for, and these may never end
+    threads = [Thread(target=tell, args=(box,), daemon=True) for box in found]
     try:
-        each(found, tell)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     except KeyboardInterrupt:
         sys.exit(130)
     _leave(gone)

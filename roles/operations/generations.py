@@ -15,7 +15,7 @@ from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
 from rigwright import served
-from rigwright.generation import JOURNAL, META, Generation, mode
+from rigwright.generation import JOURNAL, META, PROVEN, Generation, mode
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.served import JOB, Goal, Served, activation, goal, only_loading, state_script, surplus
@@ -144,7 +144,7 @@ def activated(rig: Rig, wanted: Generation, timeout: int) -> Commands:
     + wanted: the generation
     + timeout: seconds to wait for instances that are loading already
     """
-    yield from _reach(rig, _left(rig), lambda found: goal(found, wanted), timeout, proven=False)
+    yield from _reach(rig, _left(rig), lambda found: goal(found, wanted), timeout)
 
 
 @operation()
@@ -156,10 +156,10 @@ def returned(rig: Rig, number: int, timeout: int) -> Commands:
     + timeout: seconds to wait for instances that are loading already
     """
     there: Goal = host.get_fact(GoalOf, config=rig.roots.config, number=number)
-    yield from _reach(rig, look(rig), lambda found: there, timeout, proven=True)
+    yield from _reach(rig, look(rig), lambda found: there, timeout)
 
 
-def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int, proven: bool) -> Commands:
+def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int) -> Commands:
     config = rig.roots.config
     way = activation(found, config, aim(found))
     deadline = time.monotonic() + timeout
@@ -181,7 +181,7 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int,
         way=way,
         foreign=[name for name, target in sorted(found.links.items()) if not target],
         log_lines=LOG_LINES,
-        proven=proven,
+        proven=PROVEN,
     )
     test = f'[ "$(readlink {config}/current)" = generations/{number} ] && [ ! -e {config}/{JOURNAL} ]'
     yield FunctionCommand(run_job, (JOB, script, test, f"{rig.roots.state}/jobs"), {})

@@ -70,7 +70,10 @@ def run_job(state: Any, host: Any, unit: str, script: str, test: str, folder: st
     except Lost as error:
         logger.error(f"{host.print_prefix}{error}; the job goes on there: run again to watch it")
         return False
-    if not succeeded:
+    if succeeded:
+        for line in watcher.shell(f"grep '^note: ' {folder}/log || true"):
+            logger.warning(f"{host.print_prefix}{line.removeprefix('note: ')}")
+    else:
         log = watcher.shell(f"tail -n {LOG_LINES} {folder}/log")
         logger.error(f"{host.print_prefix}{unit} failed; the end of {folder}/log:")
         for line in log:

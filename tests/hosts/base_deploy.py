@@ -3,6 +3,9 @@
 from pyinfra import host
 
 from roles.base import base
+from roles.probe import probe
 from roles.rig import rig_of
 
-base(rig_of(host))
+rig = rig_of(host)
+if facts := probe(rig):
+    base(rig, facts)

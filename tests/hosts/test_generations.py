@@ -12,7 +12,7 @@ from typing import Any
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.support import PORT, api_key, check, deploy, main_pid, plan, red, served, until, write_inventory
+from tests.hosts.support import PORT, check, deploy, plan, red, served, until, write_inventory
 
 CATALOG = """[variants."llamacpp/bad"]
 engine = "llama.cpp"
@@ -84,11 +84,9 @@ def test_rollback_goes_back_and_the_next_deploy_forward(lab: Lab, converged: Hos
     assert "declares something else" in rigwright("status", str(wide)).stdout
     assert converged.run("tr '\\0' ' ' < /proc/$(systemctl show -P MainPID rigwright-chat)/cmdline").count("8192") == 0
 
-    pid = main_pid(converged)
     converged.reboot()
     until(lambda: served(converged), "serving after a boot")
     assert current(demo)["declared"]
-    assert main_pid(converged) != pid or True
 
     assert rigwright("rollback", str(wide), "--to", str(newest)).returncode == 0
     assert red(wide) == set()
@@ -170,6 +168,5 @@ def test_a_host_whose_weights_are_kept_takes_them_again(
 ) -> None:
     assert rigwright("remove", str(inventory), "--yes", "--keep-weights").returncode == 0
     assert converged.run("find /srv/models -type f").split() == ["/srv/models/tiny-rig/1/tiny-rig.gguf"]
-    assert api_key  # keys are gone with the rest
     assert converged.run("ls /etc/rigwright 2>/dev/null || true") == ""
     assert set(check(inventory).values()) > {"FAIL"}
