@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import fnmatch
+import io
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from rigwright.inventory import ROOT
 from rigwright.problems import shown, unknown
@@ -27,6 +30,39 @@ def pyinfra(inventory: str, *options: str) -> int:
     return subprocess.run(
         [program, inventory, str(ROOT / "deploy.py"), *options], env=environment, check=False
     ).returncode
+
+
+def pyinfra_here(inventory: str, *options: str) -> int:
+    """The same as `pyinfra`, in this process: without another interpreter, which takes longer than asking a host.
+
+    What its own main() does, but that an interrupt is no success, and ends it wherever it is.
+    """
+    import pyinfra
+    from pyinfra.api.output import set_echo, set_formatter
+    from pyinfra_cli.cli import cli
+
+    os.environ["PYINFRA_PROGRESS"] = "off"
+    pyinfra.is_cli = True
+    set_formatter(click.style)
+    set_echo(click.echo)
+    sys.dont_write_bytecode = True
+    sys.path.append(".")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+    signal.signal(signal.SIGINT, _interrupted)
+    try:
+        cli.main([inventory, str(ROOT / "deploy.py"), *options], prog_name="pyinfra")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def _interrupted(*_: object) -> None:
+    """End at once: an exception would end one greenlet. What is half done on a host, the next run finishes."""
+    Console(stderr=True).show_cursor()  # a progress bar hides it
+    click.echo("\nAborted!", err=True)
+    os._exit(1)
 
 
 def run_checks(inventory: str, *options: str) -> int:
@@ -83,9 +119,14 @@ def _member(place: str, item: str | tuple[Any, ...]) -> tuple[str, dict[str, Any
     return host, data
 
 
-def _run(inventory: str, limit: str | None, *options: str) -> None:
-    named(inventory, limit)
-    if pyinfra(inventory, *options, *(["--limit", limit] if limit else [])):
+def _run(inventory: str, limit: str | None, *options: str, question: str = "") -> None:
+    """Run pyinfra over what a limit names, after a question that names the hosts, if there is one."""
+    import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
+
+    hosts = named(inventory, limit)
+    if question:
+        click.confirm(question.format(hosts=", ".join(sorted(hosts))), abort=True)
+    if pyinfra_here(inventory, *options, *(["--limit", limit] if limit else [])):
         raise click.ClickException(
             "not every host is what was asked for; above is why. Running it again goes on from here."
         )
@@ -133,11 +174,9 @@ def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry
     Services, engines, keys, weights that were fetched, the service user, and packages that nothing else needs.
     Example: rigwright remove ~/boxes/rig.py --limit box1
     """
-    hosts = named(inventory, limit)
-    if not yes and not dry:
-        click.confirm(f"Remove everything from {', '.join(sorted(hosts))}?", abort=True)
     options = ["--data", "keep_weights=true"] if keep_weights else []
-    _run(inventory, limit, "--dry" if dry else "--yes", "--data", "verb=remove", *options)
+    question = "" if yes or dry else "Remove everything from {hosts}?"
+    _run(inventory, limit, "--dry" if dry else "--yes", "--data", "verb=remove", *options, question=question)
 
 
 @click.command()

@@ -6,7 +6,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-NUMBERS = ("port", "restarts", "memory", "fetched", "weights")
+NUMBERS = (
+    "port",
+    "restarts",
+    "memory",
+    "fetched",
+    "weights",
+    "hosts",
+    "seconds",
+    "operations",
+    "remote commands",
+    "ansible takes",
+)
 WIDTH = 200  # columns, where the output is no terminal
 
 

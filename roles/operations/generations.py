@@ -26,6 +26,7 @@ from roles.operations.jobs import run_job
 Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
 LOG_LINES = 20  # of a unit that does not become ready
+FRESH = 2.0  # seconds for which an operation believes what the one before it has seen
 
 
 class ServedNow(FactBase[Served]):
@@ -65,6 +66,21 @@ def look(rig: Rig) -> Served:
     return found
 
 
+# Host -> when and what an operation has seen that then changed nothing: looking is half of a host's work in such a run.
+_seen: dict[str, tuple[float, Served]] = {}
+
+
+def _leave(found: Served) -> None:
+    """For the operation after this one, which has changed nothing."""
+    _seen[host.name] = (time.monotonic(), found)
+
+
+def _left(rig: Rig) -> Served:
+    """What the operation before has just seen and not changed; otherwise a look."""
+    at, found = _seen.pop(host.name, (0.0, None))
+    return found if found and time.monotonic() - at < FRESH else look(rig)
+
+
 @operation()
 def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]:
     """Write a generation in a folder of the next number, unless an unchanged one with its content is there.
@@ -76,6 +92,7 @@ def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None
     number = found.number_of(wanted)
     if number is not None:
         host.noop(f"generation {number} has this content")
+        _leave(found)
         return
     if state.config.DIFF:
         current = f"{rig.roots.config}/current"
@@ -127,7 +144,7 @@ def activated(rig: Rig, wanted: Generation, timeout: int) -> Commands:
     + wanted: the generation
     + timeout: seconds to wait for instances that are loading already
     """
-    yield from _reach(rig, lambda found: goal(found, wanted), timeout, proven=False)
+    yield from _reach(rig, _left(rig), lambda found: goal(found, wanted), timeout, proven=False)
 
 
 @operation()
@@ -139,12 +156,11 @@ def returned(rig: Rig, number: int, timeout: int) -> Commands:
     + timeout: seconds to wait for instances that are loading already
     """
     there: Goal = host.get_fact(GoalOf, config=rig.roots.config, number=number)
-    yield from _reach(rig, lambda found: there, timeout, proven=True)
+    yield from _reach(rig, look(rig), lambda found: there, timeout, proven=True)
 
 
-def _reach(rig: Rig, aim: Callable[[Served], Goal], timeout: int, proven: bool) -> Commands:
+def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int, proven: bool) -> Commands:
     config = rig.roots.config
-    found = look(rig)
     way = activation(found, config, aim(found))
     deadline = time.monotonic() + timeout
     while state.is_executing and (found.job or only_loading(way)) and time.monotonic() < deadline:
@@ -153,6 +169,7 @@ def _reach(rig: Rig, aim: Callable[[Served], Goal], timeout: int, proven: bool) 
         way = activation(found, config, aim(found))
     if way is None or (only_loading(way) and not state.is_executing):
         host.noop("every instance runs as it should")
+        _leave(found)
         return
     number = aim(found).number or found.next_number
     script = render(
@@ -177,7 +194,7 @@ def pruned(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]
     + rig: the rig
     + wanted: the generation that is to stay whatever happens
     """
-    gone = surplus(look(rig), rig, wanted)
+    gone = surplus(_left(rig), rig, wanted)
     if not gone.generations and not gone.paths:
         host.noop("nothing is left over")
         return

@@ -40,6 +40,7 @@ values = st.recursive(
     ),
     max_leaves=5,
 )
+below_etc = st.from_regex(r"/etc(/[A-Za-z0-9._+@-]{1,5}){1,3}/?", fullmatch=True)
 path = st.from_regex(r"/data(/[A-Za-z0-9._+@-]{1,5}){0,3}/?", fullmatch=True)
 name = st.from_regex(r"[a-z0-9][a-z0-9-]{0,8}", fullmatch=True)
 variant = st.sampled_from(["llamacpp/two", "llamacpp/one", "llamacpp/cpu"])
@@ -59,10 +60,15 @@ PLACES: dict[tuple[str, ...], st.SearchStrategy[Any]] = {
     ("roots",): st.dictionaries(st.sampled_from(["software", "models", "state", "config"]), path),
     ("roots", "software"): spoilt(path) | path,
     ("roots", "models"): spoilt(path) | path,
-    ("roots", "config"): spoilt(path) | path,
+    ("roots", "config"): spoilt(below_etc) | below_etc | path,
     ("roots", "?"): values,
     ("mirrors",): st.fixed_dictionaries({"store": st.just(["http://h/x"])}),
     ("mirrors", "?"): st.lists(st.from_regex(r"https?://[a-z.]{1,5}(:8000)?(/[a-z]{1,3})?", fullmatch=True)),
+    ("mirrors", "index"): st.just(["http://h/x"]),
+    ("proxy",): st.just("http://h:3128") | texts,
+    ("no_proxy",): st.lists(st.just(".example.org") | texts, max_size=2),
+    ("ca_file",): texts,
+    ("keep_generations",): st.integers(-1, 101),
     ("service_user",): spoilt(name) | name,
     ("cuda_root",): spoilt(path) | path,
     ("ssh_user",): name,

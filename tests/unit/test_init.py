@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import roles.survey
-from rigwright.cli import init as init_verb
 from rigwright.cli import main
+from rigwright.cli.init import init as init_verb
 from rigwright.facts import Listener
 from rigwright.survey import Survey
 from tests.unit.samples import Box

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from rigwright.cli import PARTS
 from rigwright.inventory import ROOT
 
 DOMAIN = sorted(path.stem for path in (ROOT / "rigwright").glob("*.py") if not path.stem.startswith("__"))
@@ -37,9 +38,10 @@ def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
 
 
 def test_an_import_that_breaks_the_rule_would_be_seen() -> None:
-    assert "rigwright.cli imports" in run("cli")
+    assert "rigwright.cli.demo imports" in run("cli.demo")
 
 
-def test_no_verb_loads_ssl_before_pyinfras_gevent() -> None:
-    program = "import sys, rigwright.cli; sys.exit('ssl' in sys.modules and 'gevent' not in sys.modules)"
+@pytest.mark.parametrize("module", sorted({place.split(":")[0] for part in PARTS.values() for place in part.values()}))
+def test_no_verb_loads_ssl_before_pyinfras_gevent(module: str) -> None:
+    program = f"import sys, rigwright.cli.{module}; sys.exit('ssl' in sys.modules and 'gevent' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0

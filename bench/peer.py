@@ -1,0 +1,194 @@
+"""ansible-core beside us: its environment, and what bench/converge/playbook.yml needs to know of a rig."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.hosts import Host
+from rigwright.facts import PACKAGES, HostFacts
+from rigwright.generation import generation, mode
+from rigwright.inventory import ROOT
+from rigwright.llama_cpp import build
+from rigwright.network import authority_path
+from rigwright.preflight import HOME
+from rigwright.rig import Rig
+from rigwright.serving import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
+from rigwright.tools import tools
+from roles.weights import record_path
+
+LOCK = ROOT / "locks" / "bench.txt"
+VENV = ROOT / ".venv-bench"
+PLAYBOOK = ROOT / "bench" / "converge" / "playbook.yml"
+PERSIST = 600  # seconds a connection stays open for the next run: ansible does not connect anew in a timed one
+
+SETTINGS = """\
+[defaults]
+inventory = {folder}/hosts.json
+forks = {forks}
+host_key_checking = False
+interpreter_python = /usr/bin/python3
+retry_files_enabled = False
+home = {folder}/home
+
+[connection]
+pipelining = True
+
+[ssh_connection]
+pipelining = True
+control_path_dir = {folder}/control
+ssh_args = -o ControlMaster=auto -o ControlPersist={persist}s -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR
+"""
+
+
+def install() -> None:
+    """Prepare ansible's own environment from its lock, once.
+
+    Raises:
+        RuntimeError: pip fails; its words are the text.
+    """
+    stamp = VENV / f".{hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]}"
+    if stamp.exists():
+        return
+    print(f"preparing {VENV.name} from locks/{LOCK.name}", file=sys.stderr, flush=True)
+    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes", "--only-binary", ":all:")
+    for command in (
+        [sys.executable, "-m", "venv", "--clear", str(VENV)],
+        [str(VENV / "bin" / "pip"), "install", *options, "-r", str(LOCK)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command[:2])}: {done.stderr.strip()}")
+    stamp.touch()
+
+
+def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
+    """What the playbook is told of a converged host.
+
+    Args:
+        rig: What it is.
+        facts: What a probe found there.
+        number: Of the generation that it serves.
+    """
+    roots = rig.roots
+    builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
+    host_tools = tools(rig, facts)
+    wanted = generation(rig, builds, host_tools)
+    engines = [f"{roots.software}/engines/{one.folder}" for one in builds.values()]
+    keys = [credential_path(rig, instance) for instance in rig.instances]
+    current = f"{roots.config}/current"
+    unit_links = {f"{UNITS}/{name}": f"{current}/units/{name}" for name in wanted.unit_files}
+    open_folders = (
+        *(roots.state, f"{roots.state}/jobs", f"{roots.state}/weights", roots.software, f"{roots.software}/engines"),
+        *(roots.models, roots.config, f"{roots.config}/generations"),
+    )
+    links = {
+        current: f"generations/{number}",
+        **{f"{current}/{path}": target for path, target in wanted.links.items()},
+        **unit_links,
+    }
+    return {
+        "folders": [
+            *({"path": path, "mode": "0755"} for path in open_folders),
+            {"path": f"{roots.config}/credentials", "mode": "0700"},
+        ],
+        "service_user": rig.service_user,
+        "service_home": HOME,
+        "packages": list(PACKAGES),
+        "authority": authority_path(rig),
+        "tools_marker": host_tools.marker,
+        "engines": engines,
+        "weights": [{"path": rig.weight_path(one), "record": record_path(rig, one)} for one in rig.weights],
+        "keys": keys,
+        "texts": [
+            {"path": f"{current}/{path}", "text": text, "mode": f"0{mode(text)}"}
+            for path, text in sorted(wanted.files.items())
+        ],
+        "links": [{"path": path, "target": target} for path, target in links.items()],
+        "unit_folder": UNITS,
+        "found_in": [roots.software, f"{roots.software}/engines", f"{roots.config}/credentials"],
+        "declared": [f"{roots.software}/engines", host_tools.folder, *engines, *keys, *unit_links],
+        "instances": [
+            {
+                "unit": one.name,
+                "mark": f"{DIGEST_VARIABLE}={one.digest}",
+                "record": f"{STARTED_FROM}/{one.name}",
+                "started_from": one.slot.started_from,
+                "key": key,
+            }
+            for one, key in zip(wanted.units, keys, strict=True)
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class Recap:
+    """What ansible says it has done."""
+
+    tasks: int
+    """On each host, without those it skipped."""
+    changed: int
+    """On all hosts."""
+
+
+class Peer:
+    """ansible-core over a lab's hosts."""
+
+    def __init__(self, folder: Path, hosts: Sequence[Host], told: dict[str, dict[str, object]]) -> None:
+        """Write its settings and inventory into a folder.
+
+        Args:
+            folder: A new one.
+            hosts: The hosts.
+            told: Host name -> the playbook's variables.
+        """
+        self.folder = folder
+        (folder / "control").mkdir(parents=True)
+        (folder / "ansible.cfg").write_text(SETTINGS.format(folder=folder, forks=max(5, len(hosts)), persist=PERSIST))
+        inventory = {
+            host.name: {
+                "ansible_host": host.address,
+                "ansible_user": "root",
+                "ansible_ssh_private_key_file": str(host.key),
+                **told[host.name],
+            }
+            for host in hosts
+        }
+        (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": inventory}}))
+        self.environment = os.environ | {"ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+
+    def command(self, hosts: Sequence[Host]) -> list[str]:
+        """The command line for some of its hosts."""
+        names = ",".join(host.name for host in hosts)
+        return [str(VENV / "bin" / "ansible-playbook"), "--limit", names, str(PLAYBOOK)]
+
+    def close(self) -> None:
+        """End the connections that it keeps open."""
+        for path in (self.folder / "control").iterdir():
+            command = ["ssh", "-o", f"ControlPath={path}", "-O", "exit", "host"]
+            subprocess.run(command, capture_output=True, check=False)
+
+
+def recap(said: str) -> Recap:
+    """Read the end of what ansible-playbook printed.
+
+    Raises:
+        RuntimeError: it says nothing of any host, or that a task failed.
+    """
+    rows = re.findall(r"^\S+ +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", said, re.MULTILINE)
+    if not rows or any(int(unreachable) + int(failed) for _, _, unreachable, failed in rows):
+        raise RuntimeError(f"the playbook failed:\n{said[-3000:]}")
+    return Recap(max(int(ok) for ok, *_ in rows), sum(int(changed) for _, changed, *_ in rows))
+
+
+def installed_version() -> str:
+    """Which ansible-core the environment has."""
+    code = "from importlib.metadata import version; print(version('ansible-core'))"
+    return subprocess.run([str(VENV / "bin" / "python"), "-c", code], capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,89 @@
+"""Bad rigs, given to the commands that would connect: none gets as far as a connection."""
+
+from __future__ import annotations
+
+import copy
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from rigwright.cli import main
+from rigwright.inventory import load
+from rigwright.problems import Invalid
+from tests.unit.samples import Box, entry
+from tests.unit.test_any_entry import changes, mutated
+
+
+class Door:
+    """A port where a host's sshd would be; it knows whether anybody has knocked."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.socket.setblocking(False)
+        self.port = self.socket.getsockname()[1]
+
+    @property
+    def knocked(self) -> bool:
+        try:
+            self.socket.accept()[0].close()
+        except BlockingIOError:
+            return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[Door]:
+    made = Door()
+    yield made
+    made.socket.close()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Box:
+    return Box(tmp_path_factory.mktemp("box"))
+
+
+def is_bad(place: Box, declared: dict[str, Any]) -> bool:
+    try:
+        load({"name": "box", "inventory": str(place.inventory), "entry": declared})
+    except Invalid:
+        return True
+    return False
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(changes=changes, verb=st.sampled_from(["deploy", "check", "plan", "rollback", "status", "validate"]))
+def test_no_bad_rig_reaches_a_host(
+    place: Box, door: Door, changes: list[tuple[tuple[str, ...], str, Any]], verb: str
+) -> None:
+    declared = mutated(copy.deepcopy(changes))
+    connection = {"ssh_hostname": "127.0.0.1", "ssh_port": door.port}
+    own = {key: value for key, value in declared.items() if not str(key).startswith(("ssh_", "_"))}
+    assume(is_bad(place, own))
+    text = f"from rigwright.inventory import hosts\n\nnan = inf = float('inf')\nrigs = hosts({{'box': {own | connection!r}}})\n"
+    place.inventory.write_text(text)
+    done = CliRunner().invoke(main, [verb, str(place.inventory)])
+    assert done.exit_code != 0
+    assert not door.knocked
+
+
+def test_a_good_rig_knocks(place: Box, door: Door) -> None:
+    declared = {key: value for key, value in entry().items() if not str(key).startswith(("ssh_", "_"))}
+    connection = {"ssh_hostname": "127.0.0.1", "ssh_port": door.port, "ssh_connect_retries": 0}
+    place.inventory.write_text(
+        f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared | connection!r}}})\n"
+    )
+    # it is refused by a port that says nothing, which takes until the connection times out: looking is enough
+    assert CliRunner().invoke(main, ["validate", str(place.inventory)]).exit_code == 0
+    assert not door.knocked
