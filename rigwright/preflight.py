@@ -109,8 +109,8 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
 def _roots(facts: HostFacts) -> list[str]:
     """Roots that were there before us stay as they are, so they must be fit to be one."""
     found = [
-        f"{path} is {owner}'s with mode {mode:o}: others than root can change what lies there; name a folder of its own "
-        "below it in roots"
+        f"{path} is {owner}'s with mode {mode:o}: others than root can change what lies there; name a folder of its "
+        "own below it in roots"
         for path, owner, mode in facts.foreign_roots
         if owner != "root" or mode & 0o022
     ]

@@ -11,6 +11,7 @@ import pickle
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from lab import kept
 from lab.hosts import Host, HostSpec
 from lab.images import RELEASES
 from lab.labs import Lab
+from rigwright.inventory import ROOT
+from rigwright.lock import Lock
 from tests.hosts.support import Run, command, deploy, plan, served, until, write_inventory
 
 _numbers = itertools.count(1)
@@ -147,3 +150,15 @@ def converged(boot: Boot, first_run: FirstRun) -> Host:
 def inventory(lab: Lab, converged: Host, tmp_path: Path) -> Path:
     """The inventory of the converged host."""
     return write_inventory(tmp_path, lab, converged)
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The locked wheels of the hosts' tools, fetched as pip fetches them."""
+    found = tmp_path_factory.mktemp("wheels")
+    rows = Lock.load([ROOT / "locks"]).groups["tools"]
+    names = tmp_path_factory.mktemp("names") / "requirements.txt"
+    names.write_text("".join(f"{row.name}=={row.version} --hash=sha256:{row.sha256}\n" for row in rows))
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-r", str(names)]
+    subprocess.run([*pip, "-d", str(found)], check=True)
+    return found

@@ -6,8 +6,6 @@ A character of the lock itself is refused before any host is reached (tests/unit
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,6 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
-from rigwright.inventory import ROOT
-from rigwright.lock import Lock
 from tests.hosts.servers import Mirror, folder, index
 from tests.hosts.support import deploy, main_pid, red, served, write_inventory
 from tests.hosts.test_sweep import pack, rig
@@ -30,18 +26,6 @@ INSTALLED = {
     ".gguf": "find /srv/models -type f",
     ".whl": "ls -d /opt/rigwright/tools-*/.complete",
 }
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The locked wheels of the hosts' tools, fetched as pip fetches them."""
-    found = tmp_path_factory.mktemp("wheels")
-    rows = Lock.load([ROOT / "locks"]).groups["tools"]
-    names = tmp_path_factory.mktemp("names") / "requirements.txt"
-    names.write_text("".join(f"{row.name}=={row.version} --hash=sha256:{row.sha256}\n" for row in rows))
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-r", str(names)]
-    subprocess.run([*pip, "-d", str(found)], check=True)
-    return found
 
 
 def refused(host: Host, inventory: Path, what: str) -> None:

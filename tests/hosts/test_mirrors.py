@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
-from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.servers import Mirror, certificate, folder, index, upstream
 from tests.hosts.support import deploy, red, served, until, write_inventory
@@ -75,23 +72,6 @@ def test_a_mirror_of_ones_own_authority_behind_a_proxy(lab: Lab, converged: Host
     around = write_inventory(tmp_path, lab, converged, proxy=DOWN, no_proxy=[lab.gateway])
     assert deploy(around).status == 0
     assert converged.run("ls /etc/rigwright").split() == ["credentials", "current", "generations"]
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The host tools' wheels, fetched as pip fetches them."""
-    found = tmp_path_factory.mktemp("wheels")
-    names = tmp_path_factory.mktemp("names") / "requirements.txt"
-    names.write_text(requirements())
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-r", str(names)]
-    subprocess.run([*pip, "-d", str(found)], check=True)
-    return found
-
-
-def requirements() -> str:
-    """The host tools as pip takes them, without their markers: every one is wanted."""
-    text = (ROOT / "locks" / "tools.txt").read_text()
-    return re.sub(r" ; [^\\\n]*", " ", text)
 
 
 def test_tools_come_from_the_first_index_that_is_up_and_honest(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright import served
-from rigwright.generation import META, Generation
+from rigwright.generation import META, PROVEN, Generation
 from rigwright.served import Goal, Served, state_script
 from rigwright.serving import STARTED_FROM, UNITS
 from roles.operations.generations import packed
@@ -84,6 +84,7 @@ class HostFolder:
         command = ["sh", "-c", f"base64 -d | tar -x --no-same-owner -C {folder}"]
         subprocess.run(command, input=archive, text=True, check=True)
         (folder / META).write_text(f"{generation.digest} 2026-11-01T12:00:00Z\n")
+        (folder / PROVEN).touch()
         return folder
 
     def sh(self, script: str) -> subprocess.CompletedProcess[str]:

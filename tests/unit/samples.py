@@ -278,5 +278,7 @@ def probed(**changes: object) -> dict[str, object]:
         "cuda_root": "/nowhere",
         "service_user": "nobody-at-all",
         "packages": ["base-files", "dpkg"],
+        "ledger": "/nowhere/owned",
+        "config": "/etc/nowhere",
     }
     return nothing | changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rigwright.generation import JOURNAL, generation
+from rigwright.generation import JOURNAL, PROVEN, generation
 from rigwright.llama_cpp import build
 from rigwright.network import Network, network
 from rigwright.render import render
@@ -45,14 +45,14 @@ def packages(made: Rig, names: tuple[str, ...] = ("curl", "cmake"), ledger: str 
     return render("packages/install.sh.j2", names=names, network=network(made), ledger=ledger)
 
 
-def tools(network: Network, tools: Tools = TOOLS) -> str:
+def tools(network: Network, tools: Tools = TOOLS, ledger: str = "/var/lib/rigwright/owned") -> str:
     """The installation of the host's Python tools."""
-    return render("tools/install.sh.j2", tools=tools, network=network)
+    return render("tools/install.sh.j2", tools=tools, network=network, ledger=ledger)
 
 
 def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
     """An activation."""
-    values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "log_lines": 20, "proven": False}
+    values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "log_lines": 20, "proven": PROVEN}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values)
 
 
@@ -63,7 +63,7 @@ def goal(config: str = "/etc/rigwright", number: int = 2) -> str:
 
 def hold(patience: int = 0, silence: int = 60) -> str:
     """The lease's far end."""
-    return render("lease/hold.sh.j2", patience=patience, silence=silence)
+    return render("lease/hold.sh.j2", patience=patience, silence=silence, removing=False)
 
 
 def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
@@ -72,8 +72,8 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
         "removal/remove.sh.j2",
         units=units,
         unit_folder=UNITS,
-        trees=["/etc/rigwright/current", "/var/lib/rigwright/jobs"],
-        software="/opt/rigwright",
+        links=["/etc/rigwright/current"],
+        trees=["/etc/rigwright/generations", "/var/lib/rigwright/jobs"],
         ledger="/var/lib/rigwright/owned",
         started_from=STARTED_FROM,
         keep_weights=keep_weights,

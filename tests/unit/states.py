@@ -35,7 +35,7 @@ def process(slot: Slot, **changes: Any) -> Process:
 def kept(number: int, digest: str = "", *references: str, found: str | None = None) -> Kept:
     """A generation on the host; an unchanged one unless `found` is given."""
     sealed = digest or f"digest-{number}"
-    return Kept(number, sealed, sealed if found is None else found, "2026-11-01T12:00:00Z", frozenset(references))
+    return Kept(number, sealed, sealed if found is None else found, "2026-11-01T12:00:00Z", True, frozenset(references))
 
 
 def converged(aim: Generation, number: int = 1, **changes: Any) -> Served:

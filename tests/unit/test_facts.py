@@ -39,6 +39,9 @@ building+ plain-1.0-ba9876543210
 linked+ /srv/models
 missing+ ninja-build
 missing+ cmake
+foreign+ /srv/models ops 2775
+elsewhere /etc/other
+user_ours yes
 clock 1790000000
 service_user rigwright:x:999:999::/nonexistent:/usr/sbin/nologin""".splitlines()
 
@@ -71,6 +74,9 @@ def test_a_probes_lines_become_facts() -> None:
         linked_roots=("/srv/models",),
         missing_packages=("ninja-build", "cmake"),
         clock=1790000000,
+        foreign_roots=(("/srv/models", "ops", 0o2775),),
+        elsewhere="/etc/other",
+        user_ours=True,
         service_user="rigwright:x:999:999::/nonexistent:/usr/sbin/nologin",
     )
 
@@ -203,6 +209,8 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "cuda_root": "/opt/cuda",
         "service_user": "svc",
         "packages": list(PACKAGES),
+        "ledger": "/var/lib/rigwright/owned",
+        "config": "/etc/rigwright",
     }
 
 
@@ -212,6 +220,18 @@ def test_the_probe_finds_roots_that_are_links_and_builds_that_have_begun(tmp_pat
     found = probe(folders=[str(tmp_path / "link"), str(tmp_path / "real")], builds=str(tmp_path / "real"))
     assert found.linked_roots == (str(tmp_path / "link"),)
     assert found.started_builds == {"plain-1-abc"}
+
+
+def test_the_probe_finds_what_was_there_before_us(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir(mode=0o750)
+    ledger = tmp_path / "owned"
+    ledger.write_text(f"dir {ours}\nuser svc\n")
+    found = probe(folders=[str(ours), str(theirs), str(tmp_path / "none")], ledger=str(ledger), service_user="svc")
+    assert [(path, mode) for path, _, mode in found.foreign_roots] == [(str(theirs), 0o750)]
+    assert found.user_ours
+    assert not probe(ledger=str(ledger), service_user="sv").user_ours
 
 
 def test_every_question_has_its_place_in_the_probe() -> None:

@@ -21,7 +21,10 @@ from roles.lease import Lease, _by, _quoted
 from tests.unit.scripts import hold
 
 HOLDER = {"who": "ops@desk", "pid": 4711, "since": "2026-11-01 12:00:00 UTC", "doing": "deploy of /home/ops/rig.py"}
-SAID = "ops@desk (process 4711) has been at this host since 2026-11-01 12:00:00 UTC: deploy of /home/ops/rig.py"
+SAID = (
+    "ops@desk (process 4711) has been at this host since 2026-11-01 12:00:00 UTC: deploy of /home/ops/rig.py; "
+    "wait until that is done"
+)
 
 
 @pytest.mark.parametrize(

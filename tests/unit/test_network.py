@@ -141,8 +141,9 @@ def test_host_tools_are_marked_whole_only_when_an_index_had_them(tmp_path: Path,
     # a stand-in for Python's venv: a folder with the stand-in pip
     stand_in(tmp_path / "bin", "pip", PIP)
     stand_in(tmp_path / "bin", "python3", f'mkdir -p "$3/bin" && cp {tmp_path}/bin/pip "$3/bin/pip"')
-    script = tools(Network("", "", "", (), ("http://a", "http://b")), wanted)
+    script = tools(Network("", "", "", (), ("http://a", "http://b")), wanted, str(tmp_path / "owned"))
     done = run(tmp_path, script, LOG=str(tmp_path / "log"), ARGUMENTS=str(tmp_path / "arguments"), HAS=has)
     assert (done.returncode == 0) == (has == "http://b")
     assert Path(wanted.marker).exists() == (has == "http://b")
+    assert (tmp_path / "owned").read_text() == f"tree {wanted.folder}\n"
     assert "--require-hashes" in (tmp_path / "arguments").read_text()

@@ -71,7 +71,8 @@ def test_no_bad_rig_reaches_a_host(
     connection = {"ssh_hostname": "127.0.0.1", "ssh_port": door.port}
     own = {key: value for key, value in declared.items() if not str(key).startswith(("ssh_", "_"))}
     assume(is_bad(place, own))
-    text = f"from rigwright.inventory import hosts\n\nnan = inf = float('inf')\nrigs = hosts({{'box': {own | connection!r}}})\n"
+    head = "from rigwright.inventory import hosts\n\nnan = inf = float('inf')\n"
+    text = f"{head}rigs = hosts({{'box': {own | connection!r}}})\n"
     place.inventory.write_text(text)
     done = CliRunner().invoke(main, [verb, str(place.inventory)])
     assert done.exit_code != 0

@@ -49,7 +49,7 @@ class Host:
         self.ledger = root / "owned"
         self.ledger.write_text(
             "".join(f"dir {root / folder}\n" for folder in folders)
-            + f"file {root}/srv/a/1/a.gguf\nfile {root}/srv/b/1/b.gguf\nuser svc\nuser gone\n"
+            + f"tree {root}/opt/tools-1\nfile {root}/srv/a/1/a.gguf\nfile {root}/srv/b/1/b.gguf\nuser svc\nuser gone\n"
             + "package g++\npackage cmake\npackage ninja-build\npackage g++\n"
         )
 
@@ -58,8 +58,8 @@ class Host:
             "removal/remove.sh.j2",
             units=[CHAT],
             unit_folder=self.root / "units",
+            links=[self.root / "etc/current"],
             trees=[self.root / "etc/generations", self.root / "opt/engines"],
-            software=self.root / "opt",
             ledger=self.ledger,
             started_from=self.root / "run/rigwright",
             keep_weights=keep_weights,

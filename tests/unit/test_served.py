@@ -7,9 +7,10 @@ import pytest
 from rigwright.served import SINGLE, Goal, Kept, Process, Served, parse, parse_goal
 from rigwright.serving import Slot
 
+WEIGHT = "/srv/models/small/1/small.gguf"
 OUTPUT = """\
-generation 2 aaaa bbbb 2026-11-02T12:00:00Z
-generation 10 cccc cccc 2026-11-03T12:00:00Z
+generation 2 aaaa bbbb 2026-11-02T12:00:00Z -
+generation 10 cccc cccc 2026-11-03T12:00:00Z proven
 reference 10 /opt/rigwright/engines/plain-1.0-0123456789ab
 reference 10 /srv/models/small/1/small.gguf
 current generations/10
@@ -17,6 +18,7 @@ activating no
 job inactive
 loaded All instances of this rig, generation 0123456789ab
 enabled enabled
+elsewhere
 reload 0
 link rigwright.target /etc/rigwright/current/units/rigwright.target
 link rigwright-old.service
@@ -36,8 +38,8 @@ def test_the_scripts_lines_become_what_a_host_serves() -> None:
     engine = "/opt/rigwright/engines/plain-1.0-0123456789ab"
     assert parse(OUTPUT) == Served(
         generations=(
-            Kept(2, "aaaa", "bbbb", "2026-11-02T12:00:00Z"),
-            Kept(10, "cccc", "cccc", "2026-11-03T12:00:00Z", frozenset({engine, "/srv/models/small/1/small.gguf"})),
+            Kept(2, "aaaa", "bbbb", "2026-11-02T12:00:00Z", False),
+            Kept(10, "cccc", "cccc", "2026-11-03T12:00:00Z", True, frozenset({engine, WEIGHT})),
         ),
         current=10,
         loaded="All instances of this rig, generation 0123456789ab",
@@ -68,7 +70,7 @@ def test_a_generation_is_intact_while_it_is_what_was_written() -> None:
         ("job activating", "job", True),
         ("job failed", "job", False),
         ("loaded ", "loaded", ""),
-        ("enabled ", "enabled", False),
+        ("enabled no", "enabled", False),
         ("enabled linked", "enabled", False),
         ("reload 2", "reload_needed", True),
     ],
@@ -78,7 +80,7 @@ def test_each_fact_stands_in_its_own_line(line: str, name: str, value: object) -
 
 
 def test_a_generation_without_its_record_is_damaged() -> None:
-    (only,) = parse(changed("generation", "generation 3 - cccc -")).generations
+    (only,) = parse(changed("generation", "generation 3 - cccc - -")).generations
     assert not only.intact
 
 
@@ -117,8 +119,9 @@ def test_no_output_and_another_programs_output_are_refused() -> None:
     [
         "generation",
         "generation 1",
-        "generation one aaaa aaaa 2026-11-02T12:00:00Z",
-        "generation 1 aaaa aaaa 2026-11-02 12:00:00",
+        "generation one aaaa aaaa 2026-11-02T12:00:00Z -",
+        "generation 1 aaaa aaaa 2026-11-02T12:00:00Z",
+        "generation 1 aaaa aaaa 2026-11-02 12:00:00 -",
         "reference x /opt",
         "process rigwright-x.service",
         "process rigwright-x.service active running 0 1 - - stale 8020",

@@ -83,7 +83,7 @@ def test_the_goal_that_is_read_from_a_host_is_the_one_that_was_written(host: Hos
 
 
 def test_on_a_blank_host_nothing_is_found(host: HostFolder) -> None:
-    assert host.look() == served.Served(enabled=True)
+    assert host.look() == served.Served()
 
 
 def test_links_and_files_of_ours_are_told_from_what_is_not(host: HostFolder) -> None:

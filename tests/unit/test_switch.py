@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.generation import JOURNAL, SETTLE
+from rigwright.generation import JOURNAL, PROVEN, SETTLE
 from rigwright.render import render
 from rigwright.served import Activation
 from tests.unit.host_folder import HostFolder
@@ -78,8 +78,17 @@ def test_units_of_the_earlier_generation_that_are_gone_lose_their_links(host: Ho
     assert (host.units / "rigwright-theirs.service").is_symlink()
 
 
+def test_a_generation_that_has_served_once_stays_in_its_place_when_it_does_not_any_more(host: HostFolder) -> None:
+    serve_old(host)
+    host.says(**{f"state_{CODE}": FAILS})
+    done = host.sh(script(host, Activation((), (CHAT, CODE))))
+    assert (done.returncode, host.current) == (1, "generations/1")
+    assert (host.config / "generations/2" / PROVEN).exists()
+
+
 def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: HostFolder) -> None:
     serve_old(host)
+    (host.config / "generations/2" / PROVEN).unlink()
     host.says(**{f"state_{CODE}": FAILS})
     done = host.sh(script(host, Activation((), (CHAT, CODE))))
     assert done.returncode == 1
