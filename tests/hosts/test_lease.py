@@ -20,14 +20,18 @@ pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 HELD = "flock -n /run/rigwright/lease true && echo free || echo held"
 
 
+def keep_waiting(host: Host) -> None:
+    """Have the next deploy wait, until the unit `other` is stopped, for whoever holds dpkg's lock."""
+    lock = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    hold = f"import fcntl, time; {lock}; time.sleep(600)"
+    host.run(f'dpkg --purge ninja-build >/dev/null; systemd-run -q --unit=other python3 -c "{hold}"')
+
+
 def test_a_second_run_is_refused_with_who_and_what_and_the_lease_ends_with_its_holder(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
     inventory = write_inventory(tmp_path, lab, converged)
-    # packages take as long as somebody else holds dpkg's lock
-    converged.run(
-        "dpkg --purge ninja-build >/dev/null; systemd-run -q --unit=other flock /var/lib/dpkg/lock-frontend sleep 600"
-    )
+    keep_waiting(converged)
     with subprocess.Popen(
         command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
     ) as first:
@@ -52,9 +56,7 @@ def test_a_second_run_is_refused_with_who_and_what_and_the_lease_ends_with_its_h
 
 def test_a_run_whose_connection_is_cut_takes_the_lease_again(lab: Lab, converged: Host, tmp_path: Path) -> None:
     inventory = write_inventory(tmp_path, lab, converged)
-    converged.run(
-        "dpkg --purge ninja-build >/dev/null; systemd-run -q --unit=other flock /var/lib/dpkg/lock-frontend sleep 600"
-    )
+    keep_waiting(converged)
     with subprocess.Popen(
         command(inventory, "--yes"), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as first:
