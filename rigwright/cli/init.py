@@ -28,13 +28,13 @@ from rigwright.types import Name, VariantName
 
 TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[\]]*))(?::(?P<port>.*))?", re.DOTALL)
 NOTHING = "nothing yet"
-# what an operator runs next, in order, of the verbs that there are
-NEXT = {
-    "validate": ("validate {}", "is the file right?"),
-    "plan": ("plan {}", "what would change on the box?"),
-    "deploy": ("deploy {}", "change it; --dry only shows what would"),
-    "check": ("check {}", "is the box what the file says?"),
-}
+# What an operator runs next, in order. Looking a verb up would load it, and gevent with it, after SSH was used.
+NEXT = (
+    ("validate {}", "is the file right?"),
+    ("plan {}", "what would change on the box?"),
+    ("deploy {}", "change it; --dry only shows what would"),
+    ("check {}", "is the box what the file says?"),
+)
 
 
 @click.command()
@@ -45,9 +45,7 @@ NEXT = {
 @click.option("--port", type=int, help="The API's TCP port; the first free one from 8020 without it.")
 @click.option("--sudo/--no-sudo", default=None, help="Become root through sudo; without either, unless USER is root.")
 @click.option("--key", metavar="FILE", help="The SSH key; without it your agent's and your own.")
-@click.pass_context
 def init(
-    context: click.Context,
     target: str,
     output: str | None,
     name: str | None,
@@ -85,8 +83,7 @@ def init(
     _write(file, inventory_text(survey, answers, catalog))
 
     click.echo(f"\nWrote {file}, and it is valid. Read it; then")
-    verbs = getattr(context.find_root().command, "commands", {})
-    shown = {words.format(shlex.quote(str(file))): why for verb, (words, why) in NEXT.items() if verb in verbs}
+    shown = {words.format(shlex.quote(str(file))): why for words, why in NEXT}
     for words, why in shown.items():
         click.echo(f"  ./rig {words.ljust(max(map(len, shown)))}   # {why}")
 
