@@ -1,0 +1,73 @@
+"""What was on a host before us, and what goes on there without us, is left alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host
+from lab.labs import Lab
+from tests.hosts.support import deploy, main_pid, red, served, until, write_inventory
+from tests.hosts.test_generations import rigwright
+
+# what is tested here is in shell scripts that every release has
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+ROOTS = {"state": "/data/state", "software": "/data/software", "models": "/data/models", "config": "/etc/rigwright"}
+THEIRS = ("/data/state/weights/my.gguf", "/data/software/engines/mine/x", "/data/software/tools-old/t")
+
+
+def test_roots_that_were_there_before_us_keep_what_they_hold(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    before = write_inventory(tmp_path / "before", lab, converged)
+    assert rigwright("remove", str(before), "--yes").returncode == 0
+    engine = next(Path(converged.spec.layers[0]).glob("opt/rigwright/engines/llama.cpp-*"))
+    converged.run(
+        f"for f in {' '.join(THEIRS)}; do mkdir -p $(dirname $f); echo mine > $f; done; mkdir /data/models; "
+        "useradd ana; chmod 2755 /data/models"
+    )
+    inventory = write_inventory(tmp_path, lab, converged, roots=ROOTS)
+    converged.run("chown ana /data/models")
+    run = deploy(inventory)
+    assert run.status == 1
+    assert "refused: /data/models is ana's with mode 2755" in run.said
+    converged.run("chown root /data/models")
+    assert deploy(inventory, file=Path(__file__).with_name("base_deploy.py")).status == 0
+    # the engine, so that nothing is compiled
+    shutil.copytree(engine, converged.folder / "root/data/software/engines" / engine.name, symlinks=True)
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert red(inventory) == set()
+    assert converged.run("stat -c %a /data/models").strip() == "2755"
+    assert rigwright("remove", str(inventory), "--yes").returncode == 0
+    assert converged.run(f"cat {' '.join(THEIRS)}").split() == ["mine"] * 3
+
+
+def test_a_host_served_from_another_configuration_is_refused(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    moved = write_inventory(tmp_path, lab, converged, roots={"config": "/etc/elsewhere"})
+    for run in (deploy(moved).said, rigwright("remove", str(moved), "--yes").stderr):
+        assert "served from /etc/rigwright" in run
+    assert served(converged)
+
+
+def test_a_removal_that_goes_on_by_itself_keeps_deploys_away(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    inventory = write_inventory(tmp_path, lab, converged)
+    converged.run("systemd-run -q --unit=rw-job-remove sleep 600")
+    run = deploy(inventory)
+    assert run.status == 1
+    assert "a removal that goes on by itself" in run.said
+    converged.run("systemctl stop rw-job-remove")
+    assert deploy(inventory).changed == []
+
+
+def test_weights_that_were_put_right_are_the_ones_that_are_served(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    inventory = write_inventory(tmp_path, lab, converged)
+    old = main_pid(converged)
+    model = "/srv/models/tiny-rig/1/tiny-rig.gguf"
+    converged.run(f"printf x | dd of={model} bs=1 seek=700000 conv=notrunc status=none")
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    until(lambda: served(converged), "serving")
+    assert main_pid(converged) != old
+    assert "deleted" not in converged.run(f"grep gguf /proc/{main_pid(converged)}/maps")
+    assert deploy(inventory).changed == []
