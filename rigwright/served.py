@@ -50,6 +50,7 @@ class Process:
     started_from: str
     """SHA-256 of the unit file and environment file that it was started from."""
     key_current: bool
+    """Whether the key it was given, and the weights it has mapped, are the ones on disk."""
     port: int
     cards: frozenset[int]
 
@@ -58,7 +59,7 @@ class Process:
         return self.pid != 0 and (self.port == slot.port or bool(self.cards & slot.cards))
 
     def fits(self, slot: Slot) -> bool:
-        """Whether it was started from this unit, with the key that lies on the host."""
+        """Whether it was started from this unit, with the key and the weights that lie on the host."""
         return (self.digest, self.started_from, self.key_current) == (slot.digest, slot.started_from, True)
 
     @property

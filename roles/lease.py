@@ -18,7 +18,7 @@ from rigwright.render import render
 
 BEAT = 15.0  # seconds between two signs of life
 SILENCE = 60  # seconds without one after which the host takes a holder for dead: its connection was cut
-PATIENCE = 2  # seconds for one that only looks
+PATIENCE = 2  # seconds for `rigwright status`, which takes it for an instant to see whether it is free
 RENEWAL = 2 * SILENCE  # seconds in which the host must have noticed that our own old connection is gone
 
 

@@ -16,7 +16,10 @@ from roles.operations.jobs import job
 
 @deploy("Removal")
 def removal(rig: Rig, keep_weights: bool) -> None:
-    """Stop and remove all that the ledger and our own folders hold."""
+    """Stop our services and remove what the ledger lists, or all but the weights.
+
+    A host that is served from another configuration fails, untouched.
+    """
     found = look(rig)
     if found.elsewhere:
         logger.error(f"{host.print_prefix}refused: this host is served from {found.elsewhere}: name it in roots.config")

@@ -40,7 +40,7 @@ class ServedNow(FactBase[Served]):
         """Read its lines."""
         try:
             return served.parse(output)
-        except (ValueError, KeyError) as error:
+        except ValueError as error:
             raise FactProcessError(f"the state script: {error}") from error
 
 
@@ -101,11 +101,8 @@ def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None
     folder = QuoteString(f"{rig.roots.config}/generations")
     yield StringCommand(
         *("cd", folder, "&& rm -rf .new && mkdir .new && base64 -d | tar -x --no-same-owner -C .new"),
-        *(
-            f"&& echo {wanted.digest} $(date -u +%Y-%m-%dT%H:%M:%SZ) > .new/{META}",
-            "&& sync -f . && mv -T .new",
-            str(found.next_number),
-        ),
+        f"&& echo {wanted.digest} $(date -u +%Y-%m-%dT%H:%M:%SZ) > .new/{META}",
+        f"&& sync -f . && mv -T .new {found.next_number}",
         _stdin=[f"{line}\n" for line in packed(wanted)],
     )
 
