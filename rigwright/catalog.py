@@ -62,6 +62,15 @@ OWN_OPTIONS = frozenset(
 )
 
 
+def cuda_architecture(capability: str) -> str:
+    """A compute capability as CMAKE_CUDA_ARCHITECTURES has it: machine code for it alone, no PTX.
+
+    12.x gets the `a` suffix: llama.cpp needs it for FP4 tensor cores and rewrites a plain 120 to it.
+    """
+    major, _, minor = capability.partition(".")
+    return f"{major}{minor}{'a' if major == '12' else ''}-real"
+
+
 class Card(Frozen):
     """A GPU model."""
 
@@ -72,12 +81,8 @@ class Card(Frozen):
 
     @property
     def cuda_architecture(self) -> str:
-        """The value for CMAKE_CUDA_ARCHITECTURES: machine code for this card alone, no PTX.
-
-        12.x gets the `a` suffix: llama.cpp needs it for FP4 tensor cores and rewrites a plain 120 to it.
-        """
-        major, _, minor = self.capability.partition(".")
-        return f"{major}{minor}{'a' if major == '12' else ''}-real"
+        """The value for CMAKE_CUDA_ARCHITECTURES."""
+        return cuda_architecture(self.capability)
 
 
 class Model(Frozen):

@@ -61,6 +61,11 @@ class HostFacts:
     user_ours: bool = False
     """Whether we have made it."""
 
+    @property
+    def system(self) -> str:
+        """Distribution and release, such as debian-12."""
+        return f"{self.os_id}-{self.os_version}"
+
 
 def questions(rig: Rig) -> dict[str, object]:
     """What the probe is asked about a rig's host: the values of its template."""

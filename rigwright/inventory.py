@@ -28,12 +28,12 @@ from pydantic import TypeAdapter, ValidationError
 from rigwright.catalog import Catalog
 from rigwright.lock import Lock
 from rigwright.problems import WORDS, Invalid, Problem, shown, suggestion
-from rigwright.resolve import parse
+from rigwright.resolve import Making, parse
 from rigwright.rig import Rig, RigEntry
 from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
-_LOCKING: ContextVar[bool] = ContextVar("locking", default=False)
+_MAKING: ContextVar[Making] = ContextVar("making", default="")
 
 
 def _word(value: object) -> bool:
@@ -170,26 +170,29 @@ def load(data: object) -> Rig:
         problems += error.problems
     if problems:
         raise Invalid(problems)
-    if _LOCKING.get():
+    if _MAKING.get() == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
-    return parse(str(inventory), str(data["name"]), data["entry"], catalog, lock, also=frozenset(CONNECTION))
+    own = frozenset(CONNECTION)
+    return parse(str(inventory), str(data["name"]), data["entry"], catalog, lock, own, making=_MAKING.get())
 
 
 @contextmanager
-def locking() -> Iterator[None]:
-    """While the block runs, rigs are loaded as if every input of their catalogue were locked.
+def making(what: Making) -> Iterator[None]:
+    """Load rigs, while the block runs, of which something is only being made.
 
-    What such a rig says of its mirrors and names is right; hashes and sizes are nobody's.
+    Args:
+        what: `lock`: as if every input of their catalogue were locked. What such a rig says of its mirrors and names is
+            right; hashes and sizes are nobody's. `bundle`: without their bundle, and whether they reach anything.
     """
-    token = _LOCKING.set(True)
+    token = _MAKING.set(what)
     try:
         yield
     finally:
-        _LOCKING.reset(token)
+        _MAKING.reset(token)
 
 
 def _lock(folders: list[Path], catalog: Catalog) -> Lock:
-    if not _LOCKING.get():
+    if _MAKING.get() != "lock":
         return Lock.load(folders)
     lock = Lock({})
     for folder in folders:

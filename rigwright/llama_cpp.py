@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from rigwright.catalog import Engine
+from rigwright.catalog import Engine, cuda_architecture
 from rigwright.facts import HostFacts
 from rigwright.lock import Artefact
 from rigwright.rig import Rig
@@ -38,9 +38,12 @@ class Build:
 
 
 def cuda_architectures(rig: Rig, engine: str) -> tuple[str, ...]:
-    """CMAKE_CUDA_ARCHITECTURES of the cards that the engine's instances run on; none means a CPU build."""
-    used = {rig.cards[index] for i in rig.instances if i.engine_name == engine for index in i.cards}
-    return tuple(sorted({card.cuda_architecture for card in used}, key=lambda a: int(a.partition("-")[0].rstrip("a"))))
+    """CMAKE_CUDA_ARCHITECTURES of the cards that the engine's instances run on, and of what the rig is built for beside
+    them; none means a CPU build.
+    """
+    used = {rig.cards[index].capability for i in rig.instances if i.engine_name == engine for index in i.cards}
+    wanted = {*used, *rig.also_build_for} if used else set()
+    return tuple(cuda_architecture(one) for one in sorted(wanted, key=lambda one: tuple(map(int, one.split(".")))))
 
 
 def flash_attention_pairs(rig: Rig, engine: str) -> tuple[str, ...]:

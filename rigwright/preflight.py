@@ -16,6 +16,7 @@ SUPPORTED = {
     ("ubuntu", "24.04"),
     ("ubuntu", "26.04"),
 }
+SYSTEMS = tuple(sorted(f"{distribution}-{release}" for distribution, release in SUPPORTED))
 ARCHITECTURE = "x86_64"
 # LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
 SYSTEMD_MINIMUM = 247
@@ -72,7 +73,7 @@ def refusals(rig: Rig, facts: HostFacts, builds: list[Build], now: float) -> lis
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
     found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(facts, builds)
-    return found + _ports(rig, facts) + _disks(rig, facts, builds)
+    return found + _bundle(rig, facts) + _ports(rig, facts) + _disks(rig, facts, builds)
 
 
 def warnings(facts: HostFacts) -> list[str]:
@@ -131,6 +132,16 @@ def _toolkit(facts: HostFacts, builds: list[Build]) -> list[str]:
     return []
 
 
+def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
+    if rig.bundle and facts.missing_packages and facts.system not in rig.bundle.systems:
+        there = ", ".join(rig.bundle.systems) or "no system"
+        return [
+            f"{', '.join(facts.missing_packages)} must be installed, and {rig.bundle.folder} has packages of {there}: "
+            f"make it again with `rigwright bundle --system {facts.system}`"
+        ]
+    return []
+
+
 def _ports(rig: Rig, facts: HostFacts) -> list[str]:
     ports = {instance.port: instance.name for instance in rig.instances}
     taken = [
@@ -150,7 +161,10 @@ def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
             needed[rig.roots.state] += BUILD_DISK[build.cuda]
     for artefact in rig.weights:
         there = facts.weight_bytes.get(rig.weight_path(artefact), 0)
-        needed[rig.roots.models] += max(0, artefact.size - there) // 1024
+        missing = max(0, artefact.size - there) // 1024
+        needed[rig.roots.models] += missing
+        if rig.bundle:  # what is sent lies there first
+            needed[rig.roots.state] += missing
     return [
         f"{path} has {facts.disk_free_kib[path] / GIB:.1f} GiB free, {(kib + DISK_RESERVE) / GIB:.1f} GiB are needed: "
         "make room, or move the root to another disk"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -81,7 +81,8 @@ def of_validation(
     """
     found = []
     for detail in error.errors(include_url=False):
-        loc = [part for part in detail["loc"] if part != "[key]"]
+        # pydantic's own marks, as of a table's key or of the kind of thing an entry is
+        loc = [part for part in detail["loc"] if not str(part).startswith("[")]
         key = prefix
         for part in loc:
             key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{part}"
@@ -116,8 +117,14 @@ def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
         else:
             arguments = getattr(current, "__args__", ())
             current = next((a for a in reversed(arguments) if a not in (Ellipsis, type(None))), None)
-    arguments = getattr(current, "__args__", ())
-    for candidate in (current, *arguments):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return sorted(field.alias or name for name, field in candidate.model_fields.items())
-    return []
+    return next(
+        (sorted(field.alias or name for name, field in found.model_fields.items()) for found in _models(current)), []
+    )
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """The models that an annotation holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _models(inner)

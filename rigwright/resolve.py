@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
+from rigwright import bundle as bundles
 from rigwright import certificates, flags, keys
+from rigwright.bundle import Bundle
 from rigwright.catalog import OWN_FLAGS, Catalog, Engine
 from rigwright.command import options
 from rigwright.inputs import complaint
@@ -17,6 +20,8 @@ from rigwright.problems import Invalid, Problem, of_validation, unknown
 from rigwright.rig import TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
 
 _Refuse = Callable[[str, str], None]
+Making = Literal["", "lock", "bundle"]
+"""What of a rig is only being made while it is loaded."""
 
 
 def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
@@ -36,7 +41,16 @@ def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
     return sound
 
 
-def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also: frozenset[str] = frozenset()) -> Rig:
+def parse(
+    file: str,
+    name: str,
+    data: object,
+    catalog: Catalog,
+    lock: Lock,
+    also: frozenset[str] = frozenset(),
+    *,
+    making: Making = "",
+) -> Rig:
     """Validate one inventory entry and resolve every name in it.
 
     Args:
@@ -46,6 +60,7 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
         catalog: What it names.
         lock: What that is made of.
         also: Keys that are valid beside these, for suggestions.
+        making: What of it is only being made: its lock, its bundle, or nothing.
 
     Raises:
         Invalid: with every mistake in the entry.
@@ -61,7 +76,7 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
         problems.append(Problem(file, f"{name}.{key}", text))
 
     for index, card in enumerate(entry.cards):
-        if card not in catalog.cards:
+        if isinstance(card, str) and card not in catalog.cards:
             refuse(f"cards[{index}]", unknown("card", card, catalog.cards))
     instances = [
         instance
@@ -81,16 +96,22 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
     for instance in instances:
         _refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
     needed = [*sources.values(), *(artefact for i in instances for artefact in i.weights)]
-    for artefact in needed:
-        indexed = artefact.kind == "source" and any(source.startswith("index:") for source in artefact.sources)
-        if not indexed and not urls(artefact, entry.mirrors):
-            refuse("mirrors", f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}")
+    bundle = None
+    bundle_folder = _beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
+    if bundle_folder is not None and not making:
+        try:
+            bundle = bundles.read(Path(bundle_folder))
+            _refuse_lacking(bundle, [*needed, *lock.groups.get(TOOLS, ())], refuse)
+        except Invalid as error:
+            problems += error.problems
+    elif bundle_folder is None and making != "bundle":
+        _refuse_unreachable(needed, entry.mirrors, refuse)
     if problems:
         raise Invalid(problems)
     return Rig(
         name=name,
         inventory=file,
-        cards=tuple(catalog.cards[card] for card in entry.cards),
+        cards=tuple(catalog.cards[card] if isinstance(card, str) else card for card in entry.cards),
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
         roots=entry.roots,
         service_user=entry.service_user,
@@ -100,6 +121,9 @@ def parse(file: str, name: str, data: object, catalog: Catalog, lock: Lock, also
         authorities=authorities,
         keep_generations=entry.keep_generations,
         cuda_root=entry.cuda_root,
+        also_build_for=entry.also_build_for,
+        bundle_folder=bundle_folder,
+        bundle=bundle,
         sources=sources,
         tools=lock.groups[TOOLS],
     )
@@ -185,6 +209,19 @@ def _refuse_flags(instance: Instance, roots: Roots, source: Artefact, folder: Pa
         refuse(key, f"{instance.variant_name}: {instance.engine_name} cannot be started: --{option} {wrong}")
     for flag, wrong in flags.judge(instance.snapshot, variant.flags, own=OWN_FLAGS | ours.keys()).items():
         refuse(key, f"{instance.variant_name}: flags.{flag} {wrong}")
+
+
+def _refuse_lacking(bundle: Bundle, artefacts: list[Artefact], refuse: _Refuse) -> None:
+    for artefact in artefacts:
+        if bundle.find(artefact) is None:
+            refuse("bundle", f"{bundle.folder} lacks {artefact} ({artefact.file}): {bundles.AGAIN}")
+
+
+def _refuse_unreachable(artefacts: list[Artefact], mirrors: dict[str, tuple[str, ...]], refuse: _Refuse) -> None:
+    for artefact in artefacts:
+        indexed = artefact.kind == "source" and any(source.startswith("index:") for source in artefact.sources)
+        if not indexed and not urls(artefact, mirrors):
+            refuse("mirrors", f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}")
 
 
 def _beside(folder: Path, path: str) -> str:

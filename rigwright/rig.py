@@ -7,13 +7,25 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from rigwright.bundle import Bundle
 from rigwright.catalog import Card, Engine, Variant
 from rigwright.flags import Snapshot
 from rigwright.lock import Artefact
 from rigwright.problems import Frozen
-from rigwright.types import AbsolutePath, CatalogName, HostName, HttpUrl, Name, Port, Root, UserName, VariantName
+from rigwright.types import (
+    AbsolutePath,
+    Capability,
+    CatalogName,
+    HostName,
+    HttpUrl,
+    Name,
+    Port,
+    Root,
+    UserName,
+    VariantName,
+)
 
 # The locked environment with what hosts need in Python.
 TOOLS = "tools"
@@ -57,10 +69,42 @@ class InstanceEntry(Frozen):
     )
 
 
+class Driver(Frozen):
+    """The NVIDIA driver of a rig with cards."""
+
+    managed: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether deploys bring it. So far none does: it is the operator's, and checks hold it to what the "
+        "cards need.",
+    )
+
+    @field_validator("managed")
+    @classmethod
+    def _not_yet(cls, managed: bool) -> bool:
+        if managed:
+            raise ValueError("False: no role brings a driver yet")
+        return managed
+
+
+def _kind(card: object) -> str:
+    return "[table]" if isinstance(card, (dict, Card)) else "[name]"
+
+
+# a discriminator's marks are left out of what an error says (rigwright.problems)
+CardEntry = Annotated[
+    Annotated[CatalogName, Tag("[name]")] | Annotated[Card, Tag("[table]")],
+    Discriminator(_kind),
+]
+
+
 class RigEntry(Frozen):
     """One rig, as declared in an inventory."""
 
-    cards: tuple[CatalogName, ...] = Field(default=(), description="The catalogue's names of its cards, by slot.")
+    cards: tuple[CardEntry, ...] = Field(
+        default=(), description="Its cards by slot: the catalogue's name of each, or its description."
+    )
+    driver: Driver = Driver()
     instances: dict[Name, InstanceEntry] = Field(default_factory=dict)
     roots: Roots = Roots()
     service_user: UserName = Field(default="rigwright", description="The user that services run as.")
@@ -86,6 +130,16 @@ class RigEntry(Frozen):
     )
     cuda_root: AbsolutePath = Field(
         default="/usr/local/cuda", description="The CUDA toolkit that engines are built with."
+    )
+    also_build_for: tuple[Capability, ...] = Field(
+        default=(),
+        description="Compute capabilities that engines for cards are compiled for beside those of the rig's own cards.",
+    )
+    bundle: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A folder on the operator's machine, from the inventory's folder, that `rigwright bundle` made: "
+        "what the host lacks comes from there over SSH, and the host fetches nothing.",
     )
 
 
@@ -142,6 +196,12 @@ class Rig:
     """Certificates in PEM; empty without any."""
     keep_generations: int
     cuda_root: str
+    also_build_for: tuple[str, ...]
+    """Compute capabilities."""
+    bundle_folder: str | None
+    """Where its bundle lies on the operator's machine."""
+    bundle: Bundle | None
+    """That bundle; None without one, and while it is being made."""
     sources: dict[str, Artefact]
     """Engine name -> the source it is compiled from."""
     tools: tuple[Artefact, ...]

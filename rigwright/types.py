@@ -99,7 +99,16 @@ Source = Annotated[
 # Below 1024 a service without capabilities cannot listen.
 Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
 Positive = Annotated[int, Field(gt=0, strict=True)]
+Count = Annotated[int, Field(ge=0, strict=True)]
 Text = Annotated[str, _matching(r"[^\x00-\x1f\x7f]{1,200}", "1 to 200 characters on one line")]
+RelativePath = Annotated[
+    str,
+    _matching(
+        r"(?!.*(?:\A|/)\.\.?(?:/|\Z))[A-Za-z0-9._+~-]+(?:/[A-Za-z0-9._+~-]+)*",
+        "a path inside the folder: letters, digits and ._+~-",
+    ),
+]
+System = Annotated[str, _matching(r"(?:debian|ubuntu)-[0-9]{1,2}(?:\.[0-9]{2})?", "a system, such as debian-12")]
 Commit = Annotated[str, _matching(r"[0-9a-f]{40}", "40 small hexadecimal digits")]
 Subtree = Annotated[
     str,

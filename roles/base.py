@@ -31,4 +31,4 @@ def base(rig: Rig, facts: HostFacts) -> None:
         ledger=rig.ledger,
     )
     service_user(name=f"User {rig.service_user}", user=rig.service_user, home=HOME, ledger=rig.ledger)
-    packages(name="Packages", names=PACKAGES, rig=rig)
+    packages(name="Packages", names=PACKAGES, rig=rig, system=facts.system)

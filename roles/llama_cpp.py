@@ -11,7 +11,7 @@ from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.tools import Tools
-from roles.operations.jobs import job
+from roles.operations.jobs import job, sent
 
 
 @deploy("llama.cpp")
@@ -25,6 +25,7 @@ def llama_cpp(rig: Rig, build: Build, tools: Tools) -> None:
         script=build_script(rig, build, tools, unit),
         test=f"[ -s {engines}/{build.folder}/build.json ]",
         folder=f"{rig.roots.state}/jobs",
+        files=rig.bundle.files([build.source]) if rig.bundle else (),
     )
 
 
@@ -35,8 +36,9 @@ def build_script(rig: Rig, build: Build, tools: Tools, unit: str) -> str:
         build=build,
         network=network(rig),
         ledger=rig.ledger,
-        urls=rig.urls(build.source),
-        projects=[s.removeprefix("index:") for s in build.source.sources if s.startswith("index:")],
+        urls=[] if rig.bundle else rig.urls(build.source),
+        projects=[] if rig.bundle else [s[6:] for s in build.source.sources if s.startswith("index:")],
+        sent=sent(f"{rig.roots.state}/jobs", unit) if rig.bundle else "",
         tools=tools.folder,
         work=f"{rig.roots.state}/build/{build.folder}",
         target=f"{rig.roots.software}/engines/{build.folder}",

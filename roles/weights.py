@@ -8,7 +8,7 @@ from rigwright.lock import Artefact
 from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
-from roles.operations.jobs import job
+from roles.operations.jobs import job, sent
 
 
 @deploy("Weights")
@@ -18,12 +18,18 @@ def weights(rig: Rig) -> None:
         path = rig.weight_path(artefact)
         job(
             name=f"Fetch {artefact.file}",
-            unit=f"rw-job-weight-{artefact.name}-{artefact.version}-{artefact.sha256[:12]}",
+            unit=job_name(artefact),
             script=fetch_script(rig, artefact),
             test=verified(rig, artefact),
             folder=f"{rig.roots.state}/jobs",
             watch=f"{artefact.size} {path}.part",
+            files=rig.bundle.files([artefact]) if rig.bundle else (),
         )
+
+
+def job_name(artefact: Artefact) -> str:
+    """The unit that brings it."""
+    return f"rw-job-weight-{artefact.name}-{artefact.version}-{artefact.sha256[:12]}"
 
 
 def record_path(rig: Rig, artefact: Artefact) -> str:
@@ -48,6 +54,7 @@ def fetch_script(rig: Rig, artefact: Artefact) -> str:
         network=network(rig),
         ledger=rig.ledger,
         path=rig.weight_path(artefact),
-        urls=rig.urls(artefact),
+        urls=[] if rig.bundle else rig.urls(artefact),
+        sent=sent(f"{rig.roots.state}/jobs", job_name(artefact)) if rig.bundle else "",
         record=record_path(rig, artefact),
     )

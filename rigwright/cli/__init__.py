@@ -10,7 +10,13 @@ import click
 
 # verb -> where it is in this package
 PARTS = {
-    "Before": {"init": "init:init", "lock": "lock:lock", "validate": "rigs:validate", "plan": "rigs:plan_"},
+    "Before": {
+        "init": "init:init",
+        "lock": "lock:lock",
+        "bundle": "bundle:bundle",
+        "validate": "rigs:validate",
+        "plan": "rigs:plan_",
+    },
     "Change": {"deploy": "hosts:deploy", "rollback": "hosts:rollback", "remove": "hosts:remove"},
     "Look": {
         "check": "hosts:check",

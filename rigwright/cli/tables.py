@@ -10,6 +10,8 @@ NUMBERS = (
     "port",
     "restarts",
     "memory",
+    "files",
+    "size",
     "fetched",
     "weights",
     "hosts",

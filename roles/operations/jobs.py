@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any
 
 import gevent
 from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 
+from rigwright.bundle import LocalFile
 from roles.operations.shell import Lost, Shell
 from roles.progress import progress
 
@@ -33,7 +35,9 @@ class Done(FactBase[bool]):
 
 
 @operation()
-def job(unit: str, script: str, test: str, folder: str, watch: str = "") -> Generator[FunctionCommand, None, None]:
+def job(
+    unit: str, script: str, test: str, folder: str, watch: str = "", files: Sequence[LocalFile] = ()
+) -> Generator[FunctionCommand, None, None]:
     """Run a script as a transient unit until a test succeeds, showing how far it is.
 
     A unit that is already running is watched, not started again. The script must put its result in place as its
@@ -44,6 +48,7 @@ def job(unit: str, script: str, test: str, folder: str, watch: str = "") -> Gene
     + test: shell condition that holds once the result is there
     + folder: where script and log are kept on the host
     + watch: a file that grows as `size path` (bytes), when progress is a download
+    + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
 
     **Example:**
 
@@ -54,10 +59,24 @@ def job(unit: str, script: str, test: str, folder: str, watch: str = "") -> Gene
     if host.get_fact(Done, test=test):
         host.noop(f"{unit} has done its work")
         return
-    yield FunctionCommand(run_job, (unit, script, test, folder, watch), {})
+    yield FunctionCommand(run_job, (unit, script, test, folder, watch, files), {})
 
 
-def run_job(state: Any, host: Any, unit: str, script: str, test: str, folder: str, watch: str = "") -> bool:
+def sent(folder: str, unit: str) -> str:
+    """Where a job finds the files that it was sent."""
+    return f"{folder}/{unit}/files"
+
+
+def run_job(
+    state: Any,
+    host: Any,
+    unit: str,
+    script: str,
+    test: str,
+    folder: str,
+    watch: str = "",
+    files: Sequence[LocalFile] = (),
+) -> bool:
     """Start or re-attach, and watch to the end; False fails this host, where an exception would show a traceback."""
     folder = f"{folder}/{unit}"
     watcher = _Watcher(host, unit, folder, watch)
@@ -65,20 +84,32 @@ def run_job(state: Any, host: Any, unit: str, script: str, test: str, folder: st
         if watcher.state() in ("active", "activating"):
             logger.info(f"{host.print_prefix}{unit} is already running: watching it")
         else:
+            watcher.send(files)
             watcher.start(script)
         succeeded = watcher.follow(test)
+    except Unfit as error:
+        logger.error(f"{host.print_prefix}{error}")
+        return False
     except Lost as error:
         logger.error(f"{host.print_prefix}{error}; the job goes on there: run again to watch it")
         return False
     if succeeded:
-        for line in watcher.shell(f"grep '^note: ' {folder}/log || true"):
+        for line in watcher.shell.run(f"grep '^note: ' {folder}/log || true"):
             logger.warning(f"{host.print_prefix}{line.removeprefix('note: ')}")
     else:
-        log = watcher.shell(f"tail -n {LOG_LINES} {folder}/log")
+        log = watcher.shell.run(f"tail -n {LOG_LINES} {folder}/log")
         logger.error(f"{host.print_prefix}{unit} failed; the end of {folder}/log:")
         for line in log:
             logger.error(f"{host.print_prefix}  {line}")
     return succeeded
+
+
+def _add(task: Any, before: int, total: int, there: int) -> None:
+    task.at(before + there, total, "bytes")
+
+
+class Unfit(Exception):
+    """A file of this machine is not what the host is to have."""
 
 
 class _Watcher:
@@ -86,16 +117,37 @@ class _Watcher:
 
     def __init__(self, target: Any, unit: str, folder: str, watch: str) -> None:
         self.host, self.unit, self.folder, self.watch = target, unit, folder, watch
-        self.shell = Shell(target).run
+        self.shell = Shell(target)
 
     def state(self) -> str:
         """systemd's ActiveState; `inactive` also for a unit that does not exist (any more)."""
-        return self.shell(f"systemctl show --property=ActiveState --value {self.unit}.service")[0]
+        return self.shell.run(f"systemctl show --property=ActiveState --value {self.unit}.service")[0]
+
+    def send(self, files: Sequence[LocalFile]) -> None:
+        """Bring files that are not there yet, or not whole.
+
+        Raises:
+            Unfit: one of them is not what it is to be, on this machine.
+        """
+        if not files:
+            return
+        folder, total, done = f"{self.folder}/files", sum(file.size for file in files), 0
+        listed = self.shell.run(f"mkdir -p {folder} && chmod 755 {folder} && cd {folder} && stat -c '%n %s' * || true")
+        there = dict(line.split() for line in listed)
+        with progress.task(self.host.name, f"sending {len(files)} files") as task:
+            for file in files:
+                if int(there.get(file.name, -1)) != file.size:
+                    if wrong := file.refusal():
+                        raise Unfit(wrong)
+                    report = partial(_add, task, done, total)
+                    self.shell.append(file.path, f"{folder}/{file.name}", report)
+                done += file.size
+                task.at(done, total, "bytes")
 
     def start(self, script: str) -> None:
         """Write the script and start the unit; one that failed before makes room."""
-        self.shell(f"mkdir -p {self.folder} && umask 077 && cat > {self.folder}/script", stdin=script)
-        self.shell(
+        self.shell.run(f"mkdir -p {self.folder} && umask 077 && cat > {self.folder}/script", stdin=script)
+        self.shell.run(
             f"systemctl reset-failed {self.unit}.service 2>/dev/null; : > {self.folder}/log; "
             f"systemd-run --quiet --unit={self.unit} --service-type=exec --nice=5 "
             f"--property=StandardOutput=append:{self.folder}/log --property=StandardError=append:{self.folder}/log "
@@ -111,13 +163,13 @@ class _Watcher:
         )
         with progress.task(self.host.name, self.unit) as task:
             while True:
-                first, *log = self.shell(look)
+                first, *log = self.shell.run(look)
                 active, _, size = first.rpartition(" ")
                 self._report(task, int(size), log)
                 if active in ("inactive", "failed"):
                     break
                 gevent.sleep(POLL)
-        return self.shell(f"if {test}; then echo done; else echo open; fi") == ["done"]
+        return self.shell.run(f"if {test}; then echo done; else echo open; fi") == ["done"]
 
     def _report(self, task: Any, size: int, log: list[str]) -> None:
         steps = [line.removeprefix("==> ") for line in log if line.startswith("==> ")]

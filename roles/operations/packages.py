@@ -9,27 +9,37 @@ from pyinfra.api import FunctionCommand, operation
 from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
-from roles.operations.jobs import job
+from roles.operations.jobs import job, sent
 
 
 @operation()
-def packages(names: Sequence[str], rig: Rig) -> Generator[FunctionCommand, None, None]:
-    """Install packages that are missing, from the rig's apt mirrors or else the archives the host is configured with,
-    and write down which are new.
+def packages(names: Sequence[str], rig: Rig, system: str) -> Generator[FunctionCommand, None, None]:
+    """Install packages that are missing, from the rig's bundle, its apt mirrors or else the archives the host is
+    configured with, and write down which are new.
 
     Waits up to ten minutes for another program to let go of dpkg's lock.
 
     + names: package names
     + rig: the rig
+    + system: the host's, such as debian-12
 
     **Example:**
 
     .. code:: python
 
-        packages(name="Install packages", names=["curl"], rig=rig)
+        packages(name="Install packages", names=["curl"], rig=rig, system="debian-12")
     """
     listing = " ".join(names)
     states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
     installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
-    script = render("packages/install.sh.j2", names=names, network=network(rig), ledger=rig.ledger)
-    yield from job._inner(unit="rw-job-packages", script=script, test=installed, folder=f"{rig.roots.state}/jobs")
+    unit, folder = "rw-job-packages", f"{rig.roots.state}/jobs"
+    files = rig.bundle.packages(system) if rig.bundle else ()
+    script = render(
+        "packages/install.sh.j2",
+        names=names,
+        network=network(rig),
+        ledger=rig.ledger,
+        files=files,
+        sent=sent(folder, unit) if files else "",
+    )
+    yield from job._inner(unit=unit, script=script, test=installed, folder=folder, files=files)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -13,6 +17,7 @@ from pyinfra.api.exceptions import ConnectError
 
 from roles.lease import lease_of
 
+PART = 256 * 1024  # bytes that are sent at a time
 LOST = 120  # seconds a connection may be gone before the run gives up on a host
 
 
@@ -53,6 +58,47 @@ class Shell:
             if self._connected():
                 raise Lost(f"`{command.splitlines()[0][:60]}` failed: {output.stderr or output.stdout}")
             self._reconnect(given_up, "the session ended")
+
+    def append(self, source: Path, target: str, report: Callable[[int], None]) -> None:
+        """Bring the rest of a file of this machine to one on the host, which has the beginning of it, or nothing.
+
+        Args:
+            source: The file.
+            target: Its path on the host, in a folder that is there.
+            report: Is told how many bytes are there.
+
+        Raises:
+            Lost: the host stays away for LOST seconds, or cannot write.
+        """
+        whole, there, given_up = source.stat().st_size, -1, 0.0
+        while True:
+            before, there = there, int(self.run(f"stat -c %s {target} 2>/dev/null || echo 0")[0])
+            if there == whole:
+                return
+            if there != before:
+                given_up = time.monotonic() + LOST
+            try:
+                self._stream(source, there if there < whole else 0, target, report)
+            except (OSError, SSHException, EOFError, AttributeError) as error:
+                self._reconnect(given_up, str(error))
+
+    def _stream(self, source: Path, offset: int, target: str, report: Callable[[int], None]) -> None:
+        # at its place, not at the end: what an earlier connection had on its way may still come in
+        command = f"dd of={target} bs=1M iflag=fullblock oflag=seek_bytes seek={offset} status=none"
+        words = "sudo -n sh" if self.host.data.get("_sudo") else "sh"
+        channel = self.host.connector.client.get_transport().open_session()
+        channel.settimeout(LOST)
+        with closing(channel), source.open("rb") as file:
+            channel.exec_command(f"{words} -c {shlex.quote(command)}")
+            file.seek(offset)
+            while part := file.read(PART):
+                channel.sendall(part)
+                offset += len(part)
+                report(offset)
+            channel.shutdown_write()
+            status = channel.recv_exit_status()
+        if status > 0:
+            raise Lost(f"{target} cannot be written there: {channel.makefile_stderr('r').read().strip()}")
 
     def _connected(self) -> bool:
         transport = self.host.connector.client.get_transport()

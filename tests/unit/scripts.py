@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from rigwright.bundle import Bundle, Row
 from rigwright.generation import JOURNAL, PROVEN, generation
 from rigwright.llama_cpp import build
 from rigwright.network import Network, network
@@ -26,6 +27,12 @@ WIDE = rig(
     mirrors={"apt": ("http://a/debian", "http://b/debian/"), "index": ("http://a/simple", "http://b/simple")},
 )
 PLAIN = rig(mirrors={})
+STATE = "/var/lib/rigwright"
+BUNDLED = rig(
+    bundle=Bundle(
+        Path("/home/ops/bundle"), ("debian-12",), (Row(path="packages/debian-12/curl_8.deb", sha256="c" * 64, size=5),)
+    )
+)
 
 
 def compiled(*cards: int) -> str:
@@ -42,12 +49,14 @@ def generated(name: str) -> str:
 
 def packages(made: Rig, names: tuple[str, ...] = ("curl", "cmake"), ledger: str = "/var/lib/rigwright/owned") -> str:
     """The installation of packages."""
-    return render("packages/install.sh.j2", names=names, network=network(made), ledger=ledger)
+    files = made.bundle.packages("debian-12") if made.bundle else ()
+    sent = f"{STATE}/jobs/rw-job-packages/files" if files else ""
+    return render("packages/install.sh.j2", names=names, network=network(made), ledger=ledger, files=files, sent=sent)
 
 
-def tools(network: Network, tools: Tools = TOOLS, ledger: str = "/var/lib/rigwright/owned") -> str:
+def tools(network: Network, tools: Tools = TOOLS, ledger: str = "/var/lib/rigwright/owned", sent: str = "") -> str:
     """The installation of the host's Python tools."""
-    return render("tools/install.sh.j2", tools=tools, network=network, ledger=ledger)
+    return render("tools/install.sh.j2", tools=tools, network=network, ledger=ledger, sent=sent)
 
 
 def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
@@ -88,6 +97,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "fetch": lambda: fetch_script(rig(mirrors={"store": ("http://a", "http://b")}), artefact()),
     "fetch through a proxy": lambda: fetch_script(WIDE, artefact(sources=["http://a/b"])),
     "fetch from nowhere": lambda: fetch_script(rig(), artefact(sources=["index:project"])),
+    "fetch from a bundle": lambda: fetch_script(BUNDLED, artefact()),
+    "build from a bundle": lambda: build_script(BUNDLED, plan(), TOOLS, "rw-job-x"),
+    "tools from a bundle": lambda: tools(network(BUNDLED), sent=f"{STATE}/jobs/rw-job-tools/files"),
+    "packages from a bundle": lambda: packages(BUNDLED),
     "tools": lambda: tools(network(PLAIN)),
     "tools from mirrors": lambda: tools(network(WIDE)),
     "packages": lambda: packages(PLAIN),

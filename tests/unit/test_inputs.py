@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.inputs import Input, mismatch
-from rigwright.inventory import load, locking
+from rigwright.inventory import load, making
 from rigwright.lock import Artefact
 from tests.locks import lock_text
 from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, Box, artefact, chat, entry, wheel
@@ -150,7 +150,7 @@ def test_tools_of_the_boxs_own_are_locked_too(box: Box) -> None:
 def test_for_locking_a_rig_is_refused_all_but_the_lock(box: Box) -> None:
     box.write("catalog/box.toml", CATALOG + INPUT.replace("0123", "ffff"))
     box.write("locks/box.lock.toml", lock_text(SOURCE_ROW))
-    with locking():
+    with making("lock"):
         ((_, data),) = box.group({"box": entry()})
         assert load(data["rig"]).weights[0].file == "small-q4.gguf"
         with pytest.raises(SystemExit) as ended:
@@ -164,6 +164,6 @@ def test_for_locking_a_lock_that_cannot_be_read_is_as_none(box: Box) -> None:
     asked = INPUT + '[inputs.engine-source]\nkind = "source"\nversion = "1.0"\nsources = ["index:engine"]\n'
     box.write("catalog/box.toml", CATALOG + asked)
     box.write("locks/box.lock.toml", "half a lo")
-    with locking():
+    with making("lock"):
         assert len(box.group({"box": entry()})) == 1
     assert any("cannot be read" in line for line in box.refusal())

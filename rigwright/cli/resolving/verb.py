@@ -13,13 +13,14 @@ from rigwright.cli.resolving.difference import difference
 from rigwright.cli.resolving.folders import Folders
 from rigwright.cli.resolving.index import Index, index_url
 from rigwright.cli.resolving.resolver import Addresses, Resolver
-from rigwright.inventory import ROOT, load, locking
+from rigwright.inventory import ROOT, load, making
 from rigwright.lock import Artefact
+from rigwright.resolve import Making
 from rigwright.rig import Rig, urls
 
 
 class Unusable(Exception):
-    """There is nothing to lock, or no inventory to lock for; the text says why."""
+    """There is nothing to work on, or no inventory to do it for; the text says why."""
 
 
 def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
@@ -70,16 +71,25 @@ def look(inventory: Path | None) -> int:
 
 
 def _read(inventory: Path | None, from_dir: Path | None = None, refresh: bool = False) -> tuple[Folders, Resolver]:
-    rigs = _rigs(inventory)
+    rigs = rigs_of(inventory, "lock")
     folders = folders_of.read(inventory.resolve().parent if inventory else ROOT)
     session = web.session()
     return folders, Resolver(session, Index(session, index_url()), addresses(rigs), from_dir, refresh)
 
 
-def _rigs(inventory: Path | None) -> list[Rig]:
+def rigs_of(inventory: Path | None, what: Making) -> list[Rig]:
+    """The rigs of an inventory; none without one.
+
+    Args:
+        inventory: The file.
+        what: What of them is only being made.
+
+    Raises:
+        Unusable: the inventory is refused, or ends with an error.
+    """
     if inventory is None:
         return []
-    with locking():
+    with making(what):
         try:
             variables = runpy.run_path(str(inventory))
         except SystemExit as ended:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -129,13 +130,19 @@ def hash_file(path: Path, report: Report) -> Content:
     return Content(digest.hexdigest(), done)
 
 
-def fetch(session: requests.Session, url: str, report: Report) -> Content:
-    """Fetch a file to hash it; its bytes are not kept. What was cut goes on where it was, if it is still the same file.
+def fetch(session: requests.Session, url: str, report: Report, into: BinaryIO | None = None) -> Content:
+    """Fetch a file to hash it. What was cut goes on where it was, if it is still the same file.
+
+    Args:
+        session: As `session` makes it.
+        url: Where it is.
+        report: Is told how far it is.
+        into: Where its bytes go; without it they are not kept.
 
     Raises:
         Unavailable: the server does not have it, or does not answer several times in a row.
     """
-    transfer = _Transfer(session, url, report)
+    transfer = _Transfer(session, url, report, into)
     failed = 0
     while True:
         before = transfer.done
@@ -153,8 +160,8 @@ def fetch(session: requests.Session, url: str, report: Report) -> Content:
 class _Transfer:
     """One file on its way: how much of it was hashed, and which file that was."""
 
-    def __init__(self, session: requests.Session, url: str, report: Report) -> None:
-        self.session, self.url, self.report = session, url, report
+    def __init__(self, session: requests.Session, url: str, report: Report, into: BinaryIO | None) -> None:
+        self.session, self.url, self.report, self.into = session, url, report, into
         self.answered = False
         self._restart()
 
@@ -163,6 +170,9 @@ class _Transfer:
         self.done = 0
         self.total: int | None = None
         self.same = ""
+        if self.into:
+            self.into.seek(0)
+            self.into.truncate()
 
     def attempt(self) -> Content:
         if not self.same:  # without a sign that it is still the same file, nothing can be added to it
@@ -178,6 +188,8 @@ class _Transfer:
                 self._begin(answer)
             for part in answer.iter_content(PART):
                 self.digest.update(part)
+                if self.into:
+                    self.into.write(part)
                 self.done += len(part)
                 self.report(self.done, self.total or 0)
         if not self.done:

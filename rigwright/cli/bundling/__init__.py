@@ -1,0 +1,1 @@
+"""What `rigwright bundle` brings together, and where from."""
