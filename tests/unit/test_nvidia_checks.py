@@ -192,10 +192,13 @@ def test_a_kernel_log_that_cannot_be_read_says_nothing(host: NvidiaHost) -> None
 
 
 def test_a_rig_without_cards_is_not_asked(host: NvidiaHost) -> None:
-    for check in (n.test_one_version, n.with_cards):
+    bare = rig()
+    for check in (
+        lambda: n.with_cards(bare),
+        lambda: n.test_one_version(host, bare),
+        lambda: n.test_device_files(host, bare, FACTS),
+        lambda: n.test_cards_are_ours(host, bare, FACTS),
+    ):
         with pytest.raises(pytest.skip.Exception, match="the rig declares no cards"):
-            check(*((host, rig()) if check is n.test_one_version else (rig(),)))
-    for check in (n.test_device_files, n.test_cards_are_ours):
-        with pytest.raises(pytest.skip.Exception, match="the rig declares no cards"):
-            check(host, rig(), FACTS)
+            check()
     assert not (host.root / "says/asked").exists()
