@@ -7,6 +7,8 @@ import pytest
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
+from checks.nvidia_smi import ask
+from rigwright import nvidia_smi
 from rigwright.facts import HostFacts
 from rigwright.generation import Generation
 from rigwright.rig import Instance, Rig
@@ -93,11 +95,8 @@ def test_sees_its_cards(host: Host, facts: HostFacts, instance: Instance) -> Non
     if not instance.cards:
         pytest.skip("serves on the CPU")
     pid = host.check_output(f"systemctl show --property=MainPID --value {instance.unit}")
-    listed = host.run("timeout 20 nvidia-smi --query-compute-apps=pid,gpu_bus_id --format=csv,noheader").stdout
-    rows = [line.replace(" ", "").lower().split(",") for line in listed.splitlines()]
-    # nvidia-smi writes the PCI domain with eight digits, the kernel with four
-    found = sorted(row[1][-12:] for row in rows if len(row) == 2 and row[0] == pid)
-    wanted = sorted(facts.pci_cards[index][0][-12:] for index in instance.cards)
+    found = sorted(app.address for app in ask(host, nvidia_smi.APPS, nvidia_smi.apps) if str(app.pid) == pid)
+    wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
     expect(found, wanted, f"look at `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rigwright.facts import Listener
+from rigwright.nvidia_smi import bus_address
 
 MARK = "survey"
 # Debian's and Ubuntu's services that open every card and compute nothing on it
@@ -153,12 +154,6 @@ def parse(lines: Iterable[str]) -> Survey:
         raise ValueError(f"the survey printed no {error.args[0]!r}") from error
     except (TypeError, IndexError) as error:
         raise ValueError(f"the survey printed a line that is cut short: {error}") from error
-
-
-def bus_address(text: str) -> str:
-    """An address as sysfs writes it: nvidia-smi prints the domain with eight digits, all in capitals."""
-    domain, _, rest = text.strip().lower().partition(":")
-    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
 
 
 def _number(text: str) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from rigwright.facts import Listener
 from rigwright.render import render
-from rigwright.survey import Disk, GpuProcess, SeenCard, SeenUnit, Survey, bus_address, parse
+from rigwright.survey import Disk, GpuProcess, SeenCard, SeenUnit, Survey, parse
 
 CAPTURES = Path(__file__).parent / "captures"
 CONTAINER = "0123456789abcdef" * 4
@@ -142,11 +142,6 @@ def test_a_line_that_is_missing_is_said(number: int) -> None:
 def test_a_line_that_is_malformed_is_no_survey(line: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse([*SYSTEM, line])
-
-
-def test_an_address_of_nvidia_smis_is_one_of_the_kernels() -> None:
-    assert bus_address("00000000:C1:00.0") == "0000:c1:00.0"
-    assert bus_address("00010000:03:00.0") == "10000:03:00.0"
 
 
 def run(**environment: str) -> Survey:

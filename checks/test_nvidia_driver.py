@@ -1,0 +1,156 @@
+"""The NVIDIA driver and the cards, whoever has installed them."""
+
+import shlex
+from collections.abc import Sequence
+
+import pytest
+from testinfra.host import Host
+
+from checks import Drift, check
+from checks.nvidia_smi import ask
+from rigwright import nvidia_driver, nvidia_health, nvidia_smi
+from rigwright.facts import HostFacts
+from rigwright.nvidia_driver import CONTROL_FILES, Difference, Holder
+from rigwright.nvidia_health import FATAL_XIDS
+from rigwright.nvidia_smi import Gpu
+from rigwright.rig import Rig
+
+# the files behind the loader's 64-bit libcuda.so.1, in its order
+LIBRARIES = (
+    r"/sbin/ldconfig -p | sed -nE 's/^[[:space:]]*libcuda\.so\.1 \(libc6,x86-64[^)]*\) => //p' | "
+    'while read -r path; do readlink -f "$path"; done'
+)
+# a storm of one code is cut short; one line of each is enough for a verdict
+XIDS = (
+    "command -v journalctl > /dev/null && timeout 60 journalctl -k -b -o cat --no-pager 2> /dev/null | "
+    f"grep -E 'NVRM: Xid .*: ({'|'.join(str(code) for code in FATAL_XIDS)}),' | tail -n 1000; true"
+)
+
+
+def with_cards(rig: Rig) -> None:
+    """Leave out what only a rig with cards can be asked."""
+    if not rig.cards:
+        pytest.skip("the rig declares no cards")
+
+
+@pytest.fixture(scope="session")
+def gpus(host: Host, rig: Rig) -> tuple[Gpu, ...]:
+    """The cards that answer; a driver that hangs is waited for once."""
+    with_cards(rig)
+    return ask(host, nvidia_smi.GPUS, nvidia_smi.gpus)
+
+
+def no(differences: Sequence[Difference]) -> None:
+    """Say every difference in one line.
+
+    Raises:
+        Drift: there is one.
+    """
+    __tracebackhide__ = True
+    if differences:
+        said = [f"expected {one.expected}, found {one.found}; {one.next_step}" for one in differences]
+        raise Drift(". And ".join(said))
+
+
+@check(
+    "N01",
+    "each declared card answers as what it is declared as",
+    severity="critical",
+    why="an instance gets its cards by number: with one away or another one there it runs on the wrong card or on none",
+)
+def test_cards_answer(rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None:
+    no(nvidia_driver.answering(rig, facts, gpus))
+
+
+@check(
+    "N02",
+    "kernel module, libcuda and nvidia-smi are of one driver",
+    severity="critical",
+    why="after an upgrade without a reboot, or with another libcuda in the way, no new process can use a card",
+)
+def test_one_version(host: Host, rig: Rig) -> None:
+    with_cards(rig)
+    module = host.run("cat /sys/module/nvidia/version 2> /dev/null").stdout.strip()
+    libraries = host.run(LIBRARIES).stdout.splitlines()
+    answer = host.run(nvidia_smi.GPUS)
+    try:
+        seen = nvidia_smi.gpus(answer.rc, answer.stdout, answer.stderr)
+        smi = ", ".join(sorted({gpu.driver for gpu in seen}))
+    except ValueError as error:
+        smi = str(error)
+    no(nvidia_driver.versions(module, libraries, smi))
+
+
+@check(
+    "N03",
+    "the cards' device files are there, and nouveau is not",
+    severity="critical",
+    why="without them CUDA finds no card, and a server goes on on the CPU; nouveau keeps a card from the driver",
+)
+def test_device_files(host: Host, rig: Rig, facts: HostFacts) -> None:
+    with_cards(rig)
+    addresses = " ".join(shlex.quote(address) for _, _, address in nvidia_driver.numbered(rig, facts))
+    said = host.run(
+        f"for path in {' '.join(CONTROL_FILES)} /dev/nvidia[0-9]*; do test ! -c $path || echo device $path; done; "
+        f'for card in {addresses}; do sed -n "s/^Device Minor:[[:space:]]*/minor $card /p" '
+        "/proc/driver/nvidia/gpus/$card/information; done; test ! -d /sys/module/nouveau || echo nouveau"
+    )
+    no(nvidia_driver.devices(rig, facts, said.stdout.splitlines()))
+
+
+@check(
+    "N04",
+    "nobody else uses the declared cards",
+    severity="high",
+    why="what somebody else holds is missing when a model is loaded, and shared cards are slow at odd times",
+)
+def test_cards_are_ours(host: Host, rig: Rig, facts: HostFacts) -> None:
+    with_cards(rig)
+    # seen anew: a card's memory and the processes that have it belong to one moment
+    gpus = ask(host, nvidia_smi.GPUS, nvidia_smi.gpus)
+    apps = ask(host, nvidia_smi.APPS, nvidia_smi.apps)
+    pids = " ".join(str(pid) for pid in sorted({app.pid for app in apps}))
+    # a process names itself: only plain text gets here
+    said = host.run(
+        f"for pid in {pids}; do test ! -d /proc/$pid || printf '%s\\t%s\\t%s\\n' $pid "
+        "\"$(tr '\\t\\n' '  ' < /proc/$pid/comm)\" \"$(sed -n s/^0:://p /proc/$pid/cgroup)\"; done | "
+        "LC_ALL=C tr -cd '\\11\\12\\40-\\176'"
+    )
+    rows = [line.split("\t") for line in said.stdout.splitlines()]
+    processes = {int(pid): Holder(name.strip(), cgroup.strip()) for pid, name, cgroup in rows}
+    no(nvidia_driver.holders(rig, facts, gpus, apps, processes))
+
+
+@check(
+    "N05",
+    "persistence mode is on",
+    severity="low",
+    why="without it a card nobody uses is shut down: the next start takes seconds longer, and settings of it are lost",
+)
+def test_persistence(rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None:
+    no(nvidia_health.persistence(rig, facts, gpus))
+
+
+@check(
+    "N06",
+    "no card reports trouble",
+    severity="critical",
+    why="a card that needs a reset or has lost memory gives wrong answers, or none",
+)
+def test_no_trouble(host: Host, rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None:
+    """ECC's counters and the recovery action where a card has them; Xids where the kernel's log can be read.
+
+    A container has no kernel log: there this says nothing about Xids, also when it is green.
+    """
+    recovery = ask(host, nvidia_smi.RECOVERY, nvidia_smi.recovery)
+    no(nvidia_health.trouble(rig, facts, gpus, recovery, host.run(XIDS).stdout.splitlines()))
+
+
+@check(
+    "N07",
+    "each card's PCI link has all its lanes",
+    severity="low",
+    why="a card with fewer lanes loads models more slowly, and cards that share one slow each other down",
+)
+def test_links(rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None:
+    no(nvidia_health.links(rig, facts, gpus))

@@ -1,0 +1,172 @@
+"""What nvidia-smi prints, as typed values.
+
+It has no promise of a stable format (its manual), so one that is not understood is refused, never guessed. No question
+here has a table of clocks in its answer (SUPPORTED_CLOCKS, and with it `-q -x`): with driver 610 that one crashed a
+card's firmware and hung the machine (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1239).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+TIMEOUT = 20  # seconds; seen on two H200, a question takes less than one
+SMI = f"timeout {TIMEOUT} nvidia-smi"
+FORMAT = "--format=csv,noheader,nounits"
+# A field that the driver does not know makes a whole question fail: these are known to each that serves here. The
+# name is last, because it is the only one that can hold anything.
+FIELDS = (
+    "index",
+    "pci.bus_id",
+    "driver_version",
+    "compute_cap",
+    "memory.total",
+    "memory.used",
+    "persistence_mode",
+    "pcie.link.width.current",
+    "pcie.link.width.max",
+    "ecc.errors.uncorrected.volatile.total",
+    "name",
+)
+GPUS = f"{SMI} --query-gpu={','.join(FIELDS)} {FORMAT}"
+RECOVERY = f"{SMI} --query-gpu=pci.bus_id,gpu_recovery_action {FORMAT}"
+APPS = f"{SMI} --query-compute-apps=pid,gpu_bus_id,used_memory {FORMAT}"
+
+UNSAID = frozenset({"N/A", "[N/A]", "[Not Supported]"})
+UNKNOWN_FIELD = "is not a valid field to query"
+NO_DEVICES = "No devices were found"
+# timeout's own status, and the one of a command that only SIGKILL could end (coreutils manual)
+TIMED_OUT = (124, 137)
+# every row begins with a number or an address
+ROW = re.compile(r"[0-9]+,|[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A card that answers. Sizes in MiB; None where nvidia-smi says that there is no such thing."""
+
+    index: int
+    """nvidia-smi's own number, which is also the one of CUDA in the order of the bus."""
+    address: str
+    """On the PCI bus, as the kernel writes it."""
+    driver: str
+    capability: str
+    total_mib: int | None
+    used_mib: int | None
+    """Taken by anybody's contexts; without what driver and firmware reserve."""
+    persistence: str
+    """"Enabled" or "Disabled"."""
+    width: int | None
+    """Lanes of its PCI link now."""
+    width_max: int | None
+    """Lanes that card and slot could have together."""
+    uncorrected: int | None
+    """Memory errors since the driver was loaded that ECC could not correct."""
+    name: str
+
+
+@dataclass(frozen=True)
+class App:
+    """A process that computes on a card."""
+
+    pid: int
+    address: str
+    used_mib: int | None
+
+
+def bus_address(text: str) -> str:
+    """An address as sysfs writes it: nvidia-smi prints the domain with eight digits, all in capitals."""
+    domain, _, rest = text.strip().lower().partition(":")
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
+
+
+def gpus(status: int, stdout: str, stderr: str) -> tuple[Gpu, ...]:
+    """The cards that answer, in nvidia-smi's order, from what GPUS ended with and printed.
+
+    Raises:
+        ValueError: nothing is known of any card, or one of them is sick; a sentence that says why.
+    """
+    lines = _answer(status, stdout, stderr)
+    if not lines:
+        raise ValueError("nvidia-smi names no card")
+    return tuple(_gpu(line) for line in lines)
+
+
+def recovery(status: int, stdout: str, stderr: str) -> dict[str, str]:
+    """What each card says has to be done with it ("None" on a sound one), by address, from RECOVERY.
+
+    Empty with a driver that does not know the question: it came with 565 (NVML's list of changes), and cards that do
+    not answer it are left out.
+
+    Raises:
+        ValueError: nvidia-smi fails otherwise; a sentence that says how.
+    """
+    if status != 0 and UNKNOWN_FIELD in stdout + stderr:
+        return {}
+    rows = [_fields(line, 2) for line in _answer(status, stdout, stderr)]
+    return {bus_address(address): action for address, action in rows if action not in UNSAID}
+
+
+def apps(status: int, stdout: str, stderr: str) -> tuple[App, ...]:
+    """The processes that compute, once for each card, from APPS.
+
+    Raises:
+        ValueError: nvidia-smi fails; a sentence that says how.
+    """
+    found = []
+    for line in _answer(status, stdout, stderr):
+        pid, bus, used = _fields(line, 3)
+        found.append(App(int(pid), bus_address(bus), _count(used, "used_memory", bus)))
+    return tuple(found)
+
+
+def _answer(status: int, stdout: str, stderr: str) -> list[str]:
+    lines = [line.strip() for line in stdout.splitlines() if line.strip()]
+    if status in TIMED_OUT:
+        raise ValueError(f"nvidia-smi did not answer within {TIMEOUT} s")
+    if status == 127:
+        raise ValueError("there is no nvidia-smi")
+    # a card that is lost ends it after the rows of those before it
+    words = [line for line in [*lines, *stderr.splitlines()] if line.strip() and not ROW.match(line)]
+    if status != 0:
+        raise ValueError(f"nvidia-smi says: {words[0].strip()}" if words else f"nvidia-smi ended with status {status}")
+    if NO_DEVICES in lines:
+        raise ValueError(f"nvidia-smi says: {NO_DEVICES}")
+    return lines
+
+
+def _fields(line: str, count: int) -> list[str]:
+    fields = [field.strip() for field in line.split(",", count - 1)]
+    if len(fields) != count or not ROW.match(line):
+        raise ValueError(f"nvidia-smi says: {line}")
+    return fields
+
+
+def _gpu(line: str) -> Gpu:
+    index, bus, driver, capability, total, used, persistence, width, width_max, errors, name = _fields(
+        line, len(FIELDS)
+    )
+    for field in (driver, capability, persistence, name):
+        if field.startswith("[") and field not in UNSAID:
+            raise ValueError(f"nvidia-smi says {field} of the card at {bus_address(bus)}")
+    return Gpu(
+        index=int(index),
+        address=bus_address(bus),
+        driver=driver,
+        capability=capability,
+        total_mib=_count(total, "memory.total", bus),
+        used_mib=_count(used, "memory.used", bus),
+        persistence=persistence,
+        width=_count(width, "pcie.link.width.current", bus),
+        width_max=_count(width_max, "pcie.link.width.max", bus),
+        uncorrected=_count(errors, "ecc.errors.uncorrected.volatile.total", bus),
+        name=name,
+    )
+
+
+def _count(text: str, what: str, bus: str) -> int | None:
+    if text in UNSAID:
+        return None
+    if not re.fullmatch(r"[0-9]{1,15}", text):
+        raise ValueError(f"nvidia-smi says {text or 'nothing'} for {what} of the card at {bus_address(bus)}")
+    return int(text)

@@ -1,0 +1,106 @@
+"""A folder that stands in for a host with two H200 and their driver: what checks run there is run, by a real shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rigwright.catalog import Card
+from tests.unit.samples import facts, instance, rig
+from tests.unit.scripts import stand_in
+
+CAPTURE = (Path(__file__).parent / "captures" / "nvidia-smi.txt").read_text()
+SEEN = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", CAPTURE, re.MULTILINE))
+ADDRESSES = ("0000:00:06.0", "0000:00:07.0")
+H200 = Card(name="NVIDIA H200", pci_ids=("10de:2335",), capability="9.0", vram_mib=143771)
+RIG = rig(instance(cards=(0,)), cards=(H200, H200))
+FACTS = facts(pci_cards=tuple((address, "10de:2335") for address in ADDRESSES))
+OURS = "0::/rigwright.slice/rigwright-chat.service\n"
+VERSION = "580.159.04"
+SMI = """
+case "$*" in
+  *=index,*) what=gpus ;;
+  *gpu_recovery_action*) what=recovery ;;
+  *--query-compute-apps=*) what=apps ;;
+esac
+cd "$(dirname "$0")/../says"
+echo "$what" >> asked
+cat "$what"
+exit "$(cat "$what.status")"
+"""
+
+
+@dataclass
+class Answer:
+    """What testinfra returns of a command."""
+
+    rc: int
+    stdout: str
+    stderr: str
+
+
+class NvidiaHost:
+    """One host, sound as it is made; `run` and `check_output` are testinfra's."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        stand_in(root / "bin", "nvidia-smi", SMI)
+        stand_in(root / "bin", "journalctl", f"cat {root}/says/log")
+        stand_in(root / "bin", "systemctl", "echo 493")
+        stand_in(root / "sbin", "ldconfig", f"sed 's|=> |=> {root}|' {root}/says/ldconfig")
+        self.says(gpus=SEEN["busy"], recovery=SEEN["recovery"], apps=SEEN["apps"])
+        self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
+        self.write("says/ldconfig", SEEN["ldconfig"])
+        self.write("sys/module/nvidia/version", f"{VERSION}\n")
+        self.write(f"usr/local/nvidia/lib64/libcuda.so.{VERSION}", "")
+        (root / "usr/local/nvidia/lib64/libcuda.so.1").symlink_to(f"libcuda.so.{VERSION}")
+        (root / "lib").mkdir()
+        (root / "lib/libcuda.so.1").symlink_to("../usr/local/nvidia/lib64/libcuda.so.1")
+        (root / "dev").mkdir()
+        for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1"):
+            (root / "dev" / name).symlink_to("/dev/null")  # a character device
+        for minor, address in enumerate(ADDRESSES):
+            text = SEEN["information"].replace("Minor: \t 0", f"Minor: \t {minor}")
+            self.write(f"proc/driver/nvidia/gpus/{address}/information", text)
+        self.process(493, "llama-server", OURS)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the host."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def says(self, status: int = 0, **answers: str) -> None:
+        """Set what nvidia-smi prints, and what it ends with."""
+        for name, text in answers.items():
+            self.write(f"says/{name}", text)
+            self.write(f"says/{name}.status", str(status))
+
+    def process(self, pid: int, name: str, cgroup: str) -> None:
+        """Start a process."""
+        self.write(f"proc/{pid}/comm", f"{name}\n")
+        self.write(f"proc/{pid}/cgroup", cgroup)
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a folder of the host."""
+        path = self.root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def run(self, command: str, *arguments: Any) -> Answer:
+        """Run a command, its fixed places moved into the folder."""
+        assert not arguments
+        moved = re.sub(r"(?<![\w/])/(?=sys/|proc/|sbin/|dev/nvidia)", f"{self.root}/", command)
+        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
+        done = subprocess.run(["sh", "-c", moved], env={"PATH": path}, capture_output=True, text=True, check=False)
+        return Answer(done.returncode, done.stdout.replace(str(self.root), ""), done.stderr)
+
+    def check_output(self, command: str) -> str:
+        """The output of a command that works."""
+        answer = self.run(command)
+        assert answer.rc == 0, answer
+        return answer.stdout.rstrip("\n")

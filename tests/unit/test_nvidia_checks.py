@@ -1,0 +1,204 @@
+"""The checks N01 to N07 and S08 as they run: green on a sound host, red on each that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks import Drift
+from checks import test_nvidia_driver as n
+from checks import test_serving as s
+from checks.nvidia_smi import ask
+from rigwright import nvidia_smi
+from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN, NvidiaHost
+from tests.unit.samples import rig
+
+BUSY = SEEN["busy"]
+Change = Callable[[NvidiaHost], object]
+
+
+def run(name: str, host: Any) -> None:
+    """Run one check, with what its fixtures would give it."""
+    gpus = ask(host, nvidia_smi.GPUS, nvidia_smi.gpus) if name in ("N01", "N05", "N06", "N07") else ()
+    checks: dict[str, Callable[[], None]] = {
+        "N01": lambda: n.test_cards_answer(RIG, FACTS, gpus),
+        "N02": lambda: n.test_one_version(host, RIG),
+        "N03": lambda: n.test_device_files(host, RIG, FACTS),
+        "N04": lambda: n.test_cards_are_ours(host, RIG, FACTS),
+        "N05": lambda: n.test_persistence(RIG, FACTS, gpus),
+        "N06": lambda: n.test_no_trouble(host, RIG, FACTS, gpus),
+        "N07": lambda: n.test_links(RIG, FACTS, gpus),
+        "S08": lambda: s.test_sees_its_cards(host, FACTS, RIG.instances[0]),
+    }
+    checks[name]()
+
+
+ALL = ("N01", "N02", "N03", "N04", "N05", "N06", "N07", "S08")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> NvidiaHost:
+    return NvidiaHost(tmp_path.resolve())
+
+
+def red(host: NvidiaHost) -> dict[str, str]:
+    """The checks that do not hold, with what they say; it is one line."""
+    said = {}
+    for name in ALL:
+        try:
+            run(name, host)
+        except Drift as drift:
+            said[name] = str(drift)
+            assert "\n" not in said[name]
+            assert said[name].startswith("expected ")
+    return said
+
+
+def another_library_first(host: NvidiaHost) -> None:
+    """One with the right version in its name, that the loader finds before the driver's."""
+    host.write("opt/x/libcuda.so.580.159.04", "")
+    line = "\tlibcuda.so.1 (libc6,x86-64) => /opt/x/libcuda.so.580.159.04\n"
+    host.write("says/ldconfig", line + SEEN["ldconfig"])
+
+
+def foreign(host: NvidiaHost) -> None:
+    host.says(apps=SEEN["apps"] + "700, 00000000:00:07.0, 512\n", gpus=BUSY.replace("143771, 0,", "143771, 512,"))
+    host.process(700, "py\x1b[31mthon\t3", "0::/user.slice/user-1000.slice/session-3.scope\n")
+
+
+def stray(host: NvidiaHost) -> None:
+    """What was ours is now somebody else's process."""
+    host.process(493, "llama-server", "0::/system.slice/ollama.service\n")
+
+
+SICK: dict[str, tuple[Change, dict[str, str]]] = {
+    "a card that is another one": (
+        lambda host: host.says(gpus=BUSY.replace("NVIDIA H200", "NVIDIA H100", 1)),
+        {"N01": "name NVIDIA H200, found NVIDIA H100; declare the card that is there"},
+    ),
+    "a card that nvidia-smi does not name": (
+        lambda host: host.says(gpus=BUSY.splitlines()[0]),
+        {"N01": "expected card 1 at 0000:00:07.0 to answer, found nvidia-smi names 0000:00:06.0"},
+    ),
+    "libraries of an upgrade": (
+        lambda host: host.write("sys/module/nvidia/version", "580.126.09\n"),
+        {"N02": "libcuda.so.1 of the loaded module's version 580.126.09, found 580.159.04; reboot"},
+    ),
+    "another library first": (
+        another_library_first,
+        {"N02": "found /opt/x/libcuda.so.580.159.04, /usr/local/nvidia/lib64/libcuda.so.580.159.04; take every other"},
+    ),
+    "no module": (
+        lambda host: host.remove("sys/module/nvidia"),
+        {"N02": "expected a loaded kernel module `nvidia`, found none"},
+    ),
+    "no device file of a card": (
+        lambda host: host.remove("dev/nvidia1"),
+        {"N03": "expected the device /dev/nvidia1 of card 1 at 0000:00:07.0, found none"},
+    ),
+    "a plain file for a device": (
+        lambda host: (host.remove("dev/nvidia-uvm"), host.write("dev/nvidia-uvm", "")),
+        {"N03": "expected the device /dev/nvidia-uvm, found none"},
+    ),
+    "a card of another driver": (
+        lambda host: host.remove(f"proc/driver/nvidia/gpus/{ADDRESSES[1]}"),
+        {"N03": "expected the driver nvidia on card 1 at 0000:00:07.0, found it does not have it"},
+    ),
+    "nouveau": (
+        lambda host: host.write("sys/module/nouveau/refcnt", "0\n"),
+        {"N03": "expected no kernel module nouveau, found it is loaded"},
+    ),
+    "somebody else's process": (
+        foreign,
+        {"N04": "found pid 700 (py[31mthon 3) with 512 MiB in /user.slice/user-1000.slice/session-3.scope; end it"},
+    ),
+    "a server that is not the rig's": (stray, {"N04": "found pid 493 (llama-server) with 1542 MiB in /system.slice/"}),
+    "a process that cannot be seen": (
+        lambda host: host.remove("proc/493"),
+        {"N04": "found pid 493 (out of sight) with 1542 MiB"},
+    ),
+    "a desktop": (
+        lambda host: host.says(gpus=BUSY.replace("1551", "3000")),
+        {"N04": "at most 256 MiB of card 0 at 0000:00:06.0 in use beside compute processes, found 1458 MiB"},
+    ),
+    "no persistence": (
+        lambda host: host.says(gpus=BUSY.replace("Enabled", "Disabled", 1)),
+        {"N05": "expected persistence mode Enabled on card 0 at 0000:00:06.0, found Disabled"},
+    ),
+    "memory errors": (
+        lambda host: host.says(gpus=BUSY.replace("16, 16, 0", "16, 16, 2", 1)),
+        {"N06": "expected no uncorrected memory error on card 0 at 0000:00:06.0, found 2"},
+    ),
+    "a card that asks for a reset": (
+        lambda host: host.says(recovery=SEEN["recovery"].replace("None", "Reset", 1)),
+        {"N06": "expected recovery action None of card 0 at 0000:00:06.0, found Reset"},
+    ),
+    "an Xid": (
+        lambda host: host.write("says/log", "NVRM: Xid (PCI:0000:00:06): 79, GPU has fallen off the bus.\n" * 3),
+        {"N06": "expected no Xid 79 of card 0 since boot, found 3: it fell off the bus"},
+    ),
+    "half of the lanes": (
+        lambda host: host.says(gpus=BUSY.replace("16, 16", "8, 16", 1)),
+        {"N07": "expected 16 lanes to card 0 at 0000:00:06.0, found 8"},
+    ),
+    "a server on the CPU": (
+        lambda host: host.says(apps="", gpus=SEEN["gpus"]),
+        {"S08": "expected ['0000:00:06.0'], found []"},
+    ),
+    "a server on both cards": (
+        lambda host: host.says(apps=SEEN["apps"] + SEEN["apps"].replace("06.0", "07.0")),
+        {"S08": "expected ['0000:00:06.0'], found ['0000:00:06.0', '0000:00:07.0']"},
+    ),
+}
+
+
+def test_a_sound_host_is_green(host: NvidiaHost) -> None:
+    assert red(host) == {}
+
+
+@pytest.mark.parametrize("what", SICK)
+def test_each_sick_host_turns_its_check_red_and_no_other(host: NvidiaHost, what: str) -> None:
+    change, expected = SICK[what]
+    change(host)
+    found = red(host)
+    assert set(found) == set(expected)
+    for name, part in expected.items():
+        assert part in found[name]
+
+
+def test_every_check_is_seen_red() -> None:
+    assert {name for _, expected in SICK.values() for name in expected} == set(ALL)
+
+
+@pytest.mark.parametrize(("status", "said"), [(18, "Driver/library version mismatch\n"), (124, ""), (127, "")])
+def test_a_driver_that_does_not_answer_is_no_silence(host: NvidiaHost, status: int, said: str) -> None:
+    host.says(status, gpus=said, apps=said, recovery=said)
+    assert set(red(host)) == set(ALL) - {"N03"}  # which asks the kernel alone
+
+
+def test_an_older_driver_without_a_recovery_action_is_sound(host: NvidiaHost) -> None:
+    host.says(2, recovery='Field "gpu_recovery_action" is not a valid field to query.\n')
+    assert red(host) == {}
+
+
+def test_a_kernel_log_that_cannot_be_read_says_nothing(host: NvidiaHost) -> None:
+    host.remove("bin/journalctl")
+    host.write("bin/journalctl", "#!/bin/sh\necho 'No journal files were found.' >&2\nexit 1\n")
+    (host.root / "bin/journalctl").chmod(0o755)
+    assert red(host) == {}
+
+
+def test_a_rig_without_cards_is_not_asked(host: NvidiaHost) -> None:
+    bare = rig()
+    for check in (
+        lambda: n.with_cards(bare),
+        lambda: n.test_one_version(host, bare),
+        lambda: n.test_device_files(host, bare, FACTS),
+        lambda: n.test_cards_are_ours(host, bare, FACTS),
+    ):
+        with pytest.raises(pytest.skip.Exception, match="the rig declares no cards"):
+            check()
+    assert not (host.root / "says/asked").exists()

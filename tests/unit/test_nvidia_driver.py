@@ -1,0 +1,247 @@
+"""What counts as a sound driver and a sound card, and what is said of each that is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rigwright.nvidia_driver import Difference, Holder, answering, devices, holders, versions
+from rigwright.nvidia_health import links, persistence, trouble
+from rigwright.nvidia_smi import App, apps, gpus
+from tests.unit.nvidia_host import ADDRESSES, FACTS, H200, OURS, RIG, SEEN, VERSION
+from tests.unit.samples import facts, instance, rig
+
+ONE, TWO = gpus(0, SEEN["busy"], "")
+FIRST, SECOND = ADDRESSES
+SERVER = App(493, FIRST, 1542)
+OWN = Holder("llama-server", OURS.strip().removeprefix("0::"))
+LIBRARY = f"/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}"
+DEVICES = ["device /dev/nvidiactl", "device /dev/nvidia-uvm", "device /dev/nvidia0", "device /dev/nvidia1"]
+MINORS = [f"minor {FIRST} 0", f"minor {SECOND} 1"]
+XID = "NVRM: Xid (PCI:0000:00:07): "
+
+
+def told(differences: list[Difference]) -> list[tuple[str, str]]:
+    """What was expected and what was found; each says what to do."""
+    assert all(one.next_step for one in differences)
+    return [(one.expected, one.found) for one in differences]
+
+
+def test_a_sound_machine_has_no_difference() -> None:
+    assert answering(RIG, FACTS, (ONE, TWO)) == []
+    assert versions(VERSION, [LIBRARY, LIBRARY], VERSION) == []
+    assert devices(RIG, FACTS, [*DEVICES, *MINORS]) == []
+    assert holders(RIG, FACTS, (ONE, TWO), (SERVER,), {493: OWN}) == []
+    assert persistence(RIG, FACTS, (ONE, TWO)) == []
+    assert trouble(RIG, FACTS, (ONE, TWO), {FIRST: "None"}, ["NVRM: loading"]) == []
+    assert links(RIG, FACTS, (ONE, TWO)) == []
+
+
+@pytest.mark.parametrize(
+    ("cards", "expected", "found"),
+    [
+        ((ONE,), f"card 1 at {SECOND} to answer", f"nvidia-smi names {FIRST}"),
+        ((ONE, replace(TWO, index=2)), f"card 1 at {SECOND} with number 1 to CUDA", "2"),
+        ((ONE, replace(TWO, name="NVIDIA H100")), f"card 1 at {SECOND} with name NVIDIA H200", "NVIDIA H100"),
+        ((replace(ONE, capability="8.0"), TWO), f"card 0 at {FIRST} with compute capability 9.0", "8.0"),
+        # a 16th of 143771 MiB gone to ECC
+        ((replace(ONE, total_mib=134785), TWO), f"card 0 at {FIRST} with at least 139457 MiB", "134785 MiB"),
+        ((replace(ONE, total_mib=None), TWO), f"card 0 at {FIRST} with at least 139457 MiB", "unknown"),
+    ],
+)
+def test_a_card_that_is_not_the_declared_one_is_said(cards: tuple, expected: str, found: str) -> None:
+    assert told(answering(RIG, FACTS, cards)) == [(expected, found)]
+
+
+def test_a_little_less_memory_is_the_declared_card() -> None:
+    assert answering(RIG, FACTS, (replace(ONE, total_mib=139457), TWO)) == []
+
+
+def test_a_card_that_is_off_the_bus_is_said() -> None:
+    there = facts(pci_cards=FACTS.pci_cards[:1])
+    assert told(answering(RIG, there, (ONE,))) == [("2 cards on the PCI bus", "1")]
+
+
+def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
+    one = rig(instance(cards=(0,)), cards=(H200,))
+    sick = replace(TWO, name="X", persistence="Disabled", uncorrected=9, width=1, used_mib=9999)
+    cards = (ONE, sick)
+    assert answering(one, FACTS, cards) == persistence(one, FACTS, cards) == links(one, FACTS, cards) == []
+    assert trouble(one, FACTS, cards, {SECOND: "Reset"}, [f"{XID}79, off"]) == []
+    assert holders(one, FACTS, cards, (SERVER, App(7, SECOND, 5)), {493: OWN}) == []
+    assert devices(one, FACTS, [*DEVICES[:3], MINORS[0]]) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "libraries", "smi", "differences"),
+    [
+        ("", [LIBRARY], VERSION, [("a loaded kernel module `nvidia`", "none")]),
+        (
+            "580.126.09",
+            [LIBRARY],
+            "nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch",
+            [
+                ("libcuda.so.1 of the loaded module's version 580.126.09", VERSION),
+                (
+                    "nvidia-smi to say 580.126.09",
+                    "nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch",
+                ),
+            ],
+        ),
+        (VERSION, [], VERSION, [("one libcuda.so.1 in the loader's cache", "none")]),
+        # another library in the way, also one whose name has the right version
+        (
+            VERSION,
+            ["/opt/x/libcuda.so.1", LIBRARY],
+            VERSION,
+            [
+                ("one libcuda.so.1 in the loader's cache", f"/opt/x/libcuda.so.1, {LIBRARY}"),
+                (
+                    f"libcuda.so.1 of the loaded module's version {VERSION}",
+                    "a file without a version, /opt/x/libcuda.so.1",
+                ),
+            ],
+        ),
+        (
+            VERSION,
+            [f"/opt/x/libcuda.so.{VERSION}", LIBRARY],
+            VERSION,
+            [("one libcuda.so.1 in the loader's cache", f"/opt/x/libcuda.so.{VERSION}, {LIBRARY}")],
+        ),
+        ("550.163.01", ["/lib/libcuda.so.550.163.01"], "550.163.01", [("branch 580 or later", "550.163.01")]),
+    ],
+)
+def test_two_versions_are_no_driver(
+    module: str, libraries: list[str], smi: str, differences: list[tuple[str, str]]
+) -> None:
+    assert told(versions(module, libraries, smi)) == differences
+
+
+@pytest.mark.parametrize(
+    ("said", "differences"),
+    [
+        ([*DEVICES[1:], *MINORS], [("the device /dev/nvidiactl", "none")]),
+        ([DEVICES[0], *DEVICES[2:], *MINORS], [("the device /dev/nvidia-uvm", "none")]),
+        ([*DEVICES[:3], *MINORS], [(f"the device /dev/nvidia1 of card 1 at {SECOND}", "none")]),
+        # the number in a file's name is the driver's own, not the card's
+        (
+            [*DEVICES[:3], f"minor {FIRST} 7", f"minor {SECOND} 0"],
+            [(f"the device /dev/nvidia7 of card 0 at {FIRST}", "none")],
+        ),
+        ([*DEVICES, MINORS[0]], [(f"the driver nvidia on card 1 at {SECOND}", "it does not have it")]),
+        (
+            [*DEVICES, MINORS[0], f"minor {SECOND} "],
+            [(f"the driver nvidia on card 1 at {SECOND}", "it does not have it")],
+        ),
+        ([*DEVICES, *MINORS, "nouveau"], [("no kernel module nouveau", "it is loaded")]),
+    ],
+)
+def test_a_card_without_its_way_in_is_said(said: list[str], differences: list[tuple[str, str]]) -> None:
+    assert told(devices(RIG, FACTS, said)) == differences
+
+
+FOREIGN = f"nobody but this rig on card 1 at {SECOND}"
+
+
+@pytest.mark.parametrize(
+    ("name", "cgroup"),
+    [
+        ("python3", "/user.slice/session-3.scope"),
+        # a unit of ours that this rig does not declare
+        ("llama-server", "/rigwright.slice/rigwright-old.service"),
+        # places that begin or end as ours does
+        ("x", "/rigwright.slice/rigwright-chat.service2"),
+        ("x", "/user.slice/rigwright.slice/rigwright-chat.service"),
+    ],
+)
+def test_somebody_elses_process_is_named(name: str, cgroup: str) -> None:
+    cards = (ONE, replace(TWO, used_mib=300))
+    processes = {493: OWN, 7: Holder(name, cgroup)}
+    found = f"pid 7 ({name}) with 300 MiB in {cgroup}"
+    assert told(holders(RIG, FACTS, cards, (SERVER, App(7, SECOND, 300)), processes)) == [(FOREIGN, found)]
+
+
+def test_a_process_of_which_little_is_known_is_somebody_elses() -> None:
+    found = told(holders(RIG, FACTS, (ONE, TWO), (SERVER, App(7, SECOND, None)), {493: OWN}))
+    assert found == [(FOREIGN, "pid 7 (out of sight) with an unknown share")]
+
+
+def test_a_process_of_ours_may_be_a_child_in_a_group_below() -> None:
+    below = Holder("worker", f"{OWN.cgroup}/sub")
+    assert holders(RIG, FACTS, (ONE, TWO), (SERVER,), {493: below}) == []
+
+
+@pytest.mark.parametrize(("used", "said"), [(1542 + 256, []), (1542 + 257, ["257 MiB"]), (100, []), (None, [])])
+def test_memory_that_no_process_has_is_a_desktops(used: int | None, said: list[str]) -> None:
+    found = told(holders(RIG, FACTS, (replace(ONE, used_mib=used), TWO), (SERVER,), {493: OWN}))
+    expected = f"at most 256 MiB of card 0 at {FIRST} in use beside compute processes"
+    assert found == [(expected, size) for size in said]
+
+
+def test_memory_is_not_judged_where_a_share_is_unknown() -> None:
+    unknown = replace(SERVER, used_mib=None)
+    assert holders(RIG, FACTS, (replace(ONE, used_mib=9999), TWO), (unknown,), {493: OWN}) == []
+
+
+def test_a_card_that_is_not_kept_ready_is_said() -> None:
+    found = told(persistence(RIG, FACTS, (ONE, replace(TWO, persistence="Disabled"))))
+    assert found == [(f"persistence mode Enabled on card 1 at {SECOND}", "Disabled")]
+
+
+@pytest.mark.parametrize(
+    ("errors", "recovery", "differences"),
+    [
+        (None, {}, []),
+        (3, {}, [(f"no uncorrected memory error on card 1 at {SECOND}", "3")]),
+        (0, {SECOND: "Reset"}, [(f"recovery action None of card 1 at {SECOND}", "Reset")]),
+    ],
+)
+def test_a_card_that_reports_trouble_is_said(
+    errors: int | None, recovery: dict[str, str], differences: list[tuple[str, str]]
+) -> None:
+    assert told(trouble(RIG, FACTS, (ONE, replace(TWO, uncorrected=errors)), recovery, [])) == differences
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "found"),
+    [
+        ([f"{XID}79, GPU has fallen off the bus."], 79, "1: it fell off the bus"),
+        ([f"[1.5] {XID}119, a", f"{XID}119, b"], 119, "2: its firmware did not answer"),
+        ([f"{XID}154, GPU recovery action changed from 0x0 (None) to 0x2 (OS Reboot)"], 154, "1: it needs a reset"),
+        # eight digits of a domain, and a function
+        (["NVRM: Xid (PCI:00000000:00:07.0): 48, x"], 48, "1: a memory error that ECC could not correct"),
+    ],
+)
+def test_an_xid_that_tells_of_the_card_is_said(log: list[str], code: int, found: str) -> None:
+    ((expected, there),) = told(trouble(RIG, FACTS, (ONE, TWO), {}, log))
+    assert expected == f"no Xid {code} of card 1 since boot"
+    assert there.startswith(found)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{XID}31, pid=7, name=python3",  # a program's mistake
+        f"{XID}154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
+        "NVRM: Xid (PCI:0000:99:00): 79, GPU has fallen off the bus.",  # not a declared card
+        "NVRM: Xid : 79, x",
+        f"{XID}x, 79",
+    ],
+)
+def test_other_lines_of_the_log_are_no_trouble(line: str) -> None:
+    assert trouble(RIG, FACTS, (ONE, TWO), {}, [line]) == []
+
+
+@pytest.mark.parametrize(
+    ("width", "most", "differences"),
+    [(8, 16, [(f"16 lanes to card 1 at {SECOND}", "8")]), (8, 8, []), (None, 16, []), (16, None, [])],
+)
+def test_a_link_with_fewer_lanes_than_it_could_have_is_said(
+    width: int | None, most: int | None, differences: list[tuple[str, str]]
+) -> None:
+    assert told(links(RIG, FACTS, (ONE, replace(TWO, width=width, width_max=most)))) == differences
+
+
+def test_the_capture_is_of_our_server() -> None:
+    assert apps(0, SEEN["apps"], "") == (SERVER,)

@@ -1,0 +1,126 @@
+"""What nvidia-smi prints becomes a typed value, or one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from rigwright import nvidia_smi
+from rigwright.nvidia_smi import APPS, FIELDS, GPUS, RECOVERY, App, Gpu, apps, bus_address, gpus, recovery
+from tests.unit.nvidia_host import SEEN
+
+FIRST = Gpu(0, "0000:00:06.0", "580.159.04", "9.0", 143771, 0, "Enabled", 16, 16, 0, "NVIDIA H200")
+ROW = SEEN["gpus"].splitlines()[0]
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.178\n"
+LOST = (
+    "Unable to determine the device handle for GPU1: 0000:02:00.0: GPU is lost.  Reboot the system to recover this GPU"
+)
+
+
+def test_two_cards_that_are_idle() -> None:
+    assert gpus(0, SEEN["gpus"], "") == (FIRST, replace(FIRST, index=1, address="0000:00:07.0"))
+    assert recovery(0, SEEN["recovery"], "") == {"0000:00:06.0": "None", "0000:00:07.0": "None"}
+    assert apps(0, "", "") == ()
+
+
+def test_a_card_that_somebody_computes_on() -> None:
+    assert gpus(0, SEEN["busy"], "")[0] == replace(FIRST, used_mib=1551)
+    assert apps(0, SEEN["apps"], "") == (App(493, "0000:00:06.0", 1542),)
+
+
+@pytest.mark.parametrize("unsaid", ["[N/A]", "N/A", "[Not Supported]"])
+def test_what_a_card_does_not_have_is_none(unsaid: str) -> None:
+    line = f"0, 00000000:01:00.0, 580.1, 8.6, 24576, {unsaid}, Enabled, 4, {unsaid}, {unsaid}, Odd, One"
+    assert gpus(0, line, "") == (
+        Gpu(0, "0000:01:00.0", "580.1", "8.6", 24576, None, "Enabled", 4, None, None, "Odd, One"),
+    )
+    assert apps(0, f"7, 00000000:01:00.0, {unsaid}\n", "") == (App(7, "0000:01:00.0", None),)
+    assert recovery(0, f"00000000:01:00.0, {unsaid}\n", "") == {}
+
+
+def test_a_driver_that_does_not_know_the_recovery_action_has_none() -> None:
+    said = SEEN["unknown field, status 2"].replace("no_such_field", "gpu_recovery_action")
+    assert recovery(2, said, "") == {}
+    assert recovery(2, "", said) == {}
+
+
+@pytest.mark.parametrize("read", [gpus, recovery, apps])
+@pytest.mark.parametrize(
+    ("status", "stdout", "stderr", "sentence"),
+    [
+        (124, "", "", "nvidia-smi did not answer within 20 s"),
+        (137, ROW, "", "nvidia-smi did not answer within 20 s"),
+        (127, "", "timeout: failed to run command 'nvidia-smi'", "there is no nvidia-smi"),
+        (18, MISMATCH, "", "nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch"),
+        (6, SEEN["no device file of a card, status 6"], "", "nvidia-smi says: No devices were found"),
+        (0, "No devices were found\n", "", "nvidia-smi says: No devices were found"),
+        (
+            17,
+            SEEN["no access to /dev/nvidiactl, status 17"],
+            "",
+            "nvidia-smi says: Failed to initialize NVML: GPU access blocked by the operating system",
+        ),
+        (15, f"{ROW}\n{LOST}\n", "", f"nvidia-smi says: {LOST}"),
+        (15, f"{LOST}\n", "", f"nvidia-smi says: {LOST}"),
+        (0, f"{LOST}\n", "", f"nvidia-smi says: {LOST}"),
+        (9, "", "\nno driver\n", "nvidia-smi says: no driver"),
+        (255, "", "", "nvidia-smi ended with status 255"),
+    ],
+)
+def test_an_nvidia_smi_that_fails_is_one_sentence(
+    read: Callable[[int, str, str], object], status: int, stdout: str, stderr: str, sentence: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        read(status, stdout, stderr)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("stdout", "sentence"),
+    [
+        ("", "nvidia-smi names no card"),
+        ("\n", "nvidia-smi names no card"),
+        (ROW.replace("9.0", "[Unknown Error]"), "nvidia-smi says [Unknown Error] of the card at 0000:00:06.0"),
+        (
+            ROW.replace("143771", "[GPU is lost]"),
+            "nvidia-smi says [GPU is lost] for memory.total of the card at 0000:00:06.0",
+        ),
+        (
+            ROW.replace("16, 16", "16, ERR!"),
+            "nvidia-smi says ERR! for pcie.link.width.max of the card at 0000:00:06.0",
+        ),
+        (ROW.replace(" 16,", " ,"), "nvidia-smi says nothing for pcie.link.width.current of the card at 0000:00:06.0"),
+        ("0, 00000000:00:06.0", "nvidia-smi says: 0, 00000000:00:06.0"),
+        (ROW.replace("0,", "GPU is lost,", 1), f"nvidia-smi says: {ROW.replace('0,', 'GPU is lost,', 1)}"),
+    ],
+)
+def test_a_card_that_is_sick_is_one_sentence(stdout: str, sentence: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        gpus(0, stdout, "")
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("line", ["[N/A], 00000000:01:00.0, 5", "7, 00000000:01:00.0", "7, 00000000:01:00.0, x"])
+def test_a_process_that_is_malformed_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="nvidia-smi says"):
+        apps(0, line, "")
+
+
+def test_a_driver_too_old_for_a_question_says_which_field() -> None:
+    with pytest.raises(ValueError, match=r'^nvidia-smi says: Field "compute_cap" is not a valid field to query\.$'):
+        gpus(2, SEEN["unknown field, status 2"].replace("no_such_field", "compute_cap"), "")
+
+
+def test_every_question_is_bounded_and_none_has_a_table_of_clocks() -> None:
+    for question in (GPUS, RECOVERY, APPS):
+        assert question.startswith(f"timeout {nvidia_smi.TIMEOUT} nvidia-smi --query-")
+        assert "SUPPORTED_CLOCKS" not in question
+        assert " -q" not in question
+    assert len(FIELDS) == len(ROW.split(", "))
+
+
+def test_an_address_of_nvidia_smis_is_one_of_the_kernels() -> None:
+    assert bus_address("00000000:C1:00.0") == "0000:c1:00.0"
+    assert bus_address("00010000:03:00.0") == "10000:03:00.0"
