@@ -13,7 +13,7 @@ import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import cards, cgroups, images, network
+from lab import cards, cgroups, gpus, images, network
 
 BOOT_LIMIT = 60  # seconds until sshd must answer; a boot takes about one
 # A network with a certificate authority of its own has it here; hosts reach what this machine reaches.
@@ -23,12 +23,16 @@ OWN_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 
 @dataclass(frozen=True)
 class HostSpec:
-    """What to boot: a release, folders laid over its base image (topmost first) and cards by PCI id."""
+    """What to boot: a release, folders laid over its base image (topmost first) and stand-in cards by PCI id, or this
+    machine's own.
+    """
 
     name: str
     release: str = "debian-12"
     layers: tuple[str, ...] = ()
     cards: tuple[str, ...] = ()
+    gpus: bool = False
+    """Whether the host gets this machine's own cards, in place of stand-ins."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ class Host:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.name} does not answer after {BOOT_LIMIT} s: {self.last_words()}")
             time.sleep(0.05)
+        if self.spec.gpus:
+            self.run("ldconfig")  # the driver's libraries are there only once it has booted
 
     def last_words(self) -> str:
         """The end of what systemd-nspawn and the boot printed."""
@@ -122,7 +128,8 @@ class Host:
         base = images.base(images.RELEASES[self.spec.release])
         for name in ("upper", "work", "root"):
             (self.folder / name).mkdir(parents=True)
-        options = cards.boot_options(self.folder, self.spec.cards)
+        own = self.spec.gpus
+        options = gpus.boot_options(self.upper) if own else cards.boot_options(self.folder, self.spec.cards)
         record = {"spec": asdict(self.spec), "namespace": self.namespace, "address": self.address}
         (self.folder / "host.json").write_text(json.dumps(record | {"boot_options": options}))
         self._identify()

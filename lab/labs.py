@@ -65,7 +65,8 @@ class Lab:
         for record in sorted(self.folder.glob("hosts/*/host.json")):
             data = json.loads(record.read_text())
             declared = data["spec"]
-            spec = HostSpec(declared["name"], declared["release"], tuple(declared["layers"]), tuple(declared["cards"]))
+            layers, cards = tuple(declared.pop("layers")), tuple(declared.pop("cards"))
+            spec = HostSpec(**declared, layers=layers, cards=cards)
             found.append(Host(spec, record.parent, data["namespace"], data["address"], self.key))
         return found
 

@@ -38,19 +38,22 @@ def _host(lab: Lab, name: str) -> Host:
 @click.argument("count", type=click.IntRange(1, 40), default=1)
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
 @click.option("--card", multiple=True, help="A stand-in card by PCI id, such as 10de:2204; repeatable.")
+@click.option("--gpus", is_flag=True, help="Lend the hosts this machine's own NVIDIA cards and CUDA toolkit.")
 @click.pass_obj
-def up(lab: Lab, count: int, release: str, card: tuple[str, ...]) -> None:
+def up(lab: Lab, count: int, release: str, card: tuple[str, ...], gpus: bool) -> None:
     """Boot COUNT more hosts and wait until they answer.
 
     The first of a release takes a minute for its base image, every later one about a second.
     """
+    if card and gpus:
+        raise click.UsageError("--card is a stand-in, --gpus are real: a host has one or the other")
     for one in card:
         try:
             TypeAdapter(PciId).validate_python(one)
         except ValidationError:
             raise click.ClickException(f"--card {one}: must be vendor:device, such as 10de:2204") from None
     first = max((int(host.name.removeprefix("h")) for host in lab.hosts), default=0) + 1
-    specs = [HostSpec(f"h{number}", release, cards=card) for number in range(first, first + count)]
+    specs = [HostSpec(f"h{number}", release, cards=card, gpus=gpus) for number in range(first, first + count)]
     try:
         for host in lab.up(specs):
             click.echo(f"{host.name}  {host.spec.release}  {host.address}")

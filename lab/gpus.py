@@ -1,0 +1,75 @@
+"""This machine's own NVIDIA cards, lent to a throwaway host: device files, the driver's user space, the CUDA toolkit.
+
+What the host finds is what a driver installation leaves, at other paths: the driver's libraries are a folder of their
+own that the dynamic linker knows, as container runtimes arrange it too.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+from pathlib import Path
+
+from lab.machine import Unsupported
+from lab.network import sh
+
+DEVICES = Path("/dev")
+MODULE_VERSION = Path("/sys/module/nvidia/version")
+CUDA_ROOT = Path("/usr/local/cuda")
+INSIDE = Path("/usr/local/nvidia")
+
+
+def require() -> None:
+    """Check that this machine has a card that works, and a toolkit.
+
+    Raises:
+        Unsupported: it has not; the text is one line.
+    """
+    if not (DEVICES / "nvidiactl").exists() or not MODULE_VERSION.exists():
+        raise Unsupported("no NVIDIA card with a driver on this machine")
+    for program, package in (("nvidia-smi", "the driver's utilities"), ("ldconfig", "libc-bin")):
+        if not shutil.which(program):
+            raise Unsupported(f"{program} is not on this machine's PATH: install {package}")
+    if not (CUDA_ROOT / "bin/nvcc").exists():
+        raise Unsupported(f"no CUDA toolkit at {CUDA_ROOT} on this machine")
+    _libraries()
+
+
+def boot_options(upper: Path) -> list[str]:
+    """Write what the host needs beside them into its own files, and return systemd-nspawn's options that lend the cards.
+
+    Raises:
+        Unsupported: as `require`.
+    """
+    require()
+    devices = [path for path in sorted(DEVICES.glob("nvidia*")) if stat.S_ISCHR(path.stat().st_mode)]
+    options = [f"--bind={path}" for path in devices]
+    options.append(f"--bind-ro={CUDA_ROOT.resolve()}:{CUDA_ROOT}")
+    options.append(f"--bind-ro={shutil.which('nvidia-smi')}:{INSIDE}/bin/nvidia-smi")
+    libraries = upper / INSIDE.relative_to("/") / "lib64"
+    libraries.mkdir(parents=True)
+    for path in _libraries():
+        if path.is_symlink():
+            (libraries / path.name).symlink_to(path.readlink().name)
+        else:
+            options.append(f"--bind-ro={path}:{INSIDE}/lib64/{path.name}")
+    configuration = upper / "etc/ld.so.conf.d/nvidia.conf"
+    configuration.parent.mkdir(parents=True)
+    configuration.write_text(f"{INSIDE}/lib64\n")
+    (upper / "usr/bin").mkdir(parents=True)
+    (upper / "usr/bin/nvidia-smi").symlink_to(INSIDE / "bin/nvidia-smi")
+    return options
+
+
+def _libraries() -> list[Path]:
+    """The driver's libraries: what stands beside libcuda and has the loaded module's version in its name, and links."""
+    version = MODULE_VERSION.read_text().strip()
+    listed = re.search(r"^\s*libcuda\.so\.1 \([^)]*x86-64[^)]*\) => (\S+)$", sh("ldconfig", "-p"), re.MULTILINE)
+    if listed is None:
+        raise Unsupported("the dynamic linker of this machine knows no libcuda.so.1")
+    folder = Path(listed[1]).parent
+    found = [path for path in sorted(folder.iterdir()) if path.resolve().name.endswith(f".so.{version}")]
+    if not found:
+        raise Unsupported(f"{folder} has no libraries of the loaded driver {version}: reboot this machine")
+    return found
