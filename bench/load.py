@@ -15,6 +15,7 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -73,14 +74,16 @@ def ask(asked: Asked, key: str, number: int) -> dict[str, object]:
         answer = connection.getresponse()
         if answer.status != 200:
             raise ValueError(f"HTTP status {answer.status}: {answer.read(500).decode(errors='replace')}")
-        # read now, parsed later: parsing would hold up the other streams' clocks
-        seen = [(time.perf_counter(), line) for line in answer if line.strip()]
+        # read now and as it comes, taken apart later: that would hold up the other streams' clocks
+        pieces = []
+        while piece := answer.read1(65536):
+            pieces.append((time.perf_counter(), piece))
     finally:
         connection.close()
     total = time.perf_counter() - started
-    said = [(at, _event(line)) for at, line in seen if not line.startswith(b":")]
+    said = [(at, _event(line)) for at, line in _lines(pieces) if line and not line.startswith(b":")]
     if len(said) < 2 or not said[-1][1].get("stop"):
-        raise ValueError(f"the answer ends in the middle: {seen[-1][1][:500]!r}" if seen else "an empty answer")
+        raise ValueError(f"the answer ends in the middle, after {len(said)} events")
     times = [at for at, event in said if not event.get("stop")]
     return {
         "first_s": times[0] - started,
@@ -88,6 +91,15 @@ def ask(asked: Asked, key: str, number: int) -> dict[str, object]:
         "total_s": total,
         "tokens": said[-1][1].get("tokens_predicted"),
     }
+
+
+def _lines(pieces: list[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
+    """Whole lines without their ends, each with the time at which its end came."""
+    begun = b""
+    for at, piece in pieces:
+        *whole, begun = (begun + piece).split(b"\n")
+        for line in whole:
+            yield at, line.rstrip(b"\r")
 
 
 def _event(line: bytes) -> dict[str, object]:

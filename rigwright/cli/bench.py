@@ -73,7 +73,7 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str) -> l
 @click.option("--limit", help="This host or group; of several, the first.")
 @click.option("--instance", help="By default the host's first.")
 @click.option("--streams", callback=_counts, default="1,4,16", show_default=True, help="Requests under way at once.")
-@click.option("--requests", type=click.IntRange(1, 1000), default=4, show_default=True, help="That each stream makes.")
+@click.option("--requests", type=click.IntRange(1, 1000), default=8, show_default=True, help="That each stream makes.")
 @click.option("--tokens", type=click.IntRange(2, 4096), default=128, show_default=True, help="Of each answer.")
 @click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Turns of unit and bare.")
 @JSON

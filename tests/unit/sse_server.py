@@ -31,10 +31,12 @@ class Speaker:
             status(401)(handler, start)
             return
         asked = json.loads(handler.files.asked[-1].body)
+        handler.protocol_version = "HTTP/1.1"
         handler.send_response(200)
         handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
-        handler.wfile.write(b": a comment\n\n")
+        handler.wfile.write(b"d\r\n: a comment\n\n\r\n")
         count = asked["n_predict"] if self.words is None else self.words
         for number in range(count):
             time.sleep(self.gap_s)
@@ -43,10 +45,14 @@ class Speaker:
             self._send(handler, {"error": {"code": 500, "message": "no room"}})
         elif not self.cut:
             self._send(handler, {"content": "", "stop": True, "tokens_predicted": count})
+        handler.wfile.write(b"0\r\n\r\n")
+        handler.close_connection = True
 
     def _send(self, handler: Handler, event: dict[str, Any]) -> None:
-        handler.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
-        handler.wfile.flush()
+        text = f"data: {json.dumps(event)}\n\n".encode()
+        # lines need not come whole
+        for piece in (text[:9], text[9:]):
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
 
 @contextmanager
