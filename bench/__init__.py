@@ -1,1 +1,1 @@
-"""Measurements of what the project promises to be quick at; `./rig bench` runs them."""
+"""Measurements of what the project promises to be quick at; `./rig bench` lists them."""

@@ -1,21 +1,49 @@
-"""A language model of half a megabyte whose answer is fixed, in GGUF, for any real llama.cpp.
+"""Language models whose answer is fixed, in GGUF, for any real llama.cpp: one of under a megabyte, or of any size.
 
 Whatever it is asked, at any temperature, it says the same sentence and stops. Its blocks add nothing to the
 residual stream, so the last hidden state is the embedding of the last token; each word of the answer has an axis of
-its own, and the output matrix maps every axis to the next word. Same arguments, same bytes: there is no randomness.
+its own, and the output matrix maps every axis to the next word. An engine cannot know that: it multiplies every matrix
+of every block, so a model takes the time that any other of its size takes. Same arguments, same bytes: there is no
+randomness.
 """
 
 from __future__ import annotations
 
 import string
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 
+
+@dataclass(frozen=True)
+class Size:
+    """A model's dimensions, by the names that Llama's architecture has for them."""
+
+    layers: int
+    width: int
+    """Of the residual stream; a multiple of `heads`."""
+    heads: int
+    kv_heads: int
+    """A divisor of `heads`."""
+    feed_forward: int
+    context: int
+    """Tokens that it says it was trained for."""
+
+    @property
+    def head(self) -> int:
+        """Width of one head; quantised KV types need a multiple of 32."""
+        return self.width // self.heads
+
+
+TINY = Size(layers=2, width=128, heads=4, kv_heads=2, feed_forward=256, context=4096)
+# 363 million weights, 726 MB: what a token costs is the engine's work, not its overhead, and any card holds it
+HEAVY = Size(layers=24, width=1024, heads=16, kv_heads=4, feed_forward=4096, context=32768)
+
 ANSWER = "The rig is alive"
-LAYERS, WIDTH, HEADS, KV_HEADS, FEED_FORWARD = 2, 128, 4, 2, 256  # heads of 32: the block size of quantised KV types
-CONTEXT = 4096
 SPACE = "\u2581"  # SentencePiece's mark for one
 CERTAIN = 8.0  # logit of the next word; every other token has 0
 TEMPLATE = (
@@ -24,22 +52,40 @@ TEMPLATE = (
 )
 
 
-def write(path: Path, answer: str = ANSWER) -> None:
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor, made when it is written: all of them at once are as large as the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: type[np.float16] | type[np.float32]
+    make: Callable[[], Array]
+
+
+def write(path: Path, answer: str = ANSWER, size: Size = TINY) -> None:
     """Write the model.
 
     Raises:
-        ValueError: the answer has no word, a word twice, or more words than the model is wide.
+        ValueError: the answer has no word, a word twice, or as many words as the model is wide.
     """
     words = answer.split()
-    if not words or len(set(words)) != len(words) or len(words) >= WIDTH:
-        raise ValueError(f"an answer is 1 to {WIDTH - 1} different words: {answer!r}")
+    if not words or len(set(words)) != len(words) or len(words) >= size.width:
+        raise ValueError(f"an answer is 1 to {size.width - 1} different words: {answer!r}")
     tokens, kinds = _vocabulary(words)
     writer = gguf.GGUFWriter(path, "llama")
-    _describe(writer, tokens, kinds)
-    _tensors(writer, words, len(tokens))
+    _describe(writer, size, tokens, kinds)
+    tensors = list(_tensors(size, words, len(tokens)))
+    for one in tensors:
+        kind = np.dtype(one.type)
+        writer.add_tensor_info(one.name, one.shape, kind, int(np.prod(one.shape)) * kind.itemsize)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
+    writer.write_ti_data_to_file()
+    for one in tensors:
+        writer.write_tensor_data(one.make())
     writer.close()
 
 
@@ -53,16 +99,16 @@ def _vocabulary(words: list[str]) -> tuple[list[str], list[gguf.TokenType]]:
     return list(tokens), list(kinds)
 
 
-def _describe(writer: gguf.GGUFWriter, tokens: list[str], kinds: list[gguf.TokenType]) -> None:
+def _describe(writer: gguf.GGUFWriter, size: Size, tokens: list[str], kinds: list[gguf.TokenType]) -> None:
     writer.add_name("tiny-rig")
-    writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(FEED_FORWARD)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
+    writer.add_context_length(size.context)
+    writer.add_embedding_length(size.width)
+    writer.add_block_count(size.layers)
+    writer.add_feed_forward_length(size.feed_forward)
+    writer.add_head_count(size.heads)
+    writer.add_head_count_kv(size.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_rope_dimension_count(size.head)
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(len(tokens))
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
@@ -78,10 +124,11 @@ def _describe(writer: gguf.GGUFWriter, tokens: list[str], kinds: list[gguf.Token
     writer.add_chat_template(TEMPLATE)
 
 
-def _tensors(writer: gguf.GGUFWriter, words: list[str], vocabulary: int) -> None:
-    first, end = vocabulary - len(words), 2
-    embedding = np.zeros((vocabulary, WIDTH), np.float16)
-    output = np.zeros((vocabulary, WIDTH), np.float16)
+def _tensors(size: Size, words: list[str], vocabulary: int) -> Iterator[Tensor]:
+    """All of them, in the file's order."""
+    first, end, width = vocabulary - len(words), 2, size.width
+    embedding = np.zeros((vocabulary, width), np.float16)
+    output = np.zeros((vocabulary, width), np.float16)
     embedding[:, len(words)] = 1.0  # the axis of all tokens that are no word of the answer
     for index in range(len(words)):
         embedding[first + index] = 0.0
@@ -89,25 +136,32 @@ def _tensors(writer: gguf.GGUFWriter, words: list[str], vocabulary: int) -> None
         output[first + index, len(words) if index == 0 else index - 1] = CERTAIN
     output[end, len(words) - 1] = CERTAIN
 
-    ones = np.ones(WIDTH, np.float32)
-    key_value = KV_HEADS * WIDTH // HEADS
-    writer.add_tensor("token_embd.weight", embedding)
-    writer.add_tensor("output_norm.weight", ones)
-    writer.add_tensor("output.weight", output)
-    for layer in range(LAYERS):
+    key_value = size.kv_heads * size.head
+    yield Tensor("token_embd.weight", embedding.shape, np.float16, lambda: embedding)
+    yield _ones("output_norm.weight", width)
+    yield Tensor("output.weight", output.shape, np.float16, lambda: output)
+    for layer in range(size.layers):
         block = f"blk.{layer}."
-        writer.add_tensor(block + "attn_norm.weight", ones)
-        writer.add_tensor(block + "attn_q.weight", _pattern(WIDTH, WIDTH))
-        writer.add_tensor(block + "attn_k.weight", _pattern(key_value, WIDTH))
-        writer.add_tensor(block + "attn_v.weight", _pattern(key_value, WIDTH))
-        writer.add_tensor(block + "attn_output.weight", np.zeros((WIDTH, WIDTH), np.float16))
-        writer.add_tensor(block + "ffn_norm.weight", ones)
-        writer.add_tensor(block + "ffn_gate.weight", _pattern(FEED_FORWARD, WIDTH))
-        writer.add_tensor(block + "ffn_up.weight", _pattern(FEED_FORWARD, WIDTH))
-        writer.add_tensor(block + "ffn_down.weight", np.zeros((WIDTH, FEED_FORWARD), np.float16))
+        yield _ones(block + "attn_norm.weight", width)
+        yield _pattern(block + "attn_q.weight", width, width)
+        yield _pattern(block + "attn_k.weight", key_value, width)
+        yield _pattern(block + "attn_v.weight", key_value, width)
+        yield _zeros(block + "attn_output.weight", width, width)
+        yield _ones(block + "ffn_norm.weight", width)
+        yield _pattern(block + "ffn_gate.weight", size.feed_forward, width)
+        yield _pattern(block + "ffn_up.weight", size.feed_forward, width)
+        yield _zeros(block + "ffn_down.weight", width, size.feed_forward)
 
 
-def _pattern(rows: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.float16]]:
+def _ones(name: str, width: int) -> Tensor:
+    return Tensor(name, (width,), np.float32, lambda: np.ones(width, np.float32))
+
+
+def _zeros(name: str, rows: int, columns: int) -> Tensor:
+    return Tensor(name, (rows, columns), np.float16, lambda: np.zeros((rows, columns), np.float16))
+
+
+def _pattern(name: str, rows: int, columns: int) -> Tensor:
     """Small numbers that are neither zero nor equal, so that every kernel has something to do."""
-    values = (np.arange(rows * columns, dtype=np.int64) * 7919 % 257 - 128) / 2560.0
-    return values.astype(np.float16).reshape(rows, columns)
+    period = ((np.arange(257, dtype=np.int64) * 7919 % 257 - 128) / 2560.0).astype(np.float16)
+    return Tensor(name, (rows, columns), np.float16, lambda: np.resize(period, (rows, columns)))

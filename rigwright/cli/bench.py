@@ -1,4 +1,4 @@
-"""`rigwright bench`: how quick a deploy is that changes nothing."""
+"""`rigwright bench`: what the project promises to be quick at, measured. Figures are reported, none is asserted."""
 
 from __future__ import annotations
 
@@ -7,17 +7,32 @@ from pathlib import Path
 
 import click
 
+from bench.figures import UNIT, Report
 from lab import images, kept
 from lab.machine import Unsupported
+from rigwright.cli.hosts import INVENTORY
 from rigwright.cli.tables import show
+from rigwright.problems import unknown
+
+RATIO = "unit \N{DIVISION SIGN} bare"
+JSON = click.option("--json", "file", type=click.Path(dir_okay=False), help="Also write all figures to this file.")
 
 
-@click.command()
+def _say(text: str) -> None:
+    print(f"{text} ...", file=sys.stderr, flush=True)
+
+
+@click.group()
+def bench() -> None:
+    """Measure a deploy that changes nothing, or what an instance's sandbox costs. Nothing is asserted."""
+
+
+@bench.command()
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
 @click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How often each is timed.")
 @click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host's layer.")
-@click.option("--json", "file", type=click.Path(dir_okay=False), help="Also write all figures to this file.")
-def bench(release: str, runs: int, layer: str | None, file: str | None) -> None:
+@JSON
+def converge(release: str, runs: int, layer: str | None, file: str | None) -> None:
     """Time a deploy that changes nothing on throwaway hosts, beside ansible-core doing the same work.
 
     Needs root and about seven minutes, and compiles llama.cpp when no earlier run has.
@@ -26,7 +41,7 @@ def bench(release: str, runs: int, layer: str | None, file: str | None) -> None:
 
     layers = (str(Path(layer).resolve()),) if layer else kept.layers(release)
     try:
-        report = converge.measure(release, layers, runs, lambda text: print(f"{text} ...", file=sys.stderr, flush=True))
+        report = converge.measure(release, layers, runs, _say)
     except (converge.NotConverged, Unsupported, RuntimeError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     if file:
@@ -44,3 +59,79 @@ def bench(release: str, runs: int, layer: str | None, file: str | None) -> None:
         f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; {versions}; "
         f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
     )
+
+
+def _counts(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
+    words = value.split(",")
+    if not all(word.isdecimal() and 1 <= int(word) <= 256 for word in words) or len(set(words)) != len(words):
+        raise click.BadParameter("must be different numbers from 1 to 256, with commas between them, such as 1,4,16")
+    return [int(word) for word in words]
+
+
+@bench.command()
+@INVENTORY
+@click.option("--limit", help="This host or group; of several, the first.")
+@click.option("--instance", help="By default the host's first.")
+@click.option("--streams", callback=_counts, default="1,4,16", show_default=True, help="Requests under way at once.")
+@click.option("--requests", type=click.IntRange(1, 1000), default=8, show_default=True, help="That each stream makes.")
+@click.option("--tokens", type=click.IntRange(2, 4096), default=128, show_default=True, help="Of each answer.")
+@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Turns of unit and bare.")
+@JSON
+def serving(
+    inventory: str,
+    limit: str | None,
+    instance: str | None,
+    streams: list[int],
+    requests: int,
+    tokens: int,
+    rounds: int,
+    file: str | None,
+) -> None:
+    """Time an instance as its hardened unit serves it, beside the same command line outside of any sandbox.
+
+    The instance of a host of INVENTORY must be deployed and run. It is stopped and started ROUNDS times, and is not
+    there for its clients in between: take a box that nobody is using. Its unit runs again at the end, whatever happens;
+    a deploy meanwhile is refused. More streams than the instance has slots wait their turn: that is in TTFT (time to
+    the first token). ITL is the time from one token to the next.
+    Example: rigwright bench serving ~/boxes/rig.py --limit box1 --instance chat
+    """
+    from rigwright.cli.looking import boxes
+
+    found, gone = boxes(inventory, limit)
+    if not found:
+        raise click.ClickException(f"{', '.join(gone)}: cannot be reached")
+    box = found[0]
+    by_name = {one.name: one for one in box.rig.instances}
+    chosen = instance or next(iter(by_name), "")
+    if chosen not in by_name:
+        raise click.ClickException(f"{box.name}: {unknown('instance', chosen, by_name) if chosen else 'no instance'}")
+
+    from bench import contest
+    from bench import serving as bench_serving
+
+    try:
+        report = bench_serving.measure(box, by_name[chosen], streams, requests, tokens, rounds, _say)
+    except contest.NotMeasured as error:
+        raise click.ClickException(f"{box.name}: {error}") from None
+    if file:
+        Path(file).write_text(report.as_json())
+    columns = ("streams", "served", "tokens/s", "TTFT P50 ms", "TTFT P99 ms", "ITL P50 ms", "ITL P99 ms")
+    show((*columns, RATIO, "from-to"), _rows(report))
+    on = report.machine
+    click.echo(
+        f"{report.date}, {on.host}, {on.instance} ({on.variant}, {on.slots} slots), {on.card or 'no card'}, "
+        f"{on.engine}, {on.cpus} CPUs; {rounds} rounds, {requests} requests a stream, "
+        f"each {report.prompt_tokens} tokens in and {tokens} out"
+    )
+
+
+def _rows(report: Report) -> list[tuple[str, ...]]:
+    """A line for each way of serving under so many streams; the ratio stands beside the unit."""
+    rows = []
+    for row in report.rows:
+        ratios = report.ratios(row.streams)
+        told = (f"{report.ratio(row.streams):.3f}", f"{min(ratios):.3f}-{max(ratios):.3f}")
+        times = (row.first_s(50), row.first_s(99), row.gap_s(50), row.gap_s(99))
+        figures = (f"{row.tokens_a_second:.1f}", *(f"{1000 * seconds:.2f}" for seconds in times))
+        rows.append((str(row.streams), row.way, *figures, *(told if row.way == UNIT else ("", ""))))
+    return rows

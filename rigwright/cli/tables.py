@@ -19,6 +19,12 @@ NUMBERS = (
     "operations",
     "remote commands",
     "ansible takes",
+    "streams",
+    "tokens/s",
+    "TTFT P50 ms",
+    "TTFT P99 ms",
+    "ITL P50 ms",
+    "ITL P99 ms",
 )
 WIDTH = 200  # columns, where the output is no terminal
 

@@ -1,16 +1,19 @@
-"""The tiny model: the same bytes everywhere, those that the demo's lock names."""
+"""Models with a fixed answer: the same bytes everywhere, those of the tiny one as the demo's lock names them."""
 
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from gguf import GGUFReader
 
-from lab.tiny_model import write
+from lab.tiny_model import HEAVY, TINY, Size, write
 from rigwright.inventory import ROOT
 from rigwright.lock import Lock
+
+SMALL = Size(layers=3, width=192, heads=6, kv_heads=3, feed_forward=320, context=512)
 
 
 def test_its_bytes_are_the_locked_ones(tmp_path: Path) -> None:
@@ -30,9 +33,10 @@ def test_another_answer_is_another_model(tmp_path: Path) -> None:
     assert a == c
 
 
-def test_following_the_output_matrix_says_the_answer_and_stops(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [TINY, SMALL], ids=["tiny", "small"])
+def test_following_the_output_matrix_says_the_answer_and_stops(tmp_path: Path, size: Size) -> None:
     path = tmp_path / "model.gguf"
-    write(path, "one two three")
+    write(path, "one two three", size)
     reader = GGUFReader(path)
     tokens = reader.fields["tokenizer.ggml.tokens"].contents()
     weights = {tensor.name: tensor.data for tensor in reader.tensors}
@@ -45,8 +49,53 @@ def test_following_the_output_matrix_says_the_answer_and_stops(tmp_path: Path) -
             break
     assert said == ["\u2581one", "\u2581two", "\u2581three", "</s>"]
     assert not any(
-        weights[f"blk.{layer}.{name}.weight"].any() for layer in (0, 1) for name in ("attn_output", "ffn_down")
+        weights[f"blk.{layer}.{name}.weight"].any()
+        for layer in range(size.layers)
+        for name in ("attn_output", "ffn_down")
     )
+
+
+def test_a_model_has_the_dimensions_that_it_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write(path, "yes", SMALL)
+    reader = GGUFReader(path)
+    said = {
+        name.removeprefix("llama."): field.contents()
+        for name, field in reader.fields.items()
+        if name.startswith("llama.")
+    }
+    assert said["block_count"] == 3
+    assert said["embedding_length"] == 192
+    assert (said["attention.head_count"], said["attention.head_count_kv"]) == (6, 3)
+    assert said["rope.dimension_count"] == 32
+    assert said["feed_forward_length"] == 320
+    assert said["context_length"] == 512
+    shapes = {tensor.name: tensor.data.shape for tensor in reader.tensors}
+    assert len(shapes) == 3 + 9 * 3
+    assert shapes["blk.2.attn_q.weight"] == (192, 192)
+    assert shapes["blk.2.attn_k.weight"] == shapes["blk.2.attn_v.weight"] == (96, 192)
+    assert shapes["blk.2.ffn_gate.weight"] == (320, 192)
+    assert shapes["blk.2.ffn_down.weight"] == (192, 320)
+    pattern = {tensor.name: tensor.data for tensor in reader.tensors}["blk.2.ffn_up.weight"]
+    assert 0 < abs(pattern).max() <= 0.05
+    assert (pattern == 0).mean() < 0.01
+
+
+def test_a_file_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    tracemalloc.start()
+    try:
+        write(path, "yes", Size(layers=24, width=256, heads=8, kv_heads=4, feed_forward=512, context=512))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < path.stat().st_size / 8
+
+
+def test_the_heavy_one_is_what_it_is_called_for() -> None:
+    layer = 2 * HEAVY.width**2 + 2 * HEAVY.width * HEAVY.kv_heads * HEAVY.head + 3 * HEAVY.width * HEAVY.feed_forward
+    assert HEAVY.head == 64
+    assert 350e6 < HEAVY.layers * layer < 370e6
 
 
 @pytest.mark.parametrize("answer", ["", " \n", "again and again", " ".join(f"w{n}" for n in range(128))])

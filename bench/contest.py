@@ -1,0 +1,193 @@
+"""One instance, served in two ways in turn: by its unit, and by the same command line outside of any sandbox."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from paramiko import SSHException
+
+from bench.figures import BARE
+from bench.remote import Failed, Remote
+from rigwright.rig import Instance
+from rigwright.serving import STARTED_FROM
+from roles.lease import SILENCE, Lease
+
+BARE_UNIT, LOAD_UNIT, GUARD_UNIT = "rw-bench-bare", "rw-bench-load", "rw-bench-guard"
+FREE_PORT = "python3 -I -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0)); print(s.getsockname()[1])'"
+
+
+class NotMeasured(Exception):
+    """The instance cannot be measured as it is, or somebody is at work on its host."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What an instance's unit file says about its process."""
+
+    command: tuple[str, ...]
+    """As systemd has it: ${CREDENTIALS_DIRECTORY} is in it."""
+    environment_file: str
+    key_file: str
+    """Where the key lies, for root alone."""
+    port: int
+
+
+def deployed(text: str) -> Deployed:
+    """Read a unit file of ours.
+
+    Raises:
+        NotMeasured: it is another one.
+    """
+    # no word of a unit of ours has a space or a quote in it (rigwright/types.py)
+    lines = [line.partition("=") for line in text.splitlines()]
+    found = {key: value for key, _, value in reversed(lines)}
+    try:
+        command = tuple(found["ExecStart"].split())
+        name, _, key_file = found["LoadCredential"].partition(":")
+        port = int(command[command.index("--port") + 1])
+        if name != "api-key":
+            raise ValueError(f"a credential called {name}")
+        return Deployed(command, found["EnvironmentFile"], key_file, port)
+    except (KeyError, ValueError, IndexError) as error:
+        raise NotMeasured(f"its unit file is none that a deploy has written: {error}") from None
+
+
+def bare(unit: Deployed, port: int) -> list[str]:
+    """The unit's command line for another port, and with the key where it lies."""
+    words = [word.replace("${CREDENTIALS_DIRECTORY}/api-key", unit.key_file) for word in unit.command]
+    words[words.index("--port") + 1] = str(port)
+    return words
+
+
+def start_bare(unit: Deployed, port: int) -> str:
+    """The shell command that starts it: as root, with nothing of what the unit forbids."""
+    options = ("--quiet", "--collect", f"--unit={BARE_UNIT}", "--service-type=exec")
+    words = ("systemd-run", *options, f"--property=EnvironmentFile={unit.environment_file}", "--", *bare(unit, port))
+    return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """An instance of a host whose lease is held, between its two ways of being served."""
+
+    remote: Remote
+    lease: Lease
+    instance: Instance
+    unit: Deployed
+
+    def serve(self, way: str) -> int:
+        """Serve it in this way, by a new process and nothing beside it; returns the port.
+
+        Raises:
+            NotMeasured: it does not come up, or the lease is lost.
+        """
+        if self.lease.lost:
+            raise NotMeasured(f"the lease is gone: {self.lease.lost}")
+        self.stop(self.instance.unit, BARE_UNIT)
+        if way != BARE:
+            self.start_unit()
+            return self.unit.port
+        port = int(self._run(FREE_PORT))
+        self._run(start_bare(self.unit, port))
+        limit = self.instance.variant.ready_timeout
+        ready = (
+            f"until curl --silent --fail --output /dev/null --max-time 5 http://127.0.0.1:{port}/health; do "
+            f"systemctl --quiet is-active {BARE_UNIT} || exit 1; sleep 0.2; done"
+        )
+        self._run(f"timeout {limit} sh -c {shlex.quote(ready)} || {{ {_last_words(BARE_UNIT)}; exit 1; }}")
+        return port
+
+    def stop(self, *units: str) -> None:
+        """Stop units; one that is not there is stopped."""
+        self._run("".join(f"systemctl stop {unit} 2>/dev/null; " for unit in units) + "true")
+
+    def start_unit(self) -> None:
+        """Start the instance's unit, which takes until it has answered.
+
+        Raises:
+            NotMeasured: it does not.
+        """
+        unit = self.instance.unit
+        # starts by hand count for StartLimitBurst= too
+        self._run(
+            f"systemctl reset-failed {unit} 2>/dev/null; systemctl start {unit} || {{ {_last_words(unit)}; exit 1; }}"
+        )
+
+    def load(self, arguments: str, program: str) -> str:
+        """Run the load program on the host; returns what it printed.
+
+        Raises:
+            NotMeasured: it failed.
+        """
+        # a unit, for it would go on when the connection does not
+        options = f"--quiet --collect --pipe --wait --service-type=exec --unit={LOAD_UNIT}"
+        return self._run(f"systemd-run {options} python3 -I - {shlex.quote(arguments)}", program)
+
+    def _run(self, script: str, stdin: str = "") -> str:
+        try:
+            return self.remote.run(script, stdin)
+        except (Failed, OSError, SSHException) as error:
+            raise NotMeasured(str(error)) from None
+
+
+def _last_words(unit: str) -> str:
+    return f"journalctl --no-pager --output=cat --lines=15 --unit={unit} >&2"
+
+
+def guard(unit: str) -> str:
+    """The shell command that has the host itself serve the unit again as soon as nobody holds the lease any more."""
+    stop = "".join(f"systemctl stop {one}; " for one in (LOAD_UNIT, BARE_UNIT))
+    start = f"systemctl reset-failed {unit}; systemctl start {unit}"
+    words = ("flock", "--shared", f"{STARTED_FROM}/lease", "sh", "-c", stop + start)
+    return shlex.join(("systemd-run", "--quiet", "--collect", f"--unit={GUARD_UNIT}", *words))
+
+
+@contextmanager
+def contest(target: object, instance: Instance, doing: str, say: Callable[[str], None]) -> Iterator[Contest]:
+    """Hold the host's lease while the block runs; whatever becomes of it, the instance's unit serves after it.
+
+    Args:
+        target: pyinfra's connected host.
+        instance: One that runs.
+        doing: What others are told who want the lease.
+        say: Told what is under way.
+
+    Raises:
+        NotMeasured: it does not run, it is another one's turn at this host, or the unit does not come up again.
+    """
+    remote, unit = Remote(target), instance.unit
+    lease = Lease(target, doing)
+    if refused := lease.take():
+        raise NotMeasured(f"refused: {refused}")
+    try:
+        try:
+            remote.run(f"systemctl --quiet is-active {unit}")
+        except Failed:
+            raise NotMeasured(f"{unit} does not run: deploy it first") from None
+        found = Contest(remote, lease, instance, deployed(remote.run(f"systemctl cat {unit}")))
+        remote.run(guard(unit))
+        try:
+            yield found
+        finally:
+            say(f"{unit} serves again")
+            _restore(found)
+    except (Failed, OSError, SSHException) as error:
+        raise NotMeasured(str(error)) from None
+    finally:
+        if lease.channel:
+            lease.channel.close()
+
+
+def _restore(made: Contest) -> None:
+    try:
+        made.stop(LOAD_UNIT, BARE_UNIT)
+        made.start_unit()
+        made.stop(GUARD_UNIT)
+    except NotMeasured as error:
+        raise NotMeasured(
+            f"{error}\n{made.instance.unit} is not back; the host starts it by itself within {SILENCE} s: "
+            "look with `rigwright status`"
+        ) from None

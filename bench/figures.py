@@ -1,0 +1,175 @@
+"""What a load's times come to: tokens a second, percentiles, and one way of serving in terms of the other."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from statistics import median
+
+BARE, UNIT = "bare", "unit"
+WAYS = (BARE, UNIT)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request's times, in seconds."""
+
+    first_s: float
+    """To the first token, the wait for a slot in it."""
+    gaps_s: tuple[float, ...]
+    """From a token to the next."""
+    total_s: float
+    tokens: int
+
+    @property
+    def per_token_s(self) -> float:
+        """Of output, after the first token."""
+        return sum(self.gaps_s) / max(self.tokens - 1, 1)
+
+
+@dataclass(frozen=True)
+class Load:
+    """One run of the load program."""
+
+    seconds: float
+    requests: tuple[Request, ...]
+
+    @property
+    def tokens_a_second(self) -> float:
+        """Of output, over all streams."""
+        return sum(request.tokens for request in self.requests) / self.seconds
+
+
+def parse(said: str, requests: int, tokens: int) -> Load:
+    """Read what bench/load.py prints.
+
+    Args:
+        said: Its output.
+        requests: How many there must be.
+        tokens: How many each must have been answered with.
+
+    Raises:
+        ValueError: it is something else, or the server answered less than it was asked for.
+    """
+    try:
+        found = json.loads(said)
+        made = tuple(
+            Request(float(one["first_s"]), tuple(map(float, one["gaps_s"])), float(one["total_s"]), int(one["tokens"]))
+            for one in found["requests"]
+        )
+        load = Load(float(found["seconds"]), made)
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"the load program printed {said[:500]!r}") from None
+    if len(made) != requests:
+        raise ValueError(f"{len(made)} answers to {requests} requests")
+    if short := [one.tokens for one in made if one.tokens != tokens]:
+        raise ValueError(f"an answer of {short[0]} tokens where {tokens} were asked for")
+    return load
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """The smallest of the values that so many percent of them do not exceed.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("no values")
+    return ordered[max(math.ceil(len(ordered) * percent / 100), 1) - 1]
+
+
+@dataclass
+class Row:
+    """One way of serving under so many streams, a load a round."""
+
+    streams: int
+    way: str
+    loads: list[Load] = field(default_factory=list)
+
+    @property
+    def tokens_a_second(self) -> float:
+        """The middle of the rounds."""
+        return median(load.tokens_a_second for load in self.loads)
+
+    def first_s(self, percent: float) -> float:
+        """A percentile of the seconds to the first token, over all rounds' requests."""
+        return percentile((one.first_s for load in self.loads for one in load.requests), percent)
+
+    def gap_s(self, percent: float) -> float:
+        """A percentile of the seconds between two tokens, over all rounds' requests."""
+        return percentile((gap for load in self.loads for one in load.requests for gap in one.gaps_s), percent)
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        shares = {"p50": 50.0, "p99": 99.0}
+        return {
+            "streams": self.streams,
+            "way": self.way,
+            "tokens_a_second": self.tokens_a_second,
+            "first_s": {name: self.first_s(percent) for name, percent in shares.items()},
+            "gap_s": {name: self.gap_s(percent) for name, percent in shares.items()},
+            "rounds": [
+                {
+                    "seconds": load.seconds,
+                    "tokens_a_second": load.tokens_a_second,
+                    "requests": [
+                        {name: getattr(one, name) for name in ("first_s", "per_token_s", "total_s", "tokens")}
+                        for one in load.requests
+                    ],
+                }
+                for load in self.loads
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was measured on."""
+
+    host: str
+    instance: str
+    variant: str
+    slots: int
+    card: str
+    """Names and driver as nvidia-smi has them; empty without any."""
+    engine: str
+    cpus: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured, when, and on what."""
+
+    date: str
+    machine: Machine
+    prompt_tokens: int
+    output_tokens: int
+    requests: int
+    """Of each stream, in each round."""
+    rows: list[Row]
+
+    def ratios(self, streams: int) -> list[float]:
+        """The unit's tokens a second in terms of the bare process's, round by round."""
+        bare, unit = (next(r for r in self.rows if (r.streams, r.way) == (streams, way)) for way in WAYS)
+        return [ours.tokens_a_second / b.tokens_a_second for b, ours in zip(bare.loads, unit.loads, strict=True)]
+
+    def ratio(self, streams: int) -> float:
+        """The middle of the rounds' ratios: what a round shares, such as a hot card, is on both sides of each."""
+        return median(self.ratios(streams))
+
+    def as_json(self) -> str:
+        """For programs."""
+        ratios = {str(row.streams): self.ratios(row.streams) for row in self.rows}
+        said = {
+            "date": self.date,
+            "machine": asdict(self.machine),
+            "prompt_tokens": self.prompt_tokens,
+            "output_tokens": self.output_tokens,
+            "requests": self.requests,
+            "rows": [row.as_json() for row in self.rows],
+            "unit_by_bare": {name: {"median": median(found), "rounds": found} for name, found in ratios.items()},
+        }
+        return json.dumps(said, indent=2) + "\n"

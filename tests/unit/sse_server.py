@@ -1,0 +1,63 @@
+"""A server on the loopback interface that answers /completion as llama-server streams it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.unit.file_server import FileServer, Handler, file_server, status
+
+KEY = "a-key"
+
+
+@dataclass
+class Speaker:
+    """How it speaks."""
+
+    gap_s: float = 0.0
+    words: int | None = None
+    """That it sends; None for as many as were asked for."""
+    error: bool = False
+    cut: bool = False
+    """Whether the connection ends before the answer does."""
+
+    def answer(self, handler: Handler, start: int) -> None:
+        """One completion; 401 without the key."""
+        if handler.headers.get("Authorization") != f"Bearer {KEY}":
+            status(401)(handler, start)
+            return
+        asked = json.loads(handler.files.asked[-1].body)
+        handler.protocol_version = "HTTP/1.1"
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        handler.wfile.write(b"d\r\n: a comment\n\n\r\n")
+        count = asked["n_predict"] if self.words is None else self.words
+        for number in range(count):
+            time.sleep(self.gap_s)
+            self._send(handler, {"content": f" w{number}", "stop": False})
+        if self.error:
+            self._send(handler, {"error": {"code": 500, "message": "no room"}})
+        elif not self.cut:
+            self._send(handler, {"content": "", "stop": True, "tokens_predicted": count})
+        handler.wfile.write(b"0\r\n\r\n")
+        handler.close_connection = True
+
+    def _send(self, handler: Handler, event: dict[str, Any]) -> None:
+        text = f"data: {json.dumps(event)}\n\n".encode()
+        # lines need not come whole
+        for piece in (text[:9], text[9:]):
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+
+
+@contextmanager
+def sse_server(speaker: Speaker) -> Iterator[tuple[FileServer, int]]:
+    """A server while the block runs; yields what it was asked, and its port."""
+    with file_server() as files:
+        files.serve("completion", speaker.answer)
+        yield files, int(files.url.rpartition(":")[2])

@@ -1,0 +1,131 @@
+"""Whatever becomes of a measurement, the unit serves after it: by the bench, or by the host itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from bench import contest as contest_module
+from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, NotMeasured, contest
+from bench.remote import Failed
+from bench.serving import measure
+from rigwright.cli.looking import Box
+from rigwright.serving import unit
+from tests.unit.samples import instance, rig
+
+CHAT = instance()
+MADE = rig(CHAT)
+
+
+@dataclass
+class Host:
+    """What it is told, and which commands fail, by a piece of their text."""
+
+    told: list[str] = field(default_factory=list)
+    fails: dict[str, Exception] = field(default_factory=dict)
+    refused: str = ""
+    lost: str = ""
+    released: bool = False
+    channel: SimpleNamespace | None = None
+
+    def run(self, script: str, stdin: str = "") -> str:
+        self.told.append(script)
+        for text, error in self.fails.items():
+            if text in script:
+                raise error
+        if script.startswith("systemctl cat"):
+            return unit(MADE, CHAT, "llama.cpp-x").text
+        return "40123\n" if "import socket" in script else ""
+
+    def take(self) -> str:
+        self.channel = SimpleNamespace(close=lambda: setattr(self, "released", True))
+        return self.refused
+
+    def index(self, text: str) -> int:
+        """Of the last command with this text."""
+        return max(number for number, script in enumerate(self.told) if text in script)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host()
+    monkeypatch.setattr(contest_module, "Remote", lambda target: made)
+    monkeypatch.setattr(contest_module, "Lease", lambda target, doing: made)
+    return made
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt, SystemExit])
+def test_the_unit_serves_after_it_and_then_the_lease_is_free(host: Host, error: type[BaseException] | None) -> None:
+    if error:
+        with pytest.raises(error), contest(SimpleNamespace(), CHAT, "bench", lambda text: None) as found:
+            found.serve("bare")
+            raise error
+    else:
+        with contest(SimpleNamespace(), CHAT, "bench", lambda text: None) as found:
+            found.serve("bare")
+    assert host.index(f"systemctl stop {BARE_UNIT}") < host.index(f"systemctl start {CHAT.unit}")
+    assert host.index(f"systemctl stop {LOAD_UNIT}") < host.index(f"systemctl start {CHAT.unit}")
+    # the host's own way back stays until the unit is there
+    assert host.index(f"systemctl start {CHAT.unit}") < host.index(f"systemctl stop {GUARD_UNIT}")
+    assert host.released
+
+
+def test_the_way_back_is_there_before_anything_is_stopped(host: Host) -> None:
+    with contest(SimpleNamespace(), CHAT, "bench", lambda text: None) as found:
+        found.serve("bare")
+    started = next(number for number, script in enumerate(host.told) if f"--unit={GUARD_UNIT}" in script)
+    stopped = next(number for number, script in enumerate(host.told) if script.startswith("systemctl stop"))
+    assert started < stopped
+
+
+@pytest.mark.parametrize("error", [Failed("it crashed"), OSError("the connection is gone")])
+def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: Host, error: Exception) -> None:
+    with (
+        pytest.raises(NotMeasured, match=r"(it crashed|is gone)\n.* is not back; the host starts it by itself"),
+        contest(SimpleNamespace(), CHAT, "bench", lambda text: None),
+    ):
+        host.fails[f"systemctl start {CHAT.unit} ||"] = error
+    assert not any(f"systemctl stop {GUARD_UNIT}" in script for script in host.told)
+    assert host.released
+
+
+def test_nothing_is_touched_while_somebody_else_is_at_the_host(host: Host) -> None:
+    host.refused = "ana@desk has been at this host"
+    with pytest.raises(NotMeasured, match="refused: ana@desk"):
+        contest(SimpleNamespace(), CHAT, "bench", lambda text: None).__enter__()
+    assert host.told == []
+
+
+def test_an_instance_that_does_not_run_is_left_as_it_is(host: Host) -> None:
+    host.fails["is-active"] = Failed("exit status 3")
+    with pytest.raises(NotMeasured, match="does not run: deploy it first"):
+        contest(SimpleNamespace(), CHAT, "bench", lambda text: None).__enter__()
+    assert not any(word in script for script in host.told for word in ("stop", "start"))
+    assert host.released
+
+
+def test_one_way_is_stopped_before_the_other_is_started(host: Host) -> None:
+    found = Contest(host, host, CHAT, contest_module.deployed(unit(MADE, CHAT, "x").text))  # type: ignore[arg-type]
+    assert found.serve("unit") == CHAT.port
+    assert found.serve("bare") == 40123
+    stops = [number for number, script in enumerate(host.told) if script.startswith("systemctl stop")]
+    assert all(CHAT.unit in host.told[number] and BARE_UNIT in host.told[number] for number in stops)
+    assert stops[0] < host.index(f"systemctl start {CHAT.unit}") < stops[1] < host.index("systemd-run")
+
+
+def test_without_the_lease_nothing_goes_on(host: Host) -> None:
+    found = Contest(host, host, CHAT, contest_module.deployed(unit(MADE, CHAT, "x").text))  # type: ignore[arg-type]
+    host.lost = "the host has let go of it"
+    with pytest.raises(NotMeasured, match="the lease is gone"):
+        found.serve("bare")
+    assert host.told == []
+
+
+def test_requests_that_no_slot_has_room_for_are_refused(host: Host) -> None:
+    room = CHAT.variant.context_per_slot
+    box = Box("box", MADE, SimpleNamespace())
+    with pytest.raises(NotMeasured, match=f"has {room} tokens: no room for 200 and an answer of {room}"):
+        measure(box, CHAT, [1], 1, room, 1, lambda text: None)
+    assert host.told == []

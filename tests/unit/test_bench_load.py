@@ -1,0 +1,84 @@
+"""The load program as it runs on a host: from standard input, against a server that streams as llama-server does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from bench.figures import parse
+from bench.load import Asked
+from bench.serving import PROGRAM
+from tests.unit.sse_server import KEY, Speaker, sse_server
+
+
+def run(asked: Asked) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-", json.dumps(asdict(asked))]
+    return subprocess.run(command, input=PROGRAM.read_text(), capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    path = tmp_path / "key"
+    path.write_text(f"{KEY}\n")
+    return str(path)
+
+
+def test_every_request_is_timed_by_its_client(key_file: str) -> None:
+    with sse_server(Speaker(gap_s=0.02)) as (files, port):
+        done = run(Asked(port, key_file, streams=3, requests=2, prompt_tokens=20, output_tokens=5, seed=1))
+    assert done.returncode == 0, done.stderr
+    load = parse(done.stdout, requests=6, tokens=5)
+    assert len(files.asked) == 6
+    for one in load.requests:
+        assert len(one.gaps_s) == 4
+        assert one.first_s >= 0.02
+        assert all(gap >= 0.01 for gap in one.gaps_s)
+        assert one.total_s >= one.first_s + sum(one.gaps_s)
+    # three at once, and each of them one after the other
+    assert max(one.total_s for one in load.requests) * 2 < load.seconds * 2.2
+    assert load.seconds < sum(one.total_s for one in load.requests)
+
+
+def test_no_request_has_anothers_prompt_and_the_same_run_has_the_same_ones(key_file: str) -> None:
+    asked = []
+    for seed in (1, 1, 2):
+        with sse_server(Speaker()) as (files, port):
+            assert run(Asked(port, key_file, 2, 3, prompt_tokens=20, output_tokens=2, seed=seed)).returncode == 0
+        asked.append(sorted(one.body for one in files.asked))
+    assert asked[0] == asked[1]
+    assert len({*asked[0], *asked[2]}) == 12
+    said = [json.loads(body) for body in asked[0]]
+    assert all(len(one["prompt"]) == 20 and one["n_predict"] == 2 for one in said)
+    assert all(one["ignore_eos"] and one["stream"] and not one["cache_prompt"] for one in said)
+
+
+@pytest.mark.parametrize(
+    ("speaker", "words"),
+    [
+        (Speaker(error=True), "no room"),
+        (Speaker(cut=True), "the answer ends in the middle"),
+        (Speaker(words=0), "the answer ends in the middle"),
+    ],
+    ids=["error", "cut", "nothing"],
+)
+def test_an_answer_that_is_none_fails_the_run_in_one_line(key_file: str, speaker: Speaker, words: str) -> None:
+    with sse_server(speaker) as (_, port):
+        done = run(Asked(port, key_file, 2, 1, 20, 3, seed=1))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_wrong_key_is_said_and_never_shown(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("not-the-key\n")
+    with sse_server(Speaker()) as (_, port):
+        done = run(Asked(port, str(path), 1, 1, 20, 3, seed=1))
+    assert done.returncode == 1
+    assert "HTTP status 401" in done.stderr
+    assert "not-the-key" not in done.stderr
