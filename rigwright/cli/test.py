@@ -1,4 +1,4 @@
-"""`rigwright test`: all that has to hold before a change lands."""
+"""`rigwright test`: all that has to hold before a change lands, and proofs that need more than any machine has."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from lab import gpus, images
+from lab.machine import Unsupported
 from rigwright.inventory import ROOT
 
 STAGES = {
@@ -17,21 +19,51 @@ STAGES = {
     "unit": [["pytest", "tests/unit"]],
     "hosts": [["pytest", "tests/hosts"]],
 }
+# Asked for by name alone.
+PROOFS = {"gpu": [["pytest", "-s", "-v", "--no-header", "tests/gpu"]]}
+
+
+def _no_card() -> str:
+    """Why this machine cannot show anything of a card; "" if it can."""
+    try:
+        gpus.require()
+    except Unsupported as error:
+        return str(error)
+    return ""
 
 
 @click.command()
-@click.argument("stages", nargs=-1, type=click.Choice(list(STAGES)))
-def test(stages: tuple[str, ...]) -> None:
+@click.argument("stages", nargs=-1, type=click.Choice([*STAGES, *PROOFS]))
+@click.option("--host", metavar="[USER@]ADDRESS", help="gpu: a real machine, in place of a throwaway host.")
+@click.option("--bundle", type=click.Path(exists=True, file_okay=False), help="gpu: made by `rigwright bundle`.")
+@click.option("--also-build-for", metavar="LIST", help="gpu: more compute capabilities, such as 7.5,8.6,12.0.")
+@click.option("--release", type=click.Choice(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
+@click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
+def test(stages: tuple[str, ...], **options: str | bool | None) -> None:
     """Run the project's own tests: lint, types, unit tests, and tests on throwaway hosts. All of them by default.
 
     Host tests need root and about twenty minutes, most of them for compiling llama.cpp once a Debian release.
+
+    `test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
+    notice. It needs a driver, a CUDA toolkit in /usr/local/cuda and root here; or a machine that has them and serves
+    nobody, as --host. Without a card it says so and does nothing.
     """
+    given = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+        for name, value in options.items()
+        if value
+    ]
+    if given and not (stages and set(stages) <= set(PROOFS)):
+        raise click.UsageError(f"{', '.join(given)}: only `rigwright test gpu` takes that")
     for stage in stages or tuple(STAGES):
-        for command in STAGES[stage]:
+        if stage == "gpu" and not options["host"] and (without := _no_card()):
+            click.echo(f"==> gpu: skipped: {without}; give a machine that has one with --host")
+            continue
+        for command in {**STAGES, **PROOFS}[stage]:
             click.echo(f"==> {' '.join(command)}")
             started = time.monotonic()
             program = str(Path(sys.executable).with_name(command[0]))
-            status = subprocess.run([program, *command[1:]], cwd=ROOT, check=False).returncode
+            status = subprocess.run([program, *command[1:], *given], cwd=ROOT, check=False).returncode
             click.echo(f"==> {stage}: {'ok' if status == 0 else 'failed'} after {time.monotonic() - started:.0f} s")
             if status:
                 sys.exit(1)

@@ -1,0 +1,120 @@
+"""The machine that the GPU tests use: a throwaway host with this machine's cards, or a real one over SSH."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import tiny_model
+from lab.hosts import Host, HostSpec
+from lab.labs import Lab
+from rigwright.inventory import ROOT
+from rigwright.survey import Survey
+from roles import survey
+
+INVENTORY = ROOT / "inventory" / "metal.py"
+RECORD = INVENTORY.with_suffix(".json")
+UNIT = "rigwright-metal"
+PORT = 8020
+KEY = "/etc/rigwright/credentials/metal.api-key"
+MODEL = "metal-rig.gguf"
+# cuobjdump and nvidia-smi as the checks find them
+USED = "timeout 20 nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id=0"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine with at least one card."""
+
+    connection: dict[str, object]
+    survey: Survey
+    throwaway: Host | None
+
+    @property
+    def system(self) -> str:
+        """Its distribution and release."""
+        return f"{self.survey.os_id}-{self.survey.os_version}"
+
+    @property
+    def cards(self) -> list[dict[str, object]]:
+        """Its cards, as an inventory describes them."""
+        return [
+            {"name": card.name, "pci_ids": [card.pci_id], "capability": card.capability, "vram_mib": card.vram_mib}
+            for card in self.survey.cards
+        ]
+
+    def run(self, command: str, check: bool = True) -> str:
+        """Run a shell command as root there and return what it printed.
+
+        Raises:
+            RuntimeError: with check, the command failed.
+        """
+        if self.throwaway:
+            return self.throwaway.run(command, check)
+        who = f"{self.connection['ssh_user']}@{self.connection['ssh_hostname']}"
+        shell = ["sudo", "-n", "sh", "-s"] if self.connection.get("_sudo") else ["sh", "-s"]
+        done = subprocess.run(
+            ["ssh", "-o", "BatchMode=yes", who, *shell], input=command, capture_output=True, text=True
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"`{command}` failed: {done.stderr.strip()}")
+        return done.stdout
+
+    def used_mib(self) -> int:
+        """Memory of the first card that is in use, MiB."""
+        return int(self.run(USED))
+
+    def active(self) -> bool:
+        """Whether the instance serves."""
+        return self.run(f"systemctl is-active {UNIT}", check=False).strip() == "active"
+
+    def describe(self, **keys: object) -> None:
+        """Write what inventory/metal.py reads."""
+        RECORD.write_text(json.dumps({**self.connection, "cards": self.cards, **keys}, indent=1) + "\n")
+
+
+def boot(lab: Lab, release: str) -> Machine:
+    """Boot a throwaway host with this machine's cards, that reaches nothing beyond it.
+
+    Raises:
+        lab.machine.Unsupported: this machine has no card, or cannot run a lab.
+    """
+    (host,) = lab.up([HostSpec("h1", release, gpus=True)])
+    host.run("ip route del default")
+    return Machine(host.connection, survey.look("metal", host.connection, sudo=False), host)
+
+
+def reach(address: str) -> Machine:
+    """A real machine.
+
+    Raises:
+        roles.survey.Unreachable: it cannot be looked at.
+        ValueError: something is served there that is not ours to touch, or it has no card.
+    """
+    user, _, name = address.rpartition("@")
+    connection: dict[str, object] = {"ssh_hostname": name, "ssh_user": user or "root"}
+    if connection["ssh_user"] != "root":
+        connection["_sudo"] = True
+    machine = Machine(connection, survey.look("metal", connection, sudo="_sudo" in connection), None)
+    if not machine.survey.cards or not machine.survey.cards[0].capability:
+        raise ValueError(f"{address}: no NVIDIA card with a driver that works")
+    others = machine.run(
+        f"ls /etc/systemd/system | grep '^rigwright-.*service' | grep -vx {UNIT}.service || true"
+    ).split()
+    if others:
+        raise ValueError(f"{address} serves {', '.join(others)}: take a machine that nobody uses")
+    return machine
+
+
+def make_bundle(machine: Machine, folder: Path) -> Path:
+    """Everything that the machine needs from outside, with the model, which has no address."""
+    models = folder / "models"
+    models.mkdir(parents=True)
+    tiny_model.write(models / MODEL, size=tiny_model.HEAVY)
+    made = folder / "bundle"
+    command = [sys.executable, "-m", "rigwright", "bundle", str(INVENTORY), "--system", machine.system]
+    subprocess.run([*command, "--output", str(made), "--from-dir", str(models)], check=True, cwd=ROOT)
+    return made

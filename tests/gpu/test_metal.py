@@ -1,0 +1,178 @@
+"""The same deploy on a real card: what was shown with stand-ins everywhere else."""
+
+from __future__ import annotations
+
+import json
+import runpy
+
+import pytest
+
+from rigwright.inventory import load
+from tests.gpu.machine import INVENTORY, KEY, PORT, UNIT, USED, Machine
+from tests.hosts.support import Run, check, deploy, plan, red, until
+
+ENGINE = "/etc/rigwright/current/engines/llama.cpp"
+LIBRARY = f"{ENGINE}/bin/libggml-cuda.so"
+LINK = f"/etc/systemd/system/{UNIT}.service"
+SLACK = 64  # MiB that the card's use may differ by from one time to the next
+RESTART = f"systemctl daemon-reload; systemctl reset-failed {UNIT}; systemctl restart {UNIT}"
+HOLD = "#include <unistd.h>\\nint main() { void *p; return cudaMalloc(&p, 1 << 30) != cudaSuccess || pause(); }\\n"
+NVCC = "/usr/local/cuda/bin/nvcc"
+
+# what somebody or something does to the machine, the check that must notice, and the cure
+DRIFTS = {
+    "a foreign process that holds memory of the card": (
+        f"printf '{HOLD}' > /root/hold.cu && {NVCC} -arch=native -o /root/hold /root/hold.cu && "
+        "systemd-run --quiet --unit=hold /root/hold && until [ $(" + USED + ") -gt 1000 ]; do sleep 0.1; done",
+        "N04",
+        "systemctl stop hold",
+    ),
+    "a device file that is gone": (
+        "touch /run/nothing && mount --bind /run/nothing /dev/nvidia-uvm",
+        "N03",
+        "umount /dev/nvidia-uvm",
+    ),
+    "a library for another architecture": (
+        f"cp -a $(readlink -f {LIBRARY}) /root/kept && "
+        f"echo '__global__ void other() {{}}' > /root/other.cu && "
+        f"{NVCC} -shared -Xcompiler -fPIC -gencode arch=compute_80,code=sm_80 -o /root/other.so /root/other.cu && "
+        f"cp --remove-destination /root/other.so $(readlink -f {LIBRARY})",
+        "L05",
+        f"mv /root/kept $(readlink -f {LIBRARY})",
+    ),
+    "a library path that leads to another driver": (
+        "mkdir -p /opt/wrong && cp $(ldconfig -p | sed -n 's/.*libcuda.so.1 (libc6,x86-64).* => //p' | head -n 1) "
+        "/opt/wrong/libcuda.so.470.00 && echo /opt/wrong > /etc/ld.so.conf.d/000-wrong.conf && ldconfig",
+        "N02",
+        "rm -r /etc/ld.so.conf.d/000-wrong.conf /opt/wrong && ldconfig",
+    ),
+    "an edited unit": (f"sed -i 's/^ProtectHome=.*/ProtectHome=no/' {LINK}; systemctl daemon-reload", "G01", ""),
+}
+# of the sandbox: what a service with a card cannot have
+WITHHELD = {
+    "private devices": "PrivateDevices=yes",
+    "without the unified memory device": "InaccessiblePaths=/dev/nvidia-uvm",
+    "without the card": "InaccessiblePaths=/dev/nvidia0",
+}
+
+
+def test_a_machine_becomes_the_rig_from_a_bundle_alone(deployed: Machine, first: Run) -> None:
+    # with steps and time left, while a compilation of minutes goes on
+    assert "compiling: " in first.said
+    assert "sending " in first.said
+    assert deployed.active()
+
+
+def test_a_second_run_changes_nothing(deployed: Machine) -> None:
+    assert plan(INVENTORY).planned == []
+    again = deploy(INVENTORY)
+    assert (again.status, again.changed) == (0, [])
+
+
+def test_every_check_holds_and_none_is_skipped(deployed: Machine) -> None:
+    verdicts = check(INVENTORY)
+    assert {identifier: word for identifier, word in verdicts.items() if word != "ok"} == {}
+    assert {"L05", "S08", "N01", "N02", "N03", "N04", "N05", "N06", "N07"} <= set(verdicts)
+
+
+def test_the_library_holds_machine_code_for_the_wanted_cards_alone(
+    deployed: Machine, pytestconfig: pytest.Config
+) -> None:
+    listed = deployed.run(f"/usr/local/cuda/bin/cuobjdump --list-elf {LIBRARY}").split()
+    found = {word.split(".")[-2] for word in listed if word.endswith(".cubin")}
+    used = {str(deployed.cards[0]["capability"]), *filter(None, pytestconfig.getoption("--also-build-for").split(","))}
+    wanted = {f"sm_{one.replace('.', '')}{'a' if one.startswith('12.') else ''}" for one in used}
+    assert found == wanted
+
+
+def test_the_build_is_on_record(deployed: Machine) -> None:
+    record = json.loads(deployed.run(f"cat {ENGINE}/build.json"))
+    print(f"\ncompiled in {record['compile_seconds']} s, {record['inputs']['options']['CMAKE_CUDA_ARCHITECTURES']}")
+    assert record["compile_seconds"] > 0
+    assert record["inputs"]["options"]["GGML_CUDA"] == "ON"
+    assert "==> compiling" in deployed.run(f"cat {ENGINE}/build.log")
+
+
+def test_it_answers_from_the_card(deployed: Machine) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "Are you there?"}]})
+    said = deployed.run(
+        f"sed 's/^/Authorization: Bearer /' {KEY} | curl -s -H @- -H 'Content-Type: application/json' "
+        f"-d '{body}' http://127.0.0.1:{PORT}/v1/chat/completions"
+    )
+    assert json.loads(said)["choices"][0]["message"]["content"].strip() == "The rig is alive"
+    # weights alone are 730 MB
+    assert deployed.used_mib() > 700
+
+
+@pytest.mark.parametrize("option", WITHHELD.values(), ids=WITHHELD)
+def test_a_service_that_lacks_a_device_is_noticed(deployed: Machine, option: str) -> None:
+    deployed.run(f"mkdir -p {LINK}.d && printf '[Service]\\n{option}\\n' > {LINK}.d/x.conf")
+    try:
+        deployed.run(f"{RESTART}", check=False)
+        found = red(INVENTORY)
+        print(f"\n{option}: {', '.join(sorted(found))}")
+        assert "S08" in found
+    finally:
+        deployed.run(f"rm -r {LINK}.d; {RESTART}")
+    assert red(INVENTORY) == set()
+
+
+def test_the_cards_memory_comes_back(deployed: Machine) -> None:
+    """However the service ends: nothing of it stays on the card, and no process."""
+    serving = deployed.used_mib()
+    servers = "pgrep -c llama-server || true"
+    deployed.run(f"systemctl stop {UNIT}")
+    idle = deployed.used_mib()
+    assert idle < serving - 700
+    assert deployed.run(servers).strip() == "0"
+
+    deployed.run(f"systemctl reset-failed {UNIT} 2>/dev/null; systemctl start {UNIT}")
+    assert abs(deployed.used_mib() - serving) <= SLACK
+    deployed.run(f"kill -9 $(systemctl show --property=MainPID --value {UNIT})")
+    until(lambda: deployed.used_mib() <= idle + SLACK, "the card's memory back after kill -9", 30)
+    until(deployed.active, "serving again by itself")
+    assert abs(deployed.used_mib() - serving) <= SLACK
+
+    seen = []
+    for _ in range(5):
+        deployed.run(f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}")
+        seen.append(deployed.used_mib())
+        assert deployed.run(servers).strip() == "1"
+    print(f"\nidle {idle} MiB, serving {serving} MiB, after each of five restarts {seen}")
+    assert max(seen) - min(seen) <= SLACK
+    deployed.run(f"systemctl stop {UNIT}")
+    assert abs(deployed.used_mib() - idle) <= SLACK
+    deployed.run(f"systemctl start {UNIT}")
+
+
+@pytest.mark.parametrize(("break_it", "identifier", "cure"), DRIFTS.values(), ids=DRIFTS)
+def test_a_drift_turns_its_check_red_and_its_cure_turns_it_green(
+    deployed: Machine, break_it: str, identifier: str, cure: str
+) -> None:
+    try:
+        deployed.run(break_it)
+        found = red(INVENTORY)
+        print(f"\n{', '.join(sorted(found))}")
+        assert identifier in found
+    finally:
+        if cure:
+            deployed.run(cure)
+        assert deploy(INVENTORY).status == 0
+    assert red(INVENTORY) == set()
+
+
+def test_a_reboot_changes_nothing(deployed: Machine) -> None:
+    if deployed.throwaway is None:
+        pytest.skip("a real machine is not rebooted by a test")
+    deployed.throwaway.reboot()
+    deployed.throwaway.run("ip route del default; ldconfig", check=False)
+    until(deployed.active, "serving after the boot")
+    assert red(INVENTORY) == set()
+    assert plan(INVENTORY).planned == []
+
+
+def test_the_card_is_described_by_the_inventory_alone(deployed: Machine) -> None:
+    described = {str(name) for card in deployed.cards for name in card["pci_ids"]}  # type: ignore[attr-defined]
+    ((_, data),) = runpy.run_path(str(INVENTORY))["rigs"]
+    rig = load(data["rig"])
+    assert {name for card in rig.cards for name in card.pci_ids} == described
