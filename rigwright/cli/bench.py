@@ -24,7 +24,7 @@ def _say(text: str) -> None:
 
 @click.group()
 def bench() -> None:
-    """Measure a deploy that changes nothing, or what an instance's sandbox costs. Nothing is asserted."""
+    """Measure a deploy that changes nothing, what an instance's sandbox costs, or a build. Nothing is asserted."""
 
 
 @bench.command()
@@ -123,6 +123,45 @@ def serving(
         f"{on.engine}, {on.cpus} CPUs; {rounds} rounds, {requests} requests a stream, "
         f"each {report.prompt_tokens} tokens in and {tokens} out"
     )
+
+
+@bench.command("compile")
+@INVENTORY
+@click.option("--limit", help="This host or group; of several, the first.")
+def compile_(inventory: str, limit: str | None) -> None:
+    """Build an installed engine again with plain cmake and ninja, beside the time that its deploy took.
+
+    The host of INVENTORY must be deployed from a bundle: the source is taken from there. What is built is removed.
+    Example: rigwright bench compile inventory/metal.py
+    """
+    from rigwright.cli.looking import boxes
+
+    found, gone = boxes(inventory, limit)
+    if not found:
+        raise click.ClickException(f"{', '.join(gone)}: cannot be reached")
+
+    from bench import compile as bench_compile
+    from bench.remote import Failed
+
+    columns = (
+        "engine",
+        "architectures",
+        "CPUs",
+        "role s",
+        "of it compiling s",
+        "plain s",
+        "role \N{DIVISION SIGN} plain",
+    )
+    rows = []
+    for engine in found[0].rig.engines:
+        _say(f"building {engine}, plainly")
+        try:
+            report = bench_compile.measure(found[0], engine)
+        except (bench_compile.NotMeasured, Failed) as error:
+            raise click.ClickException(f"{found[0].name}: {error}") from None
+        numbers = (report.cpus, report.role, report.role_compiling, report.plain)
+        rows.append((engine, report.architectures or "CPU", *map(str, numbers), f"{report.ratio:.2f}"))
+    show(columns, rows)
 
 
 def _rows(report: Report) -> list[tuple[str, ...]]:

@@ -1,0 +1,80 @@
+"""What a build by the role costs beside the plain commands: unpack, configure, compile, with the same options."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from bench.remote import Remote
+from rigwright.cli.looking import Box
+
+WORK = "/var/tmp/rigwright-bench-compile"
+
+
+class NotMeasured(Exception):
+    """There is nothing to measure; the text says why."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Both builds, in seconds."""
+
+    engine: str
+    architectures: str
+    """CMAKE_CUDA_ARCHITECTURES; empty for a CPU build."""
+    cpus: int
+    role: int
+    """The role's whole job, by its own record of when it was made."""
+    role_compiling: int
+    """The part of it that was ninja's."""
+    plain: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the role takes."""
+        return self.role / self.plain
+
+
+def measure(box: Box, engine: str) -> Report:
+    """Build an installed engine again on its host, with its own options and the plain commands; nothing is kept.
+
+    Args:
+        box: The host, whose rig has a bundle: the source comes from there.
+        engine: The engine's name.
+
+    Raises:
+        NotMeasured: no bundle, or the engine is not installed.
+        bench.remote.Failed: the build fails; its last words are the text.
+    """
+    if box.rig.bundle is None:
+        raise NotMeasured("the rig has no bundle to take the source from")
+    source = box.rig.bundle.find(box.rig.sources[engine])
+    remote = Remote(box.target)
+    record = json.loads(remote.run(f"cat {box.rig.roots.config}/current/engines/{engine}/build.json"))
+    if source is None or "build_seconds" not in record:
+        raise NotMeasured(f"{engine} was installed before builds were timed, or is not in the bundle")
+    archive = f"/var/tmp/{source.name}"
+    box.target.connector.client.open_sftp().put(str(source.path), archive)
+    try:
+        plain = int(remote.run(script(record["inputs"]["options"], archive, box.rig.engines[engine].subtree)))
+    finally:
+        remote.run(f"rm -rf {WORK} {archive}")
+    architectures = record["inputs"]["options"].get("CMAKE_CUDA_ARCHITECTURES", "")
+    cpus = int(remote.run("nproc"))
+    return Report(engine, architectures, cpus, record["build_seconds"], record["compile_seconds"], plain)
+
+
+def script(options: dict[str, Any], archive: str, subtree: str) -> str:
+    """The plain build, which prints its seconds."""
+    flags = " ".join(f"-D{name}={shlex.quote(value)}" for name, value in sorted(options.items()))
+    return f"""set -e
+rm -rf {WORK} && mkdir -p {WORK}
+began=$(date +%s)
+{{
+  tar -xzf {archive} -C {WORK} --strip-components=1
+  cmake -S {WORK}/{subtree} -B {WORK}/build -G Ninja {flags}
+  ninja -C {WORK}/build llama-server
+}} > {WORK}/log 2>&1 || {{ tail -n 5 {WORK}/log >&2; exit 1; }}
+echo $(($(date +%s) - began))"""
