@@ -24,8 +24,9 @@ kernel 6.1.0-40-amd64
 systemd 252
 uid 0
 memory_kib 65843212
-disk+ /opt/rigwright 51234567
-disk+ /srv/models 1234567890
+disk+ /opt/rigwright 51234567 /
+disk+ /srv/models 1234567890 /srv
+sent_kib 300
 cuda_version 13.0
 apt_lock apt-get
 pci+ 0000:21:00.0 10de:2204
@@ -60,6 +61,8 @@ def test_a_probes_lines_become_facts() -> None:
         uid=0,
         memory_kib=65843212,
         disk_free_kib={"/opt/rigwright": 51234567, "/srv/models": 1234567890},  # type: ignore[arg-type]
+        file_systems={"/opt/rigwright": "/", "/srv/models": "/srv"},  # type: ignore[arg-type]
+        sent_kib=300,
         cuda_version="13.0",
         apt_lock_holder="apt-get",
         pci_cards=(("0000:01:00.0", "10de:1e07"), ("0000:21:00.0", "10de:2204")),
@@ -107,9 +110,11 @@ def test_a_line_that_is_missing_is_named(key: str) -> None:
         "systemd ",
         "uid root",
         "memory_kib 12.5",
-        "disk+ /srv",
-        "disk+ /srv much",
-        "disk+ /srv 1 2",
+        "disk+ /srv 1",
+        "disk+ /srv much /",
+        "disk+ /srv 1 / 2",
+        "sent_kib",
+        "sent_kib much",
         "pci+ 0000:01:00.0",
         "pci+ 0000:01:00.0 10de:2204 more",
         "listener+ 22",
