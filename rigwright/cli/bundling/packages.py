@@ -24,6 +24,7 @@ CODENAMES = {
     "ubuntu-24.04": "noble",
     "ubuntu-26.04": "resolute",
 }
+KEYRING = "/usr/share/keyrings/{}-archive-keyring.gpg"  # of a distribution
 COMPONENTS = {"debian": "main", "ubuntu": "main universe"}
 LIST = "Packages"
 """The file by which apt knows what an archive has."""
@@ -38,7 +39,7 @@ class Archive:
         self.distribution = system.partition("-")[0]
         self.codename = CODENAMES[system]
         self.mirrors = mirrors
-        self.keyring = Path(f"/usr/share/keyrings/{self.distribution}-archive-keyring.gpg")
+        self.keyring = Path(KEYRING.format(self.distribution))
 
     def bring(self, names: Iterable[str], folder: Path) -> dict[str, Content]:
         """Put packages and all that they need into a folder, as if nothing was installed, with their list as STAGED.
