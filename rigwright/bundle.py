@@ -132,12 +132,20 @@ def read(folder: Path) -> Bundle:
         raise Invalid([Problem(str(path), "the bundle", f"{error.strerror}: {AGAIN}")]) from None
     except ValidationError as error:
         raise Invalid(of_validation(error, Index, str(path), "")) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Invalid([Problem(str(path), "the bundle", f"is no JSON: {AGAIN}")]) from None
     problems = [Problem(str(path), row.path, wrong) for row in index.files if (wrong := _wrong(folder / row.path, row))]
     if problems:
         raise Invalid(problems)
     return Bundle(folder, index.systems, index.files)
+
+
+def listed(folder: Path) -> set[str]:
+    """The paths in a bundle's index; none where there is no sound one."""
+    try:
+        return {row.path for row in Index.model_validate_json((folder / INDEX).read_bytes()).files}
+    except (OSError, ValueError):  # pydantic's errors are among the latter
+        return set()
 
 
 def _wrong(path: Path, row: Row) -> str:

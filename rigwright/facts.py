@@ -44,6 +44,10 @@ class HostFacts:
     built_engines: frozenset[str] = field(default_factory=frozenset)
     weight_bytes: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Path of a weight file -> bytes of it that are there, whole or as a part."""
+    sent_kib: int = 0
+    """Of weights that were sent and not taken to their place yet."""
+    file_systems: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Folder -> where the file system is mounted that holds it, or will."""
     started_builds: frozenset[str] = field(default_factory=frozenset)
     """Folders of engines whose build has begun: their space is already taken."""
     linked_roots: tuple[str, ...] = ()
@@ -73,6 +77,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
         "engines": f"{rig.roots.software}/engines",
         "builds": f"{rig.roots.state}/build",
+        "jobs": f"{rig.roots.state}/jobs",
         "weights": [rig.weight_path(artefact) for artefact in rig.weights],
         "cuda_root": rig.cuda_root,
         "service_user": rig.service_user,
@@ -105,7 +110,9 @@ def parse(lines: list[str]) -> HostFacts:
             systemd=int(single["systemd"]),
             uid=int(single["uid"]),
             memory_kib=int(single["memory_kib"]),
-            disk_free_kib=MappingProxyType({path: int(free) for path, free in many.get("disk", [])}),
+            disk_free_kib=MappingProxyType({path: int(free) for path, free, _ in many.get("disk", [])}),
+            file_systems=MappingProxyType({path: mounted for path, _, mounted in many.get("disk", [])}),
+            sent_kib=int(single["sent_kib"]),
             cuda_version=single["cuda_version"],
             apt_lock_holder=single["apt_lock"],
             pci_cards=tuple(sorted((address, pci_id) for address, pci_id in many.get("pci", []))),

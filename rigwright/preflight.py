@@ -154,7 +154,10 @@ def _ports(rig: Rig, facts: HostFacts) -> list[str]:
 
 
 def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
-    """Space for what is still missing, for each root alone: whether two share a file system is not known here."""
+    """Space for what is still missing, for each root alone, as if no two shared a file system.
+
+    Where two do, what was sent already counts for both: it is moved, not copied.
+    """
     needed = Counter[str]()
     for build in builds:
         if build.folder not in facts.built_engines | facts.started_builds:
@@ -165,6 +168,10 @@ def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
         needed[rig.roots.models] += missing
         if rig.bundle:  # what is sent lies there first
             needed[rig.roots.state] += missing
+    if rig.bundle:
+        for path in (rig.roots.state, rig.roots.models):
+            if facts.file_systems.get(path) == facts.file_systems.get(rig.roots.state):
+                needed[path] = max(0, needed[path] - facts.sent_kib)
     return [
         f"{path} has {facts.disk_free_kib[path] / GIB:.1f} GiB free, {(kib + DISK_RESERVE) / GIB:.1f} GiB are needed: "
         "make room, or move the root to another disk"

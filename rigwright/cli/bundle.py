@@ -42,8 +42,12 @@ def bundle(inventory: Path, systems: tuple[str, ...], output: Path | None, from_
     if not systems:
         raise click.UsageError("name what the hosts run with --system, such as --system debian-12")
     try:
-        Bundler(inventory, output, from_dir).bring(sorted(set(systems)))
+        bundler = Bundler(inventory, output, from_dir)
     except (Invalid, Unusable) as error:
         raise click.ClickException(str(error)) from None
-    except OSError as error:
-        raise click.ClickException(f"{error.filename or output}: {error.strerror}") from None
+    try:
+        bundler.bring(sorted(set(systems)))
+    except Invalid as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:  # a full disk names no file
+        raise click.ClickException(f"{error.filename or bundler.folder}: {error.strerror}") from None

@@ -83,6 +83,7 @@ def run_job(
     try:
         if watcher.state() in ("active", "activating"):
             logger.info(f"{host.print_prefix}{unit} is already running: watching it")
+            watcher.begun = True
         else:
             watcher.send(files)
             watcher.start(script)
@@ -91,7 +92,8 @@ def run_job(
         logger.error(f"{host.print_prefix}{error}")
         return False
     except Lost as error:
-        logger.error(f"{host.print_prefix}{error}; the job goes on there: run again to watch it")
+        then = "the job goes on there: run again to watch it" if watcher.begun else "run again to go on from here"
+        logger.error(f"{host.print_prefix}{error}; {then}")
         return False
     if succeeded:
         for line in watcher.shell.run(f"grep '^note: ' {folder}/log || true"):
@@ -118,6 +120,8 @@ class _Watcher:
     def __init__(self, target: Any, unit: str, folder: str, watch: str) -> None:
         self.host, self.unit, self.folder, self.watch = target, unit, folder, watch
         self.shell = Shell(target)
+        self.begun = False
+        """Whether the job runs, as far as is known."""
 
     def state(self) -> str:
         """systemd's ActiveState; `inactive` also for a unit that does not exist (any more)."""
@@ -133,11 +137,12 @@ class _Watcher:
             return
         folder, total, done = f"{self.folder}/files", sum(file.size for file in files), 0
         listed = self.shell.run(f"mkdir -p {folder} && chmod 755 {folder} && cd {folder} && stat -c '%n %s' * || true")
-        there = dict(line.split() for line in listed)
+        there = dict(line.rsplit(" ", 1) for line in listed)
         with progress.task(self.host.name, f"sending {len(files)} files") as task:
             for file in files:
                 if int(there.get(file.name, -1)) != file.size:
-                    if wrong := file.refusal():
+                    # in a thread: the lease needs its signs of life while a large file is read
+                    if wrong := gevent.get_hub().threadpool.apply(file.refusal):
                         raise Unfit(wrong)
                     report = partial(_add, task, done, total)
                     self.shell.append(file.path, f"{folder}/{file.name}", report)
@@ -153,6 +158,7 @@ class _Watcher:
             f"--property=StandardOutput=append:{self.folder}/log --property=StandardError=append:{self.folder}/log "
             f"--property=PrivateTmp=yes --setenv=HOME=/root --setenv=LC_ALL=C.UTF-8 /bin/sh {self.folder}/script"
         )
+        self.begun = True
 
     def follow(self, test: str) -> bool:
         """Watch until the unit ends; whether its result is there."""

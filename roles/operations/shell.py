@@ -70,16 +70,14 @@ class Shell:
         Raises:
             Lost: the host stays away for LOST seconds, or cannot write.
         """
-        whole, there, given_up = source.stat().st_size, -1, 0.0
-        while True:
-            before, there = there, int(self.run(f"stat -c %s {target} 2>/dev/null || echo 0")[0])
-            if there == whole:
-                return
-            if there != before:
-                given_up = time.monotonic() + LOST
+        whole, before, given_up = source.stat().st_size, -1, 0.0
+        while (there := int(self.run(f"stat -c %s {target} 2>/dev/null || echo 0")[0])) != whole:
             try:
                 self._stream(source, there if there < whole else 0, target, report)
+                return
             except (OSError, SSHException, EOFError, AttributeError) as error:
+                if there != before:  # it got on: what was sent before may have taken longer than LOST
+                    before, given_up = there, time.monotonic() + LOST
                 self._reconnect(given_up, str(error))
 
     def _stream(self, source: Path, offset: int, target: str, report: Callable[[int], None]) -> None:
@@ -91,14 +89,23 @@ class Shell:
         with closing(channel), source.open("rb") as file:
             channel.exec_command(f"{words} -c {shlex.quote(command)}")
             file.seek(offset)
-            while part := file.read(PART):
-                channel.sendall(part)
-                offset += len(part)
-                report(offset)
-            channel.shutdown_write()
-            status = channel.recv_exit_status()
-        if status > 0:
-            raise Lost(f"{target} cannot be written there: {channel.makefile_stderr('r').read().strip()}")
+            try:
+                while part := file.read(PART):
+                    channel.sendall(part)
+                    offset += len(part)
+                    report(offset)
+                channel.shutdown_write()
+            except OSError:
+                if not channel.exit_status_ready():
+                    raise
+            # recv_exit_status alone would wait for ever
+            if not channel.status_event.wait(LOST):
+                raise TimeoutError("no answer")
+            status, said = channel.recv_exit_status(), channel.makefile_stderr("rb").read().decode(errors="replace")
+        if status > 0 or (status < 0 and self._connected()):
+            raise Lost(f"{target} cannot be written there: {said.strip() or 'dd was ended'}")
+        if status < 0:
+            raise EOFError("the session ended")
 
     def _connected(self) -> bool:
         transport = self.host.connector.client.get_transport()

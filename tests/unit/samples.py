@@ -277,6 +277,7 @@ def probed(**changes: object) -> dict[str, object]:
         "folders": ["/", "/etc"],
         "engines": "/nowhere",
         "builds": "/nowhere",
+        "jobs": "/nowhere",
         "weights": [],
         "cuda_root": "/nowhere",
         "service_user": "nobody-at-all",

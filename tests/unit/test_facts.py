@@ -24,8 +24,9 @@ kernel 6.1.0-40-amd64
 systemd 252
 uid 0
 memory_kib 65843212
-disk+ /opt/rigwright 51234567
-disk+ /srv/models 1234567890
+disk+ /opt/rigwright 51234567 /
+disk+ /srv/models 1234567890 /srv
+sent_kib 300
 cuda_version 13.0
 apt_lock apt-get
 pci+ 0000:21:00.0 10de:2204
@@ -60,6 +61,8 @@ def test_a_probes_lines_become_facts() -> None:
         uid=0,
         memory_kib=65843212,
         disk_free_kib={"/opt/rigwright": 51234567, "/srv/models": 1234567890},  # type: ignore[arg-type]
+        file_systems={"/opt/rigwright": "/", "/srv/models": "/srv"},  # type: ignore[arg-type]
+        sent_kib=300,
         cuda_version="13.0",
         apt_lock_holder="apt-get",
         pci_cards=(("0000:01:00.0", "10de:1e07"), ("0000:21:00.0", "10de:2204")),
@@ -107,9 +110,11 @@ def test_a_line_that_is_missing_is_named(key: str) -> None:
         "systemd ",
         "uid root",
         "memory_kib 12.5",
-        "disk+ /srv",
-        "disk+ /srv much",
-        "disk+ /srv 1 2",
+        "disk+ /srv 1",
+        "disk+ /srv much /",
+        "disk+ /srv 1 / 2",
+        "sent_kib",
+        "sent_kib much",
         "pci+ 0000:01:00.0",
         "pci+ 0000:01:00.0 10de:2204 more",
         "listener+ 22",
@@ -181,6 +186,17 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
     assert found.cuda_version == "13.0"
 
 
+def test_the_probe_adds_up_what_was_sent_of_weights_and_says_where_file_systems_are_mounted(tmp_path: Path) -> None:
+    assert probe(jobs=str(tmp_path)).sent_kib == 0
+    for unit in ("rw-job-weight-a", "rw-job-weight-b", "rw-job-packages"):
+        (tmp_path / unit / "files").mkdir(parents=True)
+        (tmp_path / unit / "files" / "one").write_bytes(os.urandom(300 << 10))
+        (tmp_path / unit / "log").write_bytes(os.urandom(500 << 10))
+    assert 600 <= probe(jobs=str(tmp_path)).sent_kib < 640
+    found = probe(folders=["/", "/not/yet/there", "/proc"])
+    assert found.file_systems == {"/": "/", "/not/yet/there": "/", "/proc": "/proc"}
+
+
 @pytest.mark.skipif(shutil.which("ss") is None, reason="no ss (iproute2) here")
 def test_the_probe_finds_who_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -205,6 +221,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "folders": ["/var/lib/rigwright", "/opt/rigwright", "/srv/models", "/etc/rigwright"],
         "engines": "/opt/rigwright/engines",
         "builds": "/var/lib/rigwright/build",
+        "jobs": "/var/lib/rigwright/jobs",
         "weights": [made.weight_path(artefact())],
         "cuda_root": "/opt/cuda",
         "service_user": "svc",

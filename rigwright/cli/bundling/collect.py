@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from contextlib import suppress
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from rigwright.bundle import INDEX, PACKAGES, Row, text
-from rigwright.cli.bundling.packages import Archive
+from rigwright.bundle import INDEX, PACKAGES, Row, listed, text
+from rigwright.cli.bundling.packages import LIST, STAGED, Archive
 from rigwright.cli.resolving import web
 from rigwright.cli.resolving.index import Index, index_url
 from rigwright.cli.resolving.verb import Unusable, addresses, rigs_of
@@ -85,10 +84,13 @@ class Bundler:
         if problems:
             raise Invalid(problems)
         made = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+        earlier = listed(self.folder)
         new = self.folder / f"{INDEX}.new"
         new.write_text(text(made, systems, rows))
+        for system in systems:
+            (self.folder / PACKAGES / system / STAGED).replace(self.folder / PACKAGES / system / LIST)
         new.replace(self.folder / INDEX)
-        self._tidy({row.path for row in rows})
+        self._tidy(earlier - {row.path for row in rows})
         self._tell(rows, counted)
 
     def _artefact(self, artefact: Artefact) -> Row:
@@ -104,12 +106,11 @@ class Bundler:
         if given and _is(given, wanted):
             shutil.copyfile(given, part)
         else:
-            self._fetch(artefact, part, wanted)
+            self._fetch(artefact, part, wanted, [f"{given} is another file"] if given and given.exists() else [])
         part.replace(path)
         return row
 
-    def _fetch(self, artefact: Artefact, part: Path, wanted: Content) -> None:
-        failed: list[str] = []
+    def _fetch(self, artefact: Artefact, part: Path, wanted: Content, failed: list[str]) -> None:
         for url in self._urls(artefact, failed):
             with part.open("wb") as into, progress.task("bundle", f"fetching {artefact.file}") as task:
                 try:
@@ -140,23 +141,17 @@ class Bundler:
     def _packages(self, system: str, mirrors: tuple[str, ...]) -> list[Row]:
         place = f"{PACKAGES}/{system}"
         with progress.task("bundle", f"packages of {system}"):
-            Archive(system, mirrors).bring(NEEDED, self.folder / place)
-        rows = []
-        for path in sorted((self.folder / place).iterdir()):
-            content = web.hash_file(path, lambda done, total: None)
-            rows.append(Row(path=f"{place}/{path.name}", sha256=content.sha256, size=content.size))
-        return rows
+            found = Archive(system, mirrors).bring(NEEDED, self.folder / place)
+        return [Row(path=f"{place}/{name}", sha256=one.sha256, size=one.size) for name, one in found.items()]
 
-    def _tidy(self, wanted: set[str]) -> None:
-        """Take away what an earlier bundle had, in the folders that are a bundle's."""
-        for name in (*FOLDERS.values(), PACKAGES):
-            for folder, _, files in os.walk(self.folder / name, topdown=False):
-                for file in files:
-                    path = Path(folder, file)
-                    if str(path.relative_to(self.folder)) not in wanted:
-                        path.unlink()
-                with suppress(OSError):  # one that still holds something
-                    Path(folder).rmdir()
+    def _tidy(self, paths: set[str]) -> None:
+        """Take away what only the earlier bundle had; what somebody else has put beside it stays."""
+        for path in paths:
+            with suppress(FileNotFoundError):
+                (self.folder / path).unlink()
+            with suppress(OSError):  # one that still holds something
+                for folder in list(Path(path).parents)[:-1]:
+                    (self.folder / folder).rmdir()
 
     def _tell(self, rows: list[Row], counted: Counter[str]) -> None:
         sizes: Counter[str] = Counter()

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rigwright.cli.resolving.web import Unavailable
+from rigwright.cli.resolving.web import Content, Unavailable
 
 # Releases that preflight supports, and what their archives call them (wiki.debian.org/DebianReleases,
 # wiki.ubuntu.com/Releases).
@@ -24,7 +24,12 @@ CODENAMES = {
     "ubuntu-24.04": "noble",
     "ubuntu-26.04": "resolute",
 }
+KEYRING = "/usr/share/keyrings/{}-archive-keyring.gpg"  # of a distribution
 COMPONENTS = {"debian": "main", "ubuntu": "main universe"}
+LIST = "Packages"
+"""The file by which apt knows what an archive has."""
+STAGED = f"{LIST}.part"
+"""The same, until all else of a bundle is there: an earlier bundle stays whole."""
 
 
 class Archive:
@@ -34,10 +39,12 @@ class Archive:
         self.distribution = system.partition("-")[0]
         self.codename = CODENAMES[system]
         self.mirrors = mirrors
-        self.keyring = Path(f"/usr/share/keyrings/{self.distribution}-archive-keyring.gpg")
+        self.keyring = Path(KEYRING.format(self.distribution))
 
-    def bring(self, names: Iterable[str], folder: Path) -> None:
-        """Make the folder an archive of packages and all that they need, as if nothing was installed.
+    def bring(self, names: Iterable[str], folder: Path) -> dict[str, Content]:
+        """Put packages and all that they need into a folder, as if nothing was installed, with their list as STAGED.
+
+        The places are tried in order. Returns the archive's files by name, the list under its own.
 
         Raises:
             Unavailable: there is no apt here, no key or no archive of this distribution, or apt fails.
@@ -45,18 +52,26 @@ class Archive:
         if not self.keyring.exists():
             package = {"debian": "debian-archive-keyring", "ubuntu": "ubuntu-keyring"}[self.distribution]
             raise Unavailable(f"{self.keyring} is not on this machine: install {package}")
-        with tempfile.TemporaryDirectory() as temporary:
-            work = Path(temporary)
-            options = self._options(work)
-            _apt([*options, "update"])
-            _apt([*options, "--yes", "--no-install-recommends", "--download-only", "install", *names])
-            self._archive(sorted((work / "archives").glob("*.deb")), folder)
+        failed = []
+        for sources in self._sources():
+            with tempfile.TemporaryDirectory() as temporary:
+                work = Path(temporary)
+                options = self._options(work, sources)
+                try:
+                    _run(["apt-get", "-qq", *options, "update"])
+                    wanted = ["--yes", "--no-install-recommends", "--download-only", "install", *names]
+                    _run(["apt-get", "-qq", *options, *wanted])
+                except Unavailable as error:
+                    failed.append(str(error))
+                    continue
+                return _archive(sorted((work / "archives").glob("*.deb")), folder)
+        raise Unavailable("; ".join(failed))
 
-    def _options(self, work: Path) -> list[str]:
+    def _options(self, work: Path, sources: list[str]) -> list[str]:
         for name in ("lists/partial", "archives/partial", "state", "cache", "parts"):
             (work / name).mkdir(parents=True)
         (work / "status").touch()
-        (work / "sources.list").write_text("".join(f"{line}\n" for line in self._sources()))
+        (work / "sources.list").write_text("".join(f"{line}\n" for line in sources))
         set_ = {
             "APT::Architecture": "amd64",
             "APT::Architectures": "amd64",
@@ -74,56 +89,54 @@ class Archive:
         }
         return [word for name, value in set_.items() for word in ("-o", f"{name}={value}")]
 
-    def _sources(self) -> list[str]:
-        """The archive's places: the rig's mirrors, or what this machine uses itself for the same distribution."""
-        signed = f"deb [signed-by={self.keyring}]"
-        if self.mirrors:
-            suites = [self.codename, f"{self.codename}-updates"]
-            if self.distribution == "ubuntu":
-                suites.append(f"{self.codename}-security")
-            places = [(base.rstrip("/"), suite) for base in self.mirrors for suite in suites]
-            if self.distribution == "debian":
-                places += [(f"{base.rstrip('/')}-security", f"{self.codename}-security") for base in self.mirrors]
-        else:
-            places = self._own()
-        return [f"{signed} {base} {suite} {COMPONENTS[self.distribution]}" for base, suite in places]
+    def _sources(self) -> list[list[str]]:
+        """Each mirror of the rig, or else what this machine uses itself for the same distribution."""
+        signed, components = f"deb [signed-by={self.keyring}]", COMPONENTS[self.distribution]
+        found = [self._mirrored(base.rstrip("/")) for base in self.mirrors] or [self._own()]
+        return [[f"{signed} {base} {suite} {components}" for base, suite in places] for places in found]
+
+    def _mirrored(self, base: str) -> list[tuple[str, str]]:
+        # Debian's security archive lies beside the other, Ubuntu's is one of its suites
+        secure = f"{base}-security" if self.distribution == "debian" else base
+        suites = (self.codename, f"{self.codename}-updates")
+        return [*((base, suite) for suite in suites), (secure, f"{self.codename}-security")]
 
     def _own(self) -> list[tuple[str, str]]:
         release = _release()
         if release.get("ID") != self.distribution:
             raise Unavailable("this machine has another distribution: name its archive in the rig's mirrors, as apt")
         own, label = release.get("VERSION_CODENAME", ""), self.distribution.capitalize()
-        asked = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(LABEL)", "Created-By: Packages"]
+        # the codename, for a source may call the release stable
+        asked = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(LABEL)", "Created-By: Packages"]
         found = [line.split(" ", 2) for line in _run(asked).splitlines()]
         places = [(base, suite.replace(own, self.codename)) for base, suite, of in found if of.startswith(label)]
         if not places:
             raise Unavailable("this machine's apt has no archive: name one in the rig's mirrors, as apt")
         return list(dict.fromkeys(places))
 
-    def _archive(self, debs: list[Path], folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        stanzas = []
-        for deb in debs:
-            # apt writes the colon of an epoch as %3a
-            name, content = deb.name.replace("%3a", "~"), deb.read_bytes()
-            new = folder / f"{name}.part"
-            new.write_bytes(content)
-            new.replace(folder / name)
-            control = _run(["dpkg-deb", "--field", str(deb)]).rstrip("\n")
-            digest = hashlib.sha256(content).hexdigest()
-            stanzas.append(f"{control}\nFilename: ./{name}\nSize: {len(content)}\nSHA256: {digest}\n")
-        (folder / "Packages").write_text("\n".join(stanzas))
-        for path in set(folder.iterdir()) - {folder / "Packages", *(folder / d.name.replace("%3a", "~") for d in debs)}:
-            path.unlink()
+
+def _archive(debs: list[Path], folder: Path) -> dict[str, Content]:
+    folder.mkdir(parents=True, exist_ok=True)
+    found, stanzas = {}, []
+    for deb in debs:
+        # apt writes the colon of an epoch as %3a
+        name, content = deb.name.replace("%3a", "~"), deb.read_bytes()
+        found[name] = _put(folder / name, content)
+        control = _run(["dpkg-deb", "--field", str(deb)]).rstrip("\n")
+        stanzas.append(f"{control}\nFilename: ./{name}\nSize: {len(content)}\nSHA256: {found[name].sha256}\n")
+    return found | {LIST: _put(folder / STAGED, "\n".join(stanzas).encode())}
+
+
+def _put(path: Path, content: bytes) -> Content:
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(content)
+    new.replace(path)
+    return Content(hashlib.sha256(content).hexdigest(), len(content))
 
 
 def _release() -> dict[str, str]:
     pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
     return {name: value.strip('"') for name, _, value in pairs}
-
-
-def _apt(options: list[str]) -> None:
-    _run(["apt-get", "-qq", *options])
 
 
 def _run(command: list[str]) -> str:

@@ -1,0 +1,139 @@
+"""Hosts that reach nothing but the operator's machine: all that they lack comes from a bundle, over SSH."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import tiny_model
+from lab.hosts import Host
+from rigwright.cli.resolving.web import hash_file
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.support import CHAT, command, deploy, red, served, until
+from tests.locks import lock_text
+
+# what is tested here runs on this machine and in shell scripts that every release has
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+
+PADDING = 400 << 20  # bytes
+JOBS = "/var/lib/rigwright/jobs"
+INVENTORY = """from rigwright.inventory import hosts
+
+rigs = hosts({rigs!r}, bundle="~/the bundle", instances={instances!r})
+"""
+CATALOG = """[inputs.tiny-rig]
+kind = "weight"
+version = "2"
+sources = ["shelf:tiny-rig.gguf"]
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An operator's folder with a bundle that `rigwright bundle` has made; its weights are large, and quickly loaded."""
+    home = tmp_path_factory.mktemp("operator") / "ho me"
+    given = home / "given"
+    given.mkdir(parents=True)
+    weight = given / "tiny-rig.gguf"
+    tiny_model.write(weight)
+    with weight.open("ab") as file:  # after the last tensor: no engine reads it
+        for _ in range(PADDING >> 20):
+            file.write(os.urandom(1 << 20))
+    row = {"kind": "weight", "name": "tiny-rig", "version": "2", "file": weight.name}
+    lines = [f'{key} = "{value}"' for key, value in row.items()]
+    content = hash_file(weight, lambda done, total: None)
+    lines += [f'sha256 = "{content.sha256}"', f"size = {content.size}"]
+    for name, text in (
+        ("catalog/mine.toml", CATALOG),
+        ("locks/mine.lock.toml", lock_text("\n".join(["[[artefact]]", *lines, 'sources = ["shelf:tiny-rig.gguf"]\n']))),
+    ):
+        (home / name).parent.mkdir()
+        (home / name).write_text(text)
+    write(home, {"box": {"ssh_hostname": "192.0.2.1"}})
+    words = ["bundle", str(home / "rig.py"), "--system", "debian-13", "--from-dir", str(given)]
+    command = [sys.executable, "-m", "rigwright", *words]
+    done = subprocess.run(command, env=os.environ | {"HOME": str(home)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return home
+
+
+@pytest.fixture(autouse=True)
+def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is run finds its `~` there."""
+    monkeypatch.setenv("HOME", str(home))
+
+
+def write(home: Path, rigs: dict[str, dict[str, object]]) -> Path:
+    path = home / "rig.py"
+    path.write_text(INVENTORY.format(rigs=rigs, instances=CHAT))
+    return path
+
+
+def cut_off(host: Host) -> None:
+    """Leave the host no way to anything but this machine."""
+    host.run("ip route del default; : > /etc/resolv.conf")
+
+
+def weight_on(host: Host) -> Path | None:
+    """The half of the weight that the host was sent."""
+    return next(host.upper.glob(f"{JOBS[1:]}/rw-job-weight-*/files/tiny-rig.gguf"), None)
+
+
+def received(host: Host) -> int:
+    """Bytes that went to the host so far."""
+    return int(Path(f"/sys/class/net/{host.namespace}/statistics/tx_bytes").read_text())
+
+
+def left(host: Host) -> str:
+    """What lies about of what was sent."""
+    return host.run(f"find {JOBS} -path '*/files*'; ls -d /tmp/tmp.* 2>/dev/null || true")
+
+
+def test_a_blank_host_is_deployed_without_a_network_though_the_controller_dies_while_it_sends(
+    boot: Boot, first_run: FirstRun, home: Path
+) -> None:
+    host = boot(first_run.engine_layer)
+    cut_off(host)
+    inventory = write(home, {"box": host.connection})
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        command(inventory, "--yes"), stdout=quiet, stderr=quiet, start_new_session=True
+    ) as controller:
+        until(lambda: (sent := weight_on(host)) and sent.stat().st_size > PADDING // 3, "half sent", 240)
+        os.killpg(controller.pid, signal.SIGKILL)
+    half = weight_on(host)
+    assert half is not None
+    there, before = half.stat().st_size, received(host)
+    assert there < PADDING * 0.9, "killed too late to say anything"
+
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert received(host) - before < (PADDING - there) * 1.1 + (8 << 20), "sent again from the beginning"
+    assert served(host)
+    assert left(host) == ""
+    assert deploy(inventory).changed == []
+    assert red(inventory) == set()
+
+
+def test_a_flipped_byte_is_refused_before_it_is_sent(boot: Boot, home: Path) -> None:
+    host = boot()
+    cut_off(host)
+    inventory = write(home, {"box": host.connection})
+    (package,) = (home / "the bundle").glob("packages/debian-13/ninja-build_*.deb")
+    whole = package.read_bytes()
+    package.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
+    try:
+        run = deploy(inventory)
+    finally:
+        package.write_bytes(whole)
+    assert run.status == 1
+    assert f"{package} has SHA-256 " in run.said
+    assert "make it again with `rigwright bundle`" in run.said
+    assert "Traceback" not in run.said
+    assert host.run("command -v ninja cmake || true") == ""
+    assert not list(host.upper.glob(f"{JOBS[1:]}/rw-job-packages/script"))

@@ -1,0 +1,193 @@
+"""A box to bundle for: its folder and lock, mirrors, an index and a signed apt archive on the loopback interface."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from rigwright import bundle
+from rigwright.bundle import Bundle
+from rigwright.cli import main
+from tests.locks import lock_text
+from tests.unit.file_server import FileServer, whole
+from tests.unit.index_server import Package, PackageIndex
+from tests.unit.samples import COMMIT, Box
+
+WEIGHTS = bytes(range(256)) * 4000
+INVENTORY = """
+from rigwright.inventory import hosts
+
+rigs = hosts({rigs!r}, bundle="the bundle")
+"""
+ROW = """
+[[artefact]]
+kind = "{kind}"
+{group}name = "{name}"
+version = "{version}"
+file = "{file}"
+sha256 = "{sha256}"
+size = {size}
+sources = ["{source}"]
+"""
+
+
+class BundleWorld:
+    """A box's folder, what is served to it, and `rigwright bundle` over them."""
+
+    def __init__(self, folder: Path, files: FileServer) -> None:
+        self.box = Box(folder)
+        self.files = files
+        self.index = PackageIndex(files, "json")
+        source = self.index.source("engine", "1.0")
+        wheel = self.index.wheel("tool", "1.0")
+        self.content = {"engine-1.0.tar.gz": source.content, wheel.file: wheel.content, "small-q4.gguf": WEIGHTS}
+        self.box.write("catalog/tools.toml", '[inputs.tools]\nkind = "wheel"\nrequirements = ["tool"]\n')
+        self.mirror("good", WEIGHTS)
+        self.lock(WEIGHTS)
+        self.inventory("good")
+
+    def lock(self, weights: bytes, file: str = "small-q4.gguf") -> None:
+        """Lock the engine, the tool, and weights."""
+        rows = [
+            ("source", "", "engine-source", "1.0", "engine-1.0.tar.gz", "index:engine"),
+            ("wheel", 'group = "tools"\n', "tool", "1.0", "tool-1.0-py3-none-any.whl", "index:tool"),
+            ("weight", "", "small", COMMIT, file, f"store:{file}"),
+        ]
+        self.content[file] = weights
+        texts = []
+        for kind, group, name, version, file, source in rows:
+            content = self.content[file]
+            digest, size = hashlib.sha256(content).hexdigest(), len(content)
+            known = {"kind": kind, "group": group, "name": name, "version": version, "file": file, "source": source}
+            texts.append(ROW.format(**known, sha256=digest, size=size))
+        self.box.write("locks/box.lock.toml", lock_text(*texts))
+
+    def inventory(self, *mirrors: str, apt: str = "archive", rigs: int = 1, **changes: object) -> None:
+        """Write the inventory, with these mirrors of files."""
+        known = {"store": [f"{self.files.url}/{name}" for name in mirrors]}
+        if apt:
+            known["apt"] = [f"{self.files.url}/{name}/debian" for name in apt.split()]
+        instances = {"chat": {"variant": "llamacpp/cpu", "port": 8020}}
+        entry = {"ssh_hostname": "192.0.2.7", "mirrors": known, "instances": instances} | changes
+        self.box.write("rig.py", INVENTORY.format(rigs={f"box{number}": entry for number in range(rigs)}))
+
+    def mirror(self, name: str, weights: bytes, file: str = "small-q4.gguf") -> None:
+        """Serve weights from a mirror."""
+        self.files.serve(f"{name}/{file}", whole(weights))
+
+    def withhold(self, project: str) -> None:
+        """Take a project off the index."""
+        self.index.projects[project] = {"other.whl": Package("other.whl", b"other")}
+        self.index.show(project)
+
+    def bundle(self, *options: str, system: str = "debian-12") -> Result:
+        arguments = ["bundle", str(self.box.inventory), *(["--system", system] if system else []), *options]
+        return CliRunner().invoke(main, arguments)
+
+    def bundled(self, *options: str) -> Bundle:
+        """Make one that comes about."""
+        done = self.bundle(*options)
+        assert done.exit_code == 0, done.output
+        return self.read()
+
+    def refused(self, *options: str, system: str = "debian-12") -> list[str]:
+        """The lines of an error."""
+        done = self.bundle(*options, system=system)
+        assert done.exit_code == 1, done.output
+        assert "Traceback" not in done.output
+        assert isinstance(done.exception, SystemExit), done.exception
+        return done.stderr.removeprefix("Error: ").splitlines()
+
+    def read(self) -> Bundle:
+        """The bundle, every byte of which is as its index says."""
+        found = bundle.read(self.folder)
+        for row in found.rows:
+            assert hashlib.sha256((self.folder / row.path).read_bytes()).hexdigest() == row.sha256, row.path
+        return found
+
+    @property
+    def folder(self) -> Path:
+        return self.box.folder / "the bundle"
+
+    @property
+    def paths(self) -> set[str]:
+        """What lies in the bundle's folder."""
+        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
+
+    @property
+    def asked(self) -> list[str]:
+        """The paths of files that were fetched since this was asked last."""
+        found = [one.path for one in self.files.asked if one.path.endswith((".gguf", ".gz", ".whl", ".deb"))]
+        self.files.asked.clear()
+        return [path for path in found if "Packages" not in path]
+
+
+@contextmanager
+def signing(keyring: Path) -> Iterator[Path]:
+    """Make a key to sign archives with, a stand-in for the distribution's own; gives the folder that gpg has it in."""
+    with tempfile.TemporaryDirectory() as home:  # below a short path: gpg has a socket there
+        gpg = ["gpg", "--homedir", home, "--batch", "--quiet"]
+        subprocess.run([*gpg, "--passphrase", "", "--quick-gen-key", "archive", "rsa2048", "sign", "1d"], check=True)
+        keyring.write_bytes(subprocess.run([*gpg, "--export"], check=True, capture_output=True).stdout)
+        yield Path(home)
+        subprocess.run(["gpgconf", "--homedir", home, "--kill", "gpg-agent"], check=True)
+
+
+class AptArchive:
+    """An archive with packages of one line, signed, in the places of a Debian or Ubuntu one."""
+
+    def __init__(self, files: FileServer, folder: Path, home: Path, name: str = "archive") -> None:
+        self.files, self.folder, self.home, self.name = files, folder, home, name
+        self.debs: dict[str, bytes] = {}
+
+    def package(self, name: str, version: str = "1.0", depends: str = "") -> None:
+        """Build a package."""
+        root = self.folder / name
+        (root / "DEBIAN").mkdir(parents=True, exist_ok=True)
+        needs = f"Depends: {depends}\n" if depends else ""
+        control = (
+            f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: nobody\n{needs}Description: one\n"
+        )
+        (root / "DEBIAN/control").write_text(control)
+        path = self.folder / f"{name}_{version.replace(':', '%3a')}_amd64.deb"
+        build = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(path)]
+        subprocess.run(build, check=True, capture_output=True)
+        self.debs[f"pool/{name}_{version.partition(':')[2] or version}_amd64.deb"] = path.read_bytes()
+
+    def publish(self, codename: str = "bookworm", components: tuple[str, ...] = ("main",)) -> None:
+        """Serve the packages in the suite of a release, and empty suites for updates and security."""
+        stanzas = []
+        for path, content in self.debs.items():
+            deb = next(one for one in self.folder.glob("*.deb") if one.read_bytes() == content)
+            command = ["dpkg-deb", "--field", str(deb)]
+            control = subprocess.run(command, check=True, capture_output=True, text=True).stdout.rstrip("\n")
+            digest = hashlib.sha256(content).hexdigest()
+            stanzas.append(f"{control}\nFilename: {path}\nSize: {len(content)}\nSHA256: {digest}\n")
+            self.serve(path, content)
+        self._suite(f"{self.name}/debian", codename, components, "\n".join(stanzas))
+        for base in (f"{self.name}/debian", f"{self.name}/debian-security"):
+            for suite in (f"{codename}-updates", f"{codename}-security"):
+                self._suite(base, suite, components, "")
+
+    def serve(self, path: str, content: bytes) -> None:
+        """Serve one package, by the name that apt asks for."""
+        self.files.serve(f"{self.name}/debian/{path.replace('+', '%2b')}", whole(content))
+
+    def _suite(self, base: str, suite: str, components: tuple[str, ...], packages: str) -> None:
+        lists = {f"{one}/binary-amd64/Packages": packages.encode() for one in components}
+        lines = [f"Origin: Debian\nLabel: Debian\nSuite: {suite}\nCodename: {suite}"]
+        lines += ["Date: Sat, 01 Nov 2025 00:00:00 UTC"]
+        lines += [f"Architectures: amd64\nComponents: {' '.join(components)}\nSHA256:"]
+        for path, content in lists.items():
+            lines.append(f" {hashlib.sha256(content).hexdigest()} {len(content)} {path}")
+            self.files.serve(f"{base}/dists/{suite}/{path}", whole(content))
+        release = "\n".join(lines) + "\n"
+        gpg = ["gpg", "--homedir", str(self.home), "--batch", "--quiet", "--clearsign"]
+        signed = subprocess.run(gpg, input=release, check=True, capture_output=True, text=True).stdout
+        self.files.serve(f"{base}/dists/{suite}/InRelease", whole(signed.encode()))

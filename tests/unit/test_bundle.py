@@ -1,0 +1,217 @@
+"""A bundle's index: what is wrong with a bundle is refused, all of it, before anything is sent from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright import bundle
+from rigwright.bundle import AGAIN, INDEX, LocalFile, Row
+from rigwright.problems import Invalid
+from tests.unit.samples import artefact
+
+MADE = "2026-11-21 12:00:00 UTC"
+FILES = {
+    "packages/debian-12/Packages": b"Package: curl\n",
+    "packages/debian-12/curl_2~8.14+deb12_amd64.deb": b"a package",
+    "packages/debian-13/Packages": b"Package: cmake\n",
+    "sources/engine-1.0.tar.gz": b"a source",
+    "weights/small/1/small-q4.gguf": b"weights",
+}
+
+
+def row(path: str, content: bytes) -> Row:
+    return Row(path=path, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+
+
+ROWS = [row(path, content) for path, content in FILES.items()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A bundle with nothing wrong, in a folder whose name is not one word."""
+    folder = tmp_path / "a bundle"
+    for path, content in FILES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    (folder / INDEX).write_text(bundle.text(MADE, ["debian-13", "debian-12"], ROWS))
+    return folder
+
+
+def refusal(folder: Path) -> list[str]:
+    """What a bundle is refused with, without the index's path that each line begins with."""
+    with pytest.raises(Invalid) as refused:
+        bundle.read(folder)
+    lines = str(refused.value).splitlines()
+    assert [line.startswith(f"{folder / INDEX}: ") for line in lines] == [True] * len(lines), lines
+    return [line.removeprefix(f"{folder / INDEX}: ") for line in lines]
+
+
+def test_a_bundle_is_what_its_index_says(folder: Path) -> None:
+    found = bundle.read(folder)
+    assert (found.folder, found.systems) == (folder, ("debian-12", "debian-13"))
+    assert sorted(row.path for row in found.rows) == sorted(FILES)
+
+
+def test_a_file_is_found_by_its_hash_and_goes_by_the_locks_name(folder: Path) -> None:
+    found = bundle.read(folder)
+    digest = hashlib.sha256(b"weights").hexdigest()
+    wanted, other = artefact(file="other-name.gguf", sha256=digest), artefact()
+    file = LocalFile(folder / "weights/small/1/small-q4.gguf", "other-name.gguf", digest, 7)
+    assert (found.find(wanted), found.find(other)) == (file, None)
+    assert found.files([other, wanted]) == (file,)
+
+
+def test_each_system_has_its_own_packages(folder: Path) -> None:
+    found = bundle.read(folder)
+    assert {file.name for file in found.packages("debian-12")} == {"Packages", "curl_2~8.14+deb12_amd64.deb"}
+    assert [file.path for file in found.packages("debian-13")] == [folder / "packages/debian-13/Packages"]
+    assert found.packages("debian-1") == found.packages("ubuntu-24.04") == ()
+
+
+def test_the_same_files_are_the_same_text_in_whatever_order_they_come() -> None:
+    systems = ["debian-12", "debian-13"]
+    texts = {bundle.text(MADE, two, order) for order in permutations(ROWS) for two in permutations(systems)}
+    assert len(texts) == 1
+    (text,) = texts
+    assert len({*texts, bundle.text(MADE, systems, ROWS[1:])}) == 2
+    # of the time, only the one line
+    other = bundle.text("2026-11-21 12:00:01 UTC", systems, ROWS)
+    assert [a for a, b in zip(text.splitlines(), other.splitlines(), strict=True) if a != b] == [f' "made": "{MADE}",']
+
+
+def changed(**changes: object) -> Callable[[dict[str, Any]], object]:
+    return lambda index: index.update(changes)
+
+
+def first(sealed: bool = True, **changes: object) -> Callable[[dict[str, Any]], object]:
+    """The first row changed, with a digest that says so or the old one."""
+
+    def change(index: dict[str, Any]) -> None:
+        index["files"][0].update(changes)
+        if sealed:
+            rows = [Row.model_construct(**one) for one in index["files"]]
+            index["digest"] = bundle.sealed(rows)
+
+    return change
+
+
+RESEALED = "must be the SHA-256 of the rows: one was changed"
+INSIDE = "is refused: must be a path inside the folder: letters, digits and ._+~-"
+CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
+    ("a later format", changed(schema=2), ["schema: 2 is refused: must be 1"]),
+    ("no format", lambda index: index.pop("schema"), ["schema: missing"]),
+    ("no digest", lambda index: index.pop("digest"), ["digest: missing"]),
+    ("no rows", lambda index: index.pop("files"), ["files: missing"]),
+    ("a digest that is none", changed(digest="x"), ["digest: 'x' is refused: must be 64 small hexadecimal digits"]),
+    ("a key nobody knows", changed(file=[]), ['file: unknown key; did you mean "files"?; allowed: ']),
+    ("systems nobody has", changed(systems=["arch-1"]), ["systems[0]: 'arch-1' is refused: must be a system, such as"]),
+    (
+        "another hash in a row",
+        first(sealed=False, sha256="0" * 64),
+        [RESEALED],
+    ),
+    ("a row less", lambda index: index["files"].pop(), [RESEALED]),
+    ("a hash that is none", first(sha256="0"), ["files[0].sha256: '0' is refused: must be 64 small"]),
+    ("a size below nothing", first(size=-1), ["files[0].size: -1 is refused: must be"]),
+    ("a size in words", first(sealed=False, size="9"), ["files[0].size: '9' is refused: must be a"]),
+    ("up and out", first(path="../secret"), [f"files[0].path: '../secret' {INSIDE}"]),
+    ("out from inside", first(path="packages/../../secret"), [INSIDE]),
+    ("up at the end", first(path="packages/.."), [INSIDE]),
+    ("from the root", first(path="/etc/passwd"), [INSIDE]),
+    ("of two words", first(path="weights/a b"), [INSIDE]),
+    ("with a new line", first(path="weights/a\n"), [INSIDE]),
+    ("with another system's slash", first(path="..\\secret"), [INSIDE]),
+    ("two things", changed(schema="1", made=""), ["made: '' is refused", "schema: '1' is refused: must be 1"]),
+]
+
+
+@pytest.mark.parametrize(("change", "essence"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
+def test_an_index_that_is_wrong_is_refused_with_a_line_a_mistake(
+    folder: Path, change: Callable[[dict[str, Any]], object], essence: list[str]
+) -> None:
+    index = json.loads((folder / INDEX).read_text())
+    change(index)
+    (folder / INDEX).write_text(json.dumps(index))
+    lines = refusal(folder)
+    assert [part in line for part, line in zip(essence, lines, strict=True)] == [True] * len(lines), lines
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"schema": 1' + b"}" * 2],
+    ids=["empty", "cut", "no text", "deep", "two ends"],
+)
+def test_what_is_no_json_is_refused_in_one_line(folder: Path, content: bytes) -> None:
+    (folder / INDEX).write_bytes(content)
+    assert refusal(folder) == [f"the bundle: is no JSON: {AGAIN}"]
+
+
+@pytest.mark.parametrize("content", [b"[]", b"1", b"null", b'"x"'])
+def test_json_that_is_no_index_is_refused_in_one_line(folder: Path, content: bytes) -> None:
+    (folder / INDEX).write_bytes(content)
+    (line,) = refusal(folder)
+    assert line.endswith("is refused: must be a table of keys")
+
+
+def test_a_folder_that_is_no_bundle_is_refused_in_one_line(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "gone") == [f"the bundle: No such file or directory: {AGAIN}"]
+    (tmp_path / "file").touch()
+    assert refusal(tmp_path / "file") == [f"the bundle: Not a directory: {AGAIN}"]
+
+
+def test_every_file_that_is_missing_or_has_another_size_is_named(folder: Path) -> None:
+    (folder / "sources/engine-1.0.tar.gz").unlink()
+    (folder / "weights/small/1/small-q4.gguf").write_bytes(b"weigh")
+    (folder / "packages/debian-13/Packages").unlink()
+    (folder / "packages/debian-13/Packages").mkdir()
+    size = (folder / "packages/debian-13/Packages").stat().st_size
+    assert refusal(folder) == [
+        f"packages/debian-13/Packages: has {size} bytes, 15 are listed: {AGAIN}",
+        f"sources/engine-1.0.tar.gz: No such file or directory: {AGAIN}",
+        f"weights/small/1/small-q4.gguf: has 5 bytes, 7 are listed: {AGAIN}",
+    ]
+
+
+def test_a_link_that_leads_nowhere_is_missing_and_one_to_the_file_is_the_file(folder: Path) -> None:
+    weight = folder / "weights/small/1/small-q4.gguf"
+    weight.rename(folder / "elsewhere")
+    weight.symlink_to(folder / "elsewhere")
+    assert bundle.read(folder).rows
+    weight.unlink()
+    weight.symlink_to(weight)
+    assert refusal(folder) == [f"weights/small/1/small-q4.gguf: Too many levels of symbolic links: {AGAIN}"]
+
+
+def test_what_an_index_lists_is_known_without_its_files(folder: Path) -> None:
+    (folder / "sources/engine-1.0.tar.gz").unlink()
+    assert bundle.listed(folder) == set(FILES)
+    text = (folder / INDEX).read_text()
+    for broken in (text.replace("sources/engine", "sources/other"), text[:-10], ""):
+        (folder / INDEX).write_text(broken)
+        assert bundle.listed(folder) == set()
+    (folder / INDEX).unlink()
+    assert bundle.listed(folder) == set()
+
+
+def test_a_files_bytes_are_looked_at_before_it_is_sent(folder: Path) -> None:
+    found = {file.name: file for file in bundle.read(folder).packages("debian-12")}["Packages"]
+    assert found.refusal() == ""
+    found.path.write_bytes(b"Package: cUrl\n")
+    digest = hashlib.sha256(b"Package: cUrl\n").hexdigest()
+    assert found.refusal() == f"{found.path} has SHA-256 {digest}, its bundle says {found.sha256}: {AGAIN}"
+    found.path.unlink()
+    assert found.refusal() == f"{found.path}: No such file or directory"
+    found.path.mkdir()
+    assert found.refusal() == f"{found.path}: Is a directory"
+
+
+def test_a_file_that_cannot_be_read_is_said_so() -> None:
+    unreadable = LocalFile(Path("/proc/self/mem"), "mem", "0" * 64, 1)
+    assert unreadable.refusal() == "/proc/self/mem: Input/output error"
