@@ -75,6 +75,9 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
             "CMAKE_CUDA_ARCHITECTURES": ";".join(architectures),
             "CMAKE_CUDA_COMPILER": f"{rig.cuda_root}/bin/nvcc",
             "CUDAToolkit_ROOT": rig.cuda_root,
+            # cmake leaves the compiler's own folders out of what it writes into a binary; not every toolkit's are in
+            # the dynamic linker's cache
+            "CMAKE_BUILD_RPATH": f"{rig.cuda_root}/lib64",
             "GGML_CUDA_FA_QUANTS": ";".join(flash_attention_pairs(rig, name)),
             # on, it links whatever NCCL happens to be installed, which no digest knows
             "GGML_CUDA_NCCL": "OFF",

@@ -8,7 +8,7 @@ import runpy
 import pytest
 
 from rigwright.inventory import load
-from tests.gpu.machine import INVENTORY, KEY, PORT, UNIT, USED, Machine
+from tests.gpu.machine import INVENTORY, KEY, PORT, UNIT, Machine
 from tests.hosts.support import Run, check, deploy, plan, red, until
 
 ENGINE = "/etc/rigwright/current/engines/llama.cpp"
@@ -16,14 +16,17 @@ LIBRARY = f"{ENGINE}/bin/libggml-cuda.so"
 LINK = f"/etc/systemd/system/{UNIT}.service"
 SLACK = 64  # MiB that the card's use may differ by from one time to the next
 RESTART = f"systemctl daemon-reload; systemctl reset-failed {UNIT}; systemctl restart {UNIT}"
-HOLD = "#include <unistd.h>\\nint main() { void *p; return cudaMalloc(&p, 1 << 30) != cudaSuccess || pause(); }\\n"
+HOLD = (
+    "#include <fcntl.h>\\n#include <unistd.h>\\n"
+    'int main() { void *p; return cudaMalloc(&p, 1 << 30) || creat("/run/held", 0600) < 0 || pause(); }\\n'
+)
 NVCC = "/usr/local/cuda/bin/nvcc"
 
 # what somebody or something does to the machine, the check that must notice, and the cure
 DRIFTS = {
     "a foreign process that holds memory of the card": (
         f"printf '{HOLD}' > /root/hold.cu && {NVCC} -arch=native -o /root/hold /root/hold.cu && "
-        "systemd-run --quiet --unit=hold /root/hold && until [ $(" + USED + ") -gt 1000 ]; do sleep 0.1; done",
+        "systemd-run --quiet --unit=hold /root/hold && timeout 60 sh -c 'until [ -e /run/held ]; do sleep 0.1; done'",
         "N04",
         "systemctl stop hold",
     ),
