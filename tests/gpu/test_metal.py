@@ -14,6 +14,7 @@ from tests.hosts.support import Run, check, deploy, plan, red, until
 ENGINE = "/etc/rigwright/current/engines/llama.cpp"
 LIBRARY = f"{ENGINE}/bin/libggml-cuda.so"
 LINK = f"/etc/systemd/system/{UNIT}.service"
+FILE = f"/etc/rigwright/current/units/{UNIT}.service"
 SLACK = 64  # MiB that the card's use may differ by from one time to the next
 RESTART = f"systemctl daemon-reload; systemctl reset-failed {UNIT}; systemctl restart {UNIT}"
 HOLD = (
@@ -49,7 +50,7 @@ DRIFTS = {
         "N02",
         "rm -r /etc/ld.so.conf.d/000-wrong.conf /opt/wrong && ldconfig",
     ),
-    "an edited unit": (f"sed -i 's/^ProtectHome=.*/ProtectHome=no/' {LINK}; systemctl daemon-reload", "G01", ""),
+    "an edited unit": (f"sed -i 's/^ProtectHome=.*/ProtectHome=no/' {FILE}; systemctl daemon-reload", "G01", ""),
 }
 # of the sandbox: what a service with a card cannot have
 WITHHELD = {

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,9 @@ class Start:
     folder: Path
     server: FileServer
 
-    def ready(self, main_pid: int, key: str = KEY, unread: bool = False) -> subprocess.CompletedProcess[str]:
+    def ready(
+        self, main_pid: int, key: str = KEY, unread: bool = False, cards: int = 0
+    ) -> subprocess.CompletedProcess[str]:
         environment = self.folder / "config" / "current" / "env" / "chat"
         environment.parent.mkdir(parents=True)
         environment.write_text(ENVIRONMENT)
@@ -44,7 +47,7 @@ class Start:
         (self.folder / "systemctl").write_text(f"#!/bin/sh\necho {'yes' if unread else 'no'}\n")
         (self.folder / "systemctl").chmod(0o755)
         return subprocess.run(
-            ["sh", "-c", script, "ready", UNIT, port, str(self.folder / "key")],
+            ["sh", "-c", script, "ready", UNIT, port, str(self.folder / "key"), str(cards)],
             env={"PATH": f"{self.folder}:{os.environ['PATH']}", "MAINPID": str(main_pid)},
             capture_output=True,
             text=True,
@@ -94,3 +97,31 @@ def test_it_notes_nothing_when_systemd_has_not_read_the_file_that_is_there(start
 def test_an_empty_key_is_never_ready(start: Start) -> None:
     start.server.serve(COMPLETIONS, whole(b"{}"))
     assert start.ready(os.getpid(), key="").returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("opened", "cards", "ready"),
+    [
+        (["nvidia0", "nvidiactl", "nvidia-uvm"], 1, True),
+        (["nvidia0", "nvidia1", "nvidia0", "nvidia-uvm"], 2, True),
+        (["nvidia0", "nvidia0", "nvidiactl", "nvidia-uvm"], 2, False),
+        (["nvidia0", "nvidiactl"], 1, False),
+        (["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"], 1, False),
+        ([], 1, False),
+        ([], 0, True),
+    ],
+)
+def test_an_answer_that_does_not_come_from_its_cards_is_none(
+    start: Start, opened: list[str], cards: int, ready: bool
+) -> None:
+    """Stand-ins for device files: what lies at the end of such a path."""
+    devices = start.folder / "dev"
+    devices.mkdir()
+    start.server.serve(COMPLETIONS, whole(b"{}"))
+    with ExitStack() as stack:
+        for name in opened:
+            (devices / name).touch()
+            stack.enter_context((devices / name).open())
+        done = start.ready(os.getpid(), cards=cards)
+    assert (done.returncode == 0) is ready
+    assert ready or f"of {cards} are open" in done.stderr + done.stdout

@@ -135,7 +135,13 @@ def test_devices_are_hidden_on_the_cpu_and_listed_with_cards() -> None:
     assert (values(cpu, "PrivateDevices"), values(cpu, "DeviceAllow")) == (["yes"], [])
     assert values(gpu, "PrivateDevices") == ["no"]
     assert values(gpu, "DevicePolicy") == ["closed"]
-    assert all(device.startswith("char-nvidia") for device in values(gpu, "DeviceAllow"))
+    assert values(gpu, "DeviceAllow") == ["char-nvidia rw", "char-nvidia-uvm rw"]
+
+
+def test_cuda_gets_the_socket_family_without_which_it_cannot_begin() -> None:
+    cpu, gpu = unit(instance()).text, unit(two_cards()).text
+    assert values(cpu, "RestrictAddressFamilies") == ["AF_INET"]
+    assert values(gpu, "RestrictAddressFamilies") == ["AF_INET AF_UNIX"]
 
 
 def test_the_unit_runs_as_the_service_user_after_its_file_systems_are_mounted() -> None:
@@ -150,7 +156,9 @@ def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
     assert values(text, "TimeoutStartSec") == ["77"]
     (post,) = values(text, "ExecStartPost")
     key = "/etc/rigwright/credentials/chat.api-key"
-    assert post.lstrip("+").split() == ["/etc/rigwright/current/ready", "rigwright-chat.service", "9000", key]
+    assert post.lstrip("+").split() == ["/etc/rigwright/current/ready", "rigwright-chat.service", "9000", key, "0"]
+    (post,) = values(unit(two_cards()).text, "ExecStartPost")
+    assert post.split()[-1] == "2"
 
 
 def test_the_key_is_named_by_its_path_and_never_told(tmp_path: Any) -> None:
