@@ -13,6 +13,7 @@ import pytest
 from lab import tiny_model
 from lab.hosts import Host
 from rigwright.cli.resolving.web import hash_file
+from rigwright.preflight import DISK_RESERVE
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import CHAT, command, deploy, red, served, until
 from tests.locks import lock_text
@@ -175,28 +176,26 @@ def test_two_hosts_at_once_one_through_sudo_though_connections_are_cut_while_it_
 def test_a_disk_that_fills_up_is_said_so_and_what_was_sent_counts_when_there_is_room_again(
     boot: Boot, first_run: FirstRun, home: Path
 ) -> None:
-    host = boot(first_run.layer)
-    # room enough when it is looked at, and gone when it is written to; both roots are on one disk
-    size = (PADDING >> 20) + 1100
-    host.run(
-        f"systemctl stop rigwright-chat; mkdir /disk; mount -t tmpfs -o size={size}m none /disk; "
-        f"mkdir -p /disk/jobs /disk/models /srv/models; rm -rf {JOBS}/* /srv/models/*; "
-        f"mount --bind /disk/jobs {JOBS}; mount --bind /disk/models /srv/models"
-    )
+    host = boot(first_run.engine_layer)
+    # room enough when it is looked at, and gone when it is written to; not enough for all of it a second time
+    reserve, slack, sent = DISK_RESERVE >> 10, 120, 250
+    size, weight = (PADDING >> 20) + reserve + slack, "/data/state/jobs/rw-job-weight-*/files/tiny-rig.gguf"
+    host.run(f"mkdir /data; mount -t tmpfs -o size={size}m none /data")
     cut_off(host)
     host.run(
-        f"systemd-run -q --unit=filler sh -c 'while [ ! -e {JOBS}/rw-job-weight-*/files/* ]; do sleep 0.01; done; "
-        "dd if=/dev/zero of=/disk/full bs=1M'"
+        f"systemd-run -q --unit=filler sh -c 'while [ $(stat -c %s {weight} || echo 0) -lt {sent << 20} ]; "
+        "do sleep 0.01; done; dd if=/dev/zero of=/data/full bs=1M'"
     )
-    inventory = write(home, {"box": host.connection})
+    roots = {"models": "/data/models", "state": "/data/state"}
+    inventory = write(home, {"box": host.connection | {"roots": roots}})
     run = deploy(inventory)
     assert run.status == 1
     assert "No space left on device; run again to go on from here" in run.said, run.said
     assert "the job goes on" not in run.said
     assert "Traceback" not in run.said
-    before, half = received(host), int(host.run(f"stat -c %s {JOBS}/rw-job-weight-*/files/tiny-rig.gguf"))
-    host.run("systemctl stop filler; rm -f /disk/full")
+    before, half = received(host), int(host.run(f"stat -c %s {weight}"))
+    host.run("systemctl stop filler; rm -f /data/full")
     run = deploy(inventory)
     assert run.status == 0, run.said
     assert received(host) - before < (PADDING - half) * 1.1 + (8 << 20)
-    assert left(host) == ""
+    assert host.run("find /data/state/jobs -path '*/files*'") == ""
