@@ -177,14 +177,14 @@ def test_a_disk_that_fills_up_is_said_so_and_what_was_sent_counts_when_there_is_
     boot: Boot, first_run: FirstRun, home: Path
 ) -> None:
     host = boot(first_run.engine_layer)
-    # room enough when it is looked at, and gone when it is written to; not enough for all of it a second time
+    # room enough when it is looked at, none half way; and then again, but not enough for all of it a second time
     reserve, slack, sent = DISK_RESERVE >> 10, 120, 250
     size, weight = (PADDING >> 20) + reserve + slack, "/data/state/jobs/rw-job-weight-*/files/tiny-rig.gguf"
     host.run(f"mkdir /data; mount -t tmpfs -o size={size}m none /data")
     cut_off(host)
     host.run(
-        f"systemd-run -q --unit=filler sh -c 'while [ $(stat -c %s {weight} || echo 0) -lt {sent << 20} ]; "
-        "do sleep 0.01; done; dd if=/dev/zero of=/data/full bs=1M'"
+        f"systemd-run -q sh -c 'until [ $(stat -c %s {weight} || echo 0) -gt {sent << 20} ]; do sleep 0.01; done; "
+        f"mount -o remount,size={sent + 50}m /data'"
     )
     roots = {"models": "/data/models", "state": "/data/state"}
     inventory = write(home, {"box": host.connection | {"roots": roots}})
@@ -194,7 +194,7 @@ def test_a_disk_that_fills_up_is_said_so_and_what_was_sent_counts_when_there_is_
     assert "the job goes on" not in run.said
     assert "Traceback" not in run.said
     before, half = received(host), int(host.run(f"stat -c %s {weight}"))
-    host.run("systemctl stop filler; rm -f /data/full")
+    host.run(f"mount -o remount,size={size}m /data")
     run = deploy(inventory)
     assert run.status == 0, run.said
     assert received(host) - before < (PADDING - half) * 1.1 + (8 << 20)
