@@ -20,6 +20,11 @@ from tests.unit.index_server import Package, PackageIndex
 from tests.unit.samples import COMMIT, Box
 
 WEIGHTS = bytes(range(256)) * 20_000
+SOURCE, WHEEL = "sources/engine-1.0.tar.gz", "wheels/tool-1.0-py3-none-any.whl"
+WEIGHT = f"weights/small/{COMMIT}/small-q4.gguf"
+FILES = {SOURCE, WHEEL, WEIGHT}
+DEBS = {f"packages/debian-12/{name}" for name in ("Packages", "curl_2~8.1_amd64.deb", "g++_1.0_amd64.deb")}
+DEBS |= {"packages/debian-12/libcurl_1.0_amd64.deb"}
 INVENTORY = """
 from rigwright.inventory import hosts
 
