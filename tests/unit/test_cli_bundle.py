@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 from pathlib import Path
@@ -187,6 +188,16 @@ def test_a_disk_that_is_full_is_one_line_with_the_folder(maker: BundleWorld, mon
         patched.setattr(web, "fetch", full)
         assert maker.refused() == [f"{maker.folder}: No space left on device"]
     assert maker.bundled().rows == before.rows
+
+
+def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleWorld) -> None:
+    maker.folder.mkdir()
+    other = os.open(maker.folder, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    assert maker.refused() == [f"{maker.folder}: another `rigwright bundle` is at work there"]
+    assert maker.paths == set()
+    os.close(other)
+    maker.bundled()
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(maker: BundleWorld) -> None:
