@@ -196,6 +196,7 @@ def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleWorld) -> 
     fcntl.flock(other, fcntl.LOCK_EX)
     assert maker.refused() == [f"{maker.folder}: another `rigwright bundle` is at work there"]
     assert maker.paths == set()
+    fcntl.flock(other, fcntl.LOCK_UN)
     os.close(other)
     maker.bundled()
 

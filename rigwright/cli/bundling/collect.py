@@ -75,6 +75,7 @@ class Bundler:
         else:
             self._bring(systems)
         finally:
+            fcntl.flock(held, fcntl.LOCK_UN)  # gevent's os.close does not close at once
             os.close(held)
 
     def _bring(self, systems: list[str]) -> None:
