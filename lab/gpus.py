@@ -37,7 +37,7 @@ def require() -> None:
 
 
 def boot_options(upper: Path) -> list[str]:
-    """Write what the host needs beside them into its own files, and return systemd-nspawn's options that lend the cards.
+    """Write what the host needs beside them into its files, and return systemd-nspawn's options that lend the cards.
 
     Raises:
         Unsupported: as `require`.
