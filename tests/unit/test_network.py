@@ -118,7 +118,8 @@ def test_indexes_are_asked_in_order_until_one_has_it(
 ) -> None:
     stand_in(tmp_path / "bin", "pip", PIP)
     log, arguments = tmp_path / "log", tmp_path / "arguments"
-    script = f"set -eu\n{render('jobs/network.sh.j2', network=Network('', '', '', (), index))}\nindexed pip 'a b' -c\n"
+    way = render("jobs/network.sh.j2", network=Network("", "", "", (), index), sent="")
+    script = f"set -eu\n{way}\nindexed pip 'a b' -c\n"
     own = {"PIP_EXTRA_INDEX_URL": "http://extra", "PIP_TRUSTED_HOST": "a"} if index else {}
     done = run(tmp_path, script, LOG=str(log), ARGUMENTS=str(arguments), HAS=has, **own)
     assert done.returncode == status
