@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +151,9 @@ def listed(folder: Path) -> set[str]:
 
 def _wrong(path: Path, row: Row) -> str:
     try:
-        size = path.stat().st_size
+        found = path.stat()
     except OSError as error:
         return f"{error.strerror}: {AGAIN}"
-    return "" if size == row.size else f"has {size} bytes, {row.size} are listed: {AGAIN}"
+    if not stat.S_ISREG(found.st_mode):  # a pipe would be read for ever
+        return f"is no file: {AGAIN}"
+    return "" if found.st_size == row.size else f"has {found.st_size} bytes, {row.size} are listed: {AGAIN}"

@@ -80,7 +80,12 @@ def of_validation(
         also: Keys that are valid at the top beside the model's own, for suggestions.
     """
     found = []
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    for detail in details:
+        place = detail["loc"]
+        # pydantic counts the items that have no mistake
+        if detail["type"] == "too_short" and any(d["loc"][: len(place)] == place != d["loc"] for d in details):
+            continue
         # pydantic's own marks, as of a table's key or of the kind of thing an entry is
         loc = [part for part in detail["loc"] if not str(part).startswith("[")]
         key = prefix

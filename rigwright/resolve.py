@@ -75,13 +75,16 @@ def parse(
     def refuse(key: str, text: str) -> None:
         problems.append(Problem(file, f"{name}.{key}", text))
 
+    given = data.get("cards") if isinstance(data, dict) else None
+    # a mistake in one of them leaves the entry without any
+    present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
     for index, card in enumerate(entry.cards):
         if isinstance(card, str) and card not in catalog.cards:
             refuse(f"cards[{index}]", unknown("card", card, catalog.cards))
     instances = [
         instance
         for instance_name, declared in entry.instances.items()
-        if (instance := _resolve(instance_name, declared, len(entry.cards), catalog, lock, refuse, Path(file)))
+        if (instance := _resolve(instance_name, declared, present, catalog, lock, refuse, Path(file)))
     ]
     _refuse_shared(entry, refuse)
     authorities = ""

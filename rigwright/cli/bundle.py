@@ -47,7 +47,7 @@ def bundle(inventory: Path, systems: tuple[str, ...], output: Path | None, from_
         raise click.ClickException(str(error)) from None
     try:
         bundler.bring(sorted(set(systems)))
-    except Invalid as error:
+    except (Invalid, Unusable) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:  # a full disk names no file
         raise click.ClickException(f"{error.filename or bundler.folder}: {error.strerror}") from None

@@ -13,6 +13,7 @@ import pytest
 from lab import tiny_model
 from lab.hosts import Host
 from rigwright.cli.resolving.web import hash_file
+from rigwright.preflight import DISK_RESERVE
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import CHAT, command, deploy, red, served, until
 from tests.locks import lock_text
@@ -35,7 +36,7 @@ sources = ["shelf:tiny-rig.gguf"]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An operator's folder with a bundle that `rigwright bundle` has made; its weights are large, and quickly loaded."""
+    """An operator's folder with a bundle that `rigwright bundle` has made. Its weight is large, and loads at once."""
     home = tmp_path_factory.mktemp("operator") / "ho me"
     given = home / "given"
     given.mkdir(parents=True)
@@ -137,3 +138,64 @@ def test_a_flipped_byte_is_refused_before_it_is_sent(boot: Boot, home: Path) -> 
     assert "Traceback" not in run.said
     assert host.run("command -v ninja cmake || true") == ""
     assert not list(host.upper.glob(f"{JOBS[1:]}/rw-job-packages/script"))
+
+
+def test_two_hosts_at_once_one_through_sudo_though_connections_are_cut_while_it_sends(
+    boot: Boot, first_run: FirstRun, home: Path
+) -> None:
+    blank, converged = boot(first_run.engine_layer), boot(first_run.layer)
+    blank.run(
+        "useradd --create-home ops && cp -r /root/.ssh /home/ops/ && chown -R ops /home/ops/.ssh "
+        "&& echo 'ops ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/ops"
+    )
+    converged.run("rm -rf /opt/rigwright/tools-*")
+    for host in (blank, converged):
+        cut_off(host)
+    through_sudo = blank.connection | {"ssh_user": "ops", "_sudo": True}
+    inventory = write(home, {"blank": through_sudo, "converged": converged.connection})
+    with subprocess.Popen(
+        command(inventory, "--yes"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as controller:
+        for host, user in ((converged, "root"), (blank, "ops")):
+            until(lambda host=host: (sent := weight_on(host)) and sent.stat().st_size > PADDING // 4, "sending", 240)
+            half = weight_on(host)
+            assert half is not None
+            there = half.stat().st_size
+            host.run(f"pkill -KILL -f '^sshd[-:].*{user}'", check=False)
+            assert there < PADDING * 0.9, "cut too late to say anything"
+        assert controller.stderr
+        said = controller.stderr.read()
+    assert controller.returncode == 0, said
+    for host in (blank, converged):
+        assert served(host)
+        assert left(host) == ""
+    assert deploy(inventory).changed == []
+    assert red(inventory) == set()
+
+
+def test_a_disk_that_fills_up_is_said_so_and_what_was_sent_counts_when_there_is_room_again(
+    boot: Boot, first_run: FirstRun, home: Path
+) -> None:
+    host = boot(first_run.engine_layer)
+    # room enough when it is looked at, none half way; and then again, but not enough for all of it a second time
+    reserve, slack, sent = DISK_RESERVE >> 10, 120, 250
+    size, weight = (PADDING >> 20) + reserve + slack, "/data/state/jobs/rw-job-weight-*/files/tiny-rig.gguf"
+    host.run(f"mkdir /data; mount -t tmpfs -o size={size}m none /data")
+    cut_off(host)
+    host.run(
+        f"systemd-run -q sh -c 'until [ $(stat -c %s {weight} || echo 0) -gt {sent << 20} ]; do sleep 0.01; done; "
+        f"mount -o remount,size={sent + 50}m /data'"
+    )
+    roots = {"models": "/data/models", "state": "/data/state"}
+    inventory = write(home, {"box": host.connection | {"roots": roots}})
+    run = deploy(inventory)
+    assert run.status == 1
+    assert "No space left on device; run again to go on from here" in run.said, run.said
+    assert "the job goes on" not in run.said
+    assert "Traceback" not in run.said
+    before, half = received(host), int(host.run(f"stat -c %s {weight}"))
+    host.run(f"mount -o remount,size={size}m /data")
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert received(host) - before < (PADDING - half) * 1.1 + (8 << 20)
+    assert host.run("find /data/state/jobs -path '*/files*'") == ""

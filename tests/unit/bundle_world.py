@@ -19,7 +19,12 @@ from tests.unit.file_server import FileServer, whole
 from tests.unit.index_server import Package, PackageIndex
 from tests.unit.samples import COMMIT, Box
 
-WEIGHTS = bytes(range(256)) * 4000
+WEIGHTS = bytes(range(256)) * 20_000
+SOURCE, WHEEL = "sources/engine-1.0.tar.gz", "wheels/tool-1.0-py3-none-any.whl"
+WEIGHT = f"weights/small/{COMMIT}/small-q4.gguf"
+FILES = {SOURCE, WHEEL, WEIGHT}
+DEBS = {f"packages/debian-12/{name}" for name in ("Packages", "curl_2~8.1_amd64.deb", "g++_1.0_amd64.deb")}
+DEBS |= {"packages/debian-12/libcurl_1.0_amd64.deb"}
 INVENTORY = """
 from rigwright.inventory import hosts
 
@@ -102,7 +107,7 @@ class BundleWorld:
         assert done.exit_code == 1, done.output
         assert "Traceback" not in done.output
         assert isinstance(done.exception, SystemExit), done.exception
-        return done.stderr.removeprefix("Error: ").splitlines()
+        return done.stderr.partition("Error: ")[2].splitlines()  # what comes before it is progress
 
     def read(self) -> Bundle:
         """The bundle, every byte of which is as its index says."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rigwright.cli.bundling import collect, packages
 from rigwright.cli.resolving import web
-from tests.unit.file_server import file_server
+from tests.unit.bundle_world import AptArchive, BundleWorld, signing
+from tests.unit.file_server import FileServer, file_server
 from tests.unit.lock_world import World
 from tests.unit.samples import Box
+
+SIGNING = ("apt-get", "dpkg-deb", "gpg", "gpgconf")
 
 
 @pytest.fixture
@@ -30,3 +35,51 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
         monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
         yield made
+
+
+@pytest.fixture(scope="session")
+def archive_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """A keyring and the folder of its secret key."""
+    if missing := [program for program in SIGNING if shutil.which(program) is None]:
+        pytest.skip(f"no {', '.join(missing)} here")
+    keyring = tmp_path_factory.mktemp("keyring") / "archive.gpg"
+    with signing(keyring) as home:
+        yield keyring, home
+
+
+@pytest.fixture
+def files() -> Iterator[FileServer]:
+    """A file server on the loopback interface."""
+    with file_server() as served:
+        yield served
+
+
+@pytest.fixture
+def archive(files: FileServer, archive_key: tuple[Path, Path], tmp_path: Path) -> AptArchive:
+    """An archive with what the product's own list of packages is cut down to here."""
+    made = AptArchive(files, tmp_path / "debs", archive_key[1])
+    made.package("curl", "2:8.1", "libcurl")
+    made.package("libcurl")
+    made.package("g++")
+    made.package("other")
+    made.publish()
+    return made
+
+
+@pytest.fixture
+def maker(
+    files: FileServer,
+    archive_key: tuple[Path, Path],
+    archive: AptArchive,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> BundleWorld:
+    """A box to bundle for."""
+    made = BundleWorld(tmp_path / "box", files)
+    monkeypatch.setenv("PIP_INDEX_URL", made.index.url)
+    monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(collect, "NEEDED", ("curl", "g++"))
+    monkeypatch.setattr(packages, "KEYRING", str(archive_key[0]))
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return made

@@ -171,9 +171,8 @@ def test_every_file_that_is_missing_or_has_another_size_is_named(folder: Path) -
     (folder / "weights/small/1/small-q4.gguf").write_bytes(b"weigh")
     (folder / "packages/debian-13/Packages").unlink()
     (folder / "packages/debian-13/Packages").mkdir()
-    size = (folder / "packages/debian-13/Packages").stat().st_size
     assert refusal(folder) == [
-        f"packages/debian-13/Packages: has {size} bytes, 15 are listed: {AGAIN}",
+        f"packages/debian-13/Packages: is no file: {AGAIN}",
         f"sources/engine-1.0.tar.gz: No such file or directory: {AGAIN}",
         f"weights/small/1/small-q4.gguf: has 5 bytes, 7 are listed: {AGAIN}",
     ]

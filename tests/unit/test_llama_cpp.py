@@ -38,6 +38,33 @@ def test_machine_code_is_built_for_exactly_the_cards_that_are_used(
 
 
 @pytest.mark.parametrize(
+    ("also", "architectures"),
+    [
+        ((), ("86-real",)),
+        (("9.0", "7.5"), ("75-real", "86-real", "90-real")),
+        (("10.0", "8.6", "9.0"), ("86-real", "90-real", "100-real")),
+        (("8.6", "8.6"), ("86-real",)),
+    ],
+)
+def test_what_is_built_beside_the_own_cards_comes_in_the_order_of_capability(
+    also: tuple[str, ...], architectures: tuple[str, ...]
+) -> None:
+    made = rig(instance(cards=(0,)), cards=(AMPERE,), also_build_for=also)
+    assert cuda_architectures(made, "plain") == architectures
+    orders = {
+        build(replace(made, also_build_for=order), "plain", engine(), facts()).digest for order in (also, also[::-1])
+    }
+    assert len(orders) == 1
+
+
+def test_a_rig_that_serves_on_the_cpu_builds_for_no_card_whatever_is_named_beside() -> None:
+    made = rig(instance(), cards=(AMPERE,), also_build_for=("9.0",))
+    assert cuda_architectures(made, "plain") == ()
+    plain = replace(made, also_build_for=())
+    assert build(made, "plain", engine(), facts()).digest == build(plain, "plain", engine(), facts()).digest
+
+
+@pytest.mark.parametrize(
     ("options", "cuda"),
     [
         ({}, False),

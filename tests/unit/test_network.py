@@ -59,7 +59,7 @@ def seen(folder: Path, one: Network, **environment: str) -> dict[str, str]:
     python = "import json, os; print(json.dumps(dict(os.environ)))"
     done = run(
         folder,
-        f"set -eu\n{render('jobs/network.sh.j2', network=one)}\n{os.sys.executable} -c '{python}'",
+        f"set -eu\n{render('jobs/network.sh.j2', network=one, sent='')}\n{os.sys.executable} -c '{python}'",
         **environment,
     )
     assert done.returncode == 0, done.stderr
@@ -118,7 +118,8 @@ def test_indexes_are_asked_in_order_until_one_has_it(
 ) -> None:
     stand_in(tmp_path / "bin", "pip", PIP)
     log, arguments = tmp_path / "log", tmp_path / "arguments"
-    script = f"set -eu\n{render('jobs/network.sh.j2', network=Network('', '', '', (), index))}\nindexed pip 'a b' -c\n"
+    way = render("jobs/network.sh.j2", network=Network("", "", "", (), index), sent="")
+    script = f"set -eu\n{way}\nindexed pip 'a b' -c\n"
     own = {"PIP_EXTRA_INDEX_URL": "http://extra", "PIP_TRUSTED_HOST": "a"} if index else {}
     done = run(tmp_path, script, LOG=str(log), ARGUMENTS=str(arguments), HAS=has, **own)
     assert done.returncode == status
@@ -147,3 +148,14 @@ def test_host_tools_are_marked_whole_only_when_an_index_had_them(tmp_path: Path,
     assert Path(wanted.marker).exists() == (has == "http://b")
     assert (tmp_path / "owned").read_text() == f"tree {wanted.folder}\n"
     assert "--require-hashes" in (tmp_path / "arguments").read_text()
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_with_what_was_sent_no_index_is_asked_and_it_is_gone_however_the_job_ends(tmp_path: Path, status: int) -> None:
+    sent = tmp_path / "sent files"
+    sent.mkdir()
+    script = f"set -eu\n{render('jobs/network.sh.j2', network=NOTHING, sent=str(sent))}\nindexed env\nexit {status}\n"
+    done = run(tmp_path, script, PIP_INDEX_URL="http://elsewhere")
+    assert done.returncode == status
+    assert {"PIP_NO_INDEX=1", f"PIP_FIND_LINKS={sent}"} <= set(done.stdout.splitlines())
+    assert not sent.exists()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from rigwright.bundle import Bundle
 from rigwright.facts import HostFacts, Listener
 from rigwright.llama_cpp import Build
 from rigwright.preflight import SUPPORTED, refusals, warnings
@@ -199,3 +201,72 @@ def test_a_port_that_is_listened_on_over_both_protocols_is_told_once() -> None:
     assert len(refusals(box(), host, [CUDA], NOW)) == 1
     other = good(listeners=(Listener(8020, "nginx", "nginx.service"), Listener(8020, "python3", "")))
     assert len(refusals(box(), other, [CUDA], NOW)) == 2
+
+
+def bundled(*systems: str) -> Rig:
+    """A rig with a bundle that has packages of these systems."""
+    large = artefact(size=10 * GIB * 1024)
+    return rig(instance(weight=large), bundle=Bundle(Path("/home/ops/bundle"), systems, ()))
+
+
+@pytest.mark.parametrize(
+    ("systems", "missing", "said"),
+    [
+        (("debian-12",), ("cmake", "curl"), ""),
+        (("debian-12", "debian-13"), ("curl",), ""),
+        (("debian-13",), (), ""),
+        (
+            ("debian-13",),
+            ("cmake", "curl"),
+            "cmake, curl must be installed, and /home/ops/bundle has packages of",
+        ),
+        (("debian-1", "ubuntu-24.04"), ("curl",), "has packages of debian-1, ubuntu-24.04: "),
+        ((), ("curl",), "has packages of no system: make it again with `rigwright bundle --system debian-12`"),
+    ],
+)
+def test_a_bundle_has_the_hosts_packages_unless_none_is_missing(
+    systems: tuple[str, ...], missing: tuple[str, ...], said: str
+) -> None:
+    reasons = refusals(bundled(*systems), facts(missing_packages=missing), [], NOW)
+    assert [said in reason for reason in reasons] == ([True] if said else []), reasons
+
+
+def test_a_host_without_a_bundle_may_miss_packages() -> None:
+    assert refusals(rig(), facts(missing_packages=("curl",)), [], NOW) == []
+
+
+APART = {"/srv/models": "/srv", "/var/lib/rigwright": "/"}
+TOGETHER = dict.fromkeys(APART, "/")
+
+
+@pytest.mark.parametrize(
+    ("mounts", "sent_gib", "models_gib", "state_gib", "short"),
+    [
+        (APART, 0, 11, 11, []),
+        (APART, 0, 10.9, 10.9, ["/srv/models", "/var/lib/rigwright"]),
+        # what was sent lies below the state's root, and is copied from there
+        (APART, 6, 11, 5, []),
+        (APART, 6, 10.9, 4.9, ["/srv/models", "/var/lib/rigwright"]),
+        # on one disk it is moved
+        (TOGETHER, 6, 5, 5, []),
+        (TOGETHER, 6, 4.9, 4.9, ["/srv/models", "/var/lib/rigwright"]),
+        (TOGETHER, 10, 0, 0, []),
+        (TOGETHER, 99, 0, 0, []),
+    ],
+)
+def test_what_was_sent_already_needs_no_space_again(
+    mounts: dict[str, str], sent_gib: int, models_gib: float, state_gib: float, short: list[str]
+) -> None:
+    host = facts(
+        disk_free_kib=space(models=models_gib, state=state_gib),
+        sent_kib=sent_gib * GIB,
+        file_systems=MappingProxyType(mounts),
+    )
+    reasons = refusals(bundled("debian-12"), host, [], NOW)
+    assert [reason.partition(" ")[0] for reason in reasons] == short, reasons
+
+
+def test_without_a_bundle_nothing_lies_below_the_state_first() -> None:
+    large = artefact(size=10 * GIB * 1024)
+    host = facts(disk_free_kib=space(models=11, state=0), file_systems=MappingProxyType(TOGETHER), sent_kib=GIB)
+    assert refusals(rig(instance(weight=large)), host, [], NOW) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections import Counter
 from contextlib import suppress
@@ -61,8 +63,22 @@ class Bundler:
 
         Raises:
             Invalid: with everything that is not to be had.
+            Unusable: somebody else is at it.
             OSError: the folder cannot be written.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unusable(f"{self.folder}: another `rigwright bundle` is at work there") from None
+        else:
+            self._bring(systems)
+        finally:
+            fcntl.flock(held, fcntl.LOCK_UN)  # gevent's os.close does not close at once
+            os.close(held)
+
+    def _bring(self, systems: list[str]) -> None:
         rows: list[Row] = []
         problems: list[Problem] = []
         counted: Counter[str] = Counter()

@@ -147,6 +147,8 @@ def _run(command: list[str]) -> str:
     except FileNotFoundError:
         raise Unavailable(f"{command[0]} is not on this machine: packages need Debian or Ubuntu") from None
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-        raise Unavailable(f"{command[0]} failed: {' '.join(said)}")
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        # apt marks what is wrong, and puts more words around it
+        reasons = [line for line in said if line.startswith("E: ")] or said[-3:]
+        raise Unavailable(f"{command[0]} failed: {' '.join(reasons[:3])}")
     return done.stdout

@@ -1,0 +1,82 @@
+"""`rigwright bundle` and packages: which archives apt is pointed at, and that it believes none that is not signed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.bundle import INDEX
+from rigwright.cli.bundling import packages
+from tests.unit.bundle_world import DEBS, FILES, AptArchive, BundleWorld, signing
+
+
+def test_archives_are_tried_in_order(maker: BundleWorld, archive: AptArchive) -> None:
+    maker.inventory("good", apt="gone archive")
+    assert {row.path for row in maker.bundled().rows} == FILES | DEBS
+    # one that lies about a package is found out by apt
+    path = next(path for path in archive.debs if "g++" in path)
+    content = archive.debs[path]
+    archive.serve(path, content[:-1] + bytes([content[-1] ^ 1]))
+    (line,) = maker.refused()
+    assert "gone" in line
+    assert "Hash Sum mismatch" in line
+
+
+def test_an_archive_of_strangers_is_refused(
+    maker: BundleWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with signing(tmp_path / "other.gpg"):
+        monkeypatch.setattr(packages, "KEYRING", str(tmp_path / "other.gpg"))
+        (line,) = maker.refused()
+    assert "packages of debian-12: apt-get failed: " in line
+    assert "NO_PUBKEY" in line or "not signed" in line
+
+
+def test_packages_that_need_what_nobody_has_are_refused(maker: BundleWorld, archive: AptArchive) -> None:
+    archive.package("g++", "1.2", "nothing-like-it")
+    archive.publish()
+    (line,) = maker.refused()
+    assert "packages of debian-12: apt-get failed: " in line
+
+
+def test_another_distribution_needs_its_key_and_an_archive(maker: BundleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    maker.inventory("good", apt="")
+    monkeypatch.setattr(packages, "_release", lambda: {"ID": "debian", "VERSION_CODENAME": "bookworm"})
+    (line,) = maker.refused(system="ubuntu-24.04")
+    said = "this machine has another distribution: name its archive in the rig's mirrors, as apt"
+    assert line == f"{maker.box.inventory}: packages of ubuntu-24.04: {said}"
+    monkeypatch.setattr(packages, "KEYRING", "/nowhere/{}-archive-keyring.gpg")
+    (line,) = maker.refused(system="ubuntu-24.04")
+    said = "/nowhere/ubuntu-archive-keyring.gpg is not on this machine: install ubuntu-keyring"
+    assert line.endswith(said)
+
+
+def test_an_ubuntu_archive_has_its_security_suite_beside_the_others(maker: BundleWorld, archive: AptArchive) -> None:
+    archive.publish("noble", ("main", "universe"))
+    done = maker.bundle(system="ubuntu-24.04")
+    assert done.exit_code == 0, done.output
+    assert maker.read().systems == ("ubuntu-24.04",)
+    assert not [one.path for one in maker.files.asked if "debian-security" in one.path]
+
+
+def test_several_systems_and_rigs_share_one_bundle(maker: BundleWorld, archive: AptArchive) -> None:
+    archive.publish("trixie")
+    maker.inventory("good", rigs=3)
+    found = maker.bundled("--system", "debian-13")
+    assert found.systems == ("debian-12", "debian-13")
+    assert {row.path for row in found.rows} == FILES | DEBS | {path.replace("-12", "-13") for path in DEBS}
+    # a system that is not named any more goes
+    assert maker.bundled().packages("debian-13") == ()
+    assert maker.paths == {INDEX, *FILES, *DEBS}
+
+
+def test_a_system_that_is_not_to_be_had_leaves_the_earlier_bundle_whole(
+    maker: BundleWorld, archive: AptArchive
+) -> None:
+    before = maker.bundled()
+    archive.package("g++", "1.1")
+    archive.publish()
+    (line,) = maker.refused("--system", "debian-13")
+    assert "packages of debian-13: apt-get failed: " in line
+    assert maker.read() == before

@@ -1,0 +1,235 @@
+"""An inventory's newer keys: cards as tables, driver, also_build_for and bundle."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright import bundle
+from rigwright.bundle import INDEX, Row
+from rigwright.inventory import load, making
+from rigwright.lock import Lock
+from rigwright.rig import Rig
+from tests.locks import lock_text
+from tests.unit.samples import Box, chat, entry
+
+OWN: dict[str, object] = {
+    "name": "NVIDIA H200",
+    "pci_ids": ["10de:2335"],
+    "capability": "9.0",
+    "vram_mib": 143771,
+}
+
+
+def rig(box: Box, **changes: object) -> Rig:
+    ((_, data),) = box.group({"box": entry(**changes)})
+    return load(data["rig"])
+
+
+def cards(*declared: object) -> dict[str, object]:
+    """An entry with these cards, and nothing that is served on them."""
+    return {"cards": list(declared), "instances": chat()}
+
+
+def own(**changes: object) -> dict[str, object]:
+    return {key: value for key, value in (OWN | changes).items() if value is not None}
+
+
+def test_a_card_may_be_described_in_place_of_being_named(box: Box) -> None:
+    named, described = rig(box, **cards("ampere", OWN)).cards
+    assert (named.name, named.capability) == ("NVIDIA GeForce RTX 3090", "8.6")
+    assert (described.name, described.pci_ids, described.capability) == ("NVIDIA H200", ("10de:2335",), "9.0")
+    assert described.vram_mib == 143771
+
+
+def test_an_instance_runs_on_a_described_card_as_on_a_named_one(box: Box) -> None:
+    one = {"chat": {"variant": "llamacpp/one", "cards": [1], "port": 8020}}
+    assert rig(box, cards=["ampere", OWN], instances=one).instances[0].cards == (1,)
+
+
+WRONG: list[tuple[str, tuple[object, ...], list[str]]] = [
+    (
+        "a key nobody knows",
+        (own(vram=1),),
+        ['cards[0].vram: unknown key; did you mean "vram_mib"?;'],
+    ),
+    ("a key less", ("ampere", own(capability=None)), ["cards[1].capability: missing"]),
+    (
+        "a capability that is none",
+        (own(capability="sm_90"),),
+        ["cards[0].capability: 'sm_90' is refused: must be a"],
+    ),
+    ("a capability as a number", (own(capability=9.0),), ["cards[0].capability: 9.0 is refused: must be"]),
+    ("no boards", (own(pci_ids=[]),), ["cards[0].pci_ids: [] is refused: must be a list that is not empty"]),
+    ("another bus", (own(pci_ids=["2335"]),), ["cards[0].pci_ids[0]: '2335' is refused: must be vendor:device"]),
+    ("no memory", (own(vram_mib=0),), ["cards[0].vram_mib: 0 is refused"]),
+    ("a number", (1,), ["cards[0]: 1 is refused: must be text"]),
+    ("nothing", (None,), ["cards[0]: None is refused: must be text"]),
+    ("a list", (["ampere"],), ["cards[0]: ['ampere'] is refused: must be text"]),
+    ("an empty table", ({},), [f"cards[0].{key}: missing" for key in sorted(OWN)]),
+    ("a name nobody has", ("ampre",), ['cards[0]: no card is called "ampre"; did you mean "ampere"?']),
+    ("two things", (own(vram_mib=-1), None), ["cards[0].vram_mib: -1 is refused", "cards[1]: None is refused"]),
+]
+
+
+@pytest.mark.parametrize(("declared", "essence"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_a_card_that_cannot_be_is_refused_at_its_place(
+    box: Box, declared: tuple[object, ...], essence: list[str]
+) -> None:
+    lines = box.refusal(**cards(*declared))
+    assert [part in line for part, line in zip(essence, lines, strict=True)] == [True] * len(lines), lines
+
+
+def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box: Box) -> None:
+    one = {"chat": {"variant": "llamacpp/one", "cards": [0], "port": 8020}}
+    (line,) = box.refusal(cards=[own(vram_mib=-1)], instances=one)
+    assert "cards[0].vram_mib: -1 is refused" in line
+
+
+@pytest.mark.parametrize("driver", [{}, {"managed": False}])
+def test_the_driver_is_the_operators(box: Box, driver: dict[str, object]) -> None:
+    assert rig(box, driver=driver).cards
+
+
+@pytest.mark.parametrize(
+    ("driver", "said"),
+    [
+        ({"managed": True}, "driver.managed: True is refused: must be False: no role brings a driver yet"),
+        ({"managed": 0}, "driver.managed: 0 is refused: must be a valid boolean"),
+        ({"manage": False}, 'driver.manage: unknown key; did you mean "managed"?; allowed: managed'),
+        (False, "driver: False is refused: must be a table of keys"),
+    ],
+)
+def test_a_driver_that_deploys_would_bring_is_refused(box: Box, driver: object, said: str) -> None:
+    assert box.refusal(driver=driver) == [f"{box.inventory}: box.{said}"]
+
+
+@pytest.mark.parametrize("value", ["9.0", ["90"], [9.0], ["9.0a"], [""], {"9.0": True}])
+def test_also_build_for_takes_capabilities_alone(box: Box, value: object) -> None:
+    (line,) = box.refusal(also_build_for=value)
+    assert line.startswith(f"{box.inventory}: box.also_build_for")
+
+
+def bundled(box: Box, *, weights: bytes = b"weights", rows: int = 99) -> Path:
+    """A bundle beside the inventory with what the box's lock has, and the lock for it."""
+    folder, found, texts = box.folder / "the bundle", [], []
+    contents = {"source": b"source", "weight": weights, "wheel": b"wheel"}
+    for kind, content in contents.items():
+        digest = hashlib.sha256(content).hexdigest()
+        name = {"source": "engine-source", "weight": "small", "wheel": "scikit-build-core"}[kind]
+        file = "scikit_build_core-1.0-py3-none-any.whl" if kind == "wheel" else f"{name}.bin"
+        row = {"kind": kind, "name": name, "version": "1.0", "file": file, "sha256": digest, "size": len(content)}
+        row |= {"group": "tools"} if kind == "wheel" else {}
+        lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in row.items()]
+        texts.append("\n".join(["[[artefact]]", *lines, 'sources = ["store:x"]', ""]))
+        path = f"{kind}s/{file}"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+        found.append(Row(path=path, sha256=digest, size=len(content)))
+    box.write("locks/box.lock.toml", lock_text(*texts))
+    (folder / INDEX).write_text(bundle.text("now", ["debian-12"], found[:rows]))
+    return folder
+
+
+def test_with_a_bundle_no_mirror_is_needed(box: Box) -> None:
+    folder = bundled(box)
+    made = rig(box, bundle="the bundle", mirrors={}, instances=chat())
+    assert made.bundle == bundle.read(folder)
+    assert made.bundle_folder == str(folder)
+    assert "mirrors: the lock's small 1.0 has no address" in "\n".join(box.refusal(mirrors={}, instances=chat()))
+
+
+def test_without_one_nothing_is_bundled(box: Box) -> None:
+    made = rig(box)
+    assert (made.bundle, made.bundle_folder) == (None, None)
+
+
+def test_a_bundle_is_found_from_the_inventory_from_home_and_from_the_root(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = bundled(box)
+    monkeypatch.setenv("HOME", str(box.folder))
+    for name in ("the bundle", "./the bundle/", "~/the bundle", str(folder)):
+        assert rig(box, bundle=name, instances=chat()).bundle is not None
+    (line,) = box.refusal(bundle="~nobody-at-all/bundle", instances=chat())
+    assert "No such file or directory: make it again with `rigwright bundle`" in line
+
+
+@pytest.mark.parametrize("value", ["", 5, [], True, {"folder": "x"}])
+def test_a_bundle_that_is_no_folders_name_is_refused(box: Box, value: object) -> None:
+    (line,) = box.refusal(bundle=value)
+    assert line.startswith(f"{box.inventory}: box.bundle: ")
+
+
+def test_a_bundle_that_is_not_there_is_refused_with_what_to_do(box: Box) -> None:
+    (line,) = box.refusal(bundle="offline", instances=chat())
+    said = "the bundle: No such file or directory: make it again with `rigwright bundle`"
+    assert line == f"{box.folder}/offline/{INDEX}: {said}"
+
+
+def test_everything_that_a_bundle_lacks_is_named(box: Box) -> None:
+    folder = bundled(box, rows=0)
+    lines = box.refusal(bundle="the bundle", instances=chat())
+    assert lines == [
+        f"{box.inventory}: box.bundle: {folder} lacks {name}: make it again with `rigwright bundle`"
+        for name in (
+            "engine-source 1.0 (engine-source.bin)",
+            "scikit-build-core 1.0 (scikit_build_core-1.0-py3-none-any.whl)",
+            "small 1.0 (small.bin)",
+        )
+    ]
+
+
+def test_a_bundle_made_for_another_lock_is_refused(box: Box) -> None:
+    bundled(box)
+    text = (box.folder / "the bundle" / INDEX).read_text()
+    bundled(box, weights=b"newer")
+    (box.folder / "the bundle" / INDEX).write_text(text)
+    (line,) = box.refusal(bundle="the bundle", instances=chat())
+    assert "small.bin: has 5 bytes, 7 are listed" in line.replace("weights/", "")
+    (box.folder / "the bundle/weights/small.bin").write_bytes(b"weights")
+    (line,) = box.refusal(bundle="the bundle", instances=chat())
+    assert "the bundle lacks small 1.0 (small.bin)" in line
+
+
+def test_a_broken_bundle_does_not_hide_other_mistakes(box: Box) -> None:
+    lines = box.refusal(bundle="offline", instances=chat(), keep_generations=0)
+    assert len(lines) == 2
+
+
+def test_while_a_bundle_is_made_it_need_not_be_there_and_nothing_need_be_reached(box: Box) -> None:
+    with making("bundle"):
+        made = rig(box, bundle="offline", mirrors={}, instances=chat())
+    assert (made.bundle, made.bundle_folder) == (None, str(box.folder / "offline"))
+    with making("bundle"):
+        assert rig(box, mirrors={}, instances=chat()).bundle is None
+        # names are still names
+        assert "no variant" in box.refusal(instances=chat(variant="llamacpp/cpo"))[0]
+
+
+def test_while_a_lock_is_made_a_bundle_need_not_be_there_but_mirrors_must(box: Box) -> None:
+    with making("lock"):
+        assert rig(box, bundle="offline", instances=chat()).bundle is None
+        assert "has no address" in box.refusal(mirrors={}, instances=chat())[0]
+    # afterwards everything counts again
+    assert len(box.refusal(bundle="offline", instances=chat())) == 1
+
+
+def test_one_mistake_ends_what_is_made_all_the_same(box: Box) -> None:
+    with pytest.raises(SystemExit), making("bundle"):
+        box.group({"box": entry(keep_generations=0)})
+    assert "offline" in box.refusal(bundle="offline", instances=chat())[0]
+
+
+def _rows(lock: Lock) -> list[Any]:
+    return [*lock.artefacts.values(), *lock.groups["tools"]]
+
+
+def test_what_is_found_in_a_bundle_goes_by_its_hash_whatever_it_is_called(box: Box) -> None:
+    folder = bundled(box)
+    found = bundle.read(folder)
+    lock = Lock.load([box.folder / "locks"])
+    assert [file.name for file in found.files(_rows(lock))] == [row.file for row in _rows(lock)]

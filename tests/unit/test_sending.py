@@ -1,0 +1,214 @@
+"""Files on their way to a host: a shell of this machine stands in for the host, and a pipe to it for the connection."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import gevent
+import gevent.monkey
+import pytest
+
+from rigwright.bundle import LocalFile
+from roles.operations import jobs, shell
+from roles.operations.jobs import Unfit, _Watcher, run_job
+from roles.operations.shell import LOST, PART, Lost, Shell
+from tests.unit.scripts import stand_in
+from tests.unit.ssh_host import Host
+
+CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(40_000))  # five parts
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host()
+    monkeypatch.setattr(shell, "lease_of", lambda _: None)
+    monkeypatch.setattr(shell, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(shell.gevent, "sleep", lambda _: None)
+    return made
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "a file of two words"
+    path.write_bytes(CONTENT)
+    return path
+
+
+@pytest.mark.parametrize("there", [None, 0, 1, PART + 1, len(CONTENT) - 1])
+def test_only_the_rest_of_a_file_is_sent(host: Host, source: Path, tmp_path: Path, there: int | None) -> None:
+    target = tmp_path / "target"
+    if there is not None:
+        target.write_bytes(CONTENT[:there])
+    told: list[int] = []
+    Shell(host).append(source, str(target), told.append)
+    assert target.read_bytes() == CONTENT
+    assert host.sent == len(CONTENT) - (there or 0)
+    assert told == sorted(told)
+    assert told[-1] == len(CONTENT)
+
+
+def test_a_file_that_is_whole_is_left_alone_and_one_that_is_too_long_is_sent_anew(
+    host: Host, source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(CONTENT)
+    Shell(host).append(source, str(target), lambda _: None)
+    assert host.commands == []
+    target.write_bytes(b"x" * (len(CONTENT) + 1))
+    Shell(host).append(source, str(target), lambda _: None)
+    assert target.read_bytes() == CONTENT
+
+
+def test_after_a_cut_it_goes_on_where_it_was(host: Host, source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    host.cuts = [2 * PART, 4 * PART]
+    Shell(host).append(source, str(target), lambda _: None)
+    assert target.read_bytes() == CONTENT
+    assert (host.sent, host.connections) == (len(CONTENT), 2)
+    places = zip((2 * PART, 4 * PART), host.commands[1:], strict=True)
+    assert [f" seek={place} " in command for place, command in places] == [True, True]
+
+
+def test_a_cut_after_hours_of_sending_is_a_cut_like_any_other(host: Host, source: Path, tmp_path: Path) -> None:
+    host.cuts, host.seconds_a_part = [2 * PART, 4 * PART], 10.0 * LOST
+    Shell(host).append(source, str(tmp_path / "target"), lambda _: None)
+    assert host.sent == len(CONTENT)
+
+
+def test_a_connection_that_brings_nothing_for_two_minutes_is_given_up(host: Host, source: Path, tmp_path: Path) -> None:
+    host.cuts = [0] * 1000
+    with pytest.raises(Lost, match=f"no connection for {LOST} s"):
+        Shell(host).append(source, str(tmp_path / "target"), lambda _: None)
+    assert LOST - 5 < host.connections < LOST + 5
+
+
+def test_a_full_disk_is_no_lost_connection(host: Host, source: Path) -> None:
+    with pytest.raises(Lost, match=r"/dev/full cannot be written there: dd: .*No space left on device"):
+        Shell(host).append(source, "/dev/full", lambda _: None)
+    assert host.connections == 0
+
+
+def test_a_folder_that_is_not_there_is_no_lost_connection(host: Host, source: Path, tmp_path: Path) -> None:
+    with pytest.raises(Lost, match=r"cannot be written there: dd: .*No such file or directory"):
+        Shell(host).append(source, str(tmp_path / "gone" / "target"), lambda _: None)
+    assert host.connections == 0
+
+
+def test_a_writer_that_was_killed_is_not_tried_for_ever(host: Host, source: Path, tmp_path: Path) -> None:
+    host.status = -1  # what SSH has for a signal
+    with pytest.raises(Lost, match="cannot be written there: dd was ended"):
+        Shell(host).append(source, str(tmp_path / "target"), lambda _: None)
+
+
+def test_a_host_that_says_nothing_at_the_end_is_asked_again(host: Host, source: Path, tmp_path: Path) -> None:
+    host.silent = True
+    Shell(host).append(source, str(tmp_path / "target"), lambda _: None)
+    assert host.connections == 1  # and then it was found to be whole
+    assert (tmp_path / "target").read_bytes() == CONTENT
+
+
+def files(folder: Path, **contents: bytes) -> list[LocalFile]:
+    folder.mkdir()
+    found = []
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+        found.append(LocalFile(folder / name, name, hashlib.sha256(content).hexdigest(), len(content)))
+    return found
+
+
+def test_what_is_there_whole_is_not_sent_again_nor_read(host: Host, tmp_path: Path) -> None:
+    two = files(tmp_path / "bundle", one=b"one", other=CONTENT)
+    watcher = _Watcher(host, "rw-job-x", str(tmp_path / "jobs"), "")
+    watcher.send(two)
+    there = tmp_path / "jobs" / "files"
+    assert {path.name: path.read_bytes() for path in there.iterdir()} == {"one": b"one", "other": CONTENT}
+    assert there.stat().st_mode & 0o777 == 0o755  # apt reads it as a user of its own
+    two[0].path.unlink()
+    (there / "other").write_bytes(CONTENT[:PART])
+    (there / "what somebody has left").write_bytes(b"")
+    host.sent = 0
+    watcher.send(two)
+    assert host.sent == len(CONTENT) - PART
+    assert (there / "other").read_bytes() == CONTENT
+
+
+def test_nothing_is_sent_of_a_file_that_is_another_one(host: Host, tmp_path: Path) -> None:
+    two = files(tmp_path / "bundle", one=b"one", other=b"other")
+    two[1].path.write_bytes(b"othre")
+    with pytest.raises(Unfit, match=r"other has SHA-256 .*, its bundle says .*: make it again"):
+        _Watcher(host, "rw-job-x", str(tmp_path / "jobs"), "").send(two)
+    assert not (tmp_path / "jobs" / "files" / "other").exists()
+
+
+def test_nothing_to_send_makes_no_folder(host: Host, tmp_path: Path) -> None:
+    _Watcher(host, "rw-job-x", str(tmp_path / "jobs"), "").send([])
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_the_lease_gives_signs_of_life_while_a_large_file_is_read(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(shell, "lease_of", lambda _: None)
+    (one,) = files(tmp_path / "bundle", one=b"one")
+    blocking: Callable[[float], None] = gevent.monkey.get_original("time", "sleep")
+    monkeypatch.setattr(LocalFile, "refusal", lambda _: blocking(0.5) or "")
+    beats = 0
+
+    def beat() -> None:
+        nonlocal beats
+        while True:
+            gevent.sleep(0.02)
+            beats += 1
+
+    heart = gevent.spawn(beat)
+    _Watcher(host, "rw-job-x", str(tmp_path / "jobs"), "").send([one])
+    heart.kill()
+    assert beats > 10
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What the operator is told of a job, on a host where no job runs and none can be started."""
+    lines: list[str] = []
+    monkeypatch.setattr(jobs, "logger", SimpleNamespace(error=lines.append, info=lines.append, warning=lines.append))
+    stand_in(tmp_path / "bin", "systemctl", "echo ${STATE-inactive}")
+    stand_in(tmp_path / "bin", "systemd-run", "exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return lines
+
+
+def run(host: Host, folder: Path, *sent: LocalFile) -> bool:
+    return run_job(None, host, "rw-job-x", "true", "false", str(folder), "", sent)
+
+
+def test_a_job_that_has_not_begun_is_not_said_to_go_on(host: Host, said: list[str], tmp_path: Path) -> None:
+    (one,) = files(tmp_path / "bundle", one=b"one")
+    (tmp_path / "jobs/rw-job-x/files/one").mkdir(parents=True)
+    assert not run(host, tmp_path / "jobs", one)
+    assert said[-1].startswith(f"[box] {tmp_path}/jobs/rw-job-x/files/one cannot be written there: dd: ")
+    assert said[-1].endswith("Is a directory; run again to go on from here")
+
+
+def test_a_job_that_runs_is_said_to_go_on_and_nothing_is_sent(
+    host: Host, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = files(tmp_path / "bundle", one=b"one")
+    monkeypatch.setenv("STATE", "active")
+    assert not run(host, tmp_path / "jobs", one)
+    assert said[0] == "[box] rw-job-x is already running: watching it"
+    assert said[-1].endswith("; the job goes on there: run again to watch it")
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_a_file_that_is_another_one_ends_the_job_before_it_begins(host: Host, said: list[str], tmp_path: Path) -> None:
+    (one,) = files(tmp_path / "bundle", one=b"one")
+    one.path.write_bytes(b"two")
+    assert not run(host, tmp_path / "jobs", one)
+    assert len(said) == 1
+    assert said[0].startswith(f"[box] {one.path} has SHA-256 ")
+    assert not (tmp_path / "jobs/rw-job-x/script").exists()
