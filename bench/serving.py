@@ -69,7 +69,8 @@ def measure(
                 asked = Asked(
                     port, found.unit.key_file, count, requests, PROMPT, tokens, seed=1000 * (number + 1) + count
                 )
-                rows[count, way].loads.append(_load(found, asked))
+                rows[count, way].loads.append(load := _load(found, asked))
+                say(f"{turn}: {count} streams: {load.tokens_a_second:.1f} tokens/s")
         machine = _machine(box, instance, found)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return Report(now, machine, PROMPT, tokens, requests, list(rows.values()))

@@ -30,6 +30,8 @@ class Plan:
     steps: tuple[Step, ...]
     interrupted: tuple[str, ...]
     """Instances that run now and will be stopped or started again."""
+    bundle_folder: str | None = None
+    """Where all that is fetched comes from instead, on the operator's machine."""
 
     @property
     def fetched_bytes(self) -> int:
@@ -40,8 +42,9 @@ class Plan:
 def plan(rig: Rig, facts: HostFacts, found: Served, builds: dict[str, Build], tools: Tools, wanted: Generation) -> Plan:
     """What a deploy of a rig will do to a host as it is now."""
     steps = []
+    whose = "in the bundle" if rig.bundle else "versions are apt's"
     if facts.missing_packages:
-        steps.append(Step("base", f"packages {', '.join(facts.missing_packages)}", "not installed; versions are apt's"))
+        steps.append(Step("base", f"packages {', '.join(facts.missing_packages)}", f"not installed; {whose}"))
     if tools.folder not in found.folders:
         steps.append(Step("tools", "host tools", f"{tools.folder} is not there"))
     for build in builds.values():
@@ -72,7 +75,7 @@ def plan(rig: Rig, facts: HostFacts, found: Served, builds: dict[str, Build], to
         steps.append(Step("serving", f"remove {', '.join([*numbers, *gone.paths])}", why))
     up = {name for name, process in found.processes.items() if process.pid}
     touched = {*way.stop, *way.restart} if way else set()
-    return Plan(tuple(steps), tuple(sorted(up & touched)))
+    return Plan(tuple(steps), tuple(sorted(up & touched)), rig.bundle_folder)
 
 
 def _names(units: tuple[str, ...]) -> str:

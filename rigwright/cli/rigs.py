@@ -108,7 +108,8 @@ def _show(seen: dict[str, tuple[Plan, list[str], list[str]]]) -> None:
         else:
             notes.append(f"{name}: interrupts nothing that is served now")
         if made.fetched_bytes:
-            notes.append(f"{name}: fetches {size(made.fetched_bytes)} by the lock, beside packages and tools")
+            how = f"is sent from {made.bundle_folder}" if made.bundle_folder else "fetches by the lock"
+            notes.append(f"{name}: {how} {size(made.fetched_bytes)}, beside packages and tools")
     if rows:
         show(("host", "role", "what", "why", "fetched"), rows)
     for note in notes:

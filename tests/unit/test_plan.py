@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from rigwright.bundle import Bundle
 from rigwright.facts import HostFacts
 from rigwright.plan import Plan, Step, plan
 from rigwright.rig import Rig
@@ -149,3 +151,11 @@ def test_tools_of_another_lock_are_installed_anew() -> None:
     assert other.folder != TOOLS.folder
     steps = plan(RIG, ready(), converged(AIM), {"plain": BUILD}, other, AIM).steps
     assert steps[0] == Step("tools", "host tools", f"{other.folder} is not there")
+
+
+def test_with_a_bundle_the_plan_says_where_things_come_from() -> None:
+    bundle = Bundle(Path("/home/ops/bundle"), ("debian-12",), ())
+    bundled = replace(RIG, bundle=bundle, bundle_folder="/home/ops/bundle")
+    found = made(host=ready(missing_packages=("curl",)), one=bundled)
+    assert found.bundle_folder == "/home/ops/bundle"
+    assert found.steps[0].why == "not installed; in the bundle"
