@@ -33,6 +33,9 @@ class Asked:
     port: int
     key_file: str
     """Holds the API key. In no argument, for those can be read by others."""
+    slots: int
+    """That the server has. Slots with numbers in a row are computed together, others one after the other (llama.cpp's
+    src/llama-batch.cpp, split_equal), so a stream keeps to its own: which the server would pick is chance."""
     streams: int
     """Requests under way at once."""
     requests: int
@@ -49,6 +52,7 @@ def body(asked: Asked, number: int) -> bytes:
     pick = random.Random(f"{asked.seed} {number}")
     wanted = {
         "prompt": [pick.choice(IDS) for _ in range(asked.prompt_tokens)],
+        "id_slot": number // asked.requests % asked.slots,
         "n_predict": asked.output_tokens,
         "ignore_eos": True,
         "cache_prompt": False,

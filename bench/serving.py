@@ -62,12 +62,12 @@ def measure(
             port = found.serve(way)
             say(f"{turn}: warming up")
             slots = instance.variant.slots
-            _load(found, Asked(port, found.unit.key_file, slots, 1, PROMPT, tokens, seed=0))
+            _load(found, Asked(port, found.unit.key_file, slots, slots, 1, PROMPT, tokens, seed=0))
             for count in streams:
                 say(f"{turn}: {count} streams x {requests} requests on {slots} slots")
                 # the same prompts for both ways, and others in every round
                 asked = Asked(
-                    port, found.unit.key_file, count, requests, PROMPT, tokens, seed=1000 * (number + 1) + count
+                    port, found.unit.key_file, slots, count, requests, PROMPT, tokens, seed=1000 * (number + 1) + count
                 )
                 rows[count, way].loads.append(load := _load(found, asked))
                 say(f"{turn}: {count} streams: {load.tokens_a_second:.1f} tokens/s")

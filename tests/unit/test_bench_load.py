@@ -30,7 +30,7 @@ def key_file(tmp_path: Path) -> str:
 
 def test_every_request_is_timed_by_its_client(key_file: str) -> None:
     with sse_server(Speaker(gap_s=0.02)) as (files, port):
-        done = run(Asked(port, key_file, streams=3, requests=2, prompt_tokens=20, output_tokens=5, seed=1))
+        done = run(Asked(port, key_file, slots=4, streams=3, requests=2, prompt_tokens=20, output_tokens=5, seed=1))
     assert done.returncode == 0, done.stderr
     load = parse(done.stdout, requests=6, tokens=5)
     assert len(files.asked) == 6
@@ -48,13 +48,21 @@ def test_no_request_has_anothers_prompt_and_the_same_run_has_the_same_ones(key_f
     asked = []
     for seed in (1, 1, 2):
         with sse_server(Speaker()) as (files, port):
-            assert run(Asked(port, key_file, 2, 3, prompt_tokens=20, output_tokens=2, seed=seed)).returncode == 0
+            assert run(Asked(port, key_file, 4, 2, 3, prompt_tokens=20, output_tokens=2, seed=seed)).returncode == 0
         asked.append(sorted(one.body for one in files.asked))
     assert asked[0] == asked[1]
     assert len({*asked[0], *asked[2]}) == 12
     said = [json.loads(body) for body in asked[0]]
     assert all(len(one["prompt"]) == 20 and one["n_predict"] == 2 for one in said)
     assert all(one["ignore_eos"] and one["stream"] and not one["cache_prompt"] for one in said)
+
+
+def test_a_stream_keeps_to_a_slot_of_its_own_as_far_as_there_are_slots(key_file: str) -> None:
+    with sse_server(Speaker()) as (files, port):
+        assert run(Asked(port, key_file, 2, 3, 2, prompt_tokens=20, output_tokens=2, seed=1)).returncode == 0
+    slots = [json.loads(one.body)["id_slot"] for one in files.asked]
+    # three streams of two requests on two slots: the third shares the first one's
+    assert sorted(slots) == [0, 0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +76,7 @@ def test_no_request_has_anothers_prompt_and_the_same_run_has_the_same_ones(key_f
 )
 def test_an_answer_that_is_none_fails_the_run_in_one_line(key_file: str, speaker: Speaker, words: str) -> None:
     with sse_server(speaker) as (_, port):
-        done = run(Asked(port, key_file, 2, 1, 20, 3, seed=1))
+        done = run(Asked(port, key_file, 4, 2, 1, 20, 3, seed=1))
     assert (done.returncode, done.stdout) == (1, "")
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -78,7 +86,7 @@ def test_a_wrong_key_is_said_and_never_shown(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("not-the-key\n")
     with sse_server(Speaker()) as (_, port):
-        done = run(Asked(port, str(path), 1, 1, 20, 3, seed=1))
+        done = run(Asked(port, str(path), 4, 1, 1, 20, 3, seed=1))
     assert done.returncode == 1
     assert "HTTP status 401" in done.stderr
     assert "not-the-key" not in done.stderr
