@@ -49,11 +49,12 @@ def boot_options(upper: Path) -> list[str]:
     options.append(f"--bind-ro={shutil.which('nvidia-smi')}:{INSIDE}/bin/nvidia-smi")
     libraries = upper / INSIDE.relative_to("/") / "lib64"
     libraries.mkdir(parents=True)
-    for path in _libraries():
-        if path.is_symlink():
-            (libraries / path.name).symlink_to(path.readlink().name)
-        else:
-            options.append(f"--bind-ro={path}:{INSIDE}/lib64/{path.name}")
+    # a distribution may lead to the files by links of links, elsewhere
+    links = {path.name: path.resolve() for path in _libraries()}
+    options += [f"--bind-ro={path}:{INSIDE}/lib64/{path.name}" for path in sorted(set(links.values()))]
+    for name, path in links.items():
+        if name != path.name:
+            (libraries / name).symlink_to(path.name)
     configuration = upper / "etc/ld.so.conf.d/nvidia.conf"
     configuration.parent.mkdir(parents=True)
     configuration.write_text(f"{INSIDE}/lib64\n")
