@@ -78,7 +78,7 @@ def test_a_machine_without_one_of_them_is_told_so_in_one_line(machine: Path, gon
 
 def test_libraries_of_another_driver_than_the_loaded_one_are_refused(machine: Path) -> None:
     (machine / "version").write_text("595.10\n")
-    with pytest.raises(Unsupported, match="no libraries of the loaded driver 595.10: reboot"):
+    with pytest.raises(Unsupported, match=r"no libraries of the loaded driver .*: reboot"):
         gpus.require()
 
 
