@@ -23,6 +23,8 @@ rig = rig_of(host)
 verb = host.data.get("verb", "deploy")
 if verb not in ("deploy", "rollback", "remove"):
     raise PyinfraError(f"{verb!r} is no verb: must be deploy, rollback or remove")
+if verb == "deploy" and rig.bundle_faults:
+    raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
 held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
 
 if held and verb == "rollback":

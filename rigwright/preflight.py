@@ -162,13 +162,13 @@ def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
     for build in builds:
         if build.folder not in facts.built_engines | facts.started_builds:
             needed[rig.roots.state] += BUILD_DISK[build.cuda]
+    largest = 0
     for artefact in rig.weights:
-        there = facts.weight_bytes.get(rig.weight_path(artefact), 0)
-        missing = max(0, artefact.size - there) // 1024
+        missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024
         needed[rig.roots.models] += missing
-        if rig.bundle:  # what is sent lies there first
-            needed[rig.roots.state] += missing
+        largest = max(largest, artefact.size // 1024 if missing else 0)
     if rig.bundle:
+        needed[rig.roots.state] += largest  # sent whole, and one at a time
         for path in (rig.roots.state, rig.roots.models):
             if facts.file_systems.get(path) == facts.file_systems.get(rig.roots.state):
                 needed[path] = max(0, needed[path] - facts.sent_kib)

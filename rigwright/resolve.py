@@ -99,14 +99,14 @@ def parse(
     for instance in instances:
         _refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
     needed = [*sources.values(), *(artefact for i in instances for artefact in i.weights)]
-    bundle = None
+    bundle, faults = None, []
     bundle_folder = _beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
     if bundle_folder is not None and not making:
         try:
             bundle = bundles.read(Path(bundle_folder))
-            _refuse_lacking(bundle, [*needed, *lock.groups.get(TOOLS, ())], refuse)
+            faults = _lacking(bundle, [*needed, *lock.groups.get(TOOLS, ())], file, name)
         except Invalid as error:
-            problems += error.problems
+            faults = error.problems
     elif bundle_folder is None and making != "bundle":
         _refuse_unreachable(needed, entry.mirrors, refuse)
     if problems:
@@ -127,6 +127,7 @@ def parse(
         also_build_for=entry.also_build_for,
         bundle_folder=bundle_folder,
         bundle=bundle,
+        bundle_faults=tuple(faults),
         sources=sources,
         tools=lock.groups[TOOLS],
     )
@@ -214,10 +215,12 @@ def _refuse_flags(instance: Instance, roots: Roots, source: Artefact, folder: Pa
         refuse(key, f"{instance.variant_name}: flags.{flag} {wrong}")
 
 
-def _refuse_lacking(bundle: Bundle, artefacts: list[Artefact], refuse: _Refuse) -> None:
-    for artefact in artefacts:
-        if bundle.find(artefact) is None:
-            refuse("bundle", f"{bundle.folder} lacks {artefact} ({artefact.file}): {bundles.AGAIN}")
+def _lacking(bundle: Bundle, artefacts: list[Artefact], file: str, name: str) -> list[Problem]:
+    return [
+        Problem(file, f"{name}.bundle", f"{bundle.folder} lacks {one} ({one.file}): {bundles.AGAIN}")
+        for one in artefacts
+        if bundle.find(one) is None
+    ]
 
 
 def _refuse_unreachable(artefacts: list[Artefact], mirrors: dict[str, tuple[str, ...]], refuse: _Refuse) -> None:

@@ -13,7 +13,7 @@ from rigwright.bundle import Bundle
 from rigwright.catalog import Card, Engine, Variant
 from rigwright.flags import Snapshot
 from rigwright.lock import Artefact
-from rigwright.problems import Frozen
+from rigwright.problems import Frozen, Problem
 from rigwright.types import (
     AbsolutePath,
     Capability,
@@ -201,7 +201,9 @@ class Rig:
     bundle_folder: str | None
     """Where its bundle lies on the operator's machine."""
     bundle: Bundle | None
-    """That bundle; None without one, and while it is being made."""
+    """That bundle; None without one, while it is being made, and where it cannot be read."""
+    bundle_faults: tuple[Problem, ...]
+    """What is wrong with it. A deploy is refused for that; looking, going back and removal need no bundle."""
     sources: dict[str, Artefact]
     """Engine name -> the source it is compiled from."""
     tools: tuple[Artefact, ...]

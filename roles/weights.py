@@ -24,6 +24,7 @@ def weights(rig: Rig) -> None:
             folder=f"{rig.roots.state}/jobs",
             watch=f"{artefact.size} {path}.part",
             files=rig.bundle.files([artefact]) if rig.bundle else (),
+            present=f'[ "$(stat -c %s {path} 2>/dev/null)" = {artefact.size} ]',
         )
 
 

@@ -144,6 +144,12 @@ def deploy(inventory: str, limit: str | None, dry: bool, diff: bool) -> None:
     new generation does not serve, the old one comes back.
     Example: rigwright deploy ~/boxes/rig.py --dry
     """
+    import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
+
+    from rigwright.cli.looking import rig_of, whole
+
+    for name, data in named(inventory, limit).items():
+        whole(rig_of(name, data.get("rig")))
     _run(inventory, limit, "--dry" if dry else "--yes", *(["--diff"] if diff else []))
 
 

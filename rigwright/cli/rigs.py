@@ -9,7 +9,7 @@ import time
 import click
 
 from rigwright.cli.hosts import INVENTORY, LIMIT, named
-from rigwright.cli.looking import Box, boxes, each, rig_of
+from rigwright.cli.looking import Box, boxes, each, rig_of, whole
 from rigwright.cli.tables import show, size
 from rigwright.plan import Plan, plan
 from rigwright.preflight import refusals, warnings
@@ -26,7 +26,7 @@ def validate(inventory: str, limit: str | None) -> None:
     """
     rows: list[tuple[str, ...]] = []
     for name, data in named(inventory, limit).items():
-        rig = rig_of(name, data.get("rig"))
+        rig = whole(rig_of(name, data.get("rig")))
         for i in rig.instances:
             cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
             context = f"{i.variant.slots} x {i.variant.context_per_slot}"
@@ -52,7 +52,7 @@ def validate(inventory: str, limit: str | None) -> None:
 def _plan(box: Box) -> tuple[Plan, list[str], list[str]]:
     facts, found = box.facts(), box.served()
     builds = box.builds(facts)
-    refused = refusals(box.rig, facts, list(builds.values()), time.time())
+    refused = [*map(str, box.rig.bundle_faults), *refusals(box.rig, facts, list(builds.values()), time.time())]
     made = plan(box.rig, facts, found, builds, tools(box.rig, facts), box.wanted(facts))
     return made, refused, warnings(facts)
 
@@ -108,8 +108,9 @@ def _show(seen: dict[str, tuple[Plan, list[str], list[str]]]) -> None:
         else:
             notes.append(f"{name}: interrupts nothing that is served now")
         if made.fetched_bytes:
-            how = f"is sent from {made.bundle_folder}" if made.bundle_folder else "fetches by the lock"
-            notes.append(f"{name}: {how} {size(made.fetched_bytes)}, beside packages and tools")
+            amount, source = size(made.fetched_bytes), made.bundle_folder
+            how = f"gets {amount} from {source}" if source else f"fetches {amount} by the lock"
+            notes.append(f"{name}: {how}, beside packages and tools")
     if rows:
         show(("host", "role", "what", "why", "fetched"), rows)
     for note in notes:

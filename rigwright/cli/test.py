@@ -1,4 +1,4 @@
-"""`rigwright test`: all that has to hold before a change lands, and proofs that need more than any machine has."""
+"""`rigwright test`: all that has to hold before a change lands, and proofs that not every machine can give."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ def _no_card() -> str:
 @click.command()
 @click.argument("stages", nargs=-1, type=click.Choice([*STAGES, *PROOFS]))
 @click.option("--host", metavar="[USER@]ADDRESS", help="gpu: a real machine, in place of a throwaway host.")
-@click.option("--bundle", type=click.Path(exists=True, file_okay=False), help="gpu: made by `rigwright bundle`.")
+@click.option(
+    "--bundle",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    help="gpu: its bundle.",
+)
 @click.option("--also-build-for", metavar="LIST", help="gpu: more compute capabilities, such as 7.5,8.6,12.0.")
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
 @click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
@@ -45,8 +49,10 @@ def test(stages: tuple[str, ...], **options: str | bool | None) -> None:
     Host tests need root and about twenty minutes, most of them for compiling llama.cpp once a Debian release.
 
     `test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
-    notice. It needs a driver, a CUDA toolkit in /usr/local/cuda and root here; or a machine that has them and serves
-    nobody, as --host. Without a card it says so and does nothing.
+    notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic
+    linker astray, and puts each right again. It needs a driver, a CUDA toolkit in /usr/local/cuda and root here; or a
+    machine that has them and that nobody uses, as --host: the rig stays on that one, until `rigwright remove
+    inventory/metal.py` takes it off. Without a card it says so and does nothing.
     """
     given = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")

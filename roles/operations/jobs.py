@@ -36,7 +36,13 @@ class Done(FactBase[bool]):
 
 @operation()
 def job(
-    unit: str, script: str, test: str, folder: str, watch: str = "", files: Sequence[LocalFile] = ()
+    unit: str,
+    script: str,
+    test: str,
+    folder: str,
+    watch: str = "",
+    files: Sequence[LocalFile] = (),
+    present: str = "",
 ) -> Generator[FunctionCommand, None, None]:
     """Run a script as a transient unit until a test succeeds, showing how far it is.
 
@@ -49,6 +55,7 @@ def job(
     + folder: where script and log are kept on the host
     + watch: a file that grows as `size path` (bytes), when progress is a download
     + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
+    + present: shell condition under which they are not sent
 
     **Example:**
 
@@ -59,7 +66,7 @@ def job(
     if host.get_fact(Done, test=test):
         host.noop(f"{unit} has done its work")
         return
-    yield FunctionCommand(run_job, (unit, script, test, folder, watch, files), {})
+    yield FunctionCommand(run_job, (unit, script, test, folder, watch, files, present), {})
 
 
 def sent(folder: str, unit: str) -> str:
@@ -76,6 +83,7 @@ def run_job(
     folder: str,
     watch: str = "",
     files: Sequence[LocalFile] = (),
+    present: str = "",
 ) -> bool:
     """Start or re-attach, and watch to the end; False fails this host, where an exception would show a traceback."""
     folder = f"{folder}/{unit}"
@@ -85,7 +93,8 @@ def run_job(
             logger.info(f"{host.print_prefix}{unit} is already running: watching it")
             watcher.begun = True
         else:
-            watcher.send(files)
+            if watcher.lacks(files, present):
+                watcher.send(files)
             watcher.start(script)
         succeeded = watcher.follow(test)
     except Unfit as error:
@@ -127,16 +136,22 @@ class _Watcher:
         """systemd's ActiveState; `inactive` also for a unit that does not exist (any more)."""
         return self.shell.run(f"systemctl show --property=ActiveState --value {self.unit}.service")[0]
 
+    def lacks(self, files: Sequence[LocalFile], present: str) -> bool:
+        """Whether the host needs files to be sent; what an earlier run has sent for nothing is taken away."""
+        if files and not (present and self.shell.run(f"if {present}; then echo yes; fi")):
+            return True
+        self.shell.run(f"rm -rf {self.folder}/files")
+        return False
+
     def send(self, files: Sequence[LocalFile]) -> None:
         """Bring files that are not there yet, or not whole.
 
         Raises:
             Unfit: one of them is not what it is to be, on this machine.
         """
-        if not files:
-            return
         folder, total, done = f"{self.folder}/files", sum(file.size for file in files), 0
-        listed = self.shell.run(f"mkdir -p {folder} && chmod 755 {folder} && cd {folder} && stat -c '%n %s' * || true")
+        # apt reads them as a user of its own, whatever the login's umask is
+        listed = self.shell.run(f"umask 022 && mkdir -p {folder} && cd {folder} && stat -c '%n %s' * || true")
         there = dict(line.rsplit(" ", 1) for line in listed)
         with progress.task(self.host.name, f"sending {len(files)} files") as task:
             for file in files:

@@ -84,7 +84,7 @@ class Shell:
         # at its place, not at the end: what an earlier connection had on its way may still come in. Without notrunc, dd
         # of coreutils 9.1 empties the file where the place is in its first block.
         place = f"oflag=seek_bytes seek={offset} conv=notrunc" if offset else ""
-        command = f"dd of={target} bs=1M iflag=fullblock {place} status=none"
+        command = f"umask 022; dd of={target} bs=1M iflag=fullblock {place} status=none"
         words = "sudo -n sh" if self.host.data.get("_sudo") else "sh"
         channel = self.host.connector.client.get_transport().open_session()
         channel.settimeout(LOST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,23 +28,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """The machine, described for inventory/metal.py."""
-    address = pytestconfig.getoption("--host")
-    lab = Lab("metal")
+    address, lab = pytestconfig.getoption("--host"), Lab("metal")
+    given: Path | None = pytestconfig.getoption("--bundle")
+    more = [capability for capability in pytestconfig.getoption("--also-build-for").split(",") if capability]
     try:
         if not address:
             lab.down()
         found = machines.reach(address) if address else machines.boot(lab, pytestconfig.getoption("--release"))
-    except (Unsupported, Unreachable, ValueError) as error:
+        found.describe(also_build_for=more)
+        bundle = given or machines.make_bundle(found, tmp_path_factory.mktemp("bundle"))
+        found.describe(also_build_for=more, bundle=str(bundle))
+        yield found
+        found.run(f"rm -rf {machines.SCRATCH}")
+    except (Unsupported, Unreachable, ValueError, RuntimeError, subprocess.CalledProcessError) as error:
         pytest.exit(str(error), 2)
-    more = [capability for capability in pytestconfig.getoption("--also-build-for").split(",") if capability]
-    found.describe(also_build_for=more)
-    given = pytestconfig.getoption("--bundle")
-    bundle = given.resolve() if given else machines.make_bundle(found, tmp_path_factory.mktemp("bundle"))
-    found.describe(also_build_for=more, bundle=str(bundle))
-    yield found
-    if found.throwaway and not pytestconfig.getoption("--leave-up"):
-        lab.down()
-        machines.RECORD.unlink()
+    finally:
+        if not address and not pytestconfig.getoption("--leave-up"):
+            lab.down()
+            machines.RECORD.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,8 @@ UNIT = "rigwright-metal"
 PORT = 8020
 KEY = "/etc/rigwright/credentials/metal.api-key"
 MODEL = "metal-rig.gguf"
-# cuobjdump and nvidia-smi as the checks find them
+# What tests put on the machine, and take away again.
+SCRATCH = "/var/tmp/rigwright-test-gpu"
 USED = "timeout 20 nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id=0"
 
 
@@ -101,11 +102,12 @@ def reach(address: str) -> Machine:
     machine = Machine(connection, survey.look("metal", connection, sudo="_sudo" in connection), None)
     if not machine.survey.cards or not machine.survey.cards[0].capability:
         raise ValueError(f"{address}: no NVIDIA card with a driver that works")
-    others = machine.run(
-        f"ls /etc/systemd/system | grep '^rigwright-.*service' | grep -vx {UNIT}.service || true"
-    ).split()
+    seen = machine.survey
+    others = [f"process {one.pid} ({one.name})" for one in seen.processes if one.foreign]
+    others += [unit.name for unit in seen.units if not unit.name.startswith(UNIT)]
+    others += [f"the rig {seen.record}"] if seen.record not in (None, "metal") else []
     if others:
-        raise ValueError(f"{address} serves {', '.join(others)}: take a machine that nobody uses")
+        raise ValueError(f"{address} is somebody's ({', '.join(others)}): take a machine that nobody uses")
     return machine
 
 

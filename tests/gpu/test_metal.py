@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import runpy
 
 import pytest
 
-from rigwright.inventory import load
-from tests.gpu.machine import INVENTORY, KEY, PORT, UNIT, Machine
+from tests.gpu.machine import INVENTORY, KEY, PORT, SCRATCH, UNIT, Machine
 from tests.hosts.support import Run, check, deploy, plan, red, until
 
 ENGINE = "/etc/rigwright/current/engines/llama.cpp"
@@ -19,36 +17,41 @@ SLACK = 64  # MiB that the card's use may differ by from one time to the next
 RESTART = f"systemctl daemon-reload; systemctl reset-failed {UNIT}; systemctl restart {UNIT}"
 HOLD = (
     "#include <fcntl.h>\\n#include <unistd.h>\\n"
-    'int main() { void *p; return cudaMalloc(&p, 1 << 30) || creat("/run/held", 0600) < 0 || pause(); }\\n'
+    'int main() { void *p; return cudaMalloc(&p, 1 << 30) || creat("held", 0600) < 0 || pause(); }\\n'
 )
 NVCC = "/usr/local/cuda/bin/nvcc"
+SCRATCH_MADE = f"mkdir -p {SCRATCH} && cd {SCRATCH}"
+WRONG = "/etc/ld.so.conf.d/000-rigwright-test-gpu.conf"
 
 # what somebody or something does to the machine, the check that must notice, and the cure
 DRIFTS = {
     "a foreign process that holds memory of the card": (
-        f"printf '{HOLD}' > /root/hold.cu && {NVCC} -arch=native -o /root/hold /root/hold.cu && "
-        "systemd-run --quiet --unit=hold /root/hold && timeout 60 sh -c 'until [ -e /run/held ]; do sleep 0.1; done'",
+        f"{SCRATCH_MADE} && rm -f held && printf '{HOLD}' > hold.cu && {NVCC} -arch=native -o hold hold.cu && "
+        f"systemd-run --quiet --unit=rw-test-hold --working-directory={SCRATCH} {SCRATCH}/hold && "
+        "timeout 60 sh -c 'until [ -e held ]; do sleep 0.1; done'",
         "N04",
-        "systemctl stop hold",
+        "systemctl stop rw-test-hold",
     ),
     "a device file that is gone": (
-        "touch /run/nothing && mount --bind /run/nothing /dev/nvidia-uvm",
+        f"{SCRATCH_MADE} && touch nothing && mount --bind nothing /dev/nvidia-uvm",
         "N03",
         "umount /dev/nvidia-uvm",
     ),
     "a library for another architecture": (
-        f"cp -a $(readlink -f {LIBRARY}) /root/kept && "
-        f"echo '__global__ void other() {{}}' > /root/other.cu && "
-        f"{NVCC} -shared -Xcompiler -fPIC -gencode arch=compute_80,code=sm_80 -o /root/other.so /root/other.cu && "
-        f"cp --remove-destination /root/other.so $(readlink -f {LIBRARY})",
+        f"{SCRATCH_MADE} && cp -a $(readlink -f {LIBRARY}) kept && echo '__global__ void other() {{}}' > other.cu && "
+        # the first of an architecture that the card is not of
+        "other=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -q '^8.0' && echo 86 || echo 80) && "
+        f"{NVCC} -shared -Xcompiler -fPIC -gencode arch=compute_$other,code=sm_$other -o other.so other.cu && "
+        f"cp --remove-destination other.so $(readlink -f {LIBRARY})",
         "L05",
-        f"mv /root/kept $(readlink -f {LIBRARY})",
+        f"mv {SCRATCH}/kept $(readlink -f {LIBRARY})",
     ),
     "a library path that leads to another driver": (
-        "mkdir -p /opt/wrong && cp $(ldconfig -p | sed -n 's/.*libcuda.so.1 (libc6,x86-64).* => //p' | head -n 1) "
-        "/opt/wrong/libcuda.so.470.00 && echo /opt/wrong > /etc/ld.so.conf.d/000-wrong.conf && ldconfig",
+        f"{SCRATCH_MADE} && mkdir -p wrong && "
+        "cp $(ldconfig -p | sed -n 's/.*libcuda.so.1 (libc6,x86-64).* => //p' | head -n 1) wrong/libcuda.so.470.00 && "
+        f"echo {SCRATCH}/wrong > {WRONG} && ldconfig",
         "N02",
-        "rm -r /etc/ld.so.conf.d/000-wrong.conf /opt/wrong && ldconfig",
+        f"rm -r {WRONG} {SCRATCH}/wrong && ldconfig",
     ),
     "an edited unit": (f"sed -i 's/^ProtectHome=.*/ProtectHome=no/' {FILE}; systemctl daemon-reload", "G01", ""),
 }
@@ -61,10 +64,11 @@ WITHHELD = {
 
 
 def test_a_machine_becomes_the_rig_from_a_bundle_alone(deployed: Machine, first: Run) -> None:
-    # with steps and time left, while a compilation of minutes goes on
-    assert "compiling: " in first.said
-    assert "sending " in first.said
     assert deployed.active()
+    if deployed.throwaway:  # a real machine may have an engine from an earlier time
+        # with steps and time left, while a compilation of minutes goes on
+        assert "compiling: " in first.said
+        assert "sending " in first.said
 
 
 def test_a_second_run_changes_nothing(deployed: Machine) -> None:
@@ -173,10 +177,3 @@ def test_a_reboot_changes_nothing(deployed: Machine) -> None:
     until(deployed.active, "serving after the boot")
     assert red(INVENTORY) == set()
     assert plan(INVENTORY).planned == []
-
-
-def test_the_card_is_described_by_the_inventory_alone(deployed: Machine) -> None:
-    described = {str(name) for card in deployed.cards for name in card["pci_ids"]}  # type: ignore[attr-defined]
-    ((_, data),) = runpy.run_path(str(INVENTORY))["rigs"]
-    rig = load(data["rig"])
-    assert {name for card in rig.cards for name in card.pci_ids} == described

@@ -236,6 +236,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         also_build_for=(),
         bundle_folder=None,
         bundle=None,
+        bundle_faults=(),
         sources={"plain": SOURCE},
         tools=(wheel(),),
     )

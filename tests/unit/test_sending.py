@@ -144,9 +144,28 @@ def test_nothing_is_sent_of_a_file_that_is_another_one(host: Host, tmp_path: Pat
     assert not (tmp_path / "jobs" / "files" / "other").exists()
 
 
-def test_nothing_to_send_makes_no_folder(host: Host, tmp_path: Path) -> None:
-    _Watcher(host, "rw-job-x", str(tmp_path / "jobs"), "").send([])
-    assert not (tmp_path / "jobs").exists()
+def test_a_job_without_files_takes_away_what_an_earlier_run_has_sent(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "jobs/files").mkdir(parents=True)
+    assert not _Watcher(host, "rw-job-x", str(tmp_path / "jobs"), "").lacks([], "")
+    assert not (tmp_path / "jobs/files").exists()
+
+
+@pytest.mark.parametrize(("present", "lacks"), [("", True), ("false", True), ("[ -d / ]", False)])
+def test_files_are_sent_unless_the_host_has_what_they_are_for(
+    host: Host, tmp_path: Path, present: str, lacks: bool
+) -> None:
+    (one,) = files(tmp_path / "bundle", one=b"one")
+    assert _Watcher(host, "rw-job-x", str(tmp_path / "jobs"), "").lacks([one], present) is lacks
+
+
+def test_what_is_sent_can_be_read_by_apts_own_user_whatever_the_logins_umask_is(host: Host, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        _Watcher(host, "rw-job-x", str(tmp_path / "jobs"), "").send(files(tmp_path / "bundle", one=b"one"))
+    finally:
+        os.umask(before)
+    sent = tmp_path / "jobs/files/one"
+    assert [oct(path.stat().st_mode)[-3:] for path in (sent, sent.parent, sent.parent.parent)] == ["644", "755", "755"]
 
 
 def test_the_lease_gives_signs_of_life_while_a_large_file_is_read(

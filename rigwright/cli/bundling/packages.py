@@ -105,11 +105,15 @@ class Archive:
         release = _release()
         if release.get("ID") != self.distribution:
             raise Unavailable("this machine has another distribution: name its archive in the rig's mirrors, as apt")
-        own, label = release.get("VERSION_CODENAME", ""), self.distribution.capitalize()
-        # the codename, for a source may call the release stable
-        asked = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(LABEL)", "Created-By: Packages"]
-        found = [line.split(" ", 2) for line in _run(asked).splitlines()]
-        places = [(base, suite.replace(own, self.codename)) for base, suite, of in found if of.startswith(label)]
+        own, label = release.get("VERSION_CODENAME") or "?", self.distribution.capitalize()
+        wanted = "$(REPO_URI) $(RELEASE) $(CODENAME) $(LABEL)"
+        found = _run(["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"]).splitlines()
+        places = []
+        for base, suite, codename, of in (line.split(" ", 3) for line in found):
+            # a source may call a release stable; Ubuntu gives updates the codename of what they update
+            named = suite if own in suite else codename
+            if of in (label, f"{label}-Security") and own in named:
+                places.append((base, named.replace(own, self.codename)))
         if not places:
             raise Unavailable("this machine's apt has no archive: name one in the rig's mirrors, as apt")
         return list(dict.fromkeys(places))
