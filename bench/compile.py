@@ -9,8 +9,7 @@ from typing import Any
 
 from bench.remote import Remote
 from rigwright.cli.looking import Box
-
-WORK = "/var/tmp/rigwright-bench-compile"
+from roles.operations.shell import Shell
 
 
 class NotMeasured(Exception):
@@ -55,26 +54,29 @@ def measure(box: Box, engine: str) -> Report:
     record = json.loads(remote.run(f"cat {box.rig.roots.config}/current/engines/{engine}/build.json"))
     if source is None or "build_seconds" not in record:
         raise NotMeasured(f"{engine} was installed before builds were timed, or is not in the bundle")
-    archive = f"/var/tmp/{source.name}"
-    box.target.connector.client.open_sftp().put(str(source.path), archive)
+    if wrong := source.refusal():
+        raise NotMeasured(wrong)
+    # a folder that nobody else can get at: root compiles what lies in it
+    work = remote.run("mktemp -d /var/tmp/rigwright-bench-XXXXXXXX").strip()
     try:
-        plain = int(remote.run(script(record["inputs"]["options"], archive, box.rig.engines[engine].subtree)))
+        Shell(box.target).append(source.path, f"{work}/{source.name}", lambda there: None)
+        plain = int(remote.run(script(work, record["inputs"]["options"], source.name, box.rig.engines[engine].subtree)))
     finally:
-        remote.run(f"rm -rf {WORK} {archive}")
+        remote.run(f"rm -rf {work}")
     architectures = record["inputs"]["options"].get("CMAKE_CUDA_ARCHITECTURES", "")
     cpus = int(remote.run("nproc"))
     return Report(engine, architectures, cpus, record["build_seconds"], record["compile_seconds"], plain)
 
 
-def script(options: dict[str, Any], archive: str, subtree: str) -> str:
-    """The plain build, which prints its seconds."""
+def script(work: str, options: dict[str, Any], archive: str, subtree: str) -> str:
+    """The plain build of an archive in a folder, which prints its seconds."""
     flags = " ".join(f"-D{name}={shlex.quote(value)}" for name, value in sorted(options.items()))
     return f"""set -e
-rm -rf {WORK} && mkdir -p {WORK}
+cd {work} && mkdir source
 began=$(date +%s)
 {{
-  tar -xzf {archive} -C {WORK} --strip-components=1
-  cmake -S {WORK}/{subtree} -B {WORK}/build -G Ninja {flags}
-  ninja -C {WORK}/build llama-server
-}} > {WORK}/log 2>&1 || {{ tail -n 5 {WORK}/log >&2; exit 1; }}
+  tar -xzf {archive} -C source --strip-components=1
+  cmake -S source/{subtree} -B build -G Ninja {flags}
+  ninja -C build llama-server
+}} > log 2>&1 || {{ tail -n 5 log >&2; exit 1; }}
 echo $(($(date +%s) - began))"""

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from rigwright import bundle
 from rigwright.bundle import INDEX, Row
+from rigwright.cli import main
+from rigwright.cli.hosts import named
 from rigwright.inventory import load, making
 from rigwright.lock import Lock
 from rigwright.rig import Rig
@@ -27,6 +30,11 @@ OWN: dict[str, object] = {
 def rig(box: Box, **changes: object) -> Rig:
     ((_, data),) = box.group({"box": entry(**changes)})
     return load(data["rig"])
+
+
+def faults(box: Box, **changes: object) -> list[str]:
+    """What is wrong with the bundle of a rig that is otherwise as it should be."""
+    return sorted(map(str, rig(box, **changes).bundle_faults))
 
 
 def cards(*declared: object) -> dict[str, object]:
@@ -154,7 +162,7 @@ def test_a_bundle_is_found_from_the_inventory_from_home_and_from_the_root(
     monkeypatch.setenv("HOME", str(box.folder))
     for name in ("the bundle", "./the bundle/", "~/the bundle", str(folder)):
         assert rig(box, bundle=name, instances=chat()).bundle is not None
-    (line,) = box.refusal(bundle="~nobody-at-all/bundle", instances=chat())
+    (line,) = faults(box, bundle="~nobody-at-all/bundle", instances=chat())
     assert "No such file or directory: make it again with `rigwright bundle`" in line
 
 
@@ -164,15 +172,15 @@ def test_a_bundle_that_is_no_folders_name_is_refused(box: Box, value: object) ->
     assert line.startswith(f"{box.inventory}: box.bundle: ")
 
 
-def test_a_bundle_that_is_not_there_is_refused_with_what_to_do(box: Box) -> None:
-    (line,) = box.refusal(bundle="offline", instances=chat())
+def test_a_bundle_that_is_not_there_is_a_fault_with_what_to_do(box: Box) -> None:
+    (line,) = faults(box, bundle="offline", instances=chat())
     said = "the bundle: No such file or directory: make it again with `rigwright bundle`"
     assert line == f"{box.folder}/offline/{INDEX}: {said}"
 
 
 def test_everything_that_a_bundle_lacks_is_named(box: Box) -> None:
     folder = bundled(box, rows=0)
-    lines = box.refusal(bundle="the bundle", instances=chat())
+    lines = faults(box, bundle="the bundle", instances=chat())
     assert lines == [
         f"{box.inventory}: box.bundle: {folder} lacks {name}: make it again with `rigwright bundle`"
         for name in (
@@ -183,21 +191,32 @@ def test_everything_that_a_bundle_lacks_is_named(box: Box) -> None:
     ]
 
 
-def test_a_bundle_made_for_another_lock_is_refused(box: Box) -> None:
+def test_a_bundle_made_for_another_lock_has_faults(box: Box) -> None:
     bundled(box)
     text = (box.folder / "the bundle" / INDEX).read_text()
     bundled(box, weights=b"newer")
     (box.folder / "the bundle" / INDEX).write_text(text)
-    (line,) = box.refusal(bundle="the bundle", instances=chat())
+    (line,) = faults(box, bundle="the bundle", instances=chat())
     assert "small.bin: has 5 bytes, 7 are listed" in line.replace("weights/", "")
     (box.folder / "the bundle/weights/small.bin").write_bytes(b"weights")
-    (line,) = box.refusal(bundle="the bundle", instances=chat())
+    (line,) = faults(box, bundle="the bundle", instances=chat())
     assert "the bundle lacks small 1.0 (small.bin)" in line
 
 
-def test_a_broken_bundle_does_not_hide_other_mistakes(box: Box) -> None:
-    lines = box.refusal(bundle="offline", instances=chat(), keep_generations=0)
-    assert len(lines) == 2
+def test_a_rig_whose_bundle_is_away_never_falls_back_to_the_network(box: Box) -> None:
+    made = rig(box, bundle="offline", mirrors={}, instances=chat())
+    assert (made.bundle, made.bundle_folder) == (None, str(box.folder / "offline"))
+    assert made.bundle_faults
+
+
+def test_a_bundle_that_is_away_stands_in_the_way_of_validating_and_of_a_deploy_alone(box: Box) -> None:
+    declared = entry(bundle="offline", instances=chat())
+    text = f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n"
+    box.write("rig.py", text)
+    for verb in (["validate"], ["deploy"], ["deploy", "--dry"]):
+        done = CliRunner().invoke(main, [verb[0], str(box.inventory), *verb[1:]])
+        assert (done.exit_code, "make it again" in done.output) == (1, True), done.output
+    named(str(box.inventory), None)  # what rollback, remove, status, logs and generations begin with
 
 
 def test_while_a_bundle_is_made_it_need_not_be_there_and_nothing_need_be_reached(box: Box) -> None:
@@ -215,13 +234,13 @@ def test_while_a_lock_is_made_a_bundle_need_not_be_there_but_mirrors_must(box: B
         assert rig(box, bundle="offline", instances=chat()).bundle is None
         assert "has no address" in box.refusal(mirrors={}, instances=chat())[0]
     # afterwards everything counts again
-    assert len(box.refusal(bundle="offline", instances=chat())) == 1
+    assert len(faults(box, bundle="offline", instances=chat())) == 1
 
 
 def test_one_mistake_ends_what_is_made_all_the_same(box: Box) -> None:
     with pytest.raises(SystemExit), making("bundle"):
         box.group({"box": entry(keep_generations=0)})
-    assert "offline" in box.refusal(bundle="offline", instances=chat())[0]
+    assert "offline" in faults(box, bundle="offline", instances=chat())[0]
 
 
 def _rows(lock: Lock) -> list[Any]:
