@@ -105,18 +105,30 @@ class Archive:
         release = _release()
         if release.get("ID") != self.distribution:
             raise Unavailable("this machine has another distribution: name its archive in the rig's mirrors, as apt")
-        own, label = release.get("VERSION_CODENAME") or "?", self.distribution.capitalize()
         wanted = "$(REPO_URI) $(RELEASE) $(CODENAME) $(LABEL)"
-        found = _run(["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"]).splitlines()
-        places = []
-        for base, suite, codename, of in (line.split(" ", 3) for line in found):
-            # a source may call a release stable; Ubuntu gives updates the codename of what they update
-            named = suite if own in suite else codename
-            if of in (label, f"{label}-Security") and own in named:
-                places.append((base, named.replace(own, self.codename)))
-        if not places:
+        listed = _run(["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"])
+        found = places(listed, self.distribution, release.get("VERSION_CODENAME") or "?", self.codename)
+        if not found:
             raise Unavailable("this machine's apt has no archive: name one in the rig's mirrors, as apt")
-        return list(dict.fromkeys(places))
+        return found
+
+
+def places(listed: str, distribution: str, own: str, wanted: str) -> list[tuple[str, str]]:
+    """Where a machine's own distribution is had, for another release of it: addresses and suites.
+
+    Args:
+        listed: A line an archive: address, the suite as a source names it, the release's codename, its label.
+        distribution: Its name, in small letters.
+        own: Codename of the release that the machine runs.
+        wanted: Codename of the release that is wanted.
+    """
+    found, label = [], distribution.capitalize()
+    for base, suite, codename, of in (line.split(" ", 3) for line in listed.splitlines()):
+        # a source may call a release stable; Ubuntu gives updates the codename of what they update
+        named = suite if own in suite else codename
+        if of in (label, f"{label}-Security") and own in named:
+            found.append((base, named.replace(own, wanted)))
+    return list(dict.fromkeys(found))
 
 
 def _archive(debs: list[Path], folder: Path) -> dict[str, Content]:
