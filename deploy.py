@@ -3,10 +3,12 @@
 from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
+from rigwright.cuda_toolkit import toolkit
 from rigwright.generation import generation
 from rigwright.llama_cpp import build
 from rigwright.tools import tools as tools_of
 from roles.base import base
+from roles.cuda_toolkit import cuda_toolkit
 from roles.lease import lease
 from roles.llama_cpp import llama_cpp
 from roles.network import network
@@ -38,6 +40,8 @@ elif held and (facts := probe(rig)):
         base(rig, facts)
         network(rig)
         tools(rig, host_tools)
+        if cuda := toolkit(rig, facts):
+            cuda_toolkit(rig, cuda, host_tools)
         for one in builds.values():
             llama_cpp(rig, one, host_tools)
         weights(rig)

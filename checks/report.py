@@ -26,8 +26,18 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Host by host, and within one in the order of the roles."""
-        parts = ("preflight", "nvidia_driver", "base", "tools", "llama_cpp", "weights", "generation", "serving")
-        order = {part: place for place, part in enumerate(parts)}
+        parts = (
+            "preflight",
+            "nvidia_driver",
+            "base",
+            "tools",
+            "cuda_toolkit",
+            "llama_cpp",
+            "weights",
+            "generation",
+            "serving",
+        )
+        order = {part: place for place, part in enumerate((*parts, "serving"))}
         items[:] = [item for item in items if _target(item)]
         items.sort(key=lambda item: (_target(item), order.get(item.path.stem.removeprefix("test_"), 99)))
         for item in items:

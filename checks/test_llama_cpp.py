@@ -61,9 +61,8 @@ def test_machine_code(host: Host, rig: Rig, builds: dict[str, Build], engine_nam
     if not wanted:
         pytest.skip("no instance of this engine uses a card")
     library = f"{rig.roots.software}/engines/{builds[engine_name].folder}/bin/libggml-cuda.so"
-    listed = host.check_output(
-        f"{rig.cuda_root}/bin/cuobjdump --list-elf {library} | grep -o 'sm_[0-9]*[a-z]*' | sort -u"
-    )
+    root = builds[engine_name].options["CUDAToolkit_ROOT"]
+    listed = host.check_output(f"{root}/bin/cuobjdump --list-elf {library} | grep -o 'sm_[0-9]*[a-z]*' | sort -u")
     expect(sorted(listed.split()), sorted(wanted), again(rig, builds[engine_name]))
 
 

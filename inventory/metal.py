@@ -16,6 +16,7 @@ rigs = hosts(
     {
         "metal": {
             "driver": {"managed": False},
+            "cuda_root": "/usr/local/cuda",
             "instances": {"metal": {"variant": "llamacpp/metal", "cards": [0], "port": 8020}},
             **json.loads(_machine.read_text()),
         }

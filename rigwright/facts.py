@@ -35,7 +35,7 @@ class HostFacts:
     disk_free_kib: MappingProxyType[str, int]
     """Folder -> space left on the file system that holds it, or will."""
     cuda_version: str
-    """Of the toolkit at the rig's cuda_root, such as "13.0"; empty without one."""
+    """Of the operator's own toolkit at the rig's cuda_root, such as "13.0"; empty without one."""
     apt_lock_holder: str
     """Name of the process that holds dpkg's lock; empty when it is free."""
     pci_cards: tuple[tuple[str, str], ...] = ()
@@ -79,7 +79,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "builds": f"{rig.roots.state}/build",
         "jobs": f"{rig.roots.state}/jobs",
         "weights": [rig.weight_path(artefact) for artefact in rig.weights],
-        "cuda_root": rig.cuda_root,
+        "cuda_root": rig.cuda_root or "/nonexistent",
         "service_user": rig.service_user,
         "packages": list(PACKAGES),
         "ledger": rig.ledger,

@@ -54,6 +54,7 @@ def mode(text: str) -> str:
 
 def generation(rig: Rig, builds: dict[str, Build], tools: Tools) -> Generation:
     """The generation that a rig asks for; the same rig on the same host gives the same bytes."""
+    toolkits = sorted({build.toolkit.folder for build in builds.values() if build.toolkit and build.toolkit.folder})
     engines = {name: f"{rig.roots.software}/engines/{build.folder}" for name, build in builds.items()}
     units = tuple(unit(rig, instance, builds[instance.engine_name].folder) for instance in rig.instances)
     scripts = {
@@ -67,7 +68,7 @@ def generation(rig: Rig, builds: dict[str, Build], tools: Tools) -> Generation:
         "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED),
         f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, journal=JOURNAL),
         "manifest.json": manifest(rig, engines, tools, units),
-        "references": "".join(f"{path}\n" for path in references(rig, engines, tools)),
+        "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits)),
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
     target = render("serving/rigwright.target.j2", owned=OWNED, mark=mark, wants=[SETTLE, *(u.name for u in units)])
@@ -75,10 +76,10 @@ def generation(rig: Rig, builds: dict[str, Build], tools: Tools) -> Generation:
     return Generation({**files, "units/rigwright.target": target}, links, units, mark)
 
 
-def references(rig: Rig, engines: dict[str, str], tools: Tools) -> list[str]:
+def references(rig: Rig, engines: dict[str, str], tools: Tools, toolkits: list[str]) -> list[str]:
     """Absolute paths that stay on the host as long as the generation does."""
     keys = [credential_path(rig, instance) for instance in rig.instances]
-    return sorted({*engines.values(), tools.folder, *(rig.weight_path(a) for a in rig.weights), *keys})
+    return sorted({*engines.values(), *toolkits, tools.folder, *(rig.weight_path(a) for a in rig.weights), *keys})
 
 
 def manifest(rig: Rig, engines: dict[str, str], tools: Tools, units: tuple[Unit, ...]) -> str:

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 
 from rigwright.catalog import Engine, cuda_architecture
+from rigwright.cuda_toolkit import Toolkit, toolkit
 from rigwright.facts import HostFacts
 from rigwright.lock import Artefact
 from rigwright.rig import Rig
@@ -25,6 +26,8 @@ class Build:
     options: dict[str, str]
     digest: str
     """First 12 hexadecimal digits of the SHA-256 of all inputs."""
+    toolkit: Toolkit | None = None
+    """The CUDA toolkit that it is compiled with; None for the CPU."""
 
     @property
     def folder(self) -> str:
@@ -63,21 +66,22 @@ def flash_attention_pairs(rig: Rig, engine: str) -> tuple[str, ...]:
 def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
     """The build of one engine on one host.
 
-    The distribution's release and the CUDA toolkit's version are inputs, for what is compiled links against them.
+    The distribution's release and the CUDA toolkit are inputs, for what is compiled links against them.
     """
+    cuda = toolkit(rig, facts)
     options = dict(engine.options)
     # without .git the version would be read from whatever repository lies around the build
     options |= {"LLAMA_BUILD_COMMIT": engine.commit[:7], "LLAMA_BUILD_NUMBER": "1"}
     architectures = cuda_architectures(rig, name)
-    if architectures:
+    if cuda and architectures:
         options |= {
             "GGML_CUDA": "ON",
             "CMAKE_CUDA_ARCHITECTURES": ";".join(architectures),
-            "CMAKE_CUDA_COMPILER": f"{rig.cuda_root}/bin/nvcc",
-            "CUDAToolkit_ROOT": rig.cuda_root,
+            "CMAKE_CUDA_COMPILER": f"{cuda.root}/bin/nvcc",
+            "CUDAToolkit_ROOT": cuda.root,
             # cmake leaves the compiler's own folders out of what it writes into a binary; not every toolkit's are in
             # the dynamic linker's cache
-            "CMAKE_BUILD_RPATH": f"{rig.cuda_root}/lib64",
+            "CMAKE_BUILD_RPATH": f"{cuda.root}/lib64",
             "GGML_CUDA_FA_QUANTS": ";".join(flash_attention_pairs(rig, name)),
             # on, it links whatever NCCL happens to be installed, which no digest knows
             "GGML_CUDA_NCCL": "OFF",
@@ -89,10 +93,10 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
         "subtree": engine.subtree,
         "options": options,
         "system": [facts.os_id, facts.os_version, facts.architecture],
-        "cuda": facts.cuda_version if architectures else None,
+        "cuda": cuda.identity if cuda and architectures else None,
     }
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
-    return Build(name, source, engine.subtree, options, digest)
+    return Build(name, source, engine.subtree, options, digest, cuda if architectures else None)
 
 
 def record(plan: Build) -> dict[str, object]:

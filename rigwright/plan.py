@@ -47,6 +47,10 @@ def plan(rig: Rig, facts: HostFacts, found: Served, builds: dict[str, Build], to
         steps.append(Step("base", f"packages {', '.join(facts.missing_packages)}", f"not installed; {whose}"))
     if tools.folder not in found.folders:
         steps.append(Step("tools", "host tools", f"{tools.folder} is not there"))
+    for cuda in {build.toolkit for build in builds.values() if build.toolkit}:
+        if cuda.folder and cuda.folder not in found.folders:
+            fetched = sum(wheel.size for wheel in rig.cuda)
+            steps.append(Step("cuda_toolkit", f"CUDA toolkit {cuda.version}", f"{cuda.folder} is not there", fetched))
     for build in builds.values():
         if build.folder not in facts.built_engines:
             for_ = f"cards sm {build.options['CMAKE_CUDA_ARCHITECTURES']}" if build.cuda else "the CPU"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from rigwright.cuda_toolkit import DISK_KIB
 from rigwright.facts import HostFacts
 from rigwright.llama_cpp import Build
 from rigwright.rig import Rig
@@ -72,7 +73,7 @@ def refusals(rig: Rig, facts: HostFacts, builds: list[Build], now: float) -> lis
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
-    found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(facts, builds)
+    found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, builds)
     return found + _bundle(rig, facts) + _ports(rig, facts) + _disks(rig, facts, builds)
 
 
@@ -123,12 +124,15 @@ def _roots(facts: HostFacts) -> list[str]:
     return found
 
 
-def _toolkit(facts: HostFacts, builds: list[Build]) -> list[str]:
+def _toolkit(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
     # its version is one of the inputs that name an engine's folder, so it is needed after the build too
     compiled = [build for build in builds if build.cuda]
-    if compiled and not facts.cuda_version:
+    if compiled and rig.cuda_root is not None and not facts.cuda_version:
         root = compiled[0].options["CUDAToolkit_ROOT"]
-        return [f"no CUDA toolkit at {root} to compile {compiled[0].name} with: install one, or set cuda_root"]
+        return [
+            f"no CUDA toolkit at {root} to compile {compiled[0].name} with: install one, or leave cuda_root out: then "
+            "ours is brought"
+        ]
     return []
 
 
@@ -162,6 +166,8 @@ def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
     for build in builds:
         if build.folder not in facts.built_engines | facts.started_builds:
             needed[rig.roots.state] += BUILD_DISK[build.cuda]
+            if build.cuda and rig.cuda_root is None:
+                needed[rig.roots.software] += DISK_KIB
     largest = 0
     for artefact in rig.weights:
         missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024

@@ -17,7 +17,7 @@ from rigwright.command import options
 from rigwright.inputs import complaint
 from rigwright.lock import Artefact, Kind, Lock
 from rigwright.problems import Invalid, Problem, of_validation, unknown
-from rigwright.rig import TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
+from rigwright.rig import CUDA, TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
 
 _Refuse = Callable[[str, str], None]
 Making = Literal["", "lock", "bundle"]
@@ -95,6 +95,11 @@ def parse(
             refuse("ca_file", f"{entry.ca_file} {error}")
     if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
         refuse("tools", wrong)
+    cuda: tuple[Artefact, ...] = ()
+    if entry.cuda_root is None and any(instance.cards for instance in instances):
+        if wrong := complaint(CUDA, "wheel", catalog.inputs, lock, file):
+            refuse("cuda_root", f"no toolkit of your own is named, and ours cannot be had: {wrong}")
+        cuda = lock.groups.get(CUDA, ())
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
     for instance in instances:
         _refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
@@ -104,7 +109,7 @@ def parse(
     if bundle_folder is not None and not making:
         try:
             bundle = bundles.read(Path(bundle_folder))
-            faults = _lacking(bundle, [*needed, *lock.groups.get(TOOLS, ())], file, name)
+            faults = _lacking(bundle, [*needed, *cuda, *lock.groups.get(TOOLS, ())], file, name)
         except Invalid as error:
             faults = error.problems
     elif bundle_folder is None and making != "bundle":
@@ -124,6 +129,7 @@ def parse(
         authorities=authorities,
         keep_generations=entry.keep_generations,
         cuda_root=entry.cuda_root,
+        cuda=cuda,
         also_build_for=entry.also_build_for,
         bundle_folder=bundle_folder,
         bundle=bundle,

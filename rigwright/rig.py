@@ -27,8 +27,9 @@ from rigwright.types import (
     VariantName,
 )
 
-# The locked environment with what hosts need in Python.
+# Locked environments: what hosts need in Python, and the CUDA toolkit.
 TOOLS = "tools"
+CUDA = "cuda"
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 
 
@@ -128,8 +129,10 @@ class RigEntry(Frozen):
         strict=True,
         description="Generations that stay on the host, the current one among them.",
     )
-    cuda_root: AbsolutePath = Field(
-        default="/usr/local/cuda", description="The CUDA toolkit that engines are built with."
+    cuda_root: AbsolutePath | None = Field(
+        default=None,
+        description="A CUDA toolkit of the operator's own on the host, to build engines with; without it the lock's is "
+        "brought there.",
     )
     also_build_for: tuple[Capability, ...] = Field(
         default=(),
@@ -195,7 +198,10 @@ class Rig:
     authorities: str
     """Certificates in PEM; empty without any."""
     keep_generations: int
-    cuda_root: str
+    cuda_root: str | None
+    """The operator's own toolkit; None where ours is brought."""
+    cuda: tuple[Artefact, ...]
+    """The wheels of our CUDA toolkit; none where no instance needs it."""
     also_build_for: tuple[str, ...]
     """Compute capabilities."""
     bundle_folder: str | None

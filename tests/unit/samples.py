@@ -233,6 +233,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         authorities="",
         keep_generations=5,
         cuda_root="/usr/local/cuda",
+        cuda=(),
         also_build_for=(),
         bundle_folder=None,
         bundle=None,

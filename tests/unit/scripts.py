@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rigwright.bundle import Bundle, Row
+from rigwright.cuda_toolkit import Toolkit
 from rigwright.generation import JOURNAL, PROVEN, generation
 from rigwright.llama_cpp import build
 from rigwright.network import Network, network
@@ -101,6 +102,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "build from a bundle": lambda: build_script(BUNDLED, plan(), TOOLS, "rw-job-x"),
     "tools from a bundle": lambda: tools(network(BUNDLED), sent=f"{STATE}/jobs/rw-job-tools/files"),
     "packages from a bundle": lambda: packages(BUNDLED),
+    "cuda toolkit": lambda: render(
+        "cuda_toolkit/install.sh.j2",
+        toolkit=Toolkit("/opt/rigwright/cuda-13.0-0/site/nvidia/cu13", "13.0", "/opt/rigwright/cuda-13.0-0", "a==1"),
+        tools="/opt/rigwright/tools-0",
+        network=network(PLAIN),
+        ledger=f"{STATE}/owned",
+        sent="",
+    ),
     "tools": lambda: tools(network(PLAIN)),
     "tools from mirrors": lambda: tools(network(WIDE)),
     "packages": lambda: packages(PLAIN),

@@ -85,7 +85,7 @@ def test_a_password_has_no_place_in_an_inventory(box: Box) -> None:
         ({"mirrors": {"store": ["ftp://x"]}}, "box.mirrors.store[0]"),
         ({"roots": "/srv"}, "box.roots"),
         ({"service_user": 5}, "box.service_user"),
-        ({"cuda_root": None}, "box.cuda_root"),
+        ({"cuda_root": 13}, "box.cuda_root"),
         ({"ssh_hostname": None}, "box.ssh_hostname"),
         ({"ssh_hostname": "-oProxyCommand=id"}, "box.ssh_hostname"),
         ({"ssh_user": "root; id"}, "box.ssh_user"),

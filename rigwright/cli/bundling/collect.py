@@ -55,7 +55,7 @@ class Bundler:
     @property
     def artefacts(self) -> list[Artefact]:
         """All that is locked for these rigs."""
-        needed = {a for rig in self.rigs for a in (*rig.sources.values(), *rig.weights, *rig.tools)}
+        needed = {a for rig in self.rigs for a in (*rig.sources.values(), *rig.weights, *rig.tools, *rig.cuda)}
         return sorted(needed, key=lambda artefact: (artefact.kind, *artefact.order))
 
     def bring(self, systems: list[str]) -> None:

@@ -1,0 +1,35 @@
+"""Role cuda_toolkit: what engines for cards are compiled with, from hashed wheels."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from rigwright.cuda_toolkit import Toolkit
+from rigwright.network import network
+from rigwright.render import render
+from rigwright.rig import Rig
+from rigwright.tools import Tools
+from roles.operations.jobs import job, sent
+
+
+@deploy("CUDA toolkit")
+def cuda_toolkit(rig: Rig, wanted: Toolkit, tools: Tools) -> None:
+    """Install ours beside older ones. Where the operator has a toolkit, that is used as it is."""
+    if not wanted.folder:
+        return
+    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", f"{rig.roots.state}/jobs"
+    job(
+        name=f"Install CUDA toolkit {wanted.version}",
+        unit=unit,
+        script=render(
+            "cuda_toolkit/install.sh.j2",
+            toolkit=wanted,
+            tools=tools.folder,
+            network=network(rig),
+            ledger=rig.ledger,
+            sent=sent(folder, unit) if rig.bundle else "",
+        ),
+        test=f"[ -s {wanted.marker} ]",
+        folder=folder,
+        files=rig.bundle.files(rig.cuda) if rig.bundle else (),
+    )

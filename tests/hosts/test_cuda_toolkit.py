@@ -1,0 +1,66 @@
+"""The CUDA toolkit from wheels: it compiles for every card of the catalogue, and nothing of the system's is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.labs import Lab
+from tests.hosts.conftest import Boot
+from tests.hosts.support import check, deploy, write_inventory
+
+# what differs between releases is the compiler, and the newer one is the harder case
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+ROLE = Path(__file__).with_name("cuda_deploy.py")
+CARD = "10de:2204"
+# as llama.cpp is built: a shared library that uses cuBLAS and the driver, and a program that uses the library
+PROGRAM = r"""
+set -e
+mkdir -p /root/t && cd /root/t
+cat > CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.18)
+project(t LANGUAGES C CXX CUDA)
+find_package(CUDAToolkit REQUIRED)
+add_library(kernels SHARED kernels.cu)
+target_link_libraries(kernels PRIVATE CUDA::cudart CUDA::cublas CUDA::cuda_driver)
+add_executable(program program.cpp)
+target_link_libraries(program PRIVATE kernels)
+CMAKE
+cat > kernels.cu <<'CUDA'
+#include <cublas_v2.h>
+#include <cuda.h>
+__global__ void kernel(int *p) { *p = 1; }
+int kernels() { int p; kernel<<<1, 1>>>(&p); cublasHandle_t h; return cublasCreate(&h); }
+CUDA
+echo 'int kernels(); int main(int count, char **) { return count > 1 ? kernels() : 0; }' > program.cpp
+root=$(echo /opt/rigwright/cuda-13.0-*/site/nvidia/cu13)
+cmake -S . -B build -G Ninja -DCMAKE_CUDA_ARCHITECTURES='75-real;86-real;120a-real' \
+  -DCMAKE_CUDA_COMPILER=$root/bin/nvcc -DCUDAToolkit_ROOT=$root -DCMAKE_BUILD_RPATH=$root/lib64
+ninja -C build
+build/program
+$root/bin/cuobjdump --list-elf build/libkernels.so | grep -o 'sm_[0-9a-z]*'
+"""
+
+
+def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+    host = boot(cards=(CARD,))
+    instances = {"chat": {"variant": "llamacpp/metal", "cards": [0], "port": 8020}}
+    inventory = write_inventory(tmp_path, lab, host, cards=["rtx-3090"], instances=instances)
+    first = deploy(inventory, file=ROLE)
+    assert first.status == 0, first.said
+    again = deploy(inventory, file=ROLE)
+    assert (again.status, again.changed) == (0, [])
+
+    (host.upper / "root/build.sh").write_text(PROGRAM)
+    assert host.run("sh /root/build.sh").split()[-3:] == ["sm_75", "sm_86", "sm_120a"]
+    assert host.run("ls /usr/local | grep -c cuda || true").strip() == "0"
+
+    assert check(inventory)["K01"] == "ok"
+    nvcc = host.run("ls /opt/rigwright/cuda-*/site/nvidia/cu13/bin/nvcc").strip()
+    host.run(f"printf x >> {nvcc}")
+    assert check(inventory)["K01"] == "FAIL"
+    # the cure that the check names
+    host.run("rm -r /opt/rigwright/cuda-*")
+    assert deploy(inventory, file=ROLE).status == 0
+    assert check(inventory)["K01"] == "ok"
