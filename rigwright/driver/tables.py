@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -13,9 +14,9 @@ from rigwright.problems import Frozen
 from rigwright.rig import Flavour, Source
 from rigwright.types import Capability, Name, Positive, System, Text
 
-DeviceNumber = Annotated[str, Field(pattern=r"\A[0-9a-f]{4}\Z")]
+DeviceNumber = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")]
 # apt's names, with the places that are filled in
-Template = Annotated[str, Field(pattern=r"\A(?:[a-z0-9.+*:-]|\{branch\}|\{open\}|\{kernel\})+\Z")]
+Template = Annotated[str, Field(pattern=r"^(?:[a-z0-9.+*:-]|\{branch\}|\{open\}|\{kernel\})+$")]
 
 
 class Layout(Frozen):
@@ -24,7 +25,6 @@ class Layout(Frozen):
     prebuilt: bool = Field(description="Whether the modules come built and signed; else DKMS builds them.")
     before: tuple[Template, ...] = Field(default=(), description="Packages that must be there before the others.")
     packages: tuple[Template, ...] = Field(min_length=1, description="The driver's, for computing alone.")
-    pinned: tuple[Template, ...] = Field(min_length=1, description="What apt holds to the branch.")
 
 
 class Offer(Frozen):
@@ -60,6 +60,7 @@ class Tables(Frozen):
     last_proprietary: Positive
     layouts: dict[Name, Layout]
     offers: tuple[Offer, ...]
+    pins: dict[Source, tuple[Template, ...]]
     origins: dict[str, Literal["distribution", "nvidia"]]
     generations: tuple[Generation, ...]
 
@@ -67,10 +68,12 @@ class Tables(Frozen):
     def _whole(self) -> Tables:
         if away := sorted({offer.layout for offer in self.offers} - set(self.layouts)):
             raise ValueError(f"offers of layouts that are there: no {', '.join(away)}")
+        if set(self.pins) != {"distribution", "nvidia"}:
+            raise ValueError("pins for distribution and nvidia")
         ranges = sorted((first, last) for one in self.generations for first, last in one.devices)
         if any(first > last for first, last in ranges):
             raise ValueError("ranges of devices from the lower to the higher number")
-        if any(after[0] <= before[1] for before, after in zip(ranges, ranges[1:], strict=False)):
+        if any(after[0] <= before[1] for before, after in pairwise(ranges)):
             raise ValueError("generations whose devices do not overlap")
         return self
 
