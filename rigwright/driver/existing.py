@@ -12,9 +12,7 @@ from rigwright.driver.tables import Tables
 from rigwright.rig import Flavour, Rig, Source
 
 # Packages that are for one flavour beside the modules themselves
-FLAVOURED = re.compile(
-    r"nvidia-(?:driver|headless(?:-no-dkms)?|kernel-source)-[0-9]+.*|nvidia-open.*|cuda-drivers.*"
-)
+FLAVOURED = re.compile(r"nvidia-(?:driver|headless(?:-no-dkms)?|kernel-source)-[0-9]+.*|nvidia-open.*|cuda-drivers.*")
 
 
 @dataclass(frozen=True)

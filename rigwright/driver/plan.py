@@ -244,15 +244,11 @@ def _reboot(facts: DriverFacts, *, flavour: Flavour, version: str = "", brought:
 def _warnings(facts: DriverFacts, cards: tuple[Seen, ...], branch: int, *, dkms: bool) -> tuple[str, ...]:
     found = []
     if dkms and facts.secure_boot == "unknown":
-        found.append(
-            "whether Secure Boot is on cannot be read: if it is, the firmware must trust DKMS's key first"
-        )
+        found.append("whether Secure Boot is on cannot be read: if it is, the firmware must trust DKMS's key first")
     # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1153
     turing = [card for card in cards if card.generation.name == "Turing"]
     if turing and branch >= 595 and numbers(facts.kernel.split("-")[0]) >= (7, 0):
-        found.append(
-            f"an RTX 2080 has failed with branch 595 and kernel 7.0: look whether {names(turing)} answers"
-        )
+        found.append(f"an RTX 2080 has failed with branch 595 and kernel 7.0: look whether {names(turing)} answers")
     return tuple(found)
 
 
