@@ -43,7 +43,7 @@ def sentences(facts: DriverFacts, made: DriverPlan | Refused) -> list[str]:
         said.append(f"needs the component {made.component} of the distribution's archive")
     if made.reboot:
         said.append(f"needs a reboot: {made.reboot}")
-    return said + [f"why {reason}" for reason in made.why] + [f"note: {text}" for text in made.warnings]
+    return said + [f"why: {reason}" for reason in made.why] + [f"note: {text}" for text in made.warnings]
 
 
 def as_row(facts: DriverFacts, made: DriverPlan | Refused) -> dict[str, object]:
