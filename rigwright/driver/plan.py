@@ -35,7 +35,7 @@ class DriverPlan:
     removed: tuple[str, ...]
     """Packages that go in that transaction."""
     component: str
-    """Of the distribution's archive, that must be switched on."""
+    """Of the distribution's archive, that must be switched on; empty where main will do."""
     pin: str
     """A file in apt's preferences."""
     holds: tuple[str, ...]

@@ -34,7 +34,7 @@ class Offer(Frozen):
     source: Source
     branches: tuple[Positive, ...] = Field(min_length=1)
     layout: Name
-    component: Name
+    component: Literal["", "restricted", "multiverse", "contrib"] = ""
 
 
 class Generation(Frozen):
