@@ -78,6 +78,11 @@ class Card(Frozen):
     pci_ids: tuple[PciId, ...] = Field(min_length=1, description="vendor:device of every board sold under the name.")
     capability: Capability = Field(description="CUDA compute capability.")
     vram_mib: Positive = Field(description="Memory, MiB.")
+    module: Literal["either", "proprietary"] = Field(
+        default="either",
+        description="Which kernel modules it works with, beside what its generation allows; `proprietary` is a board "
+        "that is known to fail with open ones.",
+    )
 
     @property
     def cuda_architecture(self) -> str:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from rigwright.rig import Rig
 
 # Fetching (curl, CA certificates), tools in Python (venv), and what llama.cpp is compiled with.
+NOWHERE = "/nonexistent"  # where a toolkit of the operator's is looked for that there is none of
 PACKAGES = ("ca-certificates", "curl", "python3-venv", "cmake", "g++", "ninja-build")
 
 
@@ -79,7 +80,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "builds": f"{rig.roots.state}/build",
         "jobs": f"{rig.roots.state}/jobs",
         "weights": [rig.weight_path(artefact) for artefact in rig.weights],
-        "cuda_root": rig.cuda_root or "/nonexistent",
+        "cuda_root": rig.cuda_root or NOWHERE,
         "service_user": rig.service_user,
         "packages": list(PACKAGES),
         "ledger": rig.ledger,

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from rigwright.catalog import Card
 from rigwright.facts import HostFacts
 from rigwright.nvidia_smi import App, Gpu
-from rigwright.rig import Rig
+from rigwright.rig import BRANCH_MINIMUM, Rig
 
-# The oldest branch that every toolkit 13.x runs with
-# (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html)
-BRANCH_MINIMUM = 580
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
 # (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.
 MEMORY_SHARE = 0.97

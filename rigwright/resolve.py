@@ -120,6 +120,7 @@ def parse(
         name=name,
         inventory=file,
         cards=tuple(catalog.cards[card] if isinstance(card, str) else card for card in entry.cards),
+        driver=entry.driver,
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
         roots=entry.roots,
         service_user=entry.service_user,

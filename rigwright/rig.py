@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
@@ -30,6 +30,11 @@ from rigwright.types import (
 # Locked environments: what hosts need in Python, and the CUDA toolkit.
 TOOLS = "tools"
 CUDA = "cuda"
+# The oldest branch that every toolkit 13.x runs with
+# (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html)
+BRANCH_MINIMUM = 580
+Flavour = Literal["open", "proprietary"]
+Source = Literal["distribution", "nvidia"]
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 
 
@@ -71,13 +76,31 @@ class InstanceEntry(Frozen):
 
 
 class Driver(Frozen):
-    """The NVIDIA driver of a rig with cards."""
+    """The NVIDIA driver of a rig with cards. `rigwright plan` says what the keys come to on a host."""
 
     managed: bool = Field(
         default=False,
         strict=True,
         description="Whether deploys bring it. So far none does: it is the operator's, and checks hold it to what the "
         "cards need.",
+    )
+    branch: int | None = Field(
+        default=None,
+        ge=BRANCH_MINIMUM,
+        le=999,
+        strict=True,
+        description="The driver's first number; without it, the one with the longest support that is published.",
+    )
+    flavour: Flavour | None = Field(
+        default=None, description="Of the kernel modules; without it, what the cards need, and open where both will do."
+    )
+    source: Source | None = Field(
+        default=None, description="Whose archive it is from; without it, the distribution's where that has the branch."
+    )
+    open_despite_cards: bool = Field(
+        default=False,
+        strict=True,
+        description="Run open modules also where a declared card is known to fail with them.",
     )
 
     @field_validator("managed")
@@ -86,6 +109,12 @@ class Driver(Frozen):
         if managed:
             raise ValueError("False: no role brings a driver yet")
         return managed
+
+    @model_validator(mode="after")
+    def _not_both(self) -> Driver:
+        if self.open_despite_cards and self.flavour == "proprietary":
+            raise ValueError("without open_despite_cards where the flavour is proprietary")
+        return self
 
 
 def _kind(card: object) -> str:
@@ -189,6 +218,7 @@ class Rig:
     inventory: str
     """The file that declares it."""
     cards: tuple[Card, ...]
+    driver: Driver
     instances: tuple[Instance, ...]
     roots: Roots
     service_user: str

@@ -13,6 +13,8 @@ import click
 from checks.backend import UnknownHost, connect
 from rigwright import facts as host_facts
 from rigwright import served
+from rigwright.driver import facts as driver_facts
+from rigwright.driver.facts import DriverFacts
 from rigwright.facts import HostFacts
 from rigwright.generation import Generation, generation
 from rigwright.inventory import load
@@ -50,6 +52,10 @@ class Box:
     def facts(self) -> HostFacts:
         """What a probe finds."""
         return self._read(host_facts.parse, render("probe/probe.sh.j2", **host_facts.questions(self.rig)))
+
+    def driver_facts(self) -> DriverFacts:
+        """What the choice of a driver needs to know of it."""
+        return self._read(driver_facts.parse, render("probe/driver.sh.j2", **driver_facts.questions(self.rig)))
 
     def _read(self, parse: Callable[[list[str]], T], script: str) -> T:
         lines = list(self.lines(script))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 
 import click
 
 from rigwright.cli.hosts import INVENTORY, LIMIT, named
 from rigwright.cli.looking import Box, boxes, each, rig_of, whole
 from rigwright.cli.tables import show, size
+from rigwright.driver.facts import DriverFacts
+from rigwright.driver.plan import DriverPlan, Refused, driver_plan
+from rigwright.driver.told import as_row, sentences
 from rigwright.plan import Plan, plan
 from rigwright.preflight import refusals, warnings
 from rigwright.tools import tools
@@ -49,12 +53,24 @@ def validate(inventory: str, limit: str | None) -> None:
     click.echo("valid")
 
 
-def _plan(box: Box) -> tuple[Plan, list[str], list[str]]:
+@dataclass(frozen=True)
+class Planned:
+    """What `plan` says of one host."""
+
+    plan: Plan
+    refused: list[str]
+    warnings: list[str]
+    driver: tuple[DriverFacts, DriverPlan | Refused] | None
+    """What is there, and what a managed one would be; None for a rig without cards."""
+
+
+def _plan(box: Box) -> Planned:
     facts, found = box.facts(), box.served()
     builds = box.builds(facts)
     refused = [*map(str, box.rig.bundle_faults), *refusals(box.rig, facts, list(builds.values()), time.time())]
     made = plan(box.rig, facts, found, builds, tools(box.rig, facts), box.wanted(facts))
-    return made, refused, warnings(facts)
+    there = box.driver_facts() if box.rig.cards else None
+    return Planned(made, refused, warnings(facts), (there, driver_plan(box.rig, there)) if there else None)
 
 
 @click.command("plan")
@@ -64,7 +80,8 @@ def _plan(box: Box) -> tuple[Plan, list[str], list[str]]:
 def plan_(inventory: str, limit: str | None, as_json: bool) -> None:
     """What a deploy of INVENTORY will do to each host, why, how much it fetches, and which instances it interrupts.
 
-    Nothing is changed. Exit status 1 when a host would be refused, 2 when one cannot be reached.
+    What is said of a driver is advice: no deploy brings one so far. Nothing is changed. Exit status 1 when a host
+    would be refused, 2 when one cannot be reached.
     """
     found, gone = boxes(inventory, limit)
     seen = dict(zip([box.name for box in found], each(found, _plan), strict=True))
@@ -72,13 +89,14 @@ def plan_(inventory: str, limit: str | None, as_json: bool) -> None:
         rows = [
             {
                 "host": name,
-                "refused": refused,
-                "warnings": warned,
-                "steps": [vars(step) for step in made.steps],
-                "fetched_bytes": made.fetched_bytes,
-                "interrupted": list(made.interrupted),
+                "refused": one.refused,
+                "warnings": one.warnings,
+                "steps": [vars(step) for step in one.plan.steps],
+                "fetched_bytes": one.plan.fetched_bytes,
+                "interrupted": list(one.plan.interrupted),
+                "driver": as_row(*one.driver) if one.driver else None,
             }
-            for name, (made, refused, warned) in seen.items()
+            for name, one in seen.items()
         ]
         click.echo(json.dumps(rows, indent=2))
     else:
@@ -87,18 +105,21 @@ def plan_(inventory: str, limit: str | None, as_json: bool) -> None:
         click.echo(f"{name}: cannot be reached", err=True)
     if gone:
         sys.exit(2)
-    sys.exit(1 if any(refused for _, refused, _ in seen.values()) else 0)
+    sys.exit(1 if any(one.refused for one in seen.values()) else 0)
 
 
-def _show(seen: dict[str, tuple[Plan, list[str], list[str]]]) -> None:
+def _show(seen: dict[str, Planned]) -> None:
     rows: list[tuple[str, ...]] = []
     notes = []
-    for name, (made, refused, warned) in seen.items():
+    for name, one in seen.items():
+        made = one.plan
         rows += [
             (name, step.role, step.what, step.why, size(step.fetched_bytes) if step.fetched_bytes else "")
             for step in made.steps
         ]
-        notes += [f"{name}: refused: {reason}" for reason in refused] + [f"{name}: {text}" for text in warned]
+        notes += [f"{name}: refused: {reason}" for reason in one.refused]
+        notes += [f"{name}: {text}" for text in one.warnings]
+        notes += [f"{name}: driver: {text}" for text in sentences(*one.driver)] if one.driver else []
         if not made.steps:
             notes.append(f"{name}: nothing to do (folders, users, keys and modes are looked at by `deploy --dry`)")
             continue

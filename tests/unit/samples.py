@@ -16,7 +16,7 @@ from rigwright.flags import file_name, read
 from rigwright.inventory import ROOT, HostGroup, hosts
 from rigwright.llama_cpp import Build
 from rigwright.lock import Artefact
-from rigwright.rig import Instance, Rig, Roots
+from rigwright.rig import Driver, Instance, Rig, Roots
 from tests.locks import lock_text, resealed
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -224,6 +224,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         name="box",
         inventory="/home/ops/rig.py",
         cards=cards,
+        driver=Driver(),
         instances=instances,
         roots=Roots(),
         service_user="rigwright",

@@ -126,6 +126,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove": remove,
     "remove from a host without units": lambda: remove((), True),
     "probe": lambda: render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])),
+    "driver probe": lambda: render("probe/driver.sh.j2", cuda_root="/usr/local/cuda"),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
 }
 

@@ -65,6 +65,7 @@ def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capabilit
         ('["10de:2204"]', '["10de:2204", "2204"]', "cards.ampere.pci_ids[1]: '2204' is refused"),
         ('"8.6"', "8.6", "cards.ampere.capability: 8.6 is refused"),
         ('"NVIDIA GeForce RTX 3090"', '"a\\nb"', "cards.ampere.name: "),
+        ("vram_mib = 11264", 'vram_mib = 11264\nmodule = "open"', "cards.turing.module: 'open' is refused"),
         ("[cards.ampere]", '[cards."../x"]', "cards.../x: '../x' is refused"),
         ("[cards.ampere]", "[card.ampere]", "card: unknown key"),
         ('kind = "llama.cpp"', 'kind = "lama.cpp"', "engines.plain.kind: 'lama.cpp' is refused"),

@@ -15,7 +15,7 @@ from rigwright.cli import main
 from rigwright.cli.hosts import named
 from rigwright.inventory import load, making
 from rigwright.lock import Lock
-from rigwright.rig import Rig
+from rigwright.rig import Driver, Rig
 from tests.locks import lock_text
 from tests.unit.samples import Box, chat, entry
 
@@ -97,9 +97,19 @@ def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box
     assert "cards[0].vram_mib: -1 is refused" in line
 
 
-@pytest.mark.parametrize("driver", [{}, {"managed": False}])
+@pytest.mark.parametrize(
+    "driver",
+    [
+        {},
+        {"managed": False},
+        {"branch": 580, "flavour": "open", "source": "distribution", "open_despite_cards": True},
+        {"branch": None, "flavour": "proprietary", "source": "nvidia"},
+    ],
+)
 def test_the_driver_is_the_operators(box: Box, driver: dict[str, object]) -> None:
-    assert rig(box, driver=driver).cards
+    made = rig(box, driver=driver)
+    assert made.cards
+    assert made.driver == Driver.model_validate(driver)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +117,22 @@ def test_the_driver_is_the_operators(box: Box, driver: dict[str, object]) -> Non
     [
         ({"managed": True}, "driver.managed: True is refused: must be False: no role brings a driver yet"),
         ({"managed": 0}, "driver.managed: 0 is refused: must be a valid boolean"),
-        ({"manage": False}, 'driver.manage: unknown key; did you mean "managed"?; allowed: managed'),
+        (
+            {"manage": False},
+            'driver.manage: unknown key; did you mean "managed"?; '
+            "allowed: branch, flavour, managed, open_despite_cards, source",
+        ),
+        ({"branch": 550}, "driver.branch: 550 is refused: must be greater than or equal to 580"),
+        ({"branch": "580"}, "driver.branch: '580' is refused: must be a whole number"),
+        ({"branch": 1000}, "driver.branch: 1000 is refused: must be less than or equal to 999"),
+        ({"flavour": "closed"}, "driver.flavour: 'closed' is refused: must be 'open' or 'proprietary'"),
+        ({"source": "cuda"}, "driver.source: 'cuda' is refused: must be 'distribution' or 'nvidia'"),
+        ({"open_despite_cards": "yes"}, "driver.open_despite_cards: 'yes' is refused: must be a valid boolean"),
+        (
+            {"flavour": "proprietary", "open_despite_cards": True},
+            "driver: {'flavour': 'proprietary', 'open_despite_cards': True} is refused: must be without "
+            "open_despite_cards where the flavour is proprietary",
+        ),
         (False, "driver: False is refused: must be a table of keys"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Which NVIDIA driver a host should have, and why: decisions alone; nothing here installs one."""

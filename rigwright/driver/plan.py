@@ -1,0 +1,279 @@
+"""The driver that a rig's host should have, and why: a pure function of rig, tables and host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.driver.cards import Seen, flavour_of, names, seen
+from rigwright.driver.existing import Existing, against, existing, to_remove
+from rigwright.driver.facts import DriverFacts
+from rigwright.driver.tables import Offer, Tables, tables
+from rigwright.driver.toolkit import numbers, toolkit_refusals
+from rigwright.rig import BRANCH_MINIMUM, Flavour, Rig, Source
+
+MODULES = ("nvidia", "nvidia_uvm")
+WORDS = {"distribution": "the distribution's archive", "nvidia": "NVIDIA's archive"}
+# Below the 1000 that would let apt downgrade, above what any other archive's packages have (apt_preferences(5))
+PRIORITY = 990
+# Of NVIDIA's archive beside the distribution's: its toolkits can be installed, and it replaces nothing (ibid.)
+BESIDE = 100
+
+
+@dataclass(frozen=True)
+class DriverPlan:
+    """A driver, and what brings it."""
+
+    action: Literal["install", "adopt", "migrate"]
+    source: Source
+    branch: int
+    flavour: Flavour
+    before: tuple[str, ...]
+    """Packages that are installed first, in a transaction of their own."""
+    packages: tuple[str, ...]
+    """The driver's, in one transaction; of an adopted one, those that are there."""
+    removed: tuple[str, ...]
+    """Packages that go in that transaction."""
+    component: str
+    """Of the distribution's archive, that must be switched on; empty where main will do."""
+    pin: str
+    """A file in apt's preferences."""
+    holds: tuple[str, ...]
+    modules: tuple[str, ...]
+    """Kernel modules that are loaded in the end."""
+    dkms: bool
+    """Whether the host builds them."""
+    reboot: str
+    """Why one is needed; empty where none is."""
+    why: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """There is no such driver, or it could not be brought."""
+
+    reasons: tuple[str, ...]
+    """All of them, each with what to do."""
+
+
+def driver_plan(
+    rig: Rig, facts: DriverFacts, known: Tables | None = None, minimum: int = BRANCH_MINIMUM
+) -> DriverPlan | Refused:
+    """Choose a driver for a rig's host.
+
+    Args:
+        rig: The rig, with cards.
+        facts: Its host.
+        known: Archives, branches and cards; by default the catalogue's.
+        minimum: The oldest branch that will do.
+    """
+    known = known or tables()
+    cards = seen(rig, facts, known)
+    refuse = _surroundings(rig, facts, known, cards)
+    flavour, why = flavour_of(rig, cards, refuse)
+    lasts = [card.generation.last_branch for card in cards if card.generation.last_branch is not None]
+    last = min(lasts, default=None)
+    there = existing(facts, known)
+    wrong = against(there, rig, cards, flavour, minimum, last) if there else []
+    if there and not wrong:
+        return Refused(tuple(refuse)) if refuse else _adopted(there, facts, known, cards)
+    options = _options(rig, facts, known, flavour, minimum, last, refuse)
+    if not options:
+        return Refused(tuple(refuse))
+    branch, offer = options[0]
+    layout = known.layouts[offer.layout]
+    kernel = facts.metapackage[0]
+    if not kernel:
+        image = "amd64" if facts.os_id == "debian" else "generic"
+        refuse.append(
+            f"no kernel metapackage is installed for {facts.kernel}, so that modules would not follow the kernel: "
+            f"install linux-image-{image} and boot its kernel"
+        )
+    if not layout.prebuilt and facts.secure_boot == "on" and not facts.key_enrolled:
+        refuse.append(_console(facts))
+    if refuse:
+        return Refused(tuple(refuse))
+    packages = _filled(layout.packages, branch, flavour, kernel)
+    before = _filled(layout.before, branch, flavour, kernel)
+    removed = to_remove(facts, known, offer.source, branch, flavour, (*before, *packages)) if there else ()
+    reasons = [why, _branch_reason(rig, branch, offer, known, facts)]
+    if there:
+        reasons.append(f"{there} is replaced: {'; '.join(wrong)}")
+    if layout.prebuilt:
+        reasons.append("its modules are signed and made for each kernel, so the kernel is held with them")
+    return DriverPlan(
+        action="migrate" if there else "install",
+        source=offer.source,
+        branch=branch,
+        flavour=flavour,
+        before=before,
+        packages=packages,
+        removed=removed,
+        component=offer.component,
+        pin=_pin(known, offer.source, branch),
+        holds=(*packages, f"linux-image-{kernel}") if layout.prebuilt else packages,
+        modules=MODULES,
+        dkms=not layout.prebuilt,
+        reboot=_reboot(facts, flavour=flavour, brought=facts.metapackage[1] if layout.prebuilt else ""),
+        why=tuple(reasons),
+        warnings=_warnings(facts, cards, branch, dkms=not layout.prebuilt),
+    )
+
+
+def _surroundings(rig: Rig, facts: DriverFacts, known: Tables, cards: tuple[Seen, ...]) -> list[str]:
+    """What stands in the way of any driver."""
+    found = []
+    if not cards:
+        found.append("no card is declared, and none is on the bus: declare the cards")
+    if facts.architecture != "x86_64":
+        found.append(f"the processor is {facts.architecture}: drivers are known for x86_64 alone")
+    systems = sorted({system for offer in known.offers for system in offer.systems})
+    if facts.system not in systems:
+        found.append(f"no archive of drivers is known for {facts.system}: install one of {', '.join(systems)}")
+    if facts.run_files:
+        found.append(
+            f"{', '.join(facts.run_files)} is from a .run file, which writes over packages' files: run "
+            "`nvidia-uninstall` and reboot"
+        )
+    own = facts.system.replace("-", "").replace(".", "")
+    found += [
+        f"{file} names NVIDIA's archive for {release}, and this is {facts.system}: remove it, and the packages that "
+        "came from there"
+        for release, file in facts.nvidia_sources
+        if release != own
+    ]
+    return found + toolkit_refusals(rig, facts.toolkit)
+
+
+def _options(
+    rig: Rig, facts: DriverFacts, known: Tables, flavour: Flavour, minimum: int, last: int | None, refuse: list[str]
+) -> list[tuple[int, Offer]]:
+    """(branch, offer) of each driver that will do, the best first; where there is none, why is added to `refuse`."""
+    keys = rig.driver
+    published = [(branch, one) for one in known.offers if facts.system in one.systems for branch in one.branches]
+    if not published:
+        return []
+    bounds = [f"at least {minimum}"]
+    tops = [last] if last is not None else []
+    if last is not None:
+        bounds.append(f"at most {last}, the last one for some of the cards")
+    if flavour == "proprietary":
+        tops.append(known.last_proprietary)
+        bounds.append(f"at most {known.last_proprietary}, the last one with proprietary modules")
+    fitting = [(branch, one) for branch, one in published if branch >= minimum and all(branch <= top for top in tops)]
+    chosen = [
+        (branch, one) for branch, one in fitting if keys.branch in (None, branch) and keys.source in (None, one.source)
+    ]
+    if not chosen:
+        asked = [f"branch {keys.branch}"] if keys.branch is not None else []
+        asked += [f"source {keys.source}"] if keys.source is not None else []
+        listing = ", ".join(f"{branch} in {WORDS[one.source]}" for branch, one in sorted(published, key=_number))
+        refuse.append(
+            f"no driver for {facts.system} with {' and '.join(asked) or 'any branch'} will do: {', '.join(bounds)} is "
+            f"needed, and published are {listing}: {_way(bool(fitting), bool(asked))}"
+        )
+    ranks = {branch: rank for rank, branch in enumerate(known.preferred)}
+    return sorted(chosen, key=lambda one: (ranks.get(one[0], len(ranks)), one[0]))
+
+
+def _way(fitting: bool, asked: bool) -> str:
+    if fitting and asked:
+        return "take driver.branch or driver.source out of the inventory, or name one of those that will do"
+    return "install another release of the distribution, or take out the cards that ask for something else"
+
+
+def _number(one: tuple[int, Offer]) -> int:
+    return one[0]
+
+
+def _filled(templates: tuple[str, ...], branch: int, flavour: Flavour, kernel: str) -> tuple[str, ...]:
+    return tuple(
+        text.format(branch=branch, open="-open" if flavour == "open" else "", kernel=kernel) for text in templates
+    )
+
+
+def _branch_reason(rig: Rig, branch: int, offer: Offer, known: Tables, facts: DriverFacts) -> str:
+    where = f"branch {branch} from {WORDS[offer.source]}"
+    if rig.driver.branch is not None:
+        return f"{where}: driver.branch says so"
+    if branch == known.preferred[0]:
+        return f"{where}: the one with the longest support"
+    return f"{where}: {known.preferred[0]} is not to be had for {facts.system} as the inventory and cards ask"
+
+
+def _console(facts: DriverFacts) -> str:
+    """https://wiki.debian.org/SecureBoot, and Ubuntu's page of the same name."""
+    key = "/var/lib/dkms/mok.pub" if facts.os_id == "debian" else "/var/lib/shim-signed/mok/MOK.der"
+    make = "dkms generate_mok" if facts.os_id == "debian" else "update-secureboot-policy --new-key"
+    return (
+        "Secure Boot is on, and the firmware does not trust modules that this host builds: switch it off in the "
+        f"firmware, or install dkms and mokutil, run `{make}` and `mokutil --import {key}`, reboot, and enrol the key "
+        "at the console"
+    )
+
+
+def _pin(known: Tables, source: Source, branch: int) -> str:
+    """Text for apt's preferences; of several records for a package the first that fits counts."""
+    of = " ".join(one.format(branch=branch) for one in known.pins[source])
+    records = [(of, f"version {branch}.*", PRIORITY)]
+    if source == "distribution":
+        records = [(of, "release o=NVIDIA", BESIDE), *records, ("*", "release o=NVIDIA", BESIDE)]
+    return "\n".join(f"Package: {name}\nPin: {which}\nPin-Priority: {rank}\n" for name, which, rank in records)
+
+
+def _reboot(facts: DriverFacts, *, flavour: Flavour, version: str = "", brought: str = "") -> str:
+    """Why the driver works only after a reboot.
+
+    Args:
+        facts: The host.
+        flavour: Of the modules that will be there.
+        version: Theirs, where it is known.
+        brought: The kernel that they are made for; empty where that is any.
+    """
+    if facts.nouveau or any(card.bound == "nouveau" for card in facts.cards):
+        return "nouveau has the cards"
+    if facts.module and (facts.module != version or facts.module_open != (flavour == "open")):
+        loaded = "open" if facts.module_open else "proprietary"
+        return f"the {loaded} module {facts.module} stays loaded until then"
+    if brought and brought != facts.kernel:
+        return f"the modules are for kernel {brought} or later, and {facts.kernel} runs"
+    return ""
+
+
+def _warnings(facts: DriverFacts, cards: tuple[Seen, ...], branch: int, *, dkms: bool) -> tuple[str, ...]:
+    found = []
+    if dkms and facts.secure_boot == "unknown":
+        found.append("whether Secure Boot is on cannot be read: if it is, the firmware must trust DKMS's key first")
+    # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1153
+    turing = [card for card in cards if card.generation.name == "Turing"]
+    if turing and branch >= 595 and numbers(facts.kernel.split("-")[0]) >= (7, 0):
+        found.append(f"an RTX 2080 has failed with branch 595 and kernel 7.0: look whether {names(turing)} answers")
+    return tuple(found)
+
+
+def _adopted(there: Existing, facts: DriverFacts, known: Tables, cards: tuple[Seen, ...]) -> DriverPlan | Refused:
+    packages = tuple(one.name for one in facts.driver_packages)
+    dkms = not any(name.startswith("linux-modules-nvidia-") for name in packages)
+    if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
+        return Refused((_console(facts),))
+    kernel = facts.metapackage[0]
+    source: Source = there.source or "distribution"
+    branch, flavour = there.branch, there.flavour or "open"
+    return DriverPlan(
+        action="adopt",
+        source=source,
+        branch=branch,
+        flavour=flavour,
+        before=(),
+        packages=packages,
+        removed=(),
+        component="",
+        pin=_pin(known, source, branch),
+        holds=(*packages, f"linux-image-{kernel}") if not dkms and kernel else packages,
+        modules=MODULES,
+        dkms=dkms,
+        reboot=_reboot(facts, flavour=flavour, version=there.version),
+        why=(f"{there} will do: it stays, and is held",),
+        warnings=_warnings(facts, cards, branch, dkms=dkms),
+    )

@@ -1,0 +1,52 @@
+"""A driver's plan in words, and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from rigwright.driver.existing import existing
+from rigwright.driver.facts import DriverFacts
+from rigwright.driver.plan import WORDS, DriverPlan, Refused
+from rigwright.driver.tables import Tables, tables
+
+VERBS = {"install": "would be installed", "adopt": "would be kept as it is", "migrate": "would replace it"}
+
+
+def found(facts: DriverFacts, known: Tables | None = None) -> str:
+    """What driver a host has."""
+    there = existing(facts, known or tables())
+    parts = [str(there) if there else "no driver's packages"]
+    if facts.module:
+        parts.append(f"module {facts.module} ({'open' if facts.module_open else 'proprietary'}) is loaded")
+    elif facts.nouveau:
+        parts.append("nouveau is loaded")
+    return "; ".join(parts)
+
+
+def sentences(facts: DriverFacts, made: DriverPlan | Refused) -> list[str]:
+    """A short paragraph: what is there, and what a managed driver would be."""
+    said = [f"there is {found(facts)}"]
+    if isinstance(made, Refused):
+        return said + [f"a managed one would be refused: {reason}" for reason in made.reasons]
+    said.append(
+        f"a managed one would be {made.branch} with {made.flavour} modules from {WORDS[made.source]}, and "
+        f"{VERBS[made.action]}"
+    )
+    lists = (
+        ("installed first", made.before),
+        ("packages", made.packages),
+        ("removed", made.removed),
+        ("held", tuple(name for name in made.holds if name not in made.packages)),
+    )
+    said += [f"{what}: {', '.join(which)}" for what, which in lists if which]
+    if made.component:
+        said.append(f"needs the component {made.component} of the distribution's archive")
+    if made.reboot:
+        said.append(f"needs a reboot: {made.reboot}")
+    return said + [f"why: {reason}" for reason in made.why] + [f"note: {text}" for text in made.warnings]
+
+
+def as_row(facts: DriverFacts, made: DriverPlan | Refused) -> dict[str, object]:
+    """For programs."""
+    refused = list(made.reasons) if isinstance(made, Refused) else []
+    return {"found": found(facts), "refused": refused, "plan": None if refused else asdict(made)}

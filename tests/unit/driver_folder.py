@@ -1,0 +1,116 @@
+"""A folder that stands in for a host that the driver probe looks at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rigwright.driver.facts import DriverFacts, parse, questions
+from rigwright.render import render
+from tests.unit.samples import rig
+from tests.unit.scripts import stand_in
+
+DPKG_QUERY = """
+case $* in
+  *linux-image*) cat <<'END'
+installed linux-image-generic linux-image-6.8.0-40-generic, linux-modules-extra-6.8.0-40-generic, linux-firmware
+installed linux-image-amd64 linux-image-6.1.0-40-amd64 (= 6.1.153-1)
+installed linux-image-6.8.0-40-generic kmod, linux-base (>= 4.5)
+not-installed linux-image-lowlatency linux-image-6.8.0-40-lowlatency
+END
+    ;;
+  -S*) exit 1 ;;
+  *nvidia*) cat <<'END'
+installed nvidia-utils-580-server 580.159.03-0ubuntu0.24.04.1
+installed libnvidia-compute-580-server 580.159.03-0ubuntu0.24.04.1
+installed nvidia-local 1.0
+installed nvidia-ppa 580.1-1
+config-files nvidia-old 470.1-1
+END
+    ;;
+esac
+"""
+APT_CACHE = """
+if [ $# = 1 ]; then cat <<'END'
+Package files:
+ 100 /var/lib/dpkg/status
+     release a=now
+ 500 http://a.example/ubuntu noble-updates/restricted amd64 Packages
+     release v=24.04,o=Ubuntu,a=noble-updates,n=noble,l=Ubuntu,c=restricted,b=amd64
+     origin a.example
+ 600 https://b.example/repo  Packages
+     release o=NVIDIA,l=NVIDIA CUDA,c=
+     origin b.example
+ -10 https://c.example/ppa noble/main amd64 Packages
+     release o=LP PPA,a=noble
+     origin c.example
+Pinned packages:
+END
+else cat <<'END'
+libnvidia-compute-580-server:
+  Installed: 580.159.03-0ubuntu0.24.04.1
+  Candidate: 580.178.04-0ubuntu0.24.04.1
+  Version table:
+     580.178.04-0ubuntu0.24.04.1 500 (phased 10%)
+        500 http://a.example/ubuntu noble-updates/restricted amd64 Packages
+ *** 580.159.03-0ubuntu0.24.04.1 100
+        100 /var/lib/dpkg/status
+nvidia-utils-580-server:
+  Version table:
+     610.1-1 500
+        500 http://a.example/ubuntu noble-updates/restricted amd64 Packages
+ *** 580.159.03-0ubuntu0.24.04.1 600
+        600 https://b.example/repo  Packages
+        100 /var/lib/dpkg/status
+nvidia-local:
+  Version table:
+ *** 1.0 100
+        100 /var/lib/dpkg/status
+nvidia-ppa:
+  Version table:
+ *** 580.1-1 500
+        -10 https://c.example/ppa noble/main amd64 Packages
+        100 /var/lib/dpkg/status
+END
+fi
+"""
+SECURE_BOOT = "efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+
+@dataclass
+class Host:
+    """A folder that stands in for a host."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        self.write("etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n")
+        for name, text in {"dpkg-query": DPKG_QUERY, "apt-cache": APT_CACHE, "mokutil": "exit 1"}.items():
+            stand_in(self.root / "bin", name, text)
+        (self.root / "sys").mkdir()
+
+    def write(self, name: str, text: str | bytes = "") -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    def card(self, address: str, pci_id: str, bound: str = "", kind: str = "0x030000", vendor: str = "0x10de") -> None:
+        device = f"sys/bus/pci/devices/{address}"
+        for name, text in {"class": kind, "vendor": vendor, "device": f"0x{pci_id}"}.items():
+            self.write(f"{device}/{name}", f"{text}\n")
+        if bound:
+            (self.root / device / "driver").symlink_to(f"/nowhere/drivers/{bound}")
+
+    def look(self, **changes: Any) -> DriverFacts:
+        script = render("probe/driver.sh.j2", **questions(rig(cuda_root=f"{self.root}/cuda")) | changes)
+        for place in ("/etc/os-release", "/etc/apt", "/sys/", "/proc/driver", "/usr/bin/nvidia", "/var/lib/"):
+            assert place in script
+            script = script.replace(place, f"{self.root}{place}")
+        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
+        done = subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        return parse(done.stdout.splitlines())

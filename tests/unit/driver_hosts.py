@@ -1,0 +1,78 @@
+"""Rigs and hosts that the tests of a driver's choice begin from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rigwright.catalog import Card, Catalog
+from rigwright.driver.facts import BusCard, DriverFacts, Package
+from rigwright.driver.plan import DriverPlan, Refused, driver_plan
+from rigwright.inventory import ROOT
+from rigwright.rig import Driver, Rig
+from tests.unit.samples import rig
+
+CARDS = Catalog.load([ROOT / "catalog"]).cards
+C2080, C22G, C3090, C5090 = (CARDS[f"rtx-{name}"] for name in ("2080-ti", "2080-ti-22g", "3090", "5090"))
+PASCAL = "10de:1b06"
+KERNELS = {
+    "ubuntu-22.04": ("6.8.0-40-generic", "generic-hwe-22.04"),
+    "ubuntu-24.04": ("6.8.0-40-generic", "generic"),
+    "ubuntu-26.04": ("7.0.0-34-generic", "generic"),
+    "debian-12": ("6.1.0-40-amd64", "amd64"),
+    "debian-13": ("6.12.94+deb13-amd64", "amd64"),
+}
+
+
+def host(system: str = "ubuntu-24.04", *pci_ids: str, **changes: Any) -> DriverFacts:
+    """A host without a driver."""
+    name, version = system.split("-")
+    kernel, flavour = KERNELS.get(system, KERNELS["debian-12"])
+    made = DriverFacts(
+        name,
+        version,
+        "x86_64",
+        kernel,
+        ((f"linux-image-{flavour}", kernel),),
+        cards=tuple(BusCard(f"0000:0{slot}:00.0", pci_id) for slot, pci_id in enumerate(pci_ids, 1)),
+    )
+    return replace(made, **changes)
+
+
+def box(*cards: Card, **keys: Any) -> Rig:
+    return rig(cards=cards, driver=Driver.model_construct(**Driver().model_dump() | keys))
+
+
+def made(one: Rig, facts: DriverFacts, **more: Any) -> DriverPlan:
+    found = driver_plan(one, facts, **more)
+    assert isinstance(found, DriverPlan), found
+    return found
+
+
+def reasons(one: Rig, facts: DriverFacts, **more: Any) -> tuple[str, ...]:
+    found = driver_plan(one, facts, **more)
+    assert isinstance(found, Refused), found
+    return found.reasons
+
+
+def ubuntu(kernel: str, branch: int = 580, flavour: str = "-open") -> tuple[str, ...]:
+    return (
+        f"linux-modules-nvidia-{branch}-server{flavour}-{kernel}",
+        f"nvidia-headless-no-dkms-{branch}-server{flavour}",
+        f"nvidia-utils-{branch}-server",
+        f"nvidia-compute-utils-{branch}-server",
+    )
+
+
+def debian(flavour: str = "-open") -> tuple[str, ...]:
+    return (f"nvidia-kernel{flavour}-dkms", "nvidia-driver-cuda", "nvidia-persistenced")
+
+
+def installed(origin: str, version: str, *names: str) -> dict[str, Any]:
+    return {"packages": tuple(Package(name, version, origin) for name in sorted(names))}
+
+
+DESKTOP = ("libnvidia-compute-580", "nvidia-dkms-580-open", "nvidia-driver-580-open", "nvidia-utils-580")
+SERVER = ("libnvidia-compute-580-server", *ubuntu("generic"))
+LOADED = {"module": "580.159.03", "module_open": True}
+UBUNTU = "580.159.03-0ubuntu0.24.04.1"

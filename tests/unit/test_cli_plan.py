@@ -1,0 +1,76 @@
+"""`rigwright plan` says what driver a host with cards has and should have, and asks no other host for it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rigwright.cli import rigs
+from rigwright.cli.looking import Box
+from rigwright.driver.facts import DriverFacts
+from rigwright.rig import Rig
+from rigwright.served import Served
+from tests.unit.driver_hosts import C3090, host
+from tests.unit.samples import facts, rig
+
+
+class Looked(Box):
+    """A box whose host is known."""
+
+    def __init__(self, one: Rig, there: DriverFacts) -> None:
+        super().__init__("box", one, SimpleNamespace())
+        self.__dict__["asked"] = []
+        self.__dict__["there"] = there
+
+    def facts(self) -> Any:
+        return facts(clock=int(time.time()), pci_cards=(("0000:01:00.0", "10de:2204"),))
+
+    def served(self) -> Served:
+        return Served()
+
+    def driver_facts(self) -> DriverFacts:
+        self.__dict__["asked"].append("driver")
+        found: DriverFacts = self.__dict__["there"]
+        return found
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, box: Box, *options: str) -> Any:
+    monkeypatch.setattr(rigs, "boxes", lambda inventory, limit: ([box], []))
+    return CliRunner().invoke(rigs.plan_, [str(__file__), *options])
+
+
+def test_a_rig_with_cards_is_told_what_driver_a_managed_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = planned(monkeypatch, Looked(rig(cards=(C3090,)), host(nouveau=True)))
+    assert done.exit_code == 0, done.output
+    said = [line.removeprefix("box: driver: ") for line in done.output.splitlines() if line.startswith("box: driver: ")]
+    assert said[0] == "there is no driver's packages; nouveau is loaded"
+    assert said[1].startswith("a managed one would be 580 with open modules from the distribution's archive")
+    assert "needs a reboot: nouveau has the cards" in said
+
+
+def test_a_refused_driver_is_advice_and_refuses_no_deploy(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = replace(host(), run_files=("/usr/bin/nvidia-uninstall",))
+    done = planned(monkeypatch, Looked(rig(cards=(C3090,)), there))
+    assert done.exit_code == 0
+    assert "box: driver: a managed one would be refused: /usr/bin/nvidia-uninstall" in done.output
+
+
+def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = planned(monkeypatch, Looked(rig(cards=(C3090,)), host()), "--json")
+    (row,) = json.loads(done.output)
+    assert row["driver"]["found"] == "no driver's packages"
+    assert (row["driver"]["plan"]["branch"], row["driver"]["refused"]) == (580, [])
+    assert row["driver"]["plan"]["packages"][0] == "linux-modules-nvidia-580-server-open-generic"
+
+
+def test_a_rig_without_cards_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Looked(rig(), host())
+    done = planned(monkeypatch, box, "--json")
+    assert json.loads(done.output)[0]["driver"] is None
+    assert box.__dict__["asked"] == []

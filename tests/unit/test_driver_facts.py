@@ -1,0 +1,212 @@
+"""What the driver probe prints becomes facts; the probe itself runs against a folder that stands in for a host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rigwright.driver.facts import BusCard, DriverFacts, Package, parse, questions
+from rigwright.render import render
+from tests.unit.driver_folder import SECURE_BOOT, Host
+from tests.unit.samples import rig
+from tests.unit.scripts import stand_in
+
+OUTPUT = """\
+os_id ubuntu
+os_version 24.04
+architecture x86_64
+kernel 6.14.0-29-generic
+kernel_package+ linux-image-generic-hwe-24.04 6.14.0-33-generic
+kernel_package+ linux-image-generic 6.8.0-40-generic
+secure_boot on
+key_enrolled no
+pci+ 0000:21:00.0 10de:2204 nouveau
+pci+ 0000:01:00.0 10de:2b85\x20
+module 580.159.03
+module_open yes
+nouveau no
+run_file+ /usr/bin/nvidia-uninstall
+origin+ libnvidia-compute-580-server Ubuntu
+package+ nvidia-settings 510.47.03-0ubuntu4
+package+ libnvidia-compute-580-server 580.159.03-0ubuntu0.24.04.1
+nvidia_source+ ubuntu2404 /etc/apt/sources.list.d/my cuda.list
+toolkit 13.0.88""".splitlines()
+
+
+def test_a_driver_probes_lines_become_facts() -> None:
+    found = parse(OUTPUT)
+    assert found == DriverFacts(
+        os_id="ubuntu",
+        os_version="24.04",
+        architecture="x86_64",
+        kernel="6.14.0-29-generic",
+        kernel_packages=(
+            ("linux-image-generic", "6.8.0-40-generic"),
+            ("linux-image-generic-hwe-24.04", "6.14.0-33-generic"),
+        ),
+        secure_boot="on",
+        cards=(BusCard("0000:01:00.0", "10de:2b85"), BusCard("0000:21:00.0", "10de:2204", "nouveau")),
+        module="580.159.03",
+        module_open=True,
+        packages=(
+            Package("libnvidia-compute-580-server", "580.159.03-0ubuntu0.24.04.1", "Ubuntu"),
+            Package("nvidia-settings", "510.47.03-0ubuntu4"),
+        ),
+        run_files=("/usr/bin/nvidia-uninstall",),
+        nvidia_sources=(("ubuntu2404", "/etc/apt/sources.list.d/my cuda.list"),),
+        toolkit="13.0.88",
+    )
+    assert found.metapackage == ("generic-hwe-24.04", "6.14.0-33-generic")
+    assert [one.name for one in found.driver_packages] == ["libnvidia-compute-580-server"]
+
+
+@pytest.mark.parametrize("key", [line.partition(" ")[0] for line in OUTPUT if "+ " not in line])
+def test_a_line_that_is_missing_is_named(key: str) -> None:
+    with pytest.raises(ValueError, match=f"'{key}'"):
+        parse([line for line in OUTPUT if not line.startswith(f"{key} ")])
+
+
+@pytest.mark.parametrize(
+    "line", ["package+ a", "package+", "pci+ 0000:01:00.0", "kernel_package+ x", "origin+ a", "secure_boot perhaps"]
+)
+def test_a_malformed_line_is_refused(line: str) -> None:
+    with pytest.raises(ValueError):
+        parse([*OUTPUT, line])
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "driver"),
+    [
+        ("libcuda1", "580.95.05-1", "580.95.05"),
+        ("libcuda1", "1:595.71.05-1~deb13", "595.71.05"),
+        ("nvidia-utils-580", "580.159.03-0ubuntu0~gpu24.04.1", "580.159.03"),
+        ("nvidia-kernel-common", "20220217+3~deb12u1", ""),
+        ("nvidia-container-toolkit", "1.20.0-1", ""),
+        ("nvidia-settings", "510.47.03-0ubuntu4", ""),
+        ("nvidia-driver-pinning-580", "580-1", ""),
+        ("linux-modules-nvidia-580-server-open-generic", "6.8.0-40.40+1", ""),
+    ],
+)
+def test_a_package_of_the_driver_is_told_from_one_with_its_own_version(name: str, version: str, driver: str) -> None:
+    assert Package(name, version).driver == driver
+
+
+@pytest.mark.parametrize(
+    ("kernel", "there", "flavour"),
+    [
+        ("6.12.94+deb13-amd64", {"amd64": "6.12.107+deb13-amd64"}, "amd64"),
+        ("6.1.0-40-cloud-amd64", {"amd64": "6.1.0-40-amd64", "cloud-amd64": "6.1.0-40-cloud-amd64"}, "cloud-amd64"),
+        ("6.8.0-40-generic", {"generic": "6.8.0-44-generic", "generic-hwe-24.04": "6.14.0-29-generic"}, "generic"),
+        ("6.8.0-40-generic", {"generic-hwe-24.04": "6.14.0-29-generic"}, "generic-hwe-24.04"),
+        ("6.8.0-40-generic", {"lowlatency": "6.8.0-40-lowlatency"}, ""),
+        ("6.12.12", {"amd64": "6.1.0-40-amd64"}, ""),
+        ("6.8.0-40-generic", {}, ""),
+    ],
+)
+def test_the_running_kernels_metapackage_is_found(kernel: str, there: dict[str, str], flavour: str) -> None:
+    packages = tuple((f"linux-image-{name}", brought) for name, brought in there.items())
+    found = DriverFacts("debian", "13", "x86_64", kernel, packages)
+    assert found.metapackage == ((flavour, there[flavour]) if flavour else ("", ""))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path / "host")
+
+
+def test_a_bare_host_has_nothing(host: Host) -> None:
+    for name in ("dpkg-query", "apt-cache"):
+        stand_in(host.root / "bin", name, "exit 1")
+    found = host.look()
+    kernel = os.uname()
+    assert found == DriverFacts("ubuntu", "24.04", kernel.machine, kernel.release)
+
+
+def test_packages_have_the_archive_that_they_are_from(host: Host) -> None:
+    found = {one.name: (one.version, one.origin) for one in host.look().packages}
+    assert found == {
+        # no archive has the installed version any more: whoever has the package now
+        "libnvidia-compute-580-server": ("580.159.03-0ubuntu0.24.04.1", "Ubuntu"),
+        "nvidia-utils-580-server": ("580.159.03-0ubuntu0.24.04.1", "NVIDIA"),
+        "nvidia-local": ("1.0", ""),
+        "nvidia-ppa": ("580.1-1", "LP_PPA"),
+    }
+
+
+def test_metapackages_have_the_kernel_that_they_bring(host: Host) -> None:
+    assert host.look().kernel_packages == (
+        ("linux-image-amd64", "6.1.0-40-amd64"),
+        ("linux-image-generic", "6.8.0-40-generic"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "state"),
+    [(b"\6\0\0\0\1", "on"), (b"\6\0\0\0\0", "off"), (b"", "unknown"), (None, "unknown")],
+)
+def test_secure_boot_is_read_from_the_firmware(host: Host, variable: bytes | None, state: str) -> None:
+    (host.root / "sys/firmware/efi").mkdir(parents=True)
+    if variable is not None:
+        host.write(f"sys/firmware/efi/{SECURE_BOOT}", variable)
+    assert host.look().secure_boot == state
+
+
+def test_a_key_counts_that_the_firmware_trusts(host: Host) -> None:
+    stand_in(host.root / "bin", "mokutil", 'echo "$2 is already enrolled"')
+    assert not host.look().key_enrolled
+    host.write("var/lib/dkms/mok.pub")
+    assert host.look().key_enrolled
+    stand_in(host.root / "bin", "mokutil", 'echo "$2 is not enrolled"')
+    assert not host.look().key_enrolled
+
+
+def test_cards_have_the_driver_that_they_are_bound_to(host: Host) -> None:
+    host.card("0000:21:00.0", "2204", "nouveau")
+    host.card("0000:01:00.0", "2b85")
+    host.card("0000:01:00.1", "22e8", kind="0x040300")
+    host.card("0000:02:00.0", "744c", vendor="0x1002")
+    assert host.look().cards == (BusCard("0000:01:00.0", "10de:2b85"), BusCard("0000:21:00.0", "10de:2204", "nouveau"))
+
+
+@pytest.mark.parametrize("flavour", ["Open Kernel Module for x86_64", "Kernel Module"])
+def test_a_loaded_module_has_its_version_and_flavour(host: Host, flavour: str) -> None:
+    host.write("sys/module/nvidia/version", "580.159.03\n")
+    host.write("sys/module/nouveau/refcnt")
+    host.write("proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX {flavour}  580.159.03\n")
+    found = host.look()
+    assert (found.module, found.module_open, found.nouveau) == ("580.159.03", flavour.startswith("Open"), True)
+
+
+def test_what_a_run_file_has_left_is_found_unless_a_package_owns_it(host: Host) -> None:
+    path = host.write("usr/bin/nvidia-uninstall")
+    assert host.look().run_files == (str(path),)
+    stand_in(host.root / "bin", "dpkg-query", "exit 0")
+    assert host.look().run_files == ()
+
+
+def test_sources_of_nvidias_have_their_release(host: Host) -> None:
+    host.write(
+        "etc/apt/sources.list", "# deb https://x.example/cuda/repos/debian11/x86_64/ /\ndeb http://y.example/ b c\n"
+    )
+    old = host.write("etc/apt/sources.list.d/a b.list", "deb https://x.example/compute/cuda/repos/debian12/x86_64/ /\n")
+    new = host.write("etc/apt/sources.list.d/c.sources", "URIs: https://x.example/cuda/repos/debian13/x86_64/\n")
+    local = host.write("etc/apt/sources.list.d/d.list", "deb file:///var/cuda-repo-ubuntu2404-13-0-local /\n")
+    assert host.look().nvidia_sources == (
+        ("debian12", str(old)),
+        ("debian13", str(new)),
+        ("ubuntu2404", str(local)),
+    )
+
+
+def test_nvcc_says_its_own_version(host: Host) -> None:
+    stand_in(host.root / "cuda/bin", "nvcc", "echo 'Cuda compilation tools, release 13.2, V13.2.78'")
+    assert host.look().toolkit == "13.2.78"
+
+
+def test_the_probe_runs_on_this_machine() -> None:
+    script = render("probe/driver.sh.j2", **questions(rig()))
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert parse(done.stdout.splitlines()).kernel == os.uname().release

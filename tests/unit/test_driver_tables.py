@@ -1,0 +1,80 @@
+"""The catalogue's tables of drivers are whole, and know the catalogue's own cards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rigwright.catalog import Catalog
+from rigwright.driver.tables import Tables, tables
+from rigwright.inventory import ROOT
+from rigwright.preflight import SYSTEMS
+
+SHIPPED = tables().model_dump()
+
+
+def test_every_card_that_is_shipped_is_of_one_generation_by_its_numbers_and_its_capability() -> None:
+    for card in Catalog.load([ROOT / "catalog"]).cards.values():
+        found = {tables().of_device(pci_id).name for pci_id in card.pci_ids}
+        assert found == {tables().of_capability(card.capability).name}
+
+
+@pytest.mark.parametrize(
+    ("pci_id", "name"),
+    [
+        ("10de:1b06", "Pascal"),
+        ("10de:1d81", "Volta"),
+        ("10de:1e04", "Turing"),
+        ("10de:2182", "Turing"),
+        ("10de:20b0", "Ampere"),
+        ("10de:2203", "Ampere"),
+        ("10de:2335", "Hopper"),
+        ("10de:2684", "Ada"),
+        ("10de:2b87", "Blackwell"),
+        ("10de:2c05", "Blackwell"),
+        ("10de:17c8", "Maxwell"),
+        ("10de:ffff", "an unknown generation"),
+    ],
+)
+def test_a_card_is_known_by_its_number(pci_id: str, name: str) -> None:
+    assert tables().of_device(pci_id).name == name
+
+
+def test_what_nobody_knows_runs_with_open_modules_alone() -> None:
+    assert tables().of_device("10de:ffff").flavours == tables().of_capability("13.0").flavours == ("open",)
+
+
+def test_every_supported_system_has_a_driver() -> None:
+    assert {system for offer in tables().offers for system in offer.systems} == set(SYSTEMS)
+
+
+def test_every_layout_is_offered() -> None:
+    assert {offer.layout for offer in tables().offers} == set(tables().layouts)
+
+
+OFFER = SHIPPED["offers"][0]
+PASCAL = next(one for one in SHIPPED["generations"] if one["name"] == "Pascal")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"offers": [OFFER | {"layout": "nowhere"}]}, "no nowhere"),
+        ({"offers": [OFFER | {"source": "ppa"}]}, "'distribution' or 'nvidia'"),
+        ({"offers": [OFFER | {"systems": ["arch"]}]}, "debian-12"),
+        ({"pins": {"nvidia": ["src:x:any"]}}, "pins for distribution and nvidia"),
+        ({"layouts": {"x": {"prebuilt": True, "packages": ["a b"]}}}, "pattern"),
+        ({"layouts": {"x": {"prebuilt": True, "packages": ["a-{version}"]}}}, "pattern"),
+        ({"layouts": {"x": {"prebuilt": True, "packages": []}}}, "at least 1"),
+        ({"generations": [PASCAL, PASCAL]}, "do not overlap"),
+        ({"generations": [PASCAL | {"devices": [["1dff", "1b00"]]}]}, "from the lower"),
+        ({"generations": [PASCAL | {"devices": [["1B00", "1d7f"]]}]}, "pattern"),
+        ({"more": 1}, "Extra inputs"),
+    ],
+)
+def test_a_mistake_in_them_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Tables.model_validate(SHIPPED | changes)
+    assert said in str(caught.value)
