@@ -57,7 +57,7 @@ def measure(box: Box, engine: str) -> Report:
     if wrong := source.refusal():
         raise NotMeasured(wrong)
     # a folder that nobody else can get at: root compiles what lies in it
-    work = remote.run("mktemp -d /var/tmp/rigwright-bench-XXXXXXXX").strip()
+    work = remote.run("mktemp -d -p /var/tmp").strip()
     try:
         Shell(box.target).append(source.path, f"{work}/{source.name}", lambda there: None)
         plain = int(remote.run(script(work, record["inputs"]["options"], source.name, box.rig.engines[engine].subtree)))

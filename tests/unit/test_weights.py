@@ -6,15 +6,14 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from rigwright.bundle import Bundle
 from rigwright.lock import Artefact
 from rigwright.rig import Rig, Roots
-from roles.weights import fetch_script, job_name, record_path, verified
+from roles.weights import fetch_script, record_path, verified
 from tests.unit import samples
 from tests.unit.file_server import FileServer, cut, file_server, redirect, status, whole, without_ranges
 
@@ -292,39 +291,3 @@ def test_a_change_that_keeps_size_and_mtime_is_seen(fetch: Fetch, replaced: bool
 def test_each_version_and_hash_has_a_record_of_its_own(fetch: Fetch) -> None:
     changes = ({}, {"version": "v2"}, {"sha256": "c" * 64}, {"name": "other"})
     assert len({record_path(fetch.rig, samples.artefact(**change)) for change in changes}) == 4
-
-
-def sent(fetch: Fetch, content: bytes | None) -> subprocess.CompletedProcess[str]:
-    """Run the job of a rig with a bundle, after this was sent."""
-    made = replace(fetch.rig, bundle=Bundle(fetch.folder / "bundle", (), ()))
-    folder = fetch.folder / "jobs" / job_name(fetch.artefact()) / "files"
-    if content is not None:
-        folder.mkdir(parents=True)
-        (folder / fetch.artefact().file).write_bytes(content)
-    done = fetch.shell(fetch_script(made, fetch.artefact()))
-    assert not folder.exists()  # however it ends
-    return done
-
-
-def test_what_was_sent_is_installed_once_it_is_verified(fetch: Fetch) -> None:
-    assert sent(fetch, CONTENT).returncode == 0
-    assert (fetch.path.read_bytes(), fetch.verified) == (CONTENT, True)
-
-
-def test_what_was_sent_wrongly_is_not_installed(fetch: Fetch) -> None:
-    done = sent(fetch, CONTENT[:-1] + b"x")
-    assert done.returncode == 1
-    assert "is not the locked file" in done.stdout
-    fetch.assert_nothing_has_the_name()
-
-
-def test_a_wrong_file_of_the_right_size_makes_room_and_the_next_run_brings_the_right_one(fetch: Fetch) -> None:
-    """Nothing is sent for a file of the right size: most have the right bytes."""
-    fetch.path.parent.mkdir(parents=True)
-    fetch.path.write_bytes(CONTENT[:-1] + b"x")
-    done = sent(fetch, None)
-    assert done.returncode == 1
-    assert "deploy again, and the right one is sent" in done.stdout
-    assert fetch.path.with_name(f"{fetch.path.name}.wrong").exists()
-    assert sent(fetch, CONTENT).returncode == 0
-    assert fetch.verified
