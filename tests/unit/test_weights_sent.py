@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives what
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Fetch]:
+    (tmp_path / "weights").mkdir()
     with file_server() as server:
         yield Fetch(tmp_path, server)
 
