@@ -15,7 +15,7 @@ VERBS = {"install": "would be installed", "adopt": "would be kept as it is", "mi
 def found(facts: DriverFacts, known: Tables | None = None) -> str:
     """What driver a host has."""
     there = existing(facts, known or tables())
-    parts = [str(there) if there else "no driver's packages"]
+    parts = [str(there) if there else "none"]
     if facts.module:
         parts.append(f"module {facts.module} ({'open' if facts.module_open else 'proprietary'}) is loaded")
     elif facts.nouveau:
@@ -25,7 +25,7 @@ def found(facts: DriverFacts, known: Tables | None = None) -> str:
 
 def sentences(facts: DriverFacts, made: DriverPlan | Refused) -> list[str]:
     """A short paragraph: what is there, and what a managed driver would be."""
-    said = [f"there is {found(facts)}"]
+    said = [f"there now: {found(facts)}"]
     if isinstance(made, Refused):
         return said + [f"a managed one would be refused: {reason}" for reason in made.reasons]
     said.append(

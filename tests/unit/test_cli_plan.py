@@ -49,7 +49,7 @@ def test_a_rig_with_cards_is_told_what_driver_a_managed_one_would_be(monkeypatch
     done = planned(monkeypatch, Looked(rig(cards=(C3090,)), host(nouveau=True)))
     assert done.exit_code == 0, done.output
     said = [line.removeprefix("box: driver: ") for line in done.output.splitlines() if line.startswith("box: driver: ")]
-    assert said[0] == "there is no driver's packages; nouveau is loaded"
+    assert said[0] == "there now: none; nouveau is loaded"
     assert said[1].startswith("a managed one would be 580 with open modules from the distribution's archive")
     assert "needs a reboot: nouveau has the cards" in said
 
