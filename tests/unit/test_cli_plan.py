@@ -64,7 +64,7 @@ def test_a_refused_driver_is_advice_and_refuses_no_deploy(monkeypatch: pytest.Mo
 def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     done = planned(monkeypatch, Looked(rig(cards=(C3090,)), host()), "--json")
     (row,) = json.loads(done.output)
-    assert row["driver"]["found"] == "no driver's packages"
+    assert row["driver"]["found"] == "none"
     assert (row["driver"]["plan"]["branch"], row["driver"]["refused"]) == (580, [])
     assert row["driver"]["plan"]["packages"][0] == "linux-modules-nvidia-580-server-open-generic"
 

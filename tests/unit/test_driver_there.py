@@ -174,7 +174,7 @@ def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
     facts = host(**installed("Debian", "535.1.1-1", "libcuda1"), nouveau=True)
     plan = driver_plan(box(C3090), facts)
     said = sentences(facts, plan)
-    assert said[0] == "there is 535.1.1 with no modules from Debian; nouveau is loaded"
+    assert said[0] == "there now: 535.1.1 with no modules from Debian; nouveau is loaded"
     assert said[1].startswith("a managed one would be 580 with open modules from the distribution's archive, and would")
     for begin in ("packages: linux-modules", "removed: libcuda1", "held: linux-image-generic", "needs a reboot", "why"):
         assert any(line.startswith(begin) for line in said), said
