@@ -7,8 +7,9 @@ from types import MappingProxyType
 
 from rigwright.rig import Rig
 
+# Where the probe looks for a toolkit when the operator has named none.
+NOWHERE = "/nonexistent"
 # Fetching (curl, CA certificates), tools in Python (venv), and what llama.cpp is compiled with.
-NOWHERE = "/nonexistent"  # where a toolkit of the operator's is looked for that there is none of
 PACKAGES = ("ca-certificates", "curl", "python3-venv", "cmake", "g++", "ninja-build")
 
 

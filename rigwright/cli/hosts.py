@@ -119,11 +119,23 @@ def _member(place: str, item: str | tuple[Any, ...]) -> tuple[str, dict[str, Any
     return host, data
 
 
-def _run(inventory: str, limit: str | None, *options: str, question: str = "") -> None:
-    """Run pyinfra over what a limit names, after a question that names the hosts, if there is one."""
+def _run(inventory: str, limit: str | None, *options: str, question: str = "", bundled: bool = False) -> None:
+    """Run pyinfra over what a limit names.
+
+    Args:
+        inventory: The file.
+        limit: One host or group of it.
+        *options: pyinfra's.
+        question: Asked first, with the hosts' names in it.
+        bundled: Whether rigs with a bundle need all of it.
+    """
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
 
+    from rigwright.cli.looking import rig_of, whole
+
     hosts = named(inventory, limit)
+    for name, data in hosts.items() if bundled else ():
+        whole(rig_of(name, data.get("rig")))
     if question:
         click.confirm(question.format(hosts=", ".join(sorted(hosts))), abort=True)
     if pyinfra_here(inventory, *options, *(["--limit", limit] if limit else [])):
@@ -144,13 +156,7 @@ def deploy(inventory: str, limit: str | None, dry: bool, diff: bool) -> None:
     new generation does not serve, the old one comes back.
     Example: rigwright deploy ~/boxes/rig.py --dry
     """
-    import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
-
-    from rigwright.cli.looking import rig_of, whole
-
-    for name, data in named(inventory, limit).items():
-        whole(rig_of(name, data.get("rig")))
-    _run(inventory, limit, "--dry" if dry else "--yes", *(["--diff"] if diff else []))
+    _run(inventory, limit, "--dry" if dry else "--yes", *(["--diff"] if diff else []), bundled=True)
 
 
 @click.command()
