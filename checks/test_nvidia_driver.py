@@ -78,7 +78,7 @@ def test_one_version(host: Host, rig: Rig) -> None:
         smi = ", ".join(sorted({gpu.driver for gpu in seen}))
     except ValueError as error:
         smi = str(error)
-    no(nvidia_driver.versions(module, libraries, smi))
+    no(nvidia_driver.versions(module, libraries, smi, rig.drivers.minimum))
 
 
 @check(

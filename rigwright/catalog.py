@@ -83,6 +83,9 @@ class Card(Frozen):
         description="Which kernel modules it works with, beside what its generation allows; `proprietary` is a board "
         "that is known to fail with open ones.",
     )
+    power_w: tuple[Positive, Positive] | None = Field(
+        default=None, description="The lowest and highest power limit that its boards take, W, where that is known."
+    )
 
     @property
     def cuda_architecture(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rigwright.catalog import Card
 from rigwright.facts import HostFacts
 from rigwright.nvidia_smi import App, Gpu
-from rigwright.rig import BRANCH_MINIMUM, Rig
+from rigwright.rig import Rig
 
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
 # (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.
@@ -92,13 +92,14 @@ def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differenc
     return found
 
 
-def versions(module: str, libraries: Sequence[str], smi: str) -> list[Difference]:
+def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> list[Difference]:
     """N02: one version of the driver, and one that is new enough.
 
     Args:
         module: Version of the kernel module that is loaded; empty without one.
         libraries: The file behind each 64-bit libcuda.so.1 that the loader knows, in its order: links followed.
         smi: The version that nvidia-smi tells, or why it does not.
+        minimum: The oldest branch that will do.
     """
     if not module:
         return [Difference("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
@@ -128,8 +129,8 @@ def versions(module: str, libraries: Sequence[str], smi: str) -> list[Difference
     if smi != module:
         found.append(Difference(f"nvidia-smi to say {module}", smi, "reboot if the driver was upgraded"))
     branch = re.match(r"[0-9]+", module)
-    if not branch or int(branch[0]) < BRANCH_MINIMUM:
-        found.append(Difference(f"branch {BRANCH_MINIMUM} or later", module, "install a newer driver"))
+    if not branch or int(branch[0]) < minimum:
+        found.append(Difference(f"branch {minimum} or later", module, "install a newer driver"))
     return found
 
 

@@ -14,10 +14,11 @@ from rigwright import certificates, flags, keys
 from rigwright.bundle import Bundle
 from rigwright.catalog import OWN_FLAGS, Catalog, Engine
 from rigwright.command import options
+from rigwright.driver.tables import Tables, tables
 from rigwright.inputs import complaint
 from rigwright.lock import Artefact, Kind, Lock
 from rigwright.problems import Invalid, Problem, of_validation, unknown
-from rigwright.rig import CUDA, TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
+from rigwright.rig import CUDA, DRIVER, TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
 
 _Refuse = Callable[[str, str], None]
 Making = Literal["", "lock", "bundle"]
@@ -100,6 +101,8 @@ def parse(
         if wrong := complaint(CUDA, "wheel", catalog.inputs, lock, file):
             refuse("cuda_root", f"no toolkit of your own is named, and ours cannot be had: {wrong}")
         cuda = lock.groups.get(CUDA, ())
+    drivers = tables(Path(file).parent)
+    _refuse_driver(entry, catalog, drivers, present, refuse)
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
     for instance in instances:
         _refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
@@ -121,6 +124,12 @@ def parse(
         inventory=file,
         cards=tuple(catalog.cards[card] if isinstance(card, str) else card for card in entry.cards),
         driver=entry.driver,
+        drivers=drivers,
+        driver_packages={
+            group.removeprefix(DRIVER): rows
+            for group, rows in lock.groups.items()
+            if entry.driver.managed and group.startswith(DRIVER)
+        },
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
         roots=entry.roots,
         service_user=entry.service_user,
@@ -138,6 +147,30 @@ def parse(
         sources=sources,
         tools=lock.groups[TOOLS],
     )
+
+
+def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: int, refuse: _Refuse) -> None:
+    """Refuse what the cards, or the tables of drivers, have no place for."""
+    driver = entry.driver
+    if driver.managed and not present:
+        refuse("driver.managed", "the rig declares no cards: nothing needs a driver")
+    if driver.branch is not None and driver.branch < known.minimum:
+        refuse("driver.branch", f"{driver.branch} is refused: must be at least {known.minimum}")
+    if driver.managed and entry.bundle is not None:
+        refuse("driver.managed", "a bundle has no driver in it: leave bundle out, or install the driver yourself")
+    for key, listed in (("lanes", driver.lanes), ("power_w", driver.power_w)):
+        if isinstance(listed, tuple) and listed and len(listed) != present:
+            refuse(f"driver.{key}", f"{len(listed)} are named, and the rig declares {present} cards: one a card")
+    if missing := sorted({index for pair in driver.nvlinks for index in pair if index >= present}):
+        refuse("driver.nvlinks", f"no card {missing[0]}: the rig declares {present} cards, counted from 0")
+    limits = driver.power_w if isinstance(driver.power_w, tuple) else (driver.power_w,) * present
+    for index, (declared, limit) in enumerate(zip(entry.cards, limits, strict=False)):
+        card = catalog.cards.get(declared) if isinstance(declared, str) else declared
+        if card and card.power_w and limit is not None and not card.power_w[0] <= limit <= card.power_w[1]:
+            refuse(
+                "driver.power_w",
+                f"{limit} W is refused for card {index}: a {card.name} takes {card.power_w[0]} to {card.power_w[1]} W",
+            )
 
 
 def _resolve(

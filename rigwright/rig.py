@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from rigwright.bundle import Bundle
 from rigwright.catalog import Card, Engine, Variant
+from rigwright.driver.tables import Tables
 from rigwright.flags import Snapshot
 from rigwright.lock import Artefact
 from rigwright.problems import Frozen, Problem
 from rigwright.types import (
     AbsolutePath,
+    Archive,
     Capability,
     CatalogName,
+    Count,
+    Flavour,
     HostName,
     HttpUrl,
+    Lanes,
+    ModuleOption,
     Name,
     Port,
     Root,
+    SysctlName,
     UserName,
     VariantName,
 )
@@ -30,12 +37,13 @@ from rigwright.types import (
 # Locked environments: what hosts need in Python, and the CUDA toolkit.
 TOOLS = "tools"
 CUDA = "cuda"
-# The oldest branch that every toolkit 13.x runs with
-# (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html)
-BRANCH_MINIMUM = 580
-Flavour = Literal["open", "proprietary"]
-Source = Literal["distribution", "nvidia"]
+# What the name of a lock's group of driver packages begins with; the system follows.
+DRIVER = "driver-"
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
+Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
+Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
+# Keys of a driver that only a managed one has; lanes and bridges are the box's own, and are checked in any case.
+NEEDS_MANAGED = frozenset({"reboot", "power_w", "clocks_mhz", "module_options", "sysctl"})
 
 
 class Roots(Frozen):
@@ -76,17 +84,16 @@ class InstanceEntry(Frozen):
 
 
 class Driver(Frozen):
-    """The NVIDIA driver of a rig with cards. `rigwright plan` says what the keys come to on a host."""
+    """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
 
     managed: bool = Field(
         default=False,
         strict=True,
-        description="Whether deploys bring it. So far none does: it is the operator's, and checks hold it to what the "
-        "cards need.",
+        description="Whether deploys bring it; else it is the operator's, and checks hold it to what the cards need.",
     )
     branch: int | None = Field(
         default=None,
-        ge=BRANCH_MINIMUM,
+        ge=1,
         le=999,
         strict=True,
         description="The driver's first number; without it, the one with the longest support that is published.",
@@ -94,7 +101,7 @@ class Driver(Frozen):
     flavour: Flavour | None = Field(
         default=None, description="Of the kernel modules; without it, what the cards need, and open where both will do."
     )
-    source: Source | None = Field(
+    source: Archive | None = Field(
         default=None, description="Whose archive it is from; without it, the distribution's where that has the branch."
     )
     open_despite_cards: bool = Field(
@@ -102,18 +109,42 @@ class Driver(Frozen):
         strict=True,
         description="Run open modules also where a declared card is known to fail with them.",
     )
-
-    @field_validator("managed")
-    @classmethod
-    def _not_yet(cls, managed: bool) -> bool:
-        if managed:
-            raise ValueError("False: no role brings a driver yet")
-        return managed
+    reboot: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether every deploy may reboot the host where the driver needs it; without it, `--reboot` says "
+        "so for one.",
+    )
+    power_w: Watts | tuple[Watts, ...] | None = Field(
+        default=None,
+        description="Power limit, W: one for all cards, or one a card by slot.",
+    )
+    clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
+        default=None, description="Lowest and highest clock that all cards are held to, MHz."
+    )
+    lanes: tuple[Lanes, ...] = Field(
+        default=(), description="Lanes of the PCI link of each card by slot; without it, as many as card and slot have."
+    )
+    nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
+        default=(), description="Pairs of cards that have an NVLink bridge."
+    )
+    module_options: dict[ModuleOption, Count] = Field(
+        default_factory=dict, description="Options of the kernel module, such as NVreg_EnableResizableBar = 1."
+    )
+    sysctl: dict[SysctlName, Count] = Field(
+        default_factory=dict, description="The kernel's own settings, such as vm.swappiness = 10."
+    )
 
     @model_validator(mode="after")
-    def _not_both(self) -> Driver:
+    def _fitting(self) -> Driver:
         if self.open_despite_cards and self.flavour == "proprietary":
             raise ValueError("without open_despite_cards where the flavour is proprietary")
+        if self.clocks_mhz and self.clocks_mhz[0] > self.clocks_mhz[1]:
+            raise ValueError("clocks_mhz from the lower to the higher")
+        if any(one == other for one, other in self.nvlinks):
+            raise ValueError("nvlinks between two cards each")
+        if not self.managed and (idle := sorted(self.model_fields_set & NEEDS_MANAGED)):
+            raise ValueError(f"managed = True beside {', '.join(idle)}: nothing else brings them about")
         return self
 
 
@@ -219,6 +250,10 @@ class Rig:
     """The file that declares it."""
     cards: tuple[Card, ...]
     driver: Driver
+    drivers: Tables
+    """Which drivers there are."""
+    driver_packages: dict[str, tuple[Artefact, ...]]
+    """System -> the driver that is locked for it: its packages and its archive's key; only of a managed one."""
     instances: tuple[Instance, ...]
     roots: Roots
     service_user: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from packaging.markers import InvalidMarker
 from packaging.markers import Marker as PythonMarker
@@ -109,6 +109,23 @@ RelativePath = Annotated[
     ),
 ]
 System = Annotated[str, _matching(r"(?:debian|ubuntu)-[0-9]{1,2}(?:\.[0-9]{2})?", "a system, such as debian-12")]
+
+
+def _lanes(value: int) -> int:
+    if value not in (1, 2, 4, 8, 16):
+        raise ValueError("1, 2, 4, 8 or 16")
+    return value
+
+
+Lanes = Annotated[int, Field(strict=True), AfterValidator(_lanes)]
+# What NVIDIA calls its two kernel modules, and whose archive a driver is from.
+Flavour = Literal["open", "proprietary"]
+Archive = Literal["distribution", "nvidia"]
+Fingerprint = Annotated[str, _matching(r"[0-9A-F]{40}", "an OpenPGP fingerprint: 40 capital hexadecimal digits")]
+ModuleOption = Annotated[str, _matching(r"NVreg_[A-Za-z0-9]{1,60}", "NVreg_ and letters or digits")]
+SysctlName = Annotated[
+    str, _matching(r"(?:vm|kernel|net|fs)(?:\.[a-z0-9_-]+){1,6}", "a kernel setting, such as vm.swappiness")
+]
 Commit = Annotated[str, _matching(r"[0-9a-f]{40}", "40 small hexadecimal digits")]
 Subtree = Annotated[
     str,

@@ -14,6 +14,7 @@ from rigwright.cli.looking import Box, boxes, each, rig_of, whole
 from rigwright.cli.tables import show, size
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.plan import DriverPlan, Refused, driver_plan
+from rigwright.driver.tables import Tables
 from rigwright.driver.told import as_row, sentences
 from rigwright.plan import Plan, plan
 from rigwright.preflight import refusals, warnings
@@ -60,7 +61,7 @@ class Planned:
     plan: Plan
     refused: list[str]
     warnings: list[str]
-    driver: tuple[DriverFacts, DriverPlan | Refused] | None
+    driver: tuple[DriverFacts, Tables, DriverPlan | Refused] | None
     """What is there, and what a managed one would be; None for a rig without cards."""
 
 
@@ -69,8 +70,11 @@ def _plan(box: Box) -> Planned:
     builds = box.builds(facts)
     refused = [*map(str, box.rig.bundle_faults), *refusals(box.rig, facts, list(builds.values()), time.time())]
     made = plan(box.rig, facts, found, builds, tools(box.rig, facts), box.wanted(facts))
-    there = box.driver_facts() if box.rig.cards else None
-    return Planned(made, refused, warnings(facts), (there, driver_plan(box.rig, there)) if there else None)
+    driver = None
+    if box.rig.cards:
+        there = box.driver_facts()
+        driver = (there, box.rig.drivers, driver_plan(box.rig, there))
+    return Planned(made, refused, warnings(facts), driver)
 
 
 @click.command("plan")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.tables import Generation, Tables
-from rigwright.rig import Flavour, Rig
+from rigwright.rig import Rig
+from rigwright.types import Flavour
 
 FLAVOURS: tuple[Flavour, ...] = ("open", "proprietary")
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from rigwright.driver.cards import Seen, names, possible
 from rigwright.driver.facts import MODULES, DriverFacts
 from rigwright.driver.tables import Tables
-from rigwright.rig import Flavour, Rig, Source
+from rigwright.rig import Rig
+from rigwright.types import Archive, Flavour
 
 # Packages that are for one flavour beside the modules themselves
 FLAVOURED = re.compile(r"nvidia-(?:driver|headless(?:-no-dkms)?|kernel-source)-[0-9]+.*|nvidia-open.*|cuda-drivers.*")
@@ -23,7 +24,7 @@ class Existing:
     branch: int
     flavour: Flavour | None
     """None where no modules are installed or loaded."""
-    source: Source | None
+    source: Archive | None
     """None where no accepted archive has it."""
     origin: str
     """As its archive calls itself."""
@@ -42,14 +43,12 @@ def existing(facts: DriverFacts, known: Tables) -> Existing | None:
     return Existing(library.driver, branch, facts.flavour, known.origins.get(library.origin), library.origin)
 
 
-def against(
-    there: Existing, rig: Rig, cards: tuple[Seen, ...], wanted: Flavour, minimum: int, last: int | None
-) -> list[str]:
+def against(there: Existing, rig: Rig, cards: tuple[Seen, ...], wanted: Flavour, last: int | None) -> list[str]:
     """Why it cannot stay as it is; nothing where it can."""
     found = []
-    keys = rig.driver
-    if there.branch < minimum:
-        found.append(f"branch {there.branch} is older than {minimum}")
+    keys, known = rig.driver, rig.drivers
+    if there.branch < known.minimum:
+        found.append(f"branch {there.branch} is older than {known.minimum}")
     if last is not None and there.branch > last:
         found.append(f"branch {there.branch} drives none of the cards whose last one is {last}")
     if keys.branch is not None and there.branch != keys.branch:
@@ -70,7 +69,7 @@ def against(
 
 
 def to_remove(
-    facts: DriverFacts, known: Tables, source: Source, branch: int, flavour: Flavour, packages: Sequence[str]
+    facts: DriverFacts, known: Tables, source: Archive, branch: int, flavour: Flavour, packages: Sequence[str]
 ) -> tuple[str, ...]:
     """The installed packages that cannot stay beside the new driver's."""
     server = any("-server" in name for name in packages)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.facts import NOWHERE
-from rigwright.rig import Flavour, Rig
+from rigwright.rig import Rig
+from rigwright.types import Flavour
 
 # The libraries that every program on a card loads; their version is the driver's.
 LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")

@@ -8,9 +8,10 @@ from typing import Literal
 from rigwright.driver.cards import Seen, flavour_of, names, seen
 from rigwright.driver.existing import Existing, against, existing, to_remove
 from rigwright.driver.facts import DriverFacts
-from rigwright.driver.tables import Offer, Tables, tables
+from rigwright.driver.tables import Offer, Tables
 from rigwright.driver.toolkit import numbers, toolkit_refusals
-from rigwright.rig import BRANCH_MINIMUM, Flavour, Rig, Source
+from rigwright.rig import Rig
+from rigwright.types import Archive, Flavour
 
 MODULES = ("nvidia", "nvidia_uvm")
 WORDS = {"distribution": "the distribution's archive", "nvidia": "NVIDIA's archive"}
@@ -25,7 +26,7 @@ class DriverPlan:
     """A driver, and what brings it."""
 
     action: Literal["install", "adopt", "migrate"]
-    source: Source
+    source: Archive
     branch: int
     flavour: Flavour
     before: tuple[str, ...]
@@ -57,28 +58,19 @@ class Refused:
     """All of them, each with what to do."""
 
 
-def driver_plan(
-    rig: Rig, facts: DriverFacts, known: Tables | None = None, minimum: int = BRANCH_MINIMUM
-) -> DriverPlan | Refused:
-    """Choose a driver for a rig's host.
-
-    Args:
-        rig: The rig, with cards.
-        facts: Its host.
-        known: Archives, branches and cards; by default the catalogue's.
-        minimum: The oldest branch that will do.
-    """
-    known = known or tables()
+def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
+    """Choose a driver for a rig's host, which has cards."""
+    known = rig.drivers
     cards = seen(rig, facts, known)
     refuse = _surroundings(rig, facts, known, cards)
     flavour, why = flavour_of(rig, cards, refuse)
     lasts = [card.generation.last_branch for card in cards if card.generation.last_branch is not None]
     last = min(lasts, default=None)
     there = existing(facts, known)
-    wrong = against(there, rig, cards, flavour, minimum, last) if there else []
+    wrong = against(there, rig, cards, flavour, last) if there else []
     if there and not wrong:
         return Refused(tuple(refuse)) if refuse else _adopted(there, facts, known, cards)
-    options = _options(rig, facts, known, flavour, minimum, last, refuse)
+    options = _options(rig, facts, known, flavour, last, refuse)
     if not options:
         return Refused(tuple(refuse))
     branch, offer = options[0]
@@ -147,21 +139,22 @@ def _surroundings(rig: Rig, facts: DriverFacts, known: Tables, cards: tuple[Seen
 
 
 def _options(
-    rig: Rig, facts: DriverFacts, known: Tables, flavour: Flavour, minimum: int, last: int | None, refuse: list[str]
+    rig: Rig, facts: DriverFacts, known: Tables, flavour: Flavour, last: int | None, refuse: list[str]
 ) -> list[tuple[int, Offer]]:
     """(branch, offer) of each driver that will do, the best first; where there is none, why is added to `refuse`."""
     keys = rig.driver
     published = [(branch, one) for one in known.offers if facts.system in one.systems for branch in one.branches]
     if not published:
         return []
-    bounds = [f"at least {minimum}"]
+    bounds = [f"at least {known.minimum}"]
     tops = [last] if last is not None else []
     if last is not None:
         bounds.append(f"at most {last}, the last one for some of the cards")
     if flavour == "proprietary":
         tops.append(known.last_proprietary)
         bounds.append(f"at most {known.last_proprietary}, the last one with proprietary modules")
-    fitting = [(branch, one) for branch, one in published if branch >= minimum and all(branch <= top for top in tops)]
+    most = min(tops, default=999)
+    fitting = [(branch, one) for branch, one in published if known.minimum <= branch <= most]
     chosen = [
         (branch, one) for branch, one in fitting if keys.branch in (None, branch) and keys.source in (None, one.source)
     ]
@@ -213,7 +206,7 @@ def _console(facts: DriverFacts) -> str:
     )
 
 
-def _pin(known: Tables, source: Source, branch: int) -> str:
+def _pin(known: Tables, source: Archive, branch: int) -> str:
     """Text for apt's preferences; of several records for a package the first that fits counts."""
     of = " ".join(one.format(branch=branch) for one in known.pins[source])
     records = [(of, f"version {branch}.*", PRIORITY)]
@@ -258,7 +251,7 @@ def _adopted(there: Existing, facts: DriverFacts, known: Tables, cards: tuple[Se
     if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
         return Refused((_console(facts),))
     kernel = facts.metapackage[0]
-    source: Source = there.source or "distribution"
+    source: Archive = there.source or "distribution"
     branch, flavour = there.branch, there.flavour or "open"
     return DriverPlan(
         action="adopt",

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from rigwright import toml
-from rigwright.inventory import ROOT
 from rigwright.problems import Frozen
-from rigwright.rig import Flavour, Source
-from rigwright.types import Capability, Name, Positive, System, Text
+from rigwright.types import (
+    Archive,
+    Capability,
+    FileName,
+    Fingerprint,
+    Flavour,
+    HttpUrl,
+    Name,
+    Positive,
+    RelativePath,
+    System,
+    Text,
+)
 
+PLACE = Path("catalog/driver/driver.toml")
+SHIPPED = Path(__file__).resolve().parents[2] / PLACE
 DeviceNumber = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")]
 # apt's names, with the places that are filled in
 Template = Annotated[str, Field(pattern=r"^(?:[a-z0-9.+*:-]|\{branch\}|\{open\}|\{kernel\})+$")]
@@ -31,10 +44,19 @@ class Offer(Frozen):
     """Branches that an archive has for some systems."""
 
     systems: tuple[System, ...] = Field(min_length=1)
-    source: Source
+    source: Archive
     branches: tuple[Positive, ...] = Field(min_length=1)
     layout: Name
     component: Literal["", "restricted", "multiverse", "contrib"] = ""
+
+
+class NvidiaArchive(Frozen):
+    """One of NVIDIA's apt archives, which are flat: one folder a release of a distribution."""
+
+    systems: tuple[System, ...] = Field(min_length=1)
+    path: RelativePath = Field(description="Its folder, below the base address.")
+    key: FileName = Field(description="The file in it with its signing key.")
+    fingerprint: Fingerprint = Field(description="That key's.")
 
 
 class Generation(Frozen):
@@ -56,11 +78,14 @@ UNKNOWN = Generation(
 class Tables(Frozen):
     """All of them."""
 
+    minimum: Positive = Field(description="The oldest branch that will do.")
     preferred: tuple[Positive, ...] = Field(min_length=1)
     last_proprietary: Positive
     layouts: dict[Name, Layout]
     offers: tuple[Offer, ...]
-    pins: dict[Source, tuple[Template, ...]]
+    base: HttpUrl = Field(description="Where NVIDIA's archives are, for rigs that name no mirror `nvidia`.")
+    archives: tuple[NvidiaArchive, ...]
+    pins: dict[Archive, tuple[Template, ...]]
     origins: dict[str, Literal["distribution", "nvidia"]]
     generations: tuple[Generation, ...]
 
@@ -70,12 +95,26 @@ class Tables(Frozen):
             raise ValueError(f"offers of layouts that are there: no {', '.join(away)}")
         if set(self.pins) != {"distribution", "nvidia"}:
             raise ValueError("pins for distribution and nvidia")
+        known = {system for archive in self.archives for system in archive.systems}
+        if without := {one for offer in self.offers if offer.source == "nvidia" for one in offer.systems} - known:
+            raise ValueError(f"archives for the offers' systems: none for {', '.join(sorted(without))}")
         ranges = sorted((first, last) for one in self.generations for first, last in one.devices)
         if any(first > last for first, last in ranges):
             raise ValueError("ranges of devices from the lower to the higher number")
         if any(after[0] <= before[1] for before, after in pairwise(ranges)):
             raise ValueError("generations whose devices do not overlap")
         return self
+
+    def archive(self, system: str) -> NvidiaArchive:
+        """NVIDIA's archive for a system.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for one in self.archives:
+            if system in one.systems:
+                return one
+        raise KeyError(system)
 
     def of_device(self, pci_id: str) -> Generation:
         """The generation of a card on the bus."""
@@ -90,6 +129,11 @@ class Tables(Frozen):
 
 
 @cache
-def tables() -> Tables:
-    """The ones that are shipped."""
-    return toml.parse(ROOT / "catalog" / "driver" / "driver.toml", Tables)
+def tables(folder: Path) -> Tables:
+    """The ones in a folder's catalogue, or else those that are shipped.
+
+    Raises:
+        Invalid: a mistake in the file.
+    """
+    own = folder / PLACE
+    return toml.parse(own if own.exists() else SHIPPED, Tables)

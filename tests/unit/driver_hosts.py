@@ -43,14 +43,14 @@ def box(*cards: Card, **keys: Any) -> Rig:
     return rig(cards=cards, driver=Driver.model_construct(**Driver().model_dump() | keys))
 
 
-def made(one: Rig, facts: DriverFacts, **more: Any) -> DriverPlan:
-    found = driver_plan(one, facts, **more)
+def made(one: Rig, facts: DriverFacts) -> DriverPlan:
+    found = driver_plan(one, facts)
     assert isinstance(found, DriverPlan), found
     return found
 
 
-def reasons(one: Rig, facts: DriverFacts, **more: Any) -> tuple[str, ...]:
-    found = driver_plan(one, facts, **more)
+def reasons(one: Rig, facts: DriverFacts) -> tuple[str, ...]:
+    found = driver_plan(one, facts)
     assert isinstance(found, Refused), found
     return found.reasons
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rigwright.catalog import Card, Engine, Variant
+from rigwright.driver.tables import tables
 from rigwright.facts import HostFacts
 from rigwright.flags import file_name, read
 from rigwright.inventory import ROOT, HostGroup, hosts
@@ -225,6 +226,8 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         inventory="/home/ops/rig.py",
         cards=cards,
         driver=Driver(),
+        drivers=tables(ROOT),
+        driver_packages={},
         instances=instances,
         roots=Roots(),
         service_user="rigwright",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from rigwright.catalog import Card
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.tables import tables
+from rigwright.inventory import ROOT
 from rigwright.rig import Rig
 from tests.unit.driver_hosts import C22G, C2080, C3090, C5090, KERNELS, PASCAL, box, debian, host, made, reasons, ubuntu
 
@@ -244,11 +246,12 @@ def test_all_that_stands_in_the_way_is_told_at_once() -> None:
 
 
 def test_the_branch_floor_can_be_another_ones() -> None:
-    known = tables()
+    known = tables(ROOT)
     offers = tuple(one.model_copy(update={"branches": (550,)}) for one in known.offers)
     lowered = known.model_copy(update={"offers": offers, "preferred": (550,)})
-    assert made(box(C3090), host("debian-13"), known=lowered, minimum=550).branch == 550
-    assert "at least 580" in reasons(box(C3090), host("debian-13"), known=lowered)[0]
+    assert "at least 580" in reasons(replace(box(C3090), drivers=lowered), host("debian-13"))[0]
+    lowered = lowered.model_copy(update={"minimum": 550})
+    assert made(replace(box(C3090), drivers=lowered), host("debian-13")).branch == 550
 
 
 PIN_DISTRIBUTION = """\

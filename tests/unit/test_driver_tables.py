@@ -12,13 +12,13 @@ from rigwright.driver.tables import Tables, tables
 from rigwright.inventory import ROOT
 from rigwright.preflight import SYSTEMS
 
-SHIPPED = tables().model_dump()
+SHIPPED = tables(ROOT).model_dump()
 
 
 def test_every_card_that_is_shipped_is_of_one_generation_by_its_numbers_and_its_capability() -> None:
     for card in Catalog.load([ROOT / "catalog"]).cards.values():
-        found = {tables().of_device(pci_id).name for pci_id in card.pci_ids}
-        assert found == {tables().of_capability(card.capability).name}
+        found = {tables(ROOT).of_device(pci_id).name for pci_id in card.pci_ids}
+        assert found == {tables(ROOT).of_capability(card.capability).name}
 
 
 @pytest.mark.parametrize(
@@ -39,19 +39,19 @@ def test_every_card_that_is_shipped_is_of_one_generation_by_its_numbers_and_its_
     ],
 )
 def test_a_card_is_known_by_its_number(pci_id: str, name: str) -> None:
-    assert tables().of_device(pci_id).name == name
+    assert tables(ROOT).of_device(pci_id).name == name
 
 
 def test_what_nobody_knows_runs_with_open_modules_alone() -> None:
-    assert tables().of_device("10de:ffff").flavours == tables().of_capability("13.0").flavours == ("open",)
+    assert tables(ROOT).of_device("10de:ffff").flavours == tables(ROOT).of_capability("13.0").flavours == ("open",)
 
 
 def test_every_supported_system_has_a_driver() -> None:
-    assert {system for offer in tables().offers for system in offer.systems} == set(SYSTEMS)
+    assert {system for offer in tables(ROOT).offers for system in offer.systems} == set(SYSTEMS)
 
 
 def test_every_layout_is_offered() -> None:
-    assert {offer.layout for offer in tables().offers} == set(tables().layouts)
+    assert {offer.layout for offer in tables(ROOT).offers} == set(tables(ROOT).layouts)
 
 
 OFFER = SHIPPED["offers"][0]

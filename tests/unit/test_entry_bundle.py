@@ -104,9 +104,13 @@ def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box
         {"managed": False},
         {"branch": 580, "flavour": "open", "source": "distribution", "open_despite_cards": True},
         {"branch": None, "flavour": "proprietary", "source": "nvidia"},
+        {"lanes": [8, 16], "nvlinks": [[0, 1]]},
+        {"managed": True, "reboot": True, "power_w": 280, "clocks_mhz": [210, 1695]},
+        {"managed": True, "power_w": [250, 280], "module_options": {"NVreg_EnableResizableBar": 1}},
+        {"managed": True, "sysctl": {"vm.swappiness": 10, "net.core.somaxconn": 4096}},
     ],
 )
-def test_the_driver_is_the_operators(box: Box, driver: dict[str, object]) -> None:
+def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, object]) -> None:
     made = rig(box, driver=driver)
     assert made.cards
     assert made.driver == Driver.model_validate(driver)
@@ -115,14 +119,14 @@ def test_the_driver_is_the_operators(box: Box, driver: dict[str, object]) -> Non
 @pytest.mark.parametrize(
     ("driver", "said"),
     [
-        ({"managed": True}, "driver.managed: True is refused: must be False: no role brings a driver yet"),
         ({"managed": 0}, "driver.managed: 0 is refused: must be a valid boolean"),
         (
             {"manage": False},
             'driver.manage: unknown key; did you mean "managed"?; '
-            "allowed: branch, flavour, managed, open_despite_cards, source",
+            "allowed: branch, clocks_mhz, flavour, lanes, managed, module_options, nvlinks, open_despite_cards, "
+            "power_w, reboot, source, sysctl",
         ),
-        ({"branch": 550}, "driver.branch: 550 is refused: must be greater than or equal to 580"),
+        ({"branch": 550}, "driver.branch: 550 is refused: must be at least 580"),
         ({"branch": "580"}, "driver.branch: '580' is refused: must be a whole number"),
         ({"branch": 1000}, "driver.branch: 1000 is refused: must be less than or equal to 999"),
         ({"flavour": "closed"}, "driver.flavour: 'closed' is refused: must be 'open' or 'proprietary'"),
@@ -134,9 +138,26 @@ def test_the_driver_is_the_operators(box: Box, driver: dict[str, object]) -> Non
             "open_despite_cards where the flavour is proprietary",
         ),
         (False, "driver: False is refused: must be a table of keys"),
+        ({"lanes": [3]}, "driver.lanes[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
+        ({"lanes": [8]}, "driver.lanes: 1 are named, and the rig declares 2 cards: one a card"),
+        ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
+        (
+            {"power_w": 300},
+            "driver: {'power_w': 300} is refused: must be managed = True beside power_w: nothing else brings them "
+            "about",
+        ),
+        (
+            {"managed": True, "clocks_mhz": [1700, 210]},
+            "driver: {'managed': True, 'clocks_mhz': [1700, 210]} is refused: must be clocks_mhz from the lower to the "
+            "higher",
+        ),
+        (
+            {"managed": True, "power_w": [250]},
+            "driver.power_w: 1 are named, and the rig declares 2 cards: one a card",
+        ),
     ],
 )
-def test_a_driver_that_deploys_would_bring_is_refused(box: Box, driver: object, said: str) -> None:
+def test_a_driver_that_cannot_be_had_is_refused(box: Box, driver: object, said: str) -> None:
     assert box.refusal(driver=driver) == [f"{box.inventory}: box.{said}"]
 
 

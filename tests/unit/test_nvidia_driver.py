@@ -30,7 +30,7 @@ def told(differences: list[Difference]) -> list[tuple[str, str]]:
 
 def test_a_sound_machine_has_no_difference() -> None:
     assert answering(RIG, FACTS, (ONE, TWO)) == []
-    assert versions(VERSION, [LIBRARY, LIBRARY], VERSION) == []
+    assert versions(VERSION, [LIBRARY, LIBRARY], VERSION, 580) == []
     assert devices(RIG, FACTS, [*DEVICES, *MINORS]) == []
     assert holders(RIG, FACTS, (ONE, TWO), (SERVER,), {493: OWN}) == []
     assert persistence(RIG, FACTS, (ONE, TWO)) == []
@@ -115,7 +115,7 @@ def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
 def test_two_versions_are_no_driver(
     module: str, libraries: list[str], smi: str, differences: list[tuple[str, str]]
 ) -> None:
-    assert told(versions(module, libraries, smi)) == differences
+    assert told(versions(module, libraries, smi, 580)) == differences
 
 
 @pytest.mark.parametrize(
