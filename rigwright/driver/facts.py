@@ -15,6 +15,8 @@ LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")
 MODULES = re.compile(r"linux-modules-nvidia-.*|nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
 # An epoch, a branch, and more: 1:580.95.05-1. Tools that count for themselves are left out by their names.
 VERSION = re.compile(r"(?:[0-9]+:)?(([0-9]{3})\.[0-9.]+[0-9])(?:-.*|[~+].*)?")
+# What the driver is kept from being loaded too early with, and nouveau at all.
+MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 OWN_VERSIONS = re.compile(r"nvidia-settings|nvidia-modprobe|nvidia-xconfig|nvidia-driver-pinning-.*")
 
 
@@ -69,6 +71,21 @@ class DriverFacts:
     """What an installation from a .run file has left."""
     nvidia_sources: tuple[tuple[str, str], ...] = ()
     """(release, file) of each apt source of NVIDIA's: the release as NVIDIA writes it, ubuntu2404."""
+    half: tuple[str, ...] = ()
+    """Packages of the driver's whose installation was begun and not ended."""
+    held: frozenset[str] = frozenset()
+    """Packages that apt keeps as they are."""
+    kernel_modules: tuple[tuple[str, str], ...] = ()
+    """(kernel, version of the module `nvidia` that lies there for it, or nothing) of each kernel that can be booted, and
+    of the one that runs."""
+    old_initrds: tuple[str, ...] = ()
+    """Kernels whose initial file system was made before our file in modprobe.d."""
+    devices: bool = False
+    """Whether the driver's control device is there."""
+    recorded: tuple[tuple[str, str], ...] = ()
+    """(name, version) of each package that we have installed last."""
+    kept: tuple[str, ...] = ()
+    """Drivers whose package files we keep."""
     toolkit: str = ""
     """nvcc's own version at the rig's cuda_root, such as 13.2.78; empty where the rig names none."""
 
@@ -95,6 +112,11 @@ class DriverFacts:
             key=lambda one: (one[1] == self.kernel, one[1].split("-")[0] == release, _numbers(one[1])),
             default=("", ""),
         )
+
+    @property
+    def newest_kernel(self) -> str:
+        """The one that boots next, as boot loaders choose."""
+        return max((kernel for kernel, _ in self.kernel_modules), key=_numbers, default=self.kernel)
 
     @property
     def driver_packages(self) -> tuple[Package, ...]:
@@ -130,7 +152,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def questions(rig: Rig) -> dict[str, object]:
     """What the probe is asked about a rig's host: the values of its template."""
-    return {"cuda_root": rig.cuda_root or NOWHERE}
+    return {"cuda_root": rig.cuda_root or NOWHERE, "state": rig.roots.state, "modprobe": MODPROBE}
 
 
 def parse(lines: list[str]) -> DriverFacts:
@@ -167,6 +189,16 @@ def parse(lines: list[str]) -> DriverFacts:
             ),
             run_files=tuple(many.get("run_file", [])),
             nvidia_sources=tuple(sorted(_pair(row) for row in many.get("nvidia_source", []))),
+            half=tuple(many.get("half", [])),
+            held=frozenset(many.get("held", [])),
+            kernel_modules=tuple(
+                (kernel, "" if version == "-" else version)
+                for kernel, version in (_pair(row) for row in many.get("kernel_module", []))
+            ),
+            old_initrds=tuple(many.get("initrd_old", [])),
+            devices=single["devices"] == "yes",
+            recorded=tuple(_pair(row) for row in many.get("recorded", [])),
+            kept=tuple(many.get("kept", [])),
             toolkit=single["toolkit"],
         )
     except KeyError as error:

@@ -86,8 +86,8 @@ def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
         refuse.append(_console(facts))
     if refuse:
         return Refused(tuple(refuse))
-    packages = _filled(layout.packages, branch, flavour, kernel)
-    before = _filled(layout.before, branch, flavour, kernel)
+    packages = _filled(layout.packages, branch, flavour, facts)
+    before = _filled(layout.before, branch, flavour, facts)
     removed = to_remove(facts, known, offer.source, branch, flavour, (*before, *packages)) if there else ()
     reasons = [why, _branch_reason(rig, branch, offer, known, facts)]
     if there:
@@ -180,10 +180,14 @@ def _number(one: tuple[int, Offer]) -> int:
     return one[0]
 
 
-def _filled(templates: tuple[str, ...], branch: int, flavour: Flavour, kernel: str) -> tuple[str, ...]:
-    return tuple(
-        text.format(branch=branch, open="-open" if flavour == "open" else "", kernel=kernel) for text in templates
-    )
+def _filled(templates: tuple[str, ...], branch: int, flavour: Flavour, facts: DriverFacts) -> tuple[str, ...]:
+    values = {
+        "branch": branch,
+        "open": "-open" if flavour == "open" else "",
+        "kernel": facts.metapackage[0],
+        "release": facts.kernel,
+    }
+    return tuple(text.format(**values) for text in templates)
 
 
 def _branch_reason(rig: Rig, branch: int, offer: Offer, known: Tables, facts: DriverFacts) -> str:

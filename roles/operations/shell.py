@@ -28,16 +28,22 @@ class Lost(Exception):
 class Shell:
     """One host's shell, as root."""
 
-    def __init__(self, host: Any) -> None:
-        self.host = host
+    def __init__(self, host: Any, patience: float = LOST) -> None:
+        """Take a pyinfra host.
+
+        Args:
+            host: The host.
+            patience: Seconds that its connection may be gone before it is given up.
+        """
+        self.host, self.patience = host, patience
 
     def run(self, command: str, stdin: str | None = None) -> list[str]:
-        """Run a command, reconnecting for up to LOST seconds; returns its output's lines.
+        """Run a command, reconnecting as long as patience lasts; returns its output's lines.
 
         Raises:
             Lost: the host stays away, or the command fails.
         """
-        given_up = time.monotonic() + LOST
+        given_up = time.monotonic() + self.patience
         while True:
             held = lease_of(self.host)
             if held and held.lost:
@@ -68,7 +74,7 @@ class Shell:
             report: Is told how many bytes are there.
 
         Raises:
-            Lost: the host stays away for LOST seconds, or cannot write.
+            Lost: the host stays away for too long, or cannot write.
         """
         whole, before, given_up = source.stat().st_size, -1, 0.0
         while (there := int(self.run(f"stat -c %s {target} 2>/dev/null || echo 0")[0])) != whole:
@@ -76,8 +82,8 @@ class Shell:
                 self._stream(source, there if there < whole else 0, target, report)
                 return
             except (OSError, SSHException, EOFError, AttributeError) as error:
-                if there != before:  # it got on: what was sent before may have taken longer than LOST
-                    before, given_up = there, time.monotonic() + LOST
+                if there != before:  # it got on: what was sent before may have taken longer
+                    before, given_up = there, time.monotonic() + self.patience
                 self._reconnect(given_up, str(error))
 
     def _stream(self, source: Path, offset: int, target: str, report: Callable[[int], None]) -> None:
@@ -115,7 +121,7 @@ class Shell:
 
     def _reconnect(self, given_up: float, why: str) -> None:
         if time.monotonic() > given_up:
-            raise Lost(f"no connection for {LOST} s ({why})")
+            raise Lost(f"no connection for {self.patience:.0f} s ({why})")
         gevent.sleep(1)
         try:
             self.host.connector.connect()

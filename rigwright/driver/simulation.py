@@ -1,0 +1,76 @@
+"""What apt says that it would do, and what speaks against it: names of packages are no promise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rigwright.driver.facts import Package
+from rigwright.driver.wanted import Wanted
+
+# apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
+INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
+REMOVE = re.compile(r"Remv (\S+)(?: .*)?")
+# The same names as the driver probe asks dpkg for
+OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda1|cuda-drivers.*")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A transaction of apt's."""
+
+    installed: tuple[tuple[str, str, str], ...]
+    """(name, version that is there or nothing, new version)."""
+    removed: tuple[str, ...]
+    complaints: tuple[str, ...]
+    """What apt says in place of a transaction."""
+
+    @property
+    def drivers(self) -> tuple[Package, ...]:
+        """The driver's packages that would come."""
+        return tuple(
+            Package(name, new)
+            for name, _, new in self.installed
+            if OF_A_DRIVER.fullmatch(name) and Package(name, new).driver
+        )
+
+
+def parse(lines: Iterable[str]) -> Simulation:
+    """Read what `apt-get --simulate` printed, standard error too."""
+    installed, removed, complaints = [], [], []
+    for line in lines:
+        if matched := INSTALL.fullmatch(line):
+            installed.append((_plain(matched[1]), matched[2] or "", matched[3]))
+        elif matched := REMOVE.fullmatch(line):
+            removed.append(_plain(matched[1]))
+        elif line.startswith("E: "):
+            complaints.append(line.removeprefix("E: "))
+    return Simulation(tuple(installed), tuple(removed), tuple(complaints))
+
+
+def objections(seen: Simulation, one: Wanted) -> list[str]:
+    """Why a transaction must not happen, each with what to do; nothing where it may."""
+    if seen.complaints:
+        return [f"apt finds no way: {'; '.join(seen.complaints)}"]
+    found = []
+    if surplus := [name for name in seen.removed if name not in one.plan.removed]:
+        found.append(
+            f"apt would remove {', '.join(surplus)}: remove or update those yourself if they can go, then deploy again"
+        )
+    for package in seen.drivers:
+        branch = package.driver.partition(".")[0]
+        if one.version and package.driver != one.version:
+            found.append(f"{package.name} would come as {package.driver}, and {one.version} is wanted")
+        elif branch != str(one.plan.branch):
+            found.append(
+                f"{package.name} would come as {package.driver}, of branch {branch} and not {one.plan.branch}: its name "
+                "hides another driver; name the branch that you want in driver.branch"
+            )
+        elif one.hashes and package.name not in one.hashes:
+            found.append(f"{package.name} {package.version} is not in the lock: run `rigwright lock --refresh`")
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.partition(":")[0]

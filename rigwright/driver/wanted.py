@@ -1,0 +1,155 @@
+"""What a deploy brings of a driver, and what of it a host still lacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from rigwright.driver.facts import OWN_VERSIONS, DriverFacts, Package
+from rigwright.driver.locked import Locked
+from rigwright.driver.plan import DriverPlan
+
+# Modules that are made for each kernel have the kernel's version before the driver's.
+PREBUILT = re.compile(r"linux-modules-nvidia-.*")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The driver of a host after a run."""
+
+    plan: DriverPlan
+    version: str
+    """The driver's exact one, such as 580.178.04; empty where any of the branch that hangs together will do."""
+    packages: tuple[str, ...]
+    """Names of all that have to be there."""
+    exact: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Package -> its version, of those that are asked for by one."""
+    hashes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Package -> SHA-256 of its file, of those that the lock has; empty where the archive's signature stands alone."""
+
+    newest: bool = False
+    """Whether apt may know a newer one of the branch that is to come."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Words for apt-get install."""
+        gone = tuple(f"{name}-" for name in self.plan.removed)
+        return tuple(f"{one}={self.exact[one]}" if one in self.exact else one for one in self.packages) + gone
+
+
+def wanted(plan: DriverPlan, facts: DriverFacts, locked: Locked | None, *, upgrading: bool = False) -> Wanted:
+    """What a deploy brings.
+
+    A driver that hangs together stays: only an upgrade moves it to another version. One that was moved away from what
+    the lock and our own record agree on is brought back.
+
+    Args:
+        plan: The host's.
+        facts: The host.
+        locked: The driver that is locked for its system.
+        upgrading: Whether the run is to move it to the locked version, or to the newest one of the branch.
+    """
+    recorded = dict(facts.recorded)
+    before = _driver(recorded)
+    names = list(plan.packages)
+    moved = plan.action != "adopt" or upgrading
+    if plan.action == "adopt":
+        names += [name for name in recorded if name not in names]
+    drifted = before and (
+        any(name not in {one.name for one in facts.packages} for name in recorded)
+        or any(one.driver != before for one in _versioned(facts))
+    )
+    if locked and (moved or (drifted and locked.version == before)):
+        # with all that is there, or one would stay behind at the old version
+        there = [one.name for one in facts.driver_packages]
+        exact = {name: locked.packages[name].version for name in (*names, *there) if name in locked.packages}
+        hashes = {name: row.sha256 for name, row in locked.packages.items()}
+        kept = [name for name in exact if name not in plan.removed]
+        return Wanted(plan, locked.version, tuple(dict.fromkeys((*names, *kept))), exact, hashes)
+    if not moved and drifted and not _consistent(facts):
+        return Wanted(plan, before, tuple(names), {name: recorded[name] for name in names if name in recorded})
+    return Wanted(plan, "", tuple(names), newest=upgrading)
+
+
+def returned(plan: DriverPlan, version: str, packages: Mapping[str, str]) -> Wanted:
+    """What a rollback brings: a driver whose package files are kept.
+
+    Args:
+        plan: The host's.
+        version: The driver's.
+        packages: Name -> version of each file that is kept.
+    """
+    return Wanted(plan, version, tuple(packages), packages)
+
+
+def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
+    """What a host lacks of its driver on disk, in words; nothing where it has all of it."""
+    there = {package.name: package for package in facts.packages}
+    found = [f"{name} is not installed" for name in one.packages if name not in there]
+    found += [f"{name} is still installed" for name in one.plan.removed if name in there]
+    found += [f"the installation of {name} was not ended" for name in facts.half]
+    target = one.version or (facts.library.driver if facts.library else "")
+    found += [
+        f"{package.name} is of {package.driver}, not of {target}"
+        for package in _versioned(facts)
+        if target and package.driver != target
+    ]
+    modules = dict(facts.kernel_modules)
+    for kernel in dict.fromkeys((facts.kernel, facts.newest_kernel)):
+        if target and modules.get(kernel) != target:
+            found.append(f"kernel {kernel} has {_module(modules.get(kernel, ''))}, and {target} is needed")
+    found += [f"{name} is not held" for name in holds(one, facts) if name not in facts.held]
+    return found + [f"the initial file system of kernel {kernel} lacks our options" for kernel in facts.old_initrds]
+
+
+def holds(one: Wanted, facts: DriverFacts) -> list[str]:
+    """What apt is to keep as it is: every package of the driver that is there, and the kernel where the plan says so."""
+    kernels = {name for name, _ in facts.kernel_packages} & set(one.plan.holds)
+    return sorted({package.name for package in facts.driver_packages} | kernels)
+
+
+def transaction(one: Wanted, facts: DriverFacts) -> bool:
+    """Whether packages have to come or go; else there are only modules, holds and the like to see to."""
+    there = {package.name: package.version for package in facts.packages}
+    moved = any(there.get(name) != version for name, version in one.exact.items())
+    away = any(name not in there for name in one.packages) or any(name in there for name in one.plan.removed)
+    return moved or away or bool(facts.half) or one.newest
+
+
+def unloaded(one: Wanted, facts: DriverFacts) -> str:
+    """Why the driver on disk is not the one that runs; empty where it is."""
+    target = one.version or (facts.library.driver if facts.library else "")
+    if facts.nouveau or any(card.bound == "nouveau" for card in facts.cards):
+        return "nouveau has the cards"
+    if facts.module and facts.module != target:
+        return f"the module {facts.module} is loaded, and {target or 'another one'} is installed"
+    if facts.module and facts.module_open != (one.plan.flavour == "open"):
+        return f"the {'open' if facts.module_open else 'proprietary'} module is loaded"
+    if not facts.module and dict(facts.kernel_modules).get(facts.kernel, "") != target:
+        return f"kernel {facts.kernel} runs, which has no module {target}"
+    return ""
+
+
+def _driver(packages: Mapping[str, str]) -> str:
+    """The driver's version that most packages are of."""
+    versions = [driver for name, version in packages.items() if (driver := Package(name, version).driver)]
+    return max(sorted(set(versions)), key=versions.count, default="")
+
+
+def _versioned(facts: DriverFacts) -> list[Package]:
+    """The installed packages that have the driver's version."""
+    return [
+        one
+        for one in facts.packages
+        if one.driver and not PREBUILT.fullmatch(one.name) and not OWN_VERSIONS.fullmatch(one.name)
+    ]
+
+
+def _consistent(facts: DriverFacts) -> bool:
+    return len({one.driver for one in _versioned(facts)}) == 1
+
+
+def _module(version: str) -> str:
+    return f"the module {version}" if version else "no module"

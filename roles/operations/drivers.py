@@ -1,0 +1,219 @@
+"""Operations on a host's NVIDIA driver: its packages, the module that runs, and what cards are set to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import Any
+
+from pyinfra import host, logger
+from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api.exceptions import FactProcessError
+
+from rigwright.driver import facts as driver_facts
+from rigwright.driver import simulation
+from rigwright.driver.facts import MODPROBE, DriverFacts
+from rigwright.driver.settings import COMPONENT, SOURCE
+from rigwright.driver.wanted import Wanted, holds, lacking, transaction, unloaded
+from rigwright.network import network
+from rigwright.render import render
+from rigwright.rig import Rig
+from roles.operations.jobs import run_job
+from roles.operations.reboots import reboot
+from roles.operations.shell import Lost, Shell
+
+Commands = Generator[FunctionCommand, None, None]
+LOOK, INSTALL = "rw-job-driver-look", "rw-job-driver"
+KEPT = 2  # drivers whose package files stay: the one that is installed, and the one before
+
+
+class DriverNow(FactBase[DriverFacts]):
+    """What driver a host has, in one command."""
+
+    def command(self, questions: str) -> StringCommand:
+        """templates/probe/driver.sh.j2."""
+        return StringCommand("sh", "-c", QuoteString(render("probe/driver.sh.j2", **json.loads(questions))))
+
+    def process(self, output: list[str]) -> DriverFacts:
+        """Read its lines."""
+        try:
+            return driver_facts.parse(output)
+        except ValueError as error:
+            raise FactProcessError(str(error)) from error
+
+
+def look(rig: Rig) -> DriverFacts | None:
+    """The driver of the running deploy's host; None where looking failed, and with it this host."""
+    found: DriverFacts | None = host.get_fact(DriverNow, questions=json.dumps(driver_facts.questions(rig)))
+    return found
+
+
+@operation()
+def brought(rig: Rig, wanted: Wanted, facts: DriverFacts) -> Commands:
+    """Bring the driver's packages, their holds, modules for the kernels that run now and next, and files to keep.
+
+    What apt would do is judged before it does anything.
+
+    + rig: the rig
+    + wanted: the driver
+    + facts: what was found before the run
+    """
+    if not lacking(wanted, facts) and facts.recorded and not wanted.newest:
+        host.noop(f"driver {facts.library.driver if facts.library else ''} is there")
+        return
+    yield FunctionCommand(_guarded, (_bring, rig, wanted), {})
+
+
+@operation()
+def running(rig: Rig, wanted: Wanted, facts: DriverFacts, consent: bool) -> Commands:
+    """Have the driver that is installed be the one that runs, by loading it or, with consent, by a reboot.
+
+    + rig: the rig
+    + wanted: the driver
+    + facts: what was found before the run
+    + consent: whether the host may be rebooted
+    """
+    installed = facts.library.driver if facts.library else ""
+    stays = not lacking(wanted, facts) or wanted.version == installed
+    if stays and facts.module and facts.devices and not unloaded(wanted, facts):
+        host.noop(f"the module {facts.module} is loaded")
+        return
+    yield FunctionCommand(_guarded, (_run, rig, wanted, consent), {})
+
+
+def _guarded(state: Any, host: Any, function: Any, *arguments: Any) -> bool:
+    """False fails this host, where an exception would show a traceback."""
+    try:
+        return bool(function(_Host(state, host, *arguments)))
+    except Lost as error:
+        logger.error(f"{host.print_prefix}{error}; run again to go on from here")
+        return False
+
+
+class _Host:
+    """A host in the middle of a run, and the driver that it is to have."""
+
+    def __init__(self, state: Any, host: Any, rig: Rig, wanted: Wanted, consent: bool = False) -> None:
+        self.state, self.host, self.rig, self.wanted, self.consent = state, host, rig, wanted, consent
+        self.shell = Shell(host)
+        self.jobs, self.store = f"{rig.roots.state}/jobs", f"{rig.roots.state}/driver"
+
+    def look(self) -> DriverFacts:
+        """What is there now."""
+        return driver_facts.parse(self.shell.run(render("probe/driver.sh.j2", **driver_facts.questions(self.rig))))
+
+    def job(self, unit: str, script: str) -> bool:
+        """Run a script that makes `done` in the job's folder as its last step; without a script, watch it."""
+        return run_job(self.state, self.host, unit, script, f"[ -e {self.jobs}/{unit}/done ]", self.jobs)
+
+    def error(self, text: str) -> bool:
+        """Say why this host fails."""
+        logger.error(f"{self.host.print_prefix}{text}")
+        return False
+
+    def script(self, template: str, unit: str, **values: object) -> str:
+        """One of the jobs' scripts."""
+        plan = self.wanted.plan
+        return render(
+            template,
+            network=network(self.rig),
+            ledger=self.rig.ledger,
+            done=f"{self.jobs}/{unit}/done",
+            component=plan.component,
+            component_file=COMPONENT,
+            source_file=SOURCE if plan.source == "nvidia" else "",
+            removed=plan.removed,
+            **values,
+        )
+
+
+def _bring(one: _Host) -> bool:
+    # what an earlier run has begun goes on by itself
+    active = one.shell.run(f"systemctl is-active {INSTALL}.service || true")[0]
+    if active in ("active", "activating") and not one.job(INSTALL, ""):
+        return False
+    facts = one.look()
+    if missing := lacking(one.wanted, facts) or one.wanted.newest:
+        for line in missing if isinstance(missing, list) else ():
+            logger.info(f"{one.host.print_prefix}{line}")
+        script = _installation(one, facts)
+        if script is None or (script and not one.job(INSTALL, script)):
+            return False
+        facts = one.look()
+    _settle(one, facts)
+    left = lacking(one.wanted, one.look())
+    for line in left:
+        one.error(f"the driver is not whole: {line}")
+    return not left
+
+
+def _installation(one: _Host, facts: DriverFacts) -> str | None:
+    """The installing job's script; empty where nothing is left for one, None after saying what speaks against it."""
+    wanted, seen, targets = one.wanted, simulation.parse([]), ()
+    if transaction(wanted, facts):
+        kept = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
+        there = {package.name for package in facts.packages}
+        first = [name for name in wanted.plan.before if name not in there]
+        script = one.script("nvidia_driver/look.sh.j2", LOOK, first=first, targets=wanted.targets, kept=kept)
+        if not one.job(LOOK, script):
+            return None
+        how, *lines = one.shell.run(f"cat {one.jobs}/{LOOK}/done")
+        seen = simulation.parse(lines)
+        if reasons := simulation.objections(seen, wanted):
+            for reason in reasons:
+                one.error(f"refused: {reason}")
+            return None
+        targets = wanted.targets
+        if how == "how kept":
+            logger.warning(f"{one.host.print_prefix}the archive has dropped {wanted.version}: it comes from kept files")
+            targets = (f"{kept}/*.deb", *(f"{name}-" for name in wanted.plan.removed))
+    names = [package.name for package in seen.drivers]
+    if not names and not lacking(wanted, facts):
+        return ""
+    installed = facts.library.driver if facts.library else ""
+    return one.script(
+        "nvidia_driver/install.sh.j2",
+        INSTALL,
+        folder=one.store,
+        targets=targets,
+        hashes=[(name, wanted.hashes[name]) for name in names if name in wanted.hashes],
+        names=names,
+        version=wanted.version or next((package.driver for package in seen.drivers), installed),
+        fresh=[name for name, before, _ in seen.installed if not before],
+        dkms=wanted.plan.dkms,
+        kernels=list(dict.fromkeys((facts.kernel, facts.newest_kernel))),
+        modprobe=MODPROBE,
+    )
+
+
+def _settle(one: _Host, facts: DriverFacts) -> None:
+    """Hold what is there, write down what that is, and let go of files that nobody goes back to."""
+    held = holds(one.wanted, facts)
+    recorded = sorted((package.name, package.version) for package in facts.driver_packages)
+    write = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
+    for name, lines in (("held", held), ("installed", [" ".join(row) for row in recorded])):
+        one.shell.run(f"set -- {one.store} {name}; {write}", stdin="".join(f"{line}\n" for line in lines))
+    one.shell.run(f"apt-mark hold {' '.join(held)} >/dev/null")
+    one.shell.run(f"cd {one.store} && ls -1dt */ | tail -n +{KEPT + 1} | xargs -r rm -rf")
+
+
+def _run(one: _Host) -> bool:
+    facts = one.look()
+    if why := unloaded(one.wanted, facts):
+        if not one.consent:
+            return one.error(
+                f"needs a reboot: {why}. Deploy again with --reboot, or reboot it yourself and deploy again; what comes "
+                "after the driver is left until then"
+            )
+        if not reboot(one.host, why):
+            return False
+        facts = one.look()
+        if still := unloaded(one.wanted, facts):
+            newest = f"kernel {facts.kernel} came up, and {facts.newest_kernel} is the newest one"
+            return one.error(f"after the reboot, {still} ({newest}): see what the boot loader starts")
+    if not facts.module or not facts.devices:
+        one.shell.run(render("nvidia_driver/load.sh.j2"))
+        facts = one.look()
+    if not facts.module or not facts.devices:
+        return one.error("the module nvidia cannot be loaded: read `journalctl -k -b -g NVRM`")
+    return True
