@@ -4,6 +4,7 @@ from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
 from rigwright.cuda_toolkit import toolkit
+from rigwright.driver.plan import DriverPlan
 from rigwright.generation import generation
 from rigwright.llama_cpp import build
 from rigwright.tools import tools as tools_of
@@ -12,6 +13,7 @@ from roles.cuda_toolkit import cuda_toolkit
 from roles.lease import lease
 from roles.llama_cpp import llama_cpp
 from roles.network import network
+from roles.nvidia_driver import driver_of, earlier_driver, no_driver, nvidia_driver
 from roles.preflight import preflight
 from roles.probe import probe
 from roles.removal import removal
@@ -23,23 +25,31 @@ from roles.weights import weights
 
 rig = rig_of(host)
 verb = host.data.get("verb", "deploy")
-if verb not in ("deploy", "rollback", "remove"):
-    raise PyinfraError(f"{verb!r} is no verb: must be deploy, rollback or remove")
-if verb == "deploy" and rig.bundle_faults:
+if verb not in ("deploy", "upgrade", "rollback", "remove"):
+    raise PyinfraError(f"{verb!r} is no verb: must be deploy, upgrade, rollback or remove")
+if verb in ("deploy", "upgrade") and rig.bundle_faults:
     raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
 held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
 
 if held and verb == "rollback":
-    rollback(rig, host.data.get("to"))
+    if host.data.get("driver"):
+        earlier_driver(rig)
+    else:
+        rollback(rig, host.data.get("to"))
 elif held and verb == "remove":
     removal(rig, bool(host.data.get("keep_weights")))
 elif held and (facts := probe(rig)):
+    driver_facts, driver = driver_of(rig)
     builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
-    if preflight(rig, facts, list(builds.values())):
+    if preflight(rig, facts, list(builds.values()), driver):
         host_tools = tools_of(rig, facts)
         base(rig, facts)
         network(rig)
         tools(rig, host_tools)
+        if driver_facts and isinstance(driver, DriverPlan):
+            nvidia_driver(rig, driver, driver_facts, upgrading=verb == "upgrade")
+        elif facts.driver_ours:
+            no_driver(rig)
         if cuda := toolkit(rig, facts):
             cuda_toolkit(rig, cuda, host_tools)
         for one in builds.values():

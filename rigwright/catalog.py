@@ -8,8 +8,9 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from rigwright import toml
+from rigwright.driver.tables import tables
 from rigwright.inputs import Input
-from rigwright.problems import Frozen, Invalid, Problem
+from rigwright.problems import Frozen, Invalid, Problem, unknown
 from rigwright.types import (
     Capability,
     CatalogName,
@@ -25,6 +26,8 @@ from rigwright.types import (
     VariantName,
 )
 
+# What the name of a driver's input, and of its group in the lock, begins with; the system follows.
+DRIVER = "driver-"
 # llama.cpp's KV cache types (llama-server --help, --cache-type-k)
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
 
@@ -180,6 +183,24 @@ class CatalogFile(Frozen):
     inputs: dict[CatalogName, Input] = Field(default_factory=dict)
 
 
+def _misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
+    """Refuse drivers that are not called after a system that has one, and all else that is."""
+    if not any(one.kind == "deb" or name.startswith(DRIVER) for name, one in inputs.items()):
+        return []
+    try:
+        known = tables(path.parent.parent)
+    except Invalid as error:
+        return error.problems
+    names = {f"{DRIVER}{system}" for offer in known.offers for system in offer.systems}
+    found = []
+    for name, one in inputs.items():
+        if one.kind == "deb" and name not in names:
+            found.append(Problem(str(path), f"inputs.{name}", unknown("driver", name, names)))
+        elif one.kind != "deb" and name in names:
+            found.append(Problem(str(path), f"inputs.{name}.kind", f"{one.kind} is refused: must be deb, a driver"))
+    return found
+
+
 class Catalog(CatalogFile):
     """All files of several folders, a later folder's entries over an earlier one's."""
 
@@ -210,6 +231,7 @@ class Catalog(CatalogFile):
                         Problem(str(path), f"{table}.{name}", "is there twice") for name in added if name in entries
                     ]
                     entries.update(added)
+                problems += _misnamed(path, read.inputs)
             for table, entries in here.items():
                 merged[table] |= entries
         if problems:

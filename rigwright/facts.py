@@ -66,6 +66,8 @@ class HostFacts:
     """Its passwd line; empty when there is no such user."""
     user_ours: bool = False
     """Whether we have made it."""
+    driver_ours: bool = False
+    """Whether we see to its NVIDIA driver, or did before this run."""
 
     @property
     def system(self) -> str:
@@ -129,6 +131,7 @@ def parse(lines: list[str]) -> HostFacts:
             elsewhere=single["elsewhere"],
             service_user=_passwd(single["service_user"]),
             user_ours=single["user_ours"] == "yes",
+            driver_ours=single["driver_ours"] == "yes",
         )
     except KeyError as error:
         raise ValueError(f"the probe printed no {error.args[0]!r}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from packaging.requirements import Requirement as PythonRequirement
@@ -10,23 +11,35 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from rigwright.driver.versions import locked_driver
 from rigwright.lock import Artefact, Kind, Lock
 from rigwright.problems import Frozen, unknown
 from rigwright.types import CatalogName, FileName, Requirement, Source, Version
 
+# Kinds of input that become a group of rows.
+GROUPED = ("wheel", "deb")
+# A driver's own version, and where it is had: a folder of NVIDIA's, or a part of the distribution's archive.
+_DRIVER = re.compile(r"[0-9]{3}(?:\.[0-9]+){1,3}")
+_ARCHIVE = re.compile(r"nvidia:.+|apt:[a-z][a-z-]*")
+
 
 class Input(Frozen):
-    """One file, or one environment of wheels, that `rigwright lock` finds and hashes."""
+    """One file, one environment of wheels, or one driver, that `rigwright lock` finds and hashes."""
 
-    kind: Kind = Field(description="What it is; `wheel` stands for a whole environment.")
+    kind: Kind = Field(
+        description="What it is; `wheel` stands for a whole environment, `deb` for an NVIDIA driver with its packages."
+    )
     version: Version | None = Field(
-        default=None, description="Its exact version; of weights, the revision of their repository."
+        default=None,
+        description="Its exact version; of weights, the revision of their repository; of a driver, its own.",
     )
     file: FileName | None = Field(
         default=None, description="Its file name; without it, the last part of the first source's path."
     )
     sources: tuple[Source, ...] = Field(
-        default=(), description="Where it is had, in order, as in the lock: `index:PROJECT`, `NAME:PATH` or a URL."
+        default=(),
+        description="Where it is had, in order, as in the lock: `index:PROJECT`, `NAME:PATH` or a URL; of a driver one "
+        "archive, `nvidia:FOLDER` or `apt:COMPONENT`.",
     )
     requirements: tuple[Requirement, ...] = Field(
         default=(), description="Of an environment: the Python packages that it is for; theirs are found."
@@ -38,6 +51,8 @@ class Input(Frozen):
             if not self.requirements or self.version or self.file or self.sources:
                 raise ValueError("an environment: kind and requirements, nothing else")
             return self
+        if self.kind == "deb":
+            return self._driver()
         if self.requirements or not self.version or not self.sources:
             raise ValueError(f"a {self.kind}: version and sources, no requirements")
         if self.projects:
@@ -45,6 +60,23 @@ class Input(Frozen):
         if self.file is None and len(self.projects) < len(self.sources) and self.file_name is None:
             raise ValueError("given a file: the source's path does not end in a file name")
         return self
+
+    def _driver(self) -> Input:
+        wrong = []
+        if self.requirements or self.file or not self.version or not self.sources:
+            wrong.append("a driver: version and sources, nothing else")
+        if self.version and not _DRIVER.fullmatch(self.version):
+            wrong.append(f"of a driver's own version, such as 595.91.07, not {self.version}")
+        if self.sources and not (len(self.sources) == 1 and _ARCHIVE.fullmatch(self.sources[0])):
+            wrong.append(f"from one archive, nvidia:FOLDER or apt:COMPONENT, not {', '.join(self.sources)}")
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return self
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it has many rows in the lock, as a group of its name."""
+        return self.kind in GROUPED
 
     @property
     def projects(self) -> list[str]:
@@ -62,15 +94,20 @@ class Input(Frozen):
             return None
 
     def provisional(self, name: str) -> Artefact:
-        """The row that it will have, with a hash and a size that are nobody's."""
+        """The row that it will have, or one like its rows, with a hash and a size that are nobody's."""
+        if self.kind == "deb":
+            file, sources = f"{name}.deb", tuple(f"{source}/{name}.deb" for source in self.sources)
+        else:
+            file, sources = self.file_name or name, self.sources or (f"index:{name}",)
         return Artefact(
             kind=self.kind,
             name=name,
             version=self.version or "0",
-            file=self.file_name or name,
+            group=name if self.kind == "deb" else None,
+            file=file,
             sha256="0" * 64,
             size=1,
-            sources=self.sources or (f"index:{name}",),
+            sources=sources,
         )
 
 
@@ -88,19 +125,35 @@ def mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
 
     Args:
         wanted: The input.
-        rows: Its row, or its environment's rows.
+        rows: Its row, or the rows of its group.
     """
     if not rows:
         return "is not locked"
     if wanted.kind == "wheel":
         missing = [text for text in wanted.requirements if not _met(text, rows)]
         return f"is locked without {', '.join(missing)}" if missing else ""
+    if wanted.kind == "deb":
+        return _driver_mismatch(wanted, rows)
     (row,) = rows
     for key in ("kind", "version", "sources"):
         if getattr(row, key) != getattr(wanted, key):
             return f"is locked with {key} {_shown(getattr(row, key))}, not {_shown(getattr(wanted, key))}"
     if wanted.file_name not in (None, row.file):
         return f"is locked with file {row.file}, not {wanted.file_name}"
+    return ""
+
+
+def _driver_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
+    if (driver := locked_driver(rows)) != wanted.version:
+        return f"is locked with {f'version {driver}' if driver else 'no version'}, not {wanted.version}"
+    (source,) = wanted.sources
+    # the archive says which part of it a package of the distribution's lies in
+    place = "apt:" if source.startswith("apt:") else f"{source}/"
+    for row in rows:
+        if not row.sources[0].startswith(place):
+            return f"is locked with sources {row.sources[0]}, not {source}"
+    if place != "apt:" and not any(row.kind == "key" for row in rows):
+        return "is locked without the key of its archive"
     return ""
 
 
@@ -121,7 +174,7 @@ def complaint(name: str, kind: Kind, inputs: Mapping[CatalogName, Input], lock: 
 
     Args:
         name: The artefact's or environment's name.
-        kind: What it has to be; `wheel` stands for an environment.
+        kind: What it has to be; `wheel` stands for an environment, `deb` for a driver.
         inputs: The catalogue's.
         lock: What is locked.
         inventory: The file to lock for, for messages.
@@ -129,7 +182,7 @@ def complaint(name: str, kind: Kind, inputs: Mapping[CatalogName, Input], lock: 
     asked = inputs.get(name)
     if asked and asked.kind != kind:
         return f"the catalogue's input {name} is a {asked.kind}, not a {kind}"
-    if kind == "wheel":
+    if kind in GROUPED:
         names, rows = set(lock.groups), lock.groups.get(name, ())
     else:
         names, rows = set(lock.artefacts), tuple(row for row in lock.artefacts.values() if row.name == name)
@@ -138,6 +191,6 @@ def complaint(name: str, kind: Kind, inputs: Mapping[CatalogName, Input], lock: 
     if name not in names:
         names |= {other for other, one in inputs.items() if one.kind == kind}
         return unknown("locked environment" if kind == "wheel" else f"locked {kind}", name, names)
-    if others := {row.kind for row in rows} - {kind}:
+    if others := {row.kind for row in rows} - ({kind, "key"} if kind == "deb" else {kind}):
         return f"the lock's {name} is a {min(others)}, not a {kind}"
     return ""

@@ -199,6 +199,6 @@ def _lock(folders: list[Path], catalog: Catalog) -> Lock:
         with suppress(Invalid):  # what is unreadable is locked anew, or `rigwright lock` complains itself
             readable = Lock.load([folder])
             lock = Lock(lock.artefacts | readable.artefacts, lock.groups | readable.groups)
-    rows = {name: one.provisional(name) for name, one in catalog.inputs.items() if one.kind != "wheel"}
-    groups = {name: (one.provisional(name),) for name, one in catalog.inputs.items() if one.kind == "wheel"}
+    rows = {name: one.provisional(name) for name, one in catalog.inputs.items() if not one.grouped}
+    groups = {name: (one.provisional(name),) for name, one in catalog.inputs.items() if one.grouped}
     return Lock(lock.artefacts | rows, lock.groups | groups)

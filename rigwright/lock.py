@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from rigwright import toml
 from rigwright.problems import Frozen, Invalid, Problem
-from rigwright.types import CatalogName, FileName, Marker, Positive, Sha256, Source, Version
+from rigwright.types import CatalogName, DebFileName, DebVersion, Marker, Positive, Sha256, Source
 
 Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
 
@@ -26,10 +26,10 @@ class Artefact(Frozen):
 
     kind: Kind = Field(description="What it is.")
     name: CatalogName = Field(description="What catalogue entries call it.")
-    version: Version = Field(description="Its version, or the revision of the repository that it comes from.")
+    version: DebVersion = Field(description="Its version, or the revision of the repository that it comes from.")
     group: CatalogName | None = Field(default=None, description="The environment that it is a part of.")
     marker: Marker | None = Field(default=None, description="Which hosts a wheel is for, as in PEP 508.")
-    file: FileName = Field(description="Its file name.")
+    file: DebFileName = Field(description="Its file name.")
     sha256: Sha256
     size: Positive = Field(description="Bytes.")
     sources: tuple[Source, ...] = Field(
@@ -44,6 +44,13 @@ class Artefact(Frozen):
         if marker is not None and info.data.get("kind") != "wheel":
             raise ValueError("left out: only a wheel has a marker")
         return marker
+
+    @field_validator("version", "file")
+    @classmethod
+    def _plain(cls, value: str, info: ValidationInfo) -> str:
+        if set(":~") & set(value) and info.data.get("kind") != "deb":  # these names become paths on hosts
+            raise ValueError("letters, digits, dots, dashes and +: only a deb has : and ~ in them")
+        return value
 
     @property
     def order(self) -> tuple[str, str, str]:
@@ -137,6 +144,28 @@ def _key(row: Artefact) -> tuple[str | None, str]:
     return (row.group, row.file if row.group else row.name)
 
 
+def key(folder: Path, row: Artefact) -> str:
+    """The armoured key of an archive, which lies beside the lock that has its row.
+
+    Args:
+        folder: Where the lock lies.
+        row: The key's row.
+
+    Raises:
+        Invalid: it is not there, or is another one.
+    """
+    path = folder / row.file
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        said = f"is locked, and cannot be read ({error.strerror})"
+    else:
+        if hashlib.sha256(content).hexdigest() == row.sha256 and content.isascii():
+            return content.decode()
+        said = "is not the key that is locked"
+    raise Invalid([Problem(str(path), "the file", f"{said}: run `rigwright lock`")])
+
+
 def _twice(path: Path, row: Artefact) -> Problem:
     place = f"{row.group}.{row.file}" if row.group else row.name
     return Problem(str(path), f"artefact.{place}", "is there twice")
@@ -145,21 +174,29 @@ def _twice(path: Path, row: Artefact) -> Problem:
 class Lock:
     """The artefacts of several lock files, a later folder's rows over an earlier one's."""
 
-    def __init__(self, artefacts: dict[str, Artefact], groups: dict[str, tuple[Artefact, ...]] | None = None) -> None:
+    def __init__(
+        self,
+        artefacts: dict[str, Artefact],
+        groups: dict[str, tuple[Artefact, ...]] | None = None,
+        keys: dict[str, str] | None = None,
+    ) -> None:
         self.artefacts = artefacts
         """Name -> the artefact; those of no group."""
         self.groups = groups or {}
-        """Environment -> its artefacts. A later folder's environment is there whole, without an earlier one's rows."""
+        """Environment or driver -> its artefacts. A later folder's is there whole, without an earlier one's rows."""
+        self.keys = keys or {}
+        """Driver -> the armoured key of its archive, where that has one."""
 
     @classmethod
     def load(cls, folders: list[Path]) -> Lock:
         """Read every *.lock.toml of the folders.
 
         Raises:
-            Invalid: a file of another schema, a mistake in it, or one row twice in one folder.
+            Invalid: a file of another schema, a mistake in it, one row twice in one folder, or a key that is gone.
         """
         artefacts: dict[str, Artefact] = {}
         groups: dict[str, tuple[Artefact, ...]] = {}
+        keys: dict[str, str] = {}
         problems: list[Problem] = []
         for folder in folders:
             here: dict[tuple[str | None, str], Artefact] = {}
@@ -175,6 +212,13 @@ class Lock:
             ordered = sorted(here.values(), key=lambda row: row.order)
             for group in {row.group for row in ordered if row.group}:
                 groups[group] = tuple(row for row in ordered if row.group == group)
+                keys.pop(group, None)
+                for row in groups[group]:
+                    if row.kind == "key":
+                        try:
+                            keys[group] = key(folder, row)
+                        except Invalid as error:
+                            problems += error.problems
         if problems:
             raise Invalid(problems)
-        return cls(artefacts, groups)
+        return cls(artefacts, groups, keys)

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from rigwright import bundle as bundles
 from rigwright import certificates, flags, keys
 from rigwright.bundle import Bundle
-from rigwright.catalog import OWN_FLAGS, Catalog, Engine
+from rigwright.catalog import DRIVER, OWN_FLAGS, Catalog, Engine
 from rigwright.command import options
 from rigwright.driver.tables import Tables, tables
 from rigwright.inputs import complaint
 from rigwright.lock import Artefact, Kind, Lock
 from rigwright.problems import Invalid, Problem, of_validation, unknown
-from rigwright.rig import CUDA, DRIVER, TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
+from rigwright.rig import CUDA, TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
 
 _Refuse = Callable[[str, str], None]
 Making = Literal["", "lock", "bundle"]
@@ -103,6 +103,10 @@ def parse(
         cuda = lock.groups.get(CUDA, ())
     drivers = tables(Path(file).parent)
     _refuse_driver(entry, catalog, drivers, present, refuse)
+    locked = _drivers(catalog, lock) if entry.driver.managed else []
+    for group in locked:
+        if wrong := complaint(group, "deb", catalog.inputs, lock, file):
+            refuse("driver.managed", wrong)
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
     for instance in instances:
         _refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
@@ -125,11 +129,8 @@ def parse(
         cards=tuple(catalog.cards[card] if isinstance(card, str) else card for card in entry.cards),
         driver=entry.driver,
         drivers=drivers,
-        driver_packages={
-            group.removeprefix(DRIVER): rows
-            for group, rows in lock.groups.items()
-            if entry.driver.managed and group.startswith(DRIVER)
-        },
+        driver_packages={group.removeprefix(DRIVER): lock.groups[group] for group in locked},
+        driver_keys={group.removeprefix(DRIVER): lock.keys[group] for group in locked if group in lock.keys},
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
         roots=entry.roots,
         service_user=entry.service_user,
@@ -147,6 +148,12 @@ def parse(
         sources=sources,
         tools=lock.groups[TOOLS],
     )
+
+
+def _drivers(catalog: Catalog, lock: Lock) -> list[str]:
+    """The drivers that are asked for or locked, as the lock's groups are called."""
+    asked = {name for name, one in catalog.inputs.items() if one.kind == "deb"}
+    return sorted(asked | {group for group in lock.groups if group.startswith(DRIVER)})
 
 
 def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: int, refuse: _Refuse) -> None:

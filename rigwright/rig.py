@@ -37,8 +37,6 @@ from rigwright.types import (
 # Locked environments: what hosts need in Python, and the CUDA toolkit.
 TOOLS = "tools"
 CUDA = "cuda"
-# What the name of a lock's group of driver packages begins with; the system follows.
-DRIVER = "driver-"
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
 Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
@@ -254,6 +252,8 @@ class Rig:
     """Which drivers there are."""
     driver_packages: dict[str, tuple[Artefact, ...]]
     """System -> the driver that is locked for it: its packages and its archive's key; only of a managed one."""
+    driver_keys: dict[str, str]
+    """System -> that archive's key, armoured, where the driver is NVIDIA's own."""
     instances: tuple[Instance, ...]
     roots: Roots
     service_user: str

@@ -30,11 +30,16 @@ Name = Annotated[str, _matching(r"[a-z0-9][a-z0-9-]{0,47}", "small letters, digi
 CatalogName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
 # Of artefacts: also a plus, as in 2.9.0+cu130.
 Version = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}", "letters, digits, dots, dashes and +")]
+# Of a distribution's packages: an epoch's colon, and the tilde of what is older than without it.
+DebVersion = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,95}", "letters, digits and ._+:~-")]
 VariantName = Annotated[
     str, _matching(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "engine/name, such as llamacpp/65k")
 ]
 FileName = Annotated[
     str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name: letters, digits, dots, dashes, no folder")
+]
+DebFileName = Annotated[
+    str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,200}", "a file name: letters, digits and ._+~-, no folder")
 ]
 # systemd would expand % and the shell everything else
 AbsolutePath = Annotated[

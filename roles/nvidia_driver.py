@@ -3,17 +3,35 @@ back."""
 
 from __future__ import annotations
 
-from pyinfra import host
+from pyinfra import host, logger, state
 from pyinfra.api import deploy
+from pyinfra.facts.files import FileContents
 
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.locked import archive_addresses, locked
-from rigwright.driver.plan import DriverPlan
-from rigwright.driver.settings import PERSISTENCED, paths, settings
-from rigwright.driver.wanted import Wanted, wanted
+from rigwright.driver.plan import DriverPlan, Refused, driver_plan
+from rigwright.driver.settings import PERSISTENCED, SOURCE, paths, settings, store
+from rigwright.driver.wanted import returned, wanted
 from rigwright.rig import Rig
-from roles.operations.drivers import brought, running
+from roles.operations.drivers import brought, look, released, running
 from roles.operations.files import Text, absent, directories, texts
+
+
+def driver_of(rig: Rig) -> tuple[DriverFacts | None, DriverPlan | Refused | None]:
+    """What a managed driver comes to on the host of the running deploy; nothing where it is the operator's."""
+    facts = look(rig) if rig.driver.managed else None
+    return facts, driver_plan(rig, facts) if facts else None
+
+
+def consent(rig: Rig) -> bool:
+    """Whether the host of the running deploy may be rebooted."""
+    return rig.driver.reboot or bool(host.data.get("reboot"))
+
+
+@deploy("NVIDIA driver")
+def no_driver(rig: Rig) -> None:
+    """Let go of one that the rig does not declare any more."""
+    released(name="Release the driver", rig=rig)
 
 
 @deploy("NVIDIA driver")
@@ -21,16 +39,39 @@ def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: boo
     """Bring settings, packages, the running module and the cards' own settings to their state."""
     kept = locked(rig, facts.system)
     one = wanted(plan, facts, kept, upgrading=upgrading)
-    nvidia = plan.source == "nvidia" and kept is not None
+    # an archive that the operator has named already must not be named twice, with another key
+    elsewhere = any(file != SOURCE for _, file in facts.nvidia_sources)
+    key = kept.key if kept and plan.source == "nvidia" and not elsewhere else ""
     files = settings(
         rig,
         plan,
-        archive=archive_addresses(rig, facts.system) if nvidia else (),
-        key=kept.key if nvidia else "",
+        archive=archive_addresses(rig, facts.system) if key else (),
+        key=key,
     )
-    directories(name="Driver's folders", paths={PERSISTENCED.rpartition("/")[0]: ("755", "root", "root")}, ledger=rig.ledger)
+    directories(
+        name="Driver's folders", paths={PERSISTENCED.rpartition("/")[0]: ("755", "root", "root")}, ledger=rig.ledger
+    )
     texts(name="Driver's settings", files=[Text(file.path, file.text, file.mode) for file in files])
     absent(name="Settings of no driver", paths=sorted(set(paths(rig)) - {file.path for file in files}))
     brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts)
-    consent = rig.driver.reboot or bool(host.data.get("reboot"))
-    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent)
+    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))
+
+
+@deploy("Rollback of the driver")
+def earlier_driver(rig: Rig) -> None:
+    """Bring back the driver before the one that is installed, from the package files that were kept."""
+    facts = look(rig)
+    if facts is None:
+        return
+    plan = driver_plan(rig, facts)
+    installed = facts.library.driver if facts.library else ""
+    version = next((one for one in facts.kept if one != installed), "")
+    if isinstance(plan, Refused) or not version:
+        reasons = plan.reasons if isinstance(plan, Refused) else ("no files of an earlier driver are kept",)
+        for reason in reasons:
+            logger.error(f"{host.print_prefix}refused: {reason}")
+        state.fail_hosts({host})
+        return
+    one = returned(plan, facts, version, host.get_fact(FileContents, path=f"{store(rig)}/{version}/SHA256SUMS") or [])
+    brought(name=f"Driver {version}", rig=rig, wanted=one, facts=facts)
+    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))

@@ -6,13 +6,14 @@ import time
 
 from pyinfra import host, logger, state
 
+from rigwright.driver.plan import DriverPlan, Refused
 from rigwright.facts import HostFacts
 from rigwright.llama_cpp import Build
 from rigwright.preflight import refusals, warnings
 from rigwright.rig import Rig
 
 
-def preflight(rig: Rig, facts: HostFacts, builds: list[Build]) -> bool:
+def preflight(rig: Rig, facts: HostFacts, builds: list[Build], driver: DriverPlan | Refused | None) -> bool:
     """Compare the probed host with what the rig asks of it; False after failing this host, and only this one.
 
     No operation: a plan must say the same, and end the same way, as a run.
@@ -20,6 +21,8 @@ def preflight(rig: Rig, facts: HostFacts, builds: list[Build]) -> bool:
     for warning in warnings(facts):
         logger.warning(f"{host.print_prefix}{warning}")
     reasons = refusals(rig, facts, builds, time.time())
+    if isinstance(driver, Refused):
+        reasons += driver.reasons
     for reason in reasons:
         logger.error(f"{host.print_prefix}refused: {reason}")
     if reasons:

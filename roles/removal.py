@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
+from rigwright.driver.settings import release
 from rigwright.generation import JOURNAL
 from rigwright.network import authority_path
 from rigwright.render import render
@@ -40,6 +41,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         ledger=rig.ledger,
         started_from=STARTED_FROM,
         keep_weights=keep_weights,
+        **release(rig),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"
     # what is served is ours too, even where the list of what is ours has gone

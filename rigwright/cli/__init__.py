@@ -17,7 +17,12 @@ PARTS = {
         "validate": "rigs:validate",
         "plan": "rigs:plan_",
     },
-    "Change": {"deploy": "hosts:deploy", "rollback": "hosts:rollback", "remove": "hosts:remove"},
+    "Change": {
+        "deploy": "hosts:deploy",
+        "upgrade": "hosts:upgrade",
+        "rollback": "hosts:rollback",
+        "remove": "hosts:remove",
+    },
     "Look": {
         "check": "hosts:check",
         "status": "state:status",

@@ -20,6 +20,10 @@ from rigwright.problems import shown, unknown
 
 INVENTORY = click.argument("inventory", type=click.Path(exists=True, dir_okay=False))
 LIMIT = click.option("--limit", help="Only this host or group.")
+DRY = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+REBOOT = click.option(
+    "--reboot", is_flag=True, help="Reboot hosts where the driver needs it, after stopping what they serve."
+)
 
 
 def pyinfra(inventory: str, *options: str) -> int:
@@ -144,34 +148,64 @@ def _run(inventory: str, limit: str | None, *options: str, question: str = "", b
         )
 
 
+def _mode(dry: bool) -> str:
+    return "--dry" if dry else "--yes"
+
+
+def _consent(reboot: bool) -> list[str]:
+    return ["--data", "reboot=true"] if reboot else []
+
+
 @click.command()
 @INVENTORY
 @LIMIT
-@click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+@DRY
 @click.option("--diff", is_flag=True, help="Show the lines of files that change.")
-def deploy(inventory: str, limit: str | None, dry: bool, diff: bool) -> None:
+@REBOOT
+def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: bool) -> None:
     """Bring every rig of INVENTORY to the state it declares.
 
     Safe to run again at any time: what is right stays untouched, what a killed run left half done is finished. When a
     new generation does not serve, the old one comes back.
     Example: rigwright deploy ~/boxes/rig.py --dry
     """
-    _run(inventory, limit, "--dry" if dry else "--yes", *(["--diff"] if diff else []), bundled=True)
+    _run(inventory, limit, _mode(dry), *(["--diff"] if diff else []), *_consent(reboot), bundled=True)
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@DRY
+@REBOOT
+def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool) -> None:
+    """Deploy INVENTORY, and move the NVIDIA driver of its rigs to the version that is locked.
+
+    A plain deploy leaves a working driver at its version. Where the lock has none for a host's system, the newest of
+    its branch comes. The package files of the version before stay on the host: `rigwright rollback --driver` goes back.
+    Example: rigwright upgrade ~/boxes/rig.py --limit box1 --reboot
+    """
+    _run(inventory, limit, _mode(dry), "--data", "verb=upgrade", *_consent(reboot), bundled=True)
 
 
 @click.command()
 @INVENTORY
 @LIMIT
 @click.option("--to", type=click.IntRange(min=1), help="The generation's number; by default the one before.")
-@click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
-def rollback(inventory: str, limit: str | None, to: int | None, dry: bool) -> None:
+@click.option("--driver", is_flag=True, help="Not the served generation: the NVIDIA driver that was there before.")
+@DRY
+@REBOOT
+def rollback(inventory: str, limit: str | None, to: int | None, driver: bool, dry: bool, reboot: bool) -> None:
     """Serve an earlier generation again, as it was, on every host of INVENTORY.
 
-    `rigwright generations` lists them. The next deploy serves what the inventory declares again.
+    `rigwright generations` lists them. The next deploy serves what the inventory declares again; a driver stays at its
+    version until the next `rigwright upgrade`.
     Example: rigwright rollback ~/boxes/rig.py --limit box1 --to 3
     """
+    if driver and to:
+        raise click.UsageError("--to is a generation's number: it does not go with --driver")
     options = ["--data", f"to={to}"] if to else []
-    _run(inventory, limit, "--dry" if dry else "--yes", "--data", "verb=rollback", *options)
+    options += ["--data", "driver=true"] if driver else []
+    _run(inventory, limit, _mode(dry), "--data", "verb=rollback", *options, *_consent(reboot))
 
 
 @click.command()
@@ -179,7 +213,7 @@ def rollback(inventory: str, limit: str | None, to: int | None, dry: bool) -> No
 @LIMIT
 @click.option("--keep-weights", is_flag=True, help="Leave the model files.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+@DRY
 def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry: bool) -> None:
     """Take off every host of INVENTORY all that Rigwright has put there, and nothing else.
 
@@ -188,7 +222,7 @@ def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry
     """
     options = ["--data", "keep_weights=true"] if keep_weights else []
     question = "" if yes or dry else "Remove everything from {hosts}?"
-    _run(inventory, limit, "--dry" if dry else "--yes", "--data", "verb=remove", *options, question=question)
+    _run(inventory, limit, _mode(dry), "--data", "verb=remove", *options, question=question)
 
 
 @click.command()

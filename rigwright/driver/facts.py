@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from rigwright.driver.versions import driver_of
 from rigwright.facts import NOWHERE
 from rigwright.rig import Rig
 from rigwright.types import Flavour
@@ -13,9 +14,7 @@ from rigwright.types import Flavour
 # The libraries that every program on a card loads; their version is the driver's.
 LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")
 MODULES = re.compile(r"linux-modules-nvidia-.*|nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
-# An epoch, a branch, and more: 1:580.95.05-1. Tools that count for themselves are left out by their names.
-VERSION = re.compile(r"(?:[0-9]+:)?(([0-9]{3})\.[0-9.]+[0-9])(?:-.*|[~+].*)?")
-# What the driver is kept from being loaded too early with, and nouveau at all.
+# Settings of the kernel modules, ours.
 MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 OWN_VERSIONS = re.compile(r"nvidia-settings|nvidia-modprobe|nvidia-xconfig|nvidia-driver-pinning-.*")
 
@@ -32,8 +31,7 @@ class Package:
     @property
     def driver(self) -> str:
         """The driver's version that it is of; empty for packages with versions of their own."""
-        matched = None if OWN_VERSIONS.fullmatch(self.name) else VERSION.fullmatch(self.version)
-        return matched[1] if matched else ""
+        return "" if OWN_VERSIONS.fullmatch(self.name) else driver_of(self.version)
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,8 @@ class DriverFacts:
     held: frozenset[str] = frozenset()
     """Packages that apt keeps as they are."""
     kernel_modules: tuple[tuple[str, str], ...] = ()
-    """(kernel, version of the module `nvidia` that lies there for it, or nothing) of each kernel that can be booted, and
-    of the one that runs."""
+    """(kernel, version of the module `nvidia` that lies there for it, or nothing): of each kernel that can be booted,
+    and of the one that runs."""
     old_initrds: tuple[str, ...] = ()
     """Kernels whose initial file system was made before our file in modprobe.d."""
     devices: bool = False

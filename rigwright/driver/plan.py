@@ -8,6 +8,7 @@ from typing import Literal
 from rigwright.driver.cards import Seen, flavour_of, names, seen
 from rigwright.driver.existing import Existing, against, existing, to_remove
 from rigwright.driver.facts import DriverFacts
+from rigwright.driver.locked import locked
 from rigwright.driver.tables import Offer, Tables
 from rigwright.driver.toolkit import numbers, toolkit_refusals
 from rigwright.rig import Rig
@@ -69,7 +70,7 @@ def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
     there = existing(facts, known)
     wrong = against(there, rig, cards, flavour, last) if there else []
     if there and not wrong:
-        return Refused(tuple(refuse)) if refuse else _adopted(there, facts, known, cards)
+        return Refused(tuple(refuse)) if refuse else _adopted(there, rig, facts, cards)
     options = _options(rig, facts, known, flavour, last, refuse)
     if not options:
         return Refused(tuple(refuse))
@@ -103,7 +104,7 @@ def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
         packages=packages,
         removed=removed,
         component=offer.component,
-        pin=_pin(known, offer.source, branch),
+        pin=_pin(rig, facts, offer.source, branch),
         holds=(*packages, f"linux-image-{kernel}") if layout.prebuilt else packages,
         modules=MODULES,
         dkms=not layout.prebuilt,
@@ -155,9 +156,16 @@ def _options(
         bounds.append(f"at most {known.last_proprietary}, the last one with proprietary modules")
     most = min(tops, default=999)
     fitting = [(branch, one) for branch, one in published if known.minimum <= branch <= most]
+    exact = locked(rig, facts.system)
+    if exact:
+        held = (int(exact.version.partition(".")[0]), "nvidia" if exact.key else "distribution")
+        bounds.append(f"{exact.version} of {WORDS[held[1]]}, which is locked,")
+        fitting = [(branch, one) for branch, one in fitting if (branch, one.source) == held]
     chosen = [
         (branch, one) for branch, one in fitting if keys.branch in (None, branch) and keys.source in (None, one.source)
     ]
+    if chosen and rig.driver.managed and not exact and all(one.source == "nvidia" for _, one in chosen):
+        refuse.append(_unlocked(facts, known, chosen))
     if not chosen:
         asked = [f"branch {keys.branch}"] if keys.branch is not None else []
         asked += [f"source {keys.source}"] if keys.source is not None else []
@@ -168,6 +176,15 @@ def _options(
         )
     ranks = {branch: rank for rank, branch in enumerate(known.preferred)}
     return sorted(chosen, key=lambda one: (ranks.get(one[0], len(ranks)), one[0]))
+
+
+def _unlocked(facts: DriverFacts, known: Tables, chosen: list[tuple[int, Offer]]) -> str:
+    path, branch = known.archive(facts.system).path, chosen[0][0]
+    return (
+        f"no driver is locked for {facts.system}, and what comes from NVIDIA's archive must be: write [inputs.driver-"
+        f'{facts.system}] with kind = "deb", sources = ["nvidia:{path}"] and version = "{branch}...", the exact one, '
+        "into catalog/ beside the inventory, and run `rigwright lock`"
+    )
 
 
 def _way(fitting: bool, asked: bool) -> str:
@@ -210,10 +227,11 @@ def _console(facts: DriverFacts) -> str:
     )
 
 
-def _pin(known: Tables, source: Archive, branch: int) -> str:
+def _pin(rig: Rig, facts: DriverFacts, source: Archive, branch: int) -> str:
     """Text for apt's preferences; of several records for a package the first that fits counts."""
-    of = " ".join(one.format(branch=branch) for one in known.pins[source])
-    records = [(of, f"version {branch}.*", PRIORITY)]
+    exact = locked(rig, facts.system)
+    of = " ".join(one.format(branch=branch) for one in rig.drivers.pins[source])
+    records = [(of, f"version {exact.version}*" if exact else f"version {branch}.*", PRIORITY)]
     if source == "distribution":
         records = [(of, "release o=NVIDIA", BESIDE), *records, ("*", "release o=NVIDIA", BESIDE)]
     return "\n".join(f"Package: {name}\nPin: {which}\nPin-Priority: {rank}\n" for name, which, rank in records)
@@ -249,7 +267,7 @@ def _warnings(facts: DriverFacts, cards: tuple[Seen, ...], branch: int, *, dkms:
     return tuple(found)
 
 
-def _adopted(there: Existing, facts: DriverFacts, known: Tables, cards: tuple[Seen, ...]) -> DriverPlan | Refused:
+def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, ...]) -> DriverPlan | Refused:
     packages = tuple(one.name for one in facts.driver_packages)
     dkms = not any(name.startswith("linux-modules-nvidia-") for name in packages)
     if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
@@ -266,7 +284,7 @@ def _adopted(there: Existing, facts: DriverFacts, known: Tables, cards: tuple[Se
         packages=packages,
         removed=(),
         component="",
-        pin=_pin(known, source, branch),
+        pin=_pin(rig, facts, source, branch),
         holds=(*packages, f"linux-image-{kernel}") if not dkms and kernel else packages,
         modules=MODULES,
         dkms=dkms,

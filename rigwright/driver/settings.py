@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rigwright.driver.facts import MODPROBE
 from rigwright.driver.plan import DriverPlan
 from rigwright.render import render
 from rigwright.rig import Rig
@@ -15,11 +16,12 @@ OWNED = "# Written by rigwright for the cards' driver; changes here are undone b
 SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-nvidia"
-MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/rigwright.conf"
 POWER_UNIT = "rigwright-power.service"
 POWER = f"/etc/systemd/system/{POWER_UNIT}"
 SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
+# Made on the host where a component of the distribution's archive had to be switched on; not by `settings`.
+COMPONENT = "/etc/apt/sources.list.d/rigwright-component.sources"
 # All but the script for power, which lies in a rig's own folder.
 PATHS = (SOURCE, PREFERENCES, UNATTENDED, MODPROBE, PERSISTENCED, POWER, SYSCTL)
 
@@ -65,6 +67,27 @@ def script_path(rig: Rig) -> str:
 def paths(rig: Rig) -> tuple[str, ...]:
     """Every file of the driver's that may be ours; one that `settings` does not name is removed."""
     return (*PATHS, script_path(rig))
+
+
+def release(rig: Rig) -> dict[str, object]:
+    """The values of templates/nvidia_driver/release.sh.j2, which lets go of a rig's driver."""
+    return {
+        "power": POWER,
+        "power_unit": POWER_UNIT,
+        "driver_files": (*paths(rig), COMPONENT),
+        "driver_store": store(rig),
+        "driver_record": record_path(rig),
+    }
+
+
+def store(rig: Rig) -> str:
+    """The folder with package files that are kept, and lists of what is installed and held."""
+    return f"{rig.roots.state}/driver"
+
+
+def record_path(rig: Rig) -> str:
+    """What was made of the driver and its cards, for later roles and for comparison."""
+    return f"{rig.roots.config}/driver.json"
 
 
 def settings(

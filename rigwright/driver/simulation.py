@@ -64,8 +64,8 @@ def objections(seen: Simulation, one: Wanted) -> list[str]:
             found.append(f"{package.name} would come as {package.driver}, and {one.version} is wanted")
         elif branch != str(one.plan.branch):
             found.append(
-                f"{package.name} would come as {package.driver}, of branch {branch} and not {one.plan.branch}: its name "
-                "hides another driver; name the branch that you want in driver.branch"
+                f"{package.name} would come as {package.driver}, of branch {branch} and not {one.plan.branch}: its "
+                "name hides another driver; name the branch that you want in driver.branch"
             )
         elif one.hashes and package.name not in one.hashes:
             found.append(f"{package.name} {package.version} is not in the lock: run `rigwright lock --refresh`")

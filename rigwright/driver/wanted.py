@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from rigwright.driver.facts import OWN_VERSIONS, DriverFacts, Package
@@ -64,24 +64,38 @@ def wanted(plan: DriverPlan, facts: DriverFacts, locked: Locked | None, *, upgra
     if locked and (moved or (drifted and locked.version == before)):
         # with all that is there, or one would stay behind at the old version
         there = [one.name for one in facts.driver_packages]
-        exact = {name: locked.packages[name].version for name in (*names, *there) if name in locked.packages}
+        named = [name for name in (*names, *there) if name not in plan.removed]
+        exact = {name: locked.packages[name].version for name in named if name in locked.packages}
         hashes = {name: row.sha256 for name, row in locked.packages.items()}
-        kept = [name for name in exact if name not in plan.removed]
-        return Wanted(plan, locked.version, tuple(dict.fromkeys((*names, *kept))), exact, hashes)
+        return Wanted(
+            _without(plan, facts, exact), locked.version, tuple(dict.fromkeys((*names, *exact))), exact, hashes
+        )
     if not moved and drifted and not _consistent(facts):
         return Wanted(plan, before, tuple(names), {name: recorded[name] for name in names if name in recorded})
     return Wanted(plan, "", tuple(names), newest=upgrading)
 
 
-def returned(plan: DriverPlan, version: str, packages: Mapping[str, str]) -> Wanted:
+def returned(plan: DriverPlan, facts: DriverFacts, version: str, sums: Iterable[str]) -> Wanted:
     """What a rollback brings: a driver whose package files are kept.
 
     Args:
         plan: The host's.
+        facts: The host.
         version: The driver's.
-        packages: Name -> version of each file that is kept.
+        sums: Lines of SHA256SUMS of the folder with its files, which are named as apt names them.
     """
-    return Wanted(plan, version, tuple(packages), packages)
+    exact, hashes = {}, {}
+    for line in sums:
+        sha256, _, file = line.partition("  ")
+        name, text, _ = file.split("_", 2)
+        exact[name], hashes[name] = text.replace("%3a", ":"), sha256
+    return Wanted(_without(plan, facts, exact), version, tuple(exact), exact, hashes)
+
+
+def _without(plan: DriverPlan, facts: DriverFacts, exact: Mapping[str, str]) -> DriverPlan:
+    """A plan by which packages go that the driver to come does not have."""
+    surplus = [one.name for one in _versioned(facts) if one.name not in exact and one.name not in plan.removed]
+    return replace(plan, removed=(*plan.removed, *surplus))
 
 
 def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
@@ -105,7 +119,7 @@ def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
 
 
 def holds(one: Wanted, facts: DriverFacts) -> list[str]:
-    """What apt is to keep as it is: every package of the driver that is there, and the kernel where the plan says so."""
+    """What apt is to keep as it is: the driver's packages that are there, and the kernel where the plan says so."""
     kernels = {name for name, _ in facts.kernel_packages} & set(one.plan.holds)
     return sorted({package.name for package in facts.driver_packages} | kernels)
 

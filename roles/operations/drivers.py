@@ -13,7 +13,7 @@ from pyinfra.api.exceptions import FactProcessError
 from rigwright.driver import facts as driver_facts
 from rigwright.driver import simulation
 from rigwright.driver.facts import MODPROBE, DriverFacts
-from rigwright.driver.settings import COMPONENT, SOURCE
+from rigwright.driver.settings import COMPONENT, SOURCE, release, store
 from rigwright.driver.wanted import Wanted, holds, lacking, transaction, unloaded
 from rigwright.network import network
 from rigwright.render import render
@@ -81,6 +81,16 @@ def running(rig: Rig, wanted: Wanted, facts: DriverFacts, consent: bool) -> Comm
     yield FunctionCommand(_guarded, (_run, rig, wanted, consent), {})
 
 
+@operation()
+def released(rig: Rig) -> Generator[StringCommand, None, None]:
+    """Let go of a driver that is the operator's again: its packages stay, our files and holds go.
+
+    + rig: the rig
+    """
+    script = render("nvidia_driver/release.sh.j2", **release(rig))
+    yield StringCommand("sh", "-c", QuoteString(script))
+
+
 def _guarded(state: Any, host: Any, function: Any, *arguments: Any) -> bool:
     """False fails this host, where an exception would show a traceback."""
     try:
@@ -96,7 +106,7 @@ class _Host:
     def __init__(self, state: Any, host: Any, rig: Rig, wanted: Wanted, consent: bool = False) -> None:
         self.state, self.host, self.rig, self.wanted, self.consent = state, host, rig, wanted, consent
         self.shell = Shell(host)
-        self.jobs, self.store = f"{rig.roots.state}/jobs", f"{rig.roots.state}/driver"
+        self.jobs, self.store = f"{rig.roots.state}/jobs", store(rig)
 
     def look(self) -> DriverFacts:
         """What is there now."""
@@ -121,7 +131,7 @@ class _Host:
             done=f"{self.jobs}/{unit}/done",
             component=plan.component,
             component_file=COMPONENT,
-            source_file=SOURCE if plan.source == "nvidia" else "",
+            source_file=SOURCE,
             removed=plan.removed,
             **values,
         )
@@ -149,7 +159,8 @@ def _bring(one: _Host) -> bool:
 
 def _installation(one: _Host, facts: DriverFacts) -> str | None:
     """The installing job's script; empty where nothing is left for one, None after saying what speaks against it."""
-    wanted, seen, targets = one.wanted, simulation.parse([]), ()
+    wanted, seen = one.wanted, simulation.parse([])
+    targets: tuple[str, ...] = ()
     if transaction(wanted, facts):
         kept = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
         there = {package.name for package in facts.packages}
@@ -202,8 +213,8 @@ def _run(one: _Host) -> bool:
     if why := unloaded(one.wanted, facts):
         if not one.consent:
             return one.error(
-                f"needs a reboot: {why}. Deploy again with --reboot, or reboot it yourself and deploy again; what comes "
-                "after the driver is left until then"
+                f"needs a reboot: {why}. Deploy again with --reboot, or reboot it yourself and deploy again; what "
+                "comes after the driver is left until then"
             )
         if not reboot(one.host, why):
             return False

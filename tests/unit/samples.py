@@ -228,6 +228,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         driver=Driver(),
         drivers=tables(ROOT),
         driver_packages={},
+        driver_keys={},
         instances=instances,
         roots=Roots(),
         service_user="rigwright",
