@@ -133,6 +133,7 @@ class _Host:
             component_file=COMPONENT,
             source_file=SOURCE,
             removed=plan.removed,
+            sent="",
             **values,
         )
 

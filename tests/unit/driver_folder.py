@@ -77,6 +77,7 @@ nvidia-ppa:
 END
 fi
 """
+MORE = ("/boot/", "/dev/nvidiactl")
 SECURE_BOOT = "efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
@@ -88,7 +89,8 @@ class Host:
 
     def __post_init__(self) -> None:
         self.write("etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n")
-        for name, text in {"dpkg-query": DPKG_QUERY, "apt-cache": APT_CACHE, "mokutil": "exit 1"}.items():
+        programs = {"dpkg-query": DPKG_QUERY, "apt-cache": APT_CACHE, "apt-mark": "exit 1", "modinfo": "exit 1"}
+        for name, text in {**programs, "mokutil": "exit 1"}.items():
             stand_in(self.root / "bin", name, text)
         (self.root / "sys").mkdir()
 
@@ -107,7 +109,16 @@ class Host:
 
     def look(self, **changes: Any) -> DriverFacts:
         script = render("probe/driver.sh.j2", **questions(rig(cuda_root=f"{self.root}/cuda")) | changes)
-        for place in ("/etc/os-release", "/etc/apt", "/sys/", "/proc/driver", "/usr/bin/nvidia", "/var/lib/"):
+        for place in (
+            "/etc/os-release",
+            "/etc/apt",
+            "/sys/",
+            "/proc/driver",
+            "/usr/bin/nvidia",
+            "/var/lib/",
+            "/boot/",
+            "/dev/nvidiactl",
+        ):
             assert place in script
             script = script.replace(place, f"{self.root}{place}")
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from rigwright.bundle import Bundle, Row
 from rigwright.cuda_toolkit import Toolkit
+from rigwright.driver.facts import MODPROBE, questions
+from rigwright.driver.settings import COMPONENT, SOURCE, release
 from rigwright.generation import JOURNAL, PROVEN, generation
 from rigwright.llama_cpp import build
 from rigwright.network import Network, network
@@ -87,7 +89,37 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
         ledger="/var/lib/rigwright/owned",
         started_from=STARTED_FROM,
         keep_weights=keep_weights,
+        **release(rig()),
     )
+
+
+def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
+    """One of the driver's jobs."""
+    values: dict[str, object] = {
+        "network": network(made),
+        "ledger": f"{STATE}/owned",
+        "done": f"{STATE}/jobs/rw-job-driver/done",
+        "component": "restricted",
+        "component_file": COMPONENT,
+        "source_file": SOURCE,
+        "removed": ("libnvidia-compute-570",),
+        "sent": "",
+        "targets": ("nvidia-driver-cuda=595.71.05-1", "libnvidia-compute-570-"),
+    }
+    if name == "look":
+        values |= {"first": ("linux-headers-amd64",), "kept": f"{STATE}/driver/595.71.05"}
+    else:
+        values |= {
+            "folder": f"{STATE}/driver",
+            "hashes": [("nvidia-driver-cuda", "c" * 64)],
+            "names": ("nvidia-driver-cuda",),
+            "version": "595.71.05",
+            "fresh": ("nvidia-driver-cuda", "dkms"),
+            "dkms": True,
+            "kernels": ("6.12.94+deb13-amd64", "6.12.107+deb13-amd64"),
+            "modprobe": MODPROBE,
+        }
+    return render(f"nvidia_driver/{name}.sh.j2", **values | changes)
 
 
 CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
@@ -126,7 +158,15 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove": remove,
     "remove from a host without units": lambda: remove((), True),
     "probe": lambda: render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])),
-    "driver probe": lambda: render("probe/driver.sh.j2", cuda_root="/usr/local/cuda"),
+    "driver probe": lambda: render("probe/driver.sh.j2", **questions(rig())),
+    "look for a driver": lambda: driver("look"),
+    "look through mirrors": lambda: driver("look", WIDE, component="", first=(), kept=""),
+    "install a driver": lambda: driver("install"),
+    "build modules alone": lambda: driver("install", targets=(), names=(), hashes=[], fresh=()),
+    "install prebuilt modules": lambda: driver("install", WIDE, dkms=False, hashes=[], fresh=()),
+    "holders of cards": lambda: render("nvidia_driver/holders.sh.j2"),
+    "load modules": lambda: render("nvidia_driver/load.sh.j2"),
+    "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
 }
 

@@ -33,6 +33,14 @@ origin+ libnvidia-compute-580-server Ubuntu
 package+ nvidia-settings 510.47.03-0ubuntu4
 package+ libnvidia-compute-580-server 580.159.03-0ubuntu0.24.04.1
 nvidia_source+ ubuntu2404 /etc/apt/sources.list.d/my cuda.list
+half+ nvidia-dkms-580-open
+held+ nvidia-settings
+kernel_module+ 6.14.0-29-generic 580.159.03
+kernel_module+ 6.14.0-33-generic -
+initrd_old+ 6.14.0-29-generic
+devices yes
+recorded+ nvidia-settings 510.47.03-0ubuntu4
+kept+ 580.159.03
 toolkit 13.0.88""".splitlines()
 
 
@@ -56,6 +64,13 @@ def test_a_driver_probes_lines_become_facts() -> None:
             Package("nvidia-settings", "510.47.03-0ubuntu4"),
         ),
         run_files=("/usr/bin/nvidia-uninstall",),
+        half=("nvidia-dkms-580-open",),
+        held=frozenset({"nvidia-settings"}),
+        kernel_modules=(("6.14.0-29-generic", "580.159.03"), ("6.14.0-33-generic", "")),
+        old_initrds=("6.14.0-29-generic",),
+        devices=True,
+        recorded=(("nvidia-settings", "510.47.03-0ubuntu4"),),
+        kept=("580.159.03",),
         nvidia_sources=(("ubuntu2404", "/etc/apt/sources.list.d/my cuda.list"),),
         toolkit="13.0.88",
     )
@@ -122,7 +137,9 @@ def test_a_bare_host_has_nothing(host: Host) -> None:
         stand_in(host.root / "bin", name, "exit 1")
     found = host.look()
     kernel = os.uname()
-    assert found == DriverFacts("ubuntu", "24.04", kernel.machine, kernel.release)
+    assert found == DriverFacts(
+        "ubuntu", "24.04", kernel.machine, kernel.release, kernel_modules=((kernel.release, ""),)
+    )
 
 
 def test_packages_have_the_archive_that_they_are_from(host: Host) -> None:

@@ -43,6 +43,7 @@ missing+ cmake
 foreign+ /srv/models ops 2775
 elsewhere /etc/other
 user_ours yes
+driver_ours yes
 clock 1790000000
 service_user rigwright:x:999:999::/nonexistent:/usr/sbin/nologin""".splitlines()
 
@@ -80,6 +81,7 @@ def test_a_probes_lines_become_facts() -> None:
         foreign_roots=(("/srv/models", "ops", 0o2775),),
         elsewhere="/etc/other",
         user_ours=True,
+        driver_ours=True,
         service_user="rigwright:x:999:999::/nonexistent:/usr/sbin/nologin",
     )
 

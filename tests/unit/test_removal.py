@@ -63,6 +63,11 @@ class Host:
             ledger=self.ledger,
             started_from=self.root / "run/rigwright",
             keep_weights=keep_weights,
+            power=self.root / "units/rigwright-power.service",
+            power_unit="rigwright-power.service",
+            driver_files=[self.root / "etc/rigwright-nvidia"],
+            driver_store=self.root / "opt/driver",
+            driver_record=self.root / "etc/driver.json",
         )
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
         done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
