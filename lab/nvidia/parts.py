@@ -42,7 +42,7 @@ done
 # As dh_dkms puts it into a package
 DKMS_POSTINST = """\
 if [ "$1" = configure ]; then
-  /usr/lib/dkms/common.postinst nvidia {version} /usr/share/nvidia amd64 "$2"
+  /usr/lib/dkms/common.postinst nvidia {version} /usr/share/nvidia "" "$2"
 fi
 """
 DKMS_PRERM = """\
@@ -170,4 +170,5 @@ def dkms_scripts(version: str) -> dict[str, str]:
 
 def smi(version: str) -> str:
     """The nvidia-smi of one driver version."""
-    return (HERE / "nvidia-smi").read_text().replace("@VERSION@", version)
+    cards = (HERE / "nvidia-smi-cards").read_text()
+    return (HERE / "nvidia-smi").read_text().replace("@CARDS@\n", cards).replace("@VERSION@", version)
