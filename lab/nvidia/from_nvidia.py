@@ -1,0 +1,203 @@
+"""The packages of a driver in NVIDIA's archives, as far as a machine that computes needs them.
+
+Names and versions' shapes: installed packages that people list in reports, for Debian 595.58.03-1 and 615.71.09-2, for
+Ubuntu 580.95.05-0ubuntu1 and 610.43.02-1ubuntu1; relations: github.com/NVIDIA/debian-packaging-nvidia-driver and
+ubuntu-packaging-nvidia-driver, which are older. Where no source tells, a relation is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from lab.nvidia import parts
+from lab.nvidia.deb import Deb
+
+LAST_WITH_BRANCH = 580
+LAST_PROPRIETARY = 610
+FLAVOURS = {"open": "-open", "proprietary": ""}
+PINNED = "src:*nvidia*:any src:cuda-drivers:any src:cuda-compat:any"
+
+
+def branch_of(version: str) -> int:
+    """580 of 580.178.04."""
+    return int(version.partition(".")[0])
+
+
+def debian(version: str, *, revision: str = "1", refuses: tuple[str, ...] = ()) -> list[Deb]:
+    """Of debian12 and debian13.
+
+    Args:
+        version: The driver's, such as 595.71.05.
+        revision: What stands behind it in the packages' version.
+        refuses: Kernel releases for which DKMS cannot build.
+    """
+    deb = f"{version}-{revision}"
+
+    def one(name: str, *depends: str, **more: Any) -> Deb:
+        made = Deb(name, deb, "nvidia-graphics-drivers", depends, section="NVIDIA", description=f"stand-in, {version}")
+        return replace(made, **more)
+
+    def same(*names: str) -> tuple[str, ...]:
+        return tuple(f"{name} (= {deb})" for name in names)
+
+    def library(name: str, *stems: str, depends: tuple[str, ...] = (), **more: Any) -> Deb:
+        files, links = parts.libraries(version, *stems)
+        return one(name, *depends, files=files, links=links, triggers="activate-noawait ldconfig", **more)
+
+    found = [
+        library("libnvidia-ml1", "libnvidia-ml", provides=(f"libnvidia-ml.so.1 (= {version})",)),
+        library("libnvidia-cfg1", "libnvidia-cfg"),
+        library("libnvidia-gpucomp", "libnvidia-gpucomp"),
+        library("libnvidia-nvvm4", "libnvidia-nvvm"),
+        library("libnvidia-ptxjitcompiler1", "libnvidia-ptxjitcompiler"),
+        library(
+            "libcuda1",
+            "libcuda",
+            depends=same("libnvidia-ptxjitcompiler1", "libnvidia-nvvm4", "libnvidia-gpucomp"),
+            recommends=(" | ".join(same("nvidia-kernel-open-dkms", "nvidia-kernel-dkms")),),
+            provides=(f"libcuda.so.1 (= {version})", "libcuda1-any"),
+        ),
+        one("firmware-nvidia-gsp", files={f"usr/lib/firmware/nvidia/{version}/gsp_tu10x.bin": "stand-in\n"}),
+        replace(_modprobe(version), version=deb),
+        one("nvidia-kernel-support", *same("firmware-nvidia-gsp", "nvidia-modprobe")),
+        replace(_persistenced(version, f"libnvidia-cfg1 (= {deb})"), version=deb),
+        one(
+            "nvidia-driver-cuda",
+            *same("libcuda1", "libnvidia-ml1", "libnvidia-cfg1", "nvidia-persistenced", "nvidia-modprobe"),
+            conflicts=("nvidia-smi",),
+            replaces=("nvidia-smi",),
+            provides=("nvidia-smi",),
+            files={"usr/bin/nvidia-smi": parts.smi(version)},
+        ),
+        one("nvidia-driver", *same("nvidia-driver-cuda")),
+        one("nvidia-open", *same("nvidia-driver", "nvidia-kernel-open-dkms"), source="nvidia-open"),
+    ]
+    both = branch_of(version) <= LAST_PROPRIETARY
+    for flavour, suffix in FLAVOURS.items() if both else [("open", "-open")]:
+        other = f"nvidia-kernel{'' if suffix else '-open'}-dkms"
+        found.append(
+            one(
+                f"nvidia-kernel{suffix}-dkms",
+                "dkms (>= 2.1.1.1)",
+                f"nvidia-kernel-support (= {deb})",
+                conflicts=(other,) if both else (),
+                provides=("nvidia-kernel-dkms-any", f"nvidia-kernel-{version}"),
+                files=parts.dkms_source(version, flavour, refuses),
+                scripts=parts.dkms_scripts(version),
+            )
+        )
+    if both:
+        found.append(one("cuda-drivers", *same("nvidia-driver", "nvidia-kernel-dkms"), source="cuda-drivers"))
+    else:
+        # its name says proprietary, and it brings the open modules
+        found.append(one("nvidia-kernel-dkms", *same("nvidia-kernel-open-dkms")))
+    return found
+
+
+def ubuntu(version: str, *, refuses: tuple[str, ...] = ()) -> list[Deb]:
+    """Of ubuntu2204, ubuntu2404 and ubuntu2604: up to 580 the names have the branch, later they do not.
+
+    Args:
+        version: The driver's, such as 580.178.04.
+        refuses: Kernel releases for which DKMS cannot build.
+    """
+    branch = branch_of(version)
+    suffixed = branch <= LAST_WITH_BRANCH
+    b = f"-{branch}" if suffixed else ""
+    deb = f"{version}-{0 if suffixed else 1}ubuntu1"
+
+    def one(name: str, *depends: str, **more: Any) -> Deb:
+        source = f"nvidia-graphics-drivers{b}"
+        made = Deb(name, deb, source, depends, section="multiverse/libs", description=f"stand-in, {version}")
+        return replace(made, **more)
+
+    def same(*names: str) -> tuple[str, ...]:
+        return tuple(f"{name} (= {deb})" for name in names)
+
+    files, links = parts.libraries(version, "libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")
+    cfg_files, cfg_links = parts.libraries(version, "libnvidia-cfg")
+    ldconfig = "activate-noawait ldconfig"
+    compute = _one_of("nvidia-opencl-icd")
+    compute["provides"] += (f"libcuda1 (= {deb})", f"libnvidia-ml1 (= {deb})")
+    common = _one_of("nvidia-kernel-common") if suffixed else {}
+    utils = _one_of("nvidia-utils") if suffixed else {}
+    utils = {word: (*utils.get(word, ()), "nvidia-smi") for word in ("provides", "conflicts", "replaces")}
+    tool = {"usr/bin/nvidia-smi": parts.smi(version)}
+    found = [
+        one(f"libnvidia-compute{b}", files=files, links=links, triggers=ldconfig, **compute),
+        one(f"libnvidia-cfg1{b}", files=cfg_files, links=cfg_links, triggers=ldconfig),
+        one(f"nvidia-firmware{b}", files={f"usr/lib/firmware/nvidia/{version}/gsp_tu10x.bin": "stand-in\n"}),
+        replace(_modprobe(version), version=deb),
+        replace(_persistenced(version, f"libnvidia-cfg1{b} (= {deb})"), version=deb),
+        one(f"nvidia-kernel-common{b}", *same(f"nvidia-firmware{b}"), "nvidia-modprobe", **common),
+        one(f"nvidia-utils{b}", *same(f"libnvidia-compute{b}"), files=tool, **utils),
+        one(f"nvidia-compute-utils{b}", *same(f"libnvidia-compute{b}"), "nvidia-persistenced"),
+    ]
+    for flavour, suffix in FLAVOURS.items() if branch <= LAST_PROPRIETARY else [("open", "-open")]:
+        stack = f"{b}{suffix}"
+        kernel_source = f"nvidia-kernel-source{stack}"
+        found += [
+            one(kernel_source, **_one_of("nvidia-kernel-source")),
+            one(
+                f"nvidia-dkms{stack}",
+                "dkms",
+                *same(kernel_source, f"nvidia-kernel-common{b}"),
+                files=parts.dkms_source(version, flavour, refuses),
+                scripts=parts.dkms_scripts(version),
+                **_one_of("nvidia-dkms-kernel"),
+            ),
+            one(
+                f"nvidia-driver{stack}",
+                *same(f"nvidia-dkms{stack}", f"libnvidia-compute{b}", f"nvidia-compute-utils{b}", f"nvidia-utils{b}"),
+                **_one_of("nvidia-driver-binary"),
+            ),
+        ]
+        top = f"nvidia-open{b}" if suffix else f"cuda-drivers{b}"
+        found.append(one(top, *same(f"nvidia-driver{stack}"), source="nvidia-open" if suffix else "cuda-drivers"))
+    return found
+
+
+def pinning(version: str) -> list[Deb]:
+    """The packages that hold apt to a branch, and to one version, by a file in its preferences."""
+    found = []
+    for what, pin in ((str(branch_of(version)), f"{branch_of(version)}.*"), (version, f"{version}*")):
+        name = f"nvidia-driver-pinning-{what}"
+        text = f"Package: {PINNED}\nPin: version {pin}\nPin-Priority: 1000\n"
+        found.append(
+            Deb(
+                name,
+                f"{version}-1",
+                name,
+                section="NVIDIA",
+                description=f"stand-in: pins {what}",
+                files={f"etc/apt/preferences.d/{name}": text},
+                **_one_of("nvidia-driver-pinning"),
+            )
+        )
+    return found
+
+
+def _one_of(name: str) -> dict[str, Any]:
+    """Relations of packages of which a host has one, of whatever branch."""
+    return {"provides": (name,), "conflicts": (name,), "replaces": (name,)}
+
+
+def _modprobe(version: str) -> Deb:
+    return Deb("nvidia-modprobe", version, "nvidia-modprobe", section="NVIDIA", description=f"stand-in, {version}")
+
+
+def _persistenced(version: str, *depends: str) -> Deb:
+    return Deb(
+        "nvidia-persistenced",
+        version,
+        "nvidia-persistenced",
+        depends,
+        section="NVIDIA",
+        description=f"stand-in, {version}",
+        files={
+            "usr/bin/nvidia-persistenced": parts.PERSISTENCED,
+            "usr/lib/systemd/system/nvidia-persistenced.service": parts.NVIDIA_UNIT,
+        },
+        scripts={"postinst": parts.USER + parts.ENABLED, "prerm": parts.STOPPED},
+    )
