@@ -39,6 +39,8 @@ TOOLS = "tools"
 CUDA = "cuda"
 # What the name of a lock's group of driver packages begins with; the system follows.
 DRIVER = "driver-"
+# What sets the cards' limits; it stands among the instances' units.
+POWER_UNIT = "rigwright-power.service"
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
 Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.driver.plan import DriverPlan
 from rigwright.render import render
-from rigwright.rig import Rig
+from rigwright.rig import POWER_UNIT, Rig
 
 # First line of each. Not the one of a generation's units (rigwright.serving): those are removed where no generation
 # has them, and the unit for power is no generation's.
@@ -17,7 +17,6 @@ PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-nvidia"
 MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/rigwright.conf"
-POWER_UNIT = "rigwright-power.service"
 POWER = f"/etc/systemd/system/{POWER_UNIT}"
 SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
 # All but the script for power, which lies in a rig's own folder.

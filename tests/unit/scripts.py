@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rigwright.bundle import Bundle, Row
 from rigwright.cuda_toolkit import Toolkit
+from rigwright.driver import topology
+from rigwright.driver.settings import power_script
 from rigwright.generation import JOURNAL, PROVEN, generation
 from rigwright.llama_cpp import build
 from rigwright.network import Network, network
 from rigwright.render import render
-from rigwright.rig import Rig
+from rigwright.rig import Driver, Rig
 from rigwright.served import Activation, state_script
 from rigwright.serving import DIGEST_VARIABLE, STARTED_FROM, UNITS
 from rigwright.tools import Tools
@@ -41,6 +44,11 @@ def compiled(*cards: int) -> str:
     made = rig(instance(cards=cards), cards=(card("8.6"), card("12.0")))
     wanted = build(made, "plain", engine(subtree="vendor/llama.cpp", options={"EMPTY": ""}), facts())
     return build_script(made, wanted, TOOLS, "rw-job-x")
+
+
+def power(**keys: Any) -> str:
+    """The unit for power's script, of a rig with two cards."""
+    return power_script(rig(cards=(card("8.6"), card("12.0")), driver=Driver(managed=True, **keys)))
 
 
 def generated(name: str) -> str:
@@ -126,6 +134,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove": remove,
     "remove from a host without units": lambda: remove((), True),
     "probe": lambda: render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])),
+    "power limits and clocks": lambda: power(power_w=(280, 400), clocks_mhz=(210, 1695)),
+    "clocks alone": lambda: power(clocks_mhz=(210, 1695)),
+    "where the cards are": topology.script,
     "driver probe": lambda: render("probe/driver.sh.j2", cuda_root="/usr/local/cuda"),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
 }
