@@ -18,7 +18,7 @@ from rigwright.driver.tables import Tables, tables
 from rigwright.inputs import complaint
 from rigwright.lock import Artefact, Kind, Lock
 from rigwright.problems import Invalid, Problem, of_validation, unknown
-from rigwright.rig import CUDA, TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
+from rigwright.rig import CUDA, POWER_UNIT, TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
 
 _Refuse = Callable[[str, str], None]
 Making = Literal["", "lock", "bundle"]
@@ -185,6 +185,8 @@ def _resolve(
 ) -> Instance | None:
     """One instance with its names resolved, or None after refusing it."""
     key = f"instances.{name}"
+    if f"rigwright-{name}.service" == POWER_UNIT:
+        refuse(key, f"another name: {POWER_UNIT} sets the cards' power limits")
     variant = catalog.variants.get(declared.variant)
     if variant is None:
         refuse(f"{key}.variant", unknown("variant", declared.variant, catalog.variants))

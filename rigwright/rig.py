@@ -37,6 +37,8 @@ from rigwright.types import (
 # Locked environments: what hosts need in Python, and the CUDA toolkit.
 TOOLS = "tools"
 CUDA = "cuda"
+# What sets the cards' limits; it stands among the instances' units.
+POWER_UNIT = "rigwright-power.service"
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
 Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rigwright.driver.facts import MODPROBE
 from rigwright.driver.plan import DriverPlan
 from rigwright.render import render
-from rigwright.rig import Rig
+from rigwright.rig import POWER_UNIT, Rig
 
 # First line of each. Not the one of a generation's units (rigwright.serving): those are removed where no generation
 # has them, and the unit for power is no generation's.
@@ -17,7 +17,6 @@ SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-nvidia"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/rigwright.conf"
-POWER_UNIT = "rigwright-power.service"
 POWER = f"/etc/systemd/system/{POWER_UNIT}"
 SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
 # Made on the host where a component of the distribution's archive had to be switched on; not by `settings`.

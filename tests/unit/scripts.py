@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rigwright.bundle import Bundle, Row
 from rigwright.cuda_toolkit import Toolkit
+from rigwright.driver import topology
 from rigwright.driver.facts import MODPROBE, questions
-from rigwright.driver.settings import COMPONENT, SOURCE, release
+from rigwright.driver.settings import COMPONENT, SOURCE, power_script, release
 from rigwright.generation import JOURNAL, PROVEN, generation
 from rigwright.llama_cpp import build
 from rigwright.network import Network, network
 from rigwright.render import render
-from rigwright.rig import Rig
+from rigwright.rig import Driver, Rig
 from rigwright.served import Activation, state_script
 from rigwright.serving import DIGEST_VARIABLE, STARTED_FROM, UNITS
 from rigwright.tools import Tools
@@ -43,6 +45,11 @@ def compiled(*cards: int) -> str:
     made = rig(instance(cards=cards), cards=(card("8.6"), card("12.0")))
     wanted = build(made, "plain", engine(subtree="vendor/llama.cpp", options={"EMPTY": ""}), facts())
     return build_script(made, wanted, TOOLS, "rw-job-x")
+
+
+def power(**keys: Any) -> str:
+    """The unit for power's script, of a rig with two cards."""
+    return power_script(rig(cards=(card("8.6"), card("12.0")), driver=Driver(managed=True, **keys)))
 
 
 def generated(name: str) -> str:
@@ -167,6 +174,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "holders of cards": lambda: render("nvidia_driver/holders.sh.j2"),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),
+    "power limits and clocks": lambda: power(power_w=(280, 400), clocks_mhz=(210, 1695)),
+    "clocks alone": lambda: power(clocks_mhz=(210, 1695)),
+    "where the cards are": topology.script,
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
 }
 

@@ -1,0 +1,40 @@
+"""Two boxes of RTX 3090: one with a single card, one with two.
+
+Copy it into a folder of your own, keep the box that is like yours, and put your address in. It has no instances: which
+weights you serve is for your own catalogue and lock (docs/catalog-and-lock.md); a variant for one card is then added as
+`"instances": {"chat": {"variant": "llamacpp/mine", "cards": [0], "port": 8020}}`.
+"""
+
+from rigwright.inventory import hosts
+
+# What both have, in the driver's words
+DRIVER = {
+    "managed": True,  # deploys bring it; the first one needs `--reboot`, or "reboot": True here
+    # of 350: less than one token in a hundred is lost, and below 200 speed collapses (measured with a 27B model,
+    # jeanfbrito.github.io, "RTX 3090 Power Limit"). Short peaks go far above it, and weak power supplies fail at them.
+    "power_w": 280,
+    # the whole memory behind the bus at once where firmware has left it at 256 MiB; early boards need a new VBIOS first
+    "module_options": {"NVreg_EnableResizableBar": 1},
+    "sysctl": {"vm.swappiness": 10},  # weights that are being read are no reason to swap programs out
+}
+
+rigs = hosts(
+    {
+        "rig3090": {
+            "ssh_hostname": "192.0.2.30",  # an address of nobody's (RFC 5737): put yours here
+            "cards": ["rtx-3090"],
+            "driver": DRIVER,
+        },
+        "rig3090-two": {
+            "ssh_hostname": "192.0.2.31",
+            "cards": ["rtx-3090", "rtx-3090"],  # in the order of `lspci -d 10de:`
+            "driver": DRIVER
+            | {
+                "lanes": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
+                # With a bridge on top: "nvlinks": [(0, 1)]. Without one these cards do not read each other's memory.
+            },
+        },
+    },
+    ssh_user="ops",  # may use sudo without a password; root needs no `_sudo`
+    _sudo=True,
+)

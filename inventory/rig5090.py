@@ -1,0 +1,40 @@
+"""Eight RTX 5090 in a server with two processors: four cards on each one's NUMA node.
+
+Copy it into a folder of your own and put your box's address in. Ubuntu 24.04 is the release that is known to work; a
+newer kernel has cost others days. It has no instances: which weights you serve is for your own catalogue and lock
+(docs/catalog-and-lock.md); a variant for four cards is then added as
+`"instances": {"chat": {"variant": "llamacpp/mine", "cards": [0, 1, 2, 3], "port": 8000}}`.
+"""
+
+from rigwright.inventory import hosts
+
+rigs = hosts(
+    {
+        "rig5090": {
+            "ssh_hostname": "192.0.2.58",  # an address of nobody's (RFC 5737): put yours here
+            "ssh_user": "ops",  # may use sudo without a password; root needs no `_sudo`
+            "_sudo": True,
+            # in the order of `lspci -d 10de:`, which is node by node on most boards: 0 to 3 are near the first
+            # processor, 4 to 7 near the second (/sys/bus/pci/devices/*/numa_node)
+            "cards": ["rtx-5090"] * 8,
+            "driver": {
+                # deploys bring it, with open kernel modules: no others drive these cards. The first deploy needs
+                # `--reboot`, or "reboot": True here.
+                "managed": True,
+                # of 575, and the card takes no less than 400: eight of them are 3.6 kW and not 4.6, in a box that was
+                # seen to peak at 5.5. What it costs in tokens was not measured.
+                "power_w": 450,
+                # a link that has come up with fewer is seldom noticed otherwise
+                "lanes": (16,) * 8,
+                # No nvlinks: a 5090 has none. The cards exchange data through the host's memory.
+                # 32 GiB behind the bus at once; firmware leaves these at 256 MiB, and the driver changes it
+                "module_options": {"NVreg_EnableResizableBar": 1},
+                "sysctl": {
+                    "vm.swappiness": 10,  # weights that are being read are no reason to swap programs out
+                    # the kernel would move memory between the nodes behind a server's back; where it belongs is known
+                    "kernel.numa_balancing": 0,
+                },
+            },
+        },
+    }
+)

@@ -1,0 +1,93 @@
+"""A folder that stands in for a host with NVIDIA's cards: the kernel's view of the bus, and an nvidia-smi."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigwright.driver import topology
+from rigwright.driver.settings import power_script
+from rigwright.driver.topology import Topology
+from rigwright.rig import Rig
+from tests.unit.scripts import stand_in
+
+# Answers what a test has written, fails where `hangs`, `refuses` or `warns` has the beginning of a question, and
+# remembers what it was told to set.
+SMI = """
+cd "$(dirname "$0")/../says" || exit
+for way in hangs refuses warns; do
+  while read -r words; do
+    case "$*" in "$words"*) ;; *) continue ;; esac
+    case $way in
+      hangs) exec sleep 60 ;;
+      refuses) echo 'The current user does not have permission'; exit 4 ;;
+      warns)
+        echo "Setting locked GPU clocks is not supported for GPU $2."
+        echo 'Treating as warning and moving on.'
+        exit 0
+        ;;
+    esac
+  done < $way
+done
+case "$*" in
+  --query-gpu=index,*) what=cards ;;
+  --query-gpu=*power.*) what=power ;;
+  '-q -d MEMORY') what=memory ;;
+  'topo -m') what=topo ;;
+  'topo -p2p r') what=p2p ;;
+  -i*) echo "$*" >> told; echo 'All done.'; exit 0 ;;
+esac
+cat "$what"
+exit "$(cat status)"
+"""
+
+
+@dataclass
+class CardFolder:
+    """One host."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        stand_in(self.root / "bin", "nvidia-smi", SMI)
+        self.devices.mkdir(parents=True)
+        (self.root / "says").mkdir()
+        self.says(hangs="", refuses="", warns="", told="", status="0", cards="", power="", memory="", topo="", p2p="")
+
+    @property
+    def devices(self) -> Path:
+        return self.root / "devices"
+
+    def says(self, **texts: str) -> None:
+        """What nvidia-smi prints for a question, and how it ends."""
+        for name, text in texts.items():
+            (self.root / "says" / name).write_text(text)
+
+    def device(self, address: str, vendor: str = "0x10de", kind: str = "0x030000", **more: str) -> None:
+        """A device on the bus."""
+        (self.devices / address).mkdir()
+        for name, text in {"vendor": vendor, "class": kind, **more}.items():
+            (self.devices / address / name).write_text(f"{text}\n")
+
+    @property
+    def told(self) -> list[str]:
+        """What nvidia-smi was told to set."""
+        return (self.root / "says" / "told").read_text().splitlines()
+
+    def power(self, rig: Rig, word: str, timeout: int = 20) -> tuple[int, list[str]]:
+        """Run a rig's script: how it ends, and what it prints."""
+        done = self._run(power_script(rig, timeout, str(self.devices)), word)
+        return done.returncode, done.stdout.splitlines()
+
+    def look(self, timeout: int = 20) -> Topology:
+        """Where the cards are."""
+        return topology.parse(self._run(topology.script(timeout, str(self.devices))).stdout.splitlines())
+
+    def _run(self, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
+        command = ["sh", "-c", script, "script", *words]
+        done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, timeout=30, check=False)
+        assert done.stderr == ""
+        return done

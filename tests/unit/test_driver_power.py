@@ -1,0 +1,168 @@
+"""Power limits and clocks: set on every card or on none, within what each card says it takes, and taken back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.rig import Driver
+from tests.unit.card_folder import CardFolder
+from tests.unit.samples import card, rig
+
+ADDRESSES = ("0000:01:00.0", "0000:41:00.0")
+ROW = "00000000:{bus}:00.0, GPU-{name}, {least}, {most}, 350.00\n"
+LEAST, MOST = "100.00", "370.00"
+
+
+def row(bus: str, name: str, least: str = LEAST, most: str = MOST) -> str:
+    return ROW.format(bus=bus, name=name, least=least, most=most)
+
+
+# nvidia-smi's order is the bus's; its domains are longer, its letters capitals
+ROWS = row("01", "aa") + row("41", "bb")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CardFolder:
+    made = CardFolder(tmp_path)
+    for address in ADDRESSES:
+        made.device(address, kind="0x030200")
+    made.device("0000:02:00.0", vendor="0x8086")
+    made.device("0000:01:00.1", kind="0x040300")
+    made.says(power=ROWS)
+    return made
+
+
+def run(host: CardFolder, word: str = "set", timeout: int = 20, **keys: Any) -> tuple[int, list[str]]:
+    return host.power(rig(cards=(card("8.6"), card("8.6")), driver=Driver(managed=True, **keys)), word, timeout)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"power_w": 280}, ["-i GPU-aa -pl 280", "-i GPU-bb -pl 280"]),
+        ({"power_w": (100, 370)}, ["-i GPU-aa -pl 100", "-i GPU-bb -pl 370"]),
+        ({"clocks_mhz": (210, 1695)}, ["-i GPU-aa -lgc 210,1695", "-i GPU-bb -lgc 210,1695"]),
+        (
+            {"power_w": 280, "clocks_mhz": (210, 1695)},
+            ["-i GPU-aa -pl 280", "-i GPU-aa -lgc 210,1695", "-i GPU-bb -pl 280", "-i GPU-bb -lgc 210,1695"],
+        ),
+    ],
+)
+def test_what_is_declared_is_set_by_uuid(host: CardFolder, keys: dict[str, Any], told: list[str]) -> None:
+    status, _ = run(host, **keys)
+    assert (status, host.told) == (0, told)
+
+
+def test_slots_are_those_of_the_bus_whatever_the_order_of_the_answer(host: CardFolder) -> None:
+    host.device("10000:c1:00.0")
+    host.says(power="00010000:C1:00.0, GPU-cc, 100.00, 370.00, 350.00\n" + row("41", "bb") + row("01", "aa"))
+    made = rig(cards=(card("8.6"),) * 3, driver=Driver(managed=True, power_w=(110, 120, 130)))
+    assert host.power(made, "set")[0] == 0
+    assert host.told == ["-i GPU-aa -pl 110", "-i GPU-bb -pl 120", "-i GPU-cc -pl 130"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "rows", "line"),
+    [
+        (
+            {"power_w": (280, 380)},
+            ROWS,
+            "card 1 at 0000:41:00.0: 380 W is refused: the card takes 100.00 to 370.00 W",
+        ),
+        (
+            {"power_w": 350},
+            row("01", "aa", "400.00", "600.00") + row("41", "bb"),
+            "card 0 at 0000:01:00.0: 350 W is refused: the card takes 400.00 to 600.00 W",
+        ),
+        (
+            {"power_w": 100},
+            row("01", "aa", "100.50") + row("41", "bb"),
+            "card 0 at 0000:01:00.0: 100 W is refused: the card takes 100.50 to 370.00 W",
+        ),
+        (
+            {"power_w": 280},
+            ROWS.replace("100.00", "[N/A]"),
+            "card 0 at 0000:01:00.0: 280 W is refused: the card says no range",
+        ),
+        ({"power_w": 280}, row("01", "aa"), "card 1 at 0000:41:00.0: the driver does not answer for it"),
+        ({"clocks_mhz": (210, 900)}, row("01", "aa"), "card 1 at 0000:41:00.0: the driver does not answer for it"),
+    ],
+)
+def test_nothing_is_set_unless_all_can_be(host: CardFolder, keys: dict[str, Any], rows: str, line: str) -> None:
+    host.says(power=rows)
+    status, lines = run(host, **keys)
+    assert (status, host.told, lines[-1]) == (1, [], "nothing is set")
+    assert line in lines
+
+
+def test_a_card_that_is_not_on_the_bus_is_named(host: CardFolder) -> None:
+    made = rig(cards=(card("8.6"),) * 3, driver=Driver(managed=True, power_w=280))
+    status, lines = host.power(made, "set")
+    assert (status, host.told) == (1, [])
+    assert lines == ["card 2: no such card on the bus, which has 2", "nothing is set"]
+
+
+@pytest.mark.parametrize("word", ["set", "reset"])
+def test_a_question_that_hangs_is_given_up_and_nothing_is_changed(host: CardFolder, word: str) -> None:
+    host.says(hangs="--query-gpu\n")
+    begun = time.monotonic()
+    status, lines = run(host, word, timeout=1, power_w=280)
+    assert (status, host.told) == (1, [])
+    assert lines == ["nvidia-smi did not answer within 1 s: nothing is changed"]
+    assert time.monotonic() - begun < 10
+
+
+def test_after_an_order_that_hangs_no_other_is_given(host: CardFolder) -> None:
+    host.says(hangs="-i GPU-aa -lgc\n")
+    status, lines = run(host, timeout=1, power_w=280, clocks_mhz=(210, 1695))
+    assert (status, host.told) == (1, ["-i GPU-aa -pl 280"])
+    assert lines[-1] == "card 0 at 0000:01:00.0: 210 to 1695 MHz: nvidia-smi did not answer within 1 s"
+
+
+def test_where_one_card_refuses_the_others_get_theirs(host: CardFolder) -> None:
+    host.says(refuses="-i GPU-aa -pl\n")
+    status, lines = run(host, power_w=280)
+    assert (status, host.told) == (1, ["-i GPU-bb -pl 280"])
+    assert lines[0] == "card 0 at 0000:01:00.0: 280 W is refused: The current user does not have permission"
+
+
+def test_what_nvidia_smi_only_warns_of_is_a_failure(host: CardFolder) -> None:
+    host.says(warns="-i GPU-bb -lgc\n")
+    status, lines = run(host, clocks_mhz=(210, 1695))
+    assert status == 1
+    assert "is refused: Setting locked GPU clocks is not supported" in lines[-1]
+
+
+@pytest.mark.parametrize("keys", [{"power_w": 280}, {"clocks_mhz": (210, 1695)}])
+def test_a_reset_takes_back_limits_and_clocks_whatever_was_set(host: CardFolder, keys: dict[str, Any]) -> None:
+    assert run(host, "reset", **keys)[0] == 0
+    assert host.told == [f"-i GPU-{name} {order}" for name in ("aa", "bb") for order in ("-rgc", "-pl 350")]
+
+
+def test_a_reset_does_what_it_can_without_a_card(host: CardFolder) -> None:
+    host.says(power=row("41", "bb"))
+    status, lines = run(host, "reset", power_w=280)
+    assert (status, host.told) == (1, ["-i GPU-bb -rgc", "-i GPU-bb -pl 350"])
+    assert lines[0] == "card 0 at 0000:01:00.0: the driver does not answer for it"
+
+
+def test_a_driver_that_is_not_there_is_told_in_its_words(host: CardFolder) -> None:
+    host.says(power="Failed to initialize NVML: Driver/library version mismatch\n", status="18")
+    assert run(host, power_w=280) == (
+        1,
+        ["nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch: nothing is changed"],
+    )
+
+
+def test_a_card_that_is_lost_behind_one_that_answers_is_told(host: CardFolder) -> None:
+    lost = "Unable to determine the device handle for GPU1: 0000:41:00.0: Unknown Error"
+    host.says(power=f"{row('01', 'aa')}{lost}\n", status="255")
+    assert run(host, power_w=280) == (1, [f"nvidia-smi says: {lost}: nothing is changed"])
+
+
+def test_another_word_is_refused(host: CardFolder) -> None:
+    assert run(host, "off", power_w=280) == (2, ["power set | power reset"])
