@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rigwright.cli.resolving.web import Unavailable
 
-
 # How apt-get 2 and 3 begin a line that says what is wrong; of a signature they only warn.
 REASONS = ("E: ", "Error: ", "W: GPG error", "W: OpenPGP", "Warning: OpenPGP")
 

@@ -14,7 +14,8 @@ _ARMOUR = re.compile(
     r"(?P<body>(?:[A-Za-z0-9+/=]+\n)+?)(?:=[A-Za-z0-9+/]{4}\n)?-----END PGP PUBLIC KEY BLOCK-----\s*"
 )
 SIGNATURE, KEY = 2, 6  # packets
-OF_ITSELF = (0x10, 0x11, 0x12, 0x13, 0x1F)  # signatures by which a key says what it is
+# Signatures by which a key says what it is: of its users' names, and of itself
+NAMES, DIRECT = (0x10, 0x11, 0x12, 0x13), 0x1F
 CREATED, LASTS, ISSUER = 2, 9, 16  # parts of a signature
 SHA1 = 2
 
@@ -33,6 +34,7 @@ class Key:
 
 @dataclass(frozen=True)
 class _Signature:
+    direct: bool
     created: int
     lasts: int
     """Seconds from the key's creation; 0 for ever."""
@@ -61,7 +63,9 @@ def read(text: str) -> Key:
         created = int.from_bytes(body[1:5], "big")
     except (binascii.Error, IndexError):
         raise ValueError("is no whole OpenPGP key") from None
-    lasts = max(said, key=lambda one: one.created).lasts if said else 0
+    # where the key says nothing of itself directly, or not how long it lasts, the newest name counts; so does gpg
+    newest = sorted(said, key=lambda one: (one.direct and one.lasts > 0, not one.direct, one.created))
+    lasts = newest[-1].lasts if newest else 0
     return Key(fingerprint.upper(), created + lasts if lasts else None, bool(said) and all(one.sha1 for one in said))
 
 
@@ -97,7 +101,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 def _signature(body: bytes, fingerprint: str) -> _Signature | None:
     """What a key says of itself; None for other signatures."""
-    if body[0] != 4 or body[1] not in OF_ITSELF:
+    if body[0] != 4 or body[1] not in (*NAMES, DIRECT):
         return None
     hashed = int.from_bytes(body[4:6], "big")
     rest = 6 + hashed
@@ -107,7 +111,10 @@ def _signature(body: bytes, fingerprint: str) -> _Signature | None:
     if issuer is not None and issuer.hex() != fingerprint[-16:]:
         return None
     return _Signature(
-        int.from_bytes(parts.get(CREATED, b""), "big"), int.from_bytes(parts.get(LASTS, b""), "big"), body[3] == SHA1
+        body[1] == DIRECT,
+        int.from_bytes(parts.get(CREATED, b""), "big"),
+        int.from_bytes(parts.get(LASTS, b""), "big"),
+        body[3] == SHA1,
     )
 
 
