@@ -1,20 +1,20 @@
 """Distribution packages with all that they need, as a flat archive that apt can install from.
 
-The machine's own apt finds, fetches and verifies them, with state of its own in a temporary folder: what is installed
-here is nobody's concern, and neither is which release this machine runs.
+The machine's own apt finds, fetches and verifies them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from rigwright.cli.apt import Apt, run
 from rigwright.cli.resolving.web import Content, Unavailable
 
+T = TypeVar("T")
 # Releases that preflight supports, and what their archives call them (wiki.debian.org/DebianReleases,
 # wiki.ubuntu.com/Releases).
 CODENAMES = {
@@ -49,49 +49,38 @@ class Archive:
         Raises:
             Unavailable: there is no apt here, no key or no archive of this distribution, or apt fails.
         """
+
+        def brought(apt: Apt) -> dict[str, Content]:
+            apt.get("--yes", "--no-install-recommends", "--download-only", "install", *names)
+            return _archive(apt.debs, folder)
+
+        return self._first(COMPONENTS[self.distribution], brought)
+
+    def listing(self, component: str) -> str:
+        """All packages of one part of the archive, as the first place that has it describes them.
+
+        Raises:
+            Unavailable: as above.
+        """
+        return self._first(component, Apt.lists)
+
+    def _first(self, components: str, act: Callable[[Apt], T]) -> T:
+        """What comes of the first place at which apt does something."""
         if not self.keyring.exists():
             package = {"debian": "debian-archive-keyring", "ubuntu": "ubuntu-keyring"}[self.distribution]
             raise Unavailable(f"{self.keyring} is not on this machine: install {package}")
         failed = []
-        for sources in self._sources():
+        for sources in self._sources(components):
             with tempfile.TemporaryDirectory() as temporary:
-                work = Path(temporary)
-                options = self._options(work, sources)
                 try:
-                    _run(["apt-get", "-qq", *options, "update"])
-                    wanted = ["--yes", "--no-install-recommends", "--download-only", "install", *names]
-                    _run(["apt-get", "-qq", *options, *wanted])
+                    return act(Apt(Path(temporary), sources))
                 except Unavailable as error:
                     failed.append(str(error))
-                    continue
-                return _archive(sorted((work / "archives").glob("*.deb")), folder)
         raise Unavailable("; ".join(failed))
 
-    def _options(self, work: Path, sources: list[str]) -> list[str]:
-        for name in ("lists/partial", "archives/partial", "state", "cache", "parts"):
-            (work / name).mkdir(parents=True)
-        (work / "status").touch()
-        (work / "sources.list").write_text("".join(f"{line}\n" for line in sources))
-        set_ = {
-            "APT::Architecture": "amd64",
-            "APT::Architectures": "amd64",
-            "APT::Sandbox::User": "root",
-            "APT::Update::Error-Mode": "any",
-            "Dir::State": work / "state",
-            "Dir::State::status": work / "status",
-            "Dir::State::Lists": work / "lists",
-            "Dir::Cache": work / "cache",
-            "Dir::Cache::archives": work / "archives",
-            "Dir::Etc::SourceList": work / "sources.list",
-            "Dir::Etc::SourceParts": work / "parts",
-            "Dir::Etc::Preferences": "/dev/null",
-            "Dir::Etc::PreferencesParts": work / "parts",
-        }
-        return [word for name, value in set_.items() for word in ("-o", f"{name}={value}")]
-
-    def _sources(self) -> list[list[str]]:
+    def _sources(self, components: str) -> list[list[str]]:
         """Each mirror of the rig, or else what this machine uses itself for the same distribution."""
-        signed, components = f"deb [signed-by={self.keyring}]", COMPONENTS[self.distribution]
+        signed = f"deb [signed-by={self.keyring}]"
         found = [self._mirrored(base.rstrip("/")) for base in self.mirrors] or [self._own()]
         return [[f"{signed} {base} {suite} {components}" for base, suite in places] for places in found]
 
@@ -106,7 +95,7 @@ class Archive:
         if release.get("ID") != self.distribution:
             raise Unavailable("this machine has another distribution: name its archive in the rig's mirrors, as apt")
         wanted = "$(REPO_URI) $(RELEASE) $(CODENAME) $(LABEL)"
-        listed = _run(["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"])
+        listed = run(["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"])
         found = places(listed, self.distribution, release.get("VERSION_CODENAME") or "?", self.codename)
         if not found:
             raise Unavailable("this machine's apt has no archive: name one in the rig's mirrors, as apt")
@@ -138,7 +127,7 @@ def _archive(debs: list[Path], folder: Path) -> dict[str, Content]:
         # apt writes the colon of an epoch as %3a
         name, content = deb.name.replace("%3a", "~"), deb.read_bytes()
         found[name] = _put(folder / name, content)
-        control = _run(["dpkg-deb", "--field", str(deb)]).rstrip("\n")
+        control = run(["dpkg-deb", "--field", str(deb)]).rstrip("\n")
         stanzas.append(f"{control}\nFilename: ./{name}\nSize: {len(content)}\nSHA256: {found[name].sha256}\n")
     return found | {LIST: _put(folder / STAGED, "\n".join(stanzas).encode())}
 
@@ -153,18 +142,3 @@ def _put(path: Path, content: bytes) -> Content:
 def _release() -> dict[str, str]:
     pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
     return {name: value.strip('"') for name, _, value in pairs}
-
-
-def _run(command: list[str]) -> str:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C.UTF-8"}
-        )
-    except FileNotFoundError:
-        raise Unavailable(f"{command[0]} is not on this machine: packages need Debian or Ubuntu") from None
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        # apt marks what is wrong, and puts more words around it
-        reasons = [line for line in said if line.startswith("E: ")] or said[-3:]
-        raise Unavailable(f"{command[0]} failed: {' '.join(reasons[:3])}")
-    return done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rigwright.driver.versions import locked_driver
 from rigwright.lock import Artefact
 
 
@@ -13,7 +14,9 @@ def difference(old: Iterable[Artefact], new: Iterable[Artefact]) -> list[str]:
     lines = []
     for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key, []), after.get(key, [])
-        if not one:
+        if any(row.kind == "deb" for row in (*one, *other)):
+            lines += _driver(key[0], one, other)
+        elif not one:
             lines.append(f"+ {_title(other)} {_versions(other)}  {_extent(other)}")
         elif not other:
             lines.append(f"- {_title(one)} {_versions(one)}")
@@ -25,8 +28,21 @@ def difference(old: Iterable[Artefact], new: Iterable[Artefact]) -> list[str]:
 def _named(rows: Iterable[Artefact]) -> dict[tuple[str, str], list[Artefact]]:
     named: dict[tuple[str, str], list[Artefact]] = {}
     for row in sorted(rows, key=lambda row: row.order):
-        named.setdefault((row.group or "", row.name), []).append(row)
+        # a driver is one thing, whatever it is made of
+        whole = row.group and row.kind in ("deb", "key")
+        named.setdefault((row.group or "", "" if whole else row.name), []).append(row)
     return named
+
+
+def _driver(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
+    versions = " -> ".join(dict.fromkeys(locked_driver(rows) or "?" for rows in (old, new) if rows))
+    count = sum(row.kind == "deb" for row in new)
+    if not new:
+        return [f"- driver {name} {versions}"]
+    if not old:
+        return [f"+ driver {name} {versions}, {count} packages"]
+    others = len(set(new) - set(old))
+    return [f"~ driver {name} {versions}, {count} packages, {others} other files"] if old != new else []
 
 
 def _title(rows: list[Artefact]) -> str:

@@ -34,6 +34,8 @@ class Folders:
     wanted: tuple[Wanted, ...]
     locked: dict[Path, tuple[Artefact, ...]]
     """Lock file -> its rows; only the files that `rigwright lock` wrote."""
+    keys: dict[str, str]
+    """Driver -> the armoured key of its archive, as it lies beside the lock; only of those files."""
     unread: tuple[Problem, ...]
     """What is wrong with such files; they count as empty."""
 
@@ -44,23 +46,29 @@ class Folders:
 
     def rows_of(self, wanted: Wanted) -> list[Artefact]:
         """What is locked for an input."""
-        if wanted.input.kind == "wheel":
+        if wanted.input.grouped:
             return [row for row in self.rows if row.group == wanted.name]
         return [row for row in self.rows if not row.group and row.name == wanted.name]
 
-    def texts(self, rows: dict[str, list[Artefact]]) -> dict[Path, str]:
-        """Lock file -> its text, for every input's rows by its name."""
+    def texts(self, rows: dict[str, list[Artefact]], keys: dict[str, str]) -> dict[Path, str]:
+        """File -> its text, of all locks and of the keys beside them.
+
+        Args:
+            rows: Every input's, by its name.
+            keys: Driver -> its archive's armoured key.
+        """
         catalogues = sorted({one.catalogue for one in self.wanted})
-        return {
+        locks = {
             _lock_of(path, self.locks): lock.text(
                 [row for one in self.wanted if one.catalogue == path for row in rows[one.name]],
                 f"{path.parent.name}/{path.name}",
             )
             for path in catalogues
         }
+        return locks | {self.locks / row.file: keys[str(row.group)] for found in rows.values() for row in _keys(found)}
 
     def write(self, texts: dict[Path, str]) -> None:
-        """Write lock files, each in one step after all were written beside, and remove those that lock nothing more.
+        """Write files, each in one step after all were written beside, and remove those that are needed no more.
 
         Raises:
             OSError: one could not be written; the old ones are still there.
@@ -79,9 +87,14 @@ class Folders:
             raise
         for path, new in beside.items():
             new.replace(path)
-        for path in self.locked:
+        for path in [*self.locked, *(self.locks / row.file for row in _keys(self.rows))]:
             if path not in texts:
-                path.unlink()
+                path.unlink(missing_ok=True)
+
+
+def _keys(rows: list[Artefact]) -> list[Artefact]:
+    """The rows of keys that lie beside the lock."""
+    return [row for row in rows if row.kind == "key" and row.group]
 
 
 def read(base: Path) -> Folders:
@@ -103,6 +116,7 @@ def read(base: Path) -> Folders:
     locked: dict[Path, tuple[Artefact, ...]] = {}
     problems: list[Problem] = []
     unread: list[Problem] = []
+    keys: dict[str, str] = {}
     for path in sorted(locks.glob(f"*{SUFFIX}")):
         ours = path.read_bytes().startswith(WRITTEN.encode())
         try:
@@ -115,6 +129,11 @@ def read(base: Path) -> Folders:
             rows = ()
         if ours:
             locked[path] = rows
+            for row in _keys(list(rows)):
+                try:
+                    keys[str(row.group)] = lock.key(locks, row)
+                except Invalid as error:
+                    unread += error.problems
         elif path in targets:
             text = f"was not written by `rigwright lock`: make inputs of its rows in {targets[path]}, and remove it"
             problems.append(Problem(str(path), "the file", text))
@@ -122,7 +141,7 @@ def read(base: Path) -> Folders:
             problems += _taken(path, rows, wanted)
     if problems:
         raise Invalid(problems)
-    return Folders(locks, tuple(wanted), locked, tuple(unread))
+    return Folders(locks, tuple(wanted), locked, keys, tuple(unread))
 
 
 def _lock_of(catalogue: Path, locks: Path) -> Path:
@@ -131,9 +150,9 @@ def _lock_of(catalogue: Path, locks: Path) -> Path:
 
 def _taken(path: Path, rows: tuple[Artefact, ...], wanted: list[Wanted]) -> list[Problem]:
     """Refuse an input that a file written by hand already locks."""
-    held = {row.group or row.name: "wheel" if row.group else row.kind for row in rows}
+    held = {row.group or row.name: bool(row.group) for row in rows}
     return [
         one.problem(f"{path} has it too, and was not written by `rigwright lock`: remove its rows there")
         for one in wanted
-        if one.name in held and (one.input.kind == "wheel") == (held[one.name] == "wheel")
+        if held.get(one.name) == one.input.grouped
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import requests
 
 from rigwright.cli.resolving import web, wheels
+from rigwright.cli.resolving.drivers import Addresses, Drivers
 from rigwright.cli.resolving.folders import Folders, Wanted
 from rigwright.cli.resolving.index import Index
 from rigwright.cli.resolving.web import Content, Unavailable
@@ -21,8 +21,15 @@ from roles.progress import progress
 
 TOGETHER = 8  # projects that the index is asked for at once
 
-Addresses = Callable[[Artefact], list[str]]
-"""The http(s) addresses of a row, in order."""
+
+@dataclass(frozen=True)
+class Resolved:
+    """What was found."""
+
+    rows: dict[str, list[Artefact]]
+    """Input -> its rows."""
+    keys: dict[str, str]
+    """Driver -> the armoured key of its archive, where that has one."""
 
 
 @dataclass
@@ -32,28 +39,44 @@ class Resolver:
     session: requests.Session
     index: Index
     addresses: Addresses
+    drivers: Drivers
     from_dir: Path | None = None
     refresh: bool = False
 
-    def resolve(self, folders: Folders) -> dict[str, list[Artefact]]:
-        """The rows of every input, by its name.
+    def resolve(self, folders: Folders) -> Resolved:
+        """The rows of every input.
 
         Raises:
             Invalid: with every input that could not be resolved.
         """
         rows: dict[str, list[Artefact]] = {}
+        keys: dict[str, str] = {}
         problems: list[Problem] = []
         for wanted in folders.wanted:
             try:
-                rows[wanted.name] = self.rows(wanted, folders.rows_of(wanted))
+                if wanted.input.kind == "deb":
+                    rows[wanted.name], keys[wanted.name] = self._driver(wanted, folders)
+                else:
+                    rows[wanted.name] = self.rows(wanted, folders.rows_of(wanted))
             except Unavailable as error:
                 problems.append(wanted.problem(str(error)))
         if problems:
             raise Invalid(problems)
-        return rows
+        return Resolved(rows, keys)
+
+    def _driver(self, wanted: Wanted, folders: Folders) -> tuple[list[Artefact], str]:
+        """The rows of a driver, and its archive's key."""
+        locked = folders.rows_of(wanted)
+        whole = wanted.name in folders.keys or not any(row.kind == "key" for row in locked)
+        if whole and not self.refresh and not mismatch(wanted.input, locked):
+            return locked, folders.keys.get(wanted.name, "")
+        try:
+            return self.drivers.rows(wanted)
+        except Unavailable as error:
+            raise Unavailable(f"cannot be locked: {error}", gone=error.gone) from None
 
     def rows(self, wanted: Wanted, locked: list[Artefact]) -> list[Artefact]:
-        """The rows of one input.
+        """The rows of one input that is no driver.
 
         Args:
             wanted: The input.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 from packaging.version import InvalidVersion, Version
@@ -13,6 +14,8 @@ from rigwright.cli.resolving.folders import Folders, Wanted
 from rigwright.cli.resolving.index import newest_source
 from rigwright.cli.resolving.resolver import Resolver
 from rigwright.cli.resolving.web import Unavailable
+from rigwright.driver.toolkit import numbers
+from rigwright.driver.versions import locked_driver
 from rigwright.inputs import mismatch
 from rigwright.lock import Artefact
 
@@ -31,9 +34,11 @@ class Findings:
 def look(resolver: Resolver, folders: Folders) -> Findings:
     """Compare what is locked with the catalogue and with what the index and mirrors have now; nothing is fetched."""
     found = Findings()
-    names = {(one.name, one.input.kind == "wheel") for one in folders.wanted}
-    for key, wheel in sorted({(row.group or row.name, bool(row.group)) for row in folders.rows} - names):
-        found.moved.append(f"{'environment ' if wheel else ''}{key} is locked, and no input of the catalogue any more")
+    names = {(one.name, one.input.grouped) for one in folders.wanted}
+    environments = {row.group for row in folders.rows if row.kind == "wheel"}
+    for key, grouped in sorted({(row.group or row.name, bool(row.group)) for row in folders.rows} - names):
+        what = f"environment {key}" if grouped and key in environments else key
+        found.moved.append(f"{what} is locked, and no input of the catalogue any more")
     for wanted in folders.wanted:
         rows = folders.rows_of(wanted)
         wrong = mismatch(wanted.input, rows)
@@ -44,6 +49,8 @@ def look(resolver: Resolver, folders: Folders) -> Findings:
         try:
             if wanted.input.kind == "wheel":
                 _environment(resolver, wanted, rows, found)
+            elif wanted.input.kind == "deb":
+                _driver(resolver, wanted, rows, found)
             else:
                 _file(resolver, rows[0], found)
         except Unavailable as error:
@@ -62,6 +69,24 @@ def _environment(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found
     fresh = [row for row in newest if (row.name, row.version, row.marker) not in known]
     dropped = [row for row in rows if row not in kept]
     found.moved += [f"{line} (a newer resolution)" for line in difference(dropped, fresh)]
+
+
+def _driver(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
+    driver, contents = locked_driver(rows), resolver.drivers.contents(wanted)
+    branch = driver.partition(".")[0]
+    said = f"{wanted.name} {driver}: {contents.place}"
+    newer = [one for one in contents.drivers if one.startswith(f"{branch}.") and numbers(one) > numbers(driver)]
+    if newer:
+        found.moved.append(f"{said} has {newer[-1]}")
+    if driver not in contents.drivers:
+        found.moved.append(f"{said} has it no more")
+        return
+    there = {(one.name, one.version, one.sha256) for one in contents.packages}
+    gone = [row for row in rows if row.kind == "deb" and (row.name, row.version, row.sha256) not in there]
+    if gone:
+        found.moved.append(f"{said} has {len(gone)} of its packages no more as they are locked, {gone[0]} the first")
+    if any(row.kind == "key" and row.sha256 != hashlib.sha256(contents.key.encode()).hexdigest() for row in rows):
+        found.moved.append(f"{said} has another file of its key")
 
 
 def _file(resolver: Resolver, row: Artefact, found: Findings) -> None:

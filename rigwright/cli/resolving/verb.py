@@ -10,9 +10,11 @@ import click
 from rigwright.cli.resolving import folders as folders_of
 from rigwright.cli.resolving import upstream, web
 from rigwright.cli.resolving.difference import difference
+from rigwright.cli.resolving.drivers import Addresses, Drivers
 from rigwright.cli.resolving.folders import Folders
 from rigwright.cli.resolving.index import Index, index_url
-from rigwright.cli.resolving.resolver import Addresses, Resolver
+from rigwright.cli.resolving.resolver import Resolver
+from rigwright.driver.tables import tables
 from rigwright.inventory import ROOT, load, making
 from rigwright.lock import Artefact
 from rigwright.resolve import Making
@@ -39,9 +41,9 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     folders, resolver = _read(inventory, from_dir, refresh)
     for problem in folders.unread:
         click.echo(f"{problem}\n  it is written anew", err=True)
-    rows = resolver.resolve(folders)
-    new = [row for found in rows.values() for row in found]
-    texts = folders.texts(rows)
+    resolved = resolver.resolve(folders)
+    new = [row for found in resolved.rows.values() for row in found]
+    texts = folders.texts(resolved.rows, resolved.keys)
     if not texts and not folders.locked:
         raise Unusable(f"{folders.locks.parent / 'catalog'}: no inputs: there is nothing to lock")
     folders.write(texts)
@@ -72,9 +74,12 @@ def look(inventory: Path | None) -> int:
 
 def _read(inventory: Path | None, from_dir: Path | None = None, refresh: bool = False) -> tuple[Folders, Resolver]:
     rigs = rigs_of(inventory, "lock")
-    folders = folders_of.read(inventory.resolve().parent if inventory else ROOT)
-    session = web.session()
-    return folders, Resolver(session, Index(session, index_url()), addresses(rigs), from_dir, refresh)
+    base = inventory.resolve().parent if inventory else ROOT
+    folders = folders_of.read(base)
+    session, of = web.session(), addresses(rigs)
+    apt = tuple(dict.fromkeys(url for rig in rigs for url in rig.mirrors.get("apt", ())))
+    drivers = Drivers(session, of, tables(base), apt)
+    return folders, Resolver(session, Index(session, index_url()), of, drivers, from_dir, refresh)
 
 
 def rigs_of(inventory: Path | None, what: Making) -> list[Rig]:

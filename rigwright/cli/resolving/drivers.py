@@ -1,0 +1,122 @@
+"""An input of kind deb into rows of a lock: every package of one driver, and the key of its archive."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import requests
+from pydantic import ValidationError
+
+from rigwright.catalog import DRIVER
+from rigwright.cli.bundling.packages import Archive as Distribution
+from rigwright.cli.resolving import archives
+from rigwright.cli.resolving.archives import Contents
+from rigwright.cli.resolving.folders import Wanted
+from rigwright.cli.resolving.web import Unavailable
+from rigwright.driver.tables import Tables
+from rigwright.lock import Artefact
+from rigwright.types import Archive
+
+Addresses = Callable[[Artefact], list[str]]
+"""The http(s) addresses of a row, in order."""
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """What finds drivers."""
+
+    session: requests.Session
+    addresses: Addresses
+    known: Tables
+    apt: Sequence[str]
+    """Base addresses of the distribution's archive; none for the one that this machine uses."""
+
+    def rows(self, wanted: Wanted) -> tuple[list[Artefact], str]:
+        """An input's rows, and its archive's armoured key.
+
+        Raises:
+            Unavailable: it is not to be had; the text says why.
+        """
+        contents = self.contents(wanted)
+        try:
+            return self.of(wanted, contents), contents.key
+        except ValidationError as error:
+            detail = error.errors(include_url=False)[0]
+            text = f"{contents.place} has a package whose {detail['loc'][0]} is refused: {detail['input']!r}"
+            raise Unavailable(text) from None
+
+    def of(self, wanted: Wanted, contents: Contents) -> list[Artefact]:
+        """The rows that an input has by an archive."""
+        system, source = _system(wanted), wanted.input.sources[0]
+        below = "apt:" if source.startswith("apt:") else f"{source}/"
+        rows = [
+            Artefact(
+                kind="deb",
+                name=one.name,
+                version=one.version,
+                group=wanted.name,
+                file=one.path.rpartition("/")[2],
+                sha256=one.sha256,
+                size=one.size,
+                sources=(f"{below}{one.path}",),
+            )
+            for one in contents.of(str(wanted.input.version))
+        ]
+        if contents.key:
+            known = self.known.archive(system)
+            rows.append(
+                Artefact(
+                    kind="key",
+                    name=f"nvidia-{system}",
+                    version=known.fingerprint,
+                    group=wanted.name,
+                    file=f"{wanted.name}.asc",
+                    sha256=hashlib.sha256(contents.key.encode()).hexdigest(),
+                    size=len(contents.key),
+                    sources=(f"{source}/{known.key}",),
+                )
+            )
+        return rows
+
+    def contents(self, wanted: Wanted) -> Contents:
+        """What the archive of an input has, at the first address that can be read.
+
+        Raises:
+            Unavailable: there is none, or it is not the one that the tables name.
+        """
+        system, source = _system(wanted), wanted.input.sources[0]
+        if source.startswith("apt:"):
+            component = self._expected(wanted, "distribution", source)
+            listed = Distribution(system, self.apt).listing(component)
+            place = f"the archive of {system}"
+            return Contents(place, archives.packages(listed, place))
+        path = self._expected(wanted, "nvidia", source)
+        known, failed = self.known.archive(system), []
+        row = wanted.input.provisional(wanted.name).model_copy(update={"sources": (source,)})
+        for base in self.addresses(row) or [f"{self.known.base.rstrip('/')}/{path}"]:
+            try:
+                return archives.nvidia(self.session, base, known)
+            except Unavailable as error:
+                failed.append(error)
+        raise Unavailable("; ".join(map(str, failed)), gone=all(error.gone for error in failed))
+
+    def _expected(self, wanted: Wanted, archive: Archive, source: str) -> str:
+        """The part of the archive, or the folder, that the tables name for an input; another one is refused."""
+        system, branch = _system(wanted), int(str(wanted.input.version).partition(".")[0])
+        offers = [one for one in self.known.offers if one.source == archive and system in one.systems]
+        fitting = [one for one in offers if branch in one.branches]
+        if not fitting:
+            has = ", ".join(str(one) for offer in offers for one in offer.branches) or "none"
+            whose = "NVIDIA's archive" if archive == "nvidia" else "the distribution's archive"
+            raise Unavailable(f"the tables of drivers have no branch {branch} of {whose} for {system}, but {has}")
+        expected = self.known.archive(system).path if archive == "nvidia" else fitting[0].component or "main"
+        scheme, _, given = source.partition(":")
+        if given != expected:
+            raise Unavailable(f"{source} is refused: branch {branch} for {system} is had from {scheme}:{expected}")
+        return expected
+
+
+def _system(wanted: Wanted) -> str:
+    return wanted.name.removeprefix(DRIVER)

@@ -1,0 +1,272 @@
+"""`rigwright lock` and drivers, against small archives that real tools have signed and the real apt reads."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rigwright.cli.resolving import web
+from rigwright.driver import openpgp
+from tests.unit.conftest import SIGNING
+from tests.unit.driver_world import (
+    DRIVER,
+    FINGERPRINT,
+    FOLDER,
+    NAME,
+    NEWER,
+    PACKAGES,
+    DriverArchive,
+    DriverWorld,
+    Signer,
+    signer,
+)
+from tests.unit.file_server import FileServer, status
+
+
+@pytest.fixture(scope="module")
+def key() -> Iterator[Signer]:
+    """The archive's key."""
+    if missing := [program for program in SIGNING if shutil.which(program) is None]:
+        pytest.skip(f"no {', '.join(missing)} here")
+    with signer() as made:
+        yield made
+
+
+@pytest.fixture
+def there(files: FileServer, key: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DriverWorld:
+    """A box, and an archive with two drivers of a branch and one of another."""
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
+    archive = DriverArchive(files, tmp_path / "debs", key)
+    archive.driver(DRIVER)
+    archive.driver("610.57.04")
+    archive.package("nvidia-driver-pinning-595", "595-1", "all")
+    archive.package("nvidia-driver-pinning-610", "610-1", "all")
+    archive.package("cuda-toolkit-13-4", "13.4.0-1")
+    archive.package("libcuda1", f"{DRIVER}-1", "i386")
+    archive.publish()
+    return DriverWorld(tmp_path / "box", archive)
+
+
+def test_every_package_of_the_driver_is_locked_with_the_archives_key(there: DriverWorld, key: Signer) -> None:
+    assert there.locked() == [f"+ driver {NAME} {DRIVER}, 6 packages"]
+    rows = {row.name: row for row in there.read.groups[NAME] if row.kind == "deb"}
+    assert set(rows) == {*PACKAGES, f"nvidia-driver-pinning-{DRIVER}", "nvidia-driver-pinning-595"}
+    library = rows["libcuda1"]
+    content = there.archive.debs[library.file]
+    assert (library.version, library.file) == (f"{DRIVER}-1", f"libcuda1_{DRIVER}-1_amd64.deb")
+    assert (library.sha256, library.size) == (hashlib.sha256(content).hexdigest(), len(content))
+    assert library.sources == (f"nvidia:{FOLDER}/{library.file}",)
+    (row,) = [row for row in there.read.groups[NAME] if row.kind == "key"]
+    assert (row.name, row.version, row.file) == ("nvidia-debian-13", key.fingerprint, f"{NAME}.asc")
+    assert row.sources == (f"nvidia:{FOLDER}/8793F200.pub",)
+    assert there.read.keys == {NAME: key.armoured}
+    assert there.kept[f"{NAME}.asc"] == key.armoured
+    assert there.archive.files.url not in there.kept["mine.lock.toml"]
+
+
+def test_what_is_locked_stays_and_is_not_asked_for_again(there: DriverWorld) -> None:
+    there.locked()
+    before = there.kept
+    there.archive.files.asked.clear()
+    assert there.locked() == ["no change"]
+    assert (there.kept, there.archive.files.asked) == (before, [])
+    assert there.locked("--refresh") == ["no change"]
+    assert there.kept == before
+
+
+def test_another_version_is_one_line_and_a_driver_that_nobody_asks_for_leaves_nothing(there: DriverWorld) -> None:
+    there.archive.driver(NEWER)
+    there.archive.publish()
+    there.locked()
+    there.wanted(NEWER)
+    assert there.locked() == [f"~ driver {NAME} {DRIVER} -> {NEWER}, 6 packages, 5 other files"]
+    there.write("catalog/mine.toml", "")
+    assert there.locked() == [f"- driver {NAME} {NEWER}"]
+    assert there.kept == {}
+
+
+def test_a_package_that_was_built_again_is_locked_in_its_newest_version(there: DriverWorld) -> None:
+    for version in (f"{DRIVER}-9", f"{DRIVER}-10", f"{DRIVER}~rc-1"):
+        there.archive.package("libcuda1", version)
+    there.archive.publish()
+    there.locked()
+    (library,) = [row for row in there.read.groups[NAME] if row.name == "libcuda1"]
+    assert library.version == f"{DRIVER}-10"
+
+
+def test_an_epoch_and_a_tilde_are_locked_as_they_are(there: DriverWorld) -> None:
+    file = there.archive.package("libcuda1", f"1:{DRIVER}-1~deb13u1")
+    there.archive.publish()
+    there.locked()
+    (library,) = [row for row in there.read.groups[NAME] if row.name == "libcuda1"]
+    assert (library.version, library.file) == (f"1:{DRIVER}-1~deb13u1", file)
+    assert file == f"libcuda1_{DRIVER}-1~deb13u1_amd64.deb"
+
+
+def test_a_version_that_is_not_there_is_refused_with_those_that_are(there: DriverWorld) -> None:
+    there.archive.driver(NEWER)
+    there.archive.publish()
+    url = f"{there.archive.files.url}/mirror/{FOLDER}"
+    there.wanted("595.84")
+    assert there.refused() == f"cannot be locked: {url} has no driver 595.84; of branch 595 it has {DRIVER}, {NEWER}"
+    there.wanted("580.95.05")
+    assert there.refused().endswith(
+        "the tables of drivers have no branch 580 of NVIDIA's archive for debian-13, but 595, 610"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("nvidia:debian12", f"nvidia:debian12 is refused: branch 595 for debian-13 is had from nvidia:{FOLDER}"),
+        ("apt:main", "the tables of drivers have no branch 595 of the distribution's archive for debian-13, but none"),
+    ],
+)
+def test_another_archive_than_the_tables_is_refused(there: DriverWorld, source: str, said: str) -> None:
+    path = there.folder / "catalog/mine.toml"
+    path.write_text(path.read_text().replace(f"nvidia:{FOLDER}", source))
+    assert there.refused() == f"cannot be locked: {said}"
+
+
+def test_a_key_that_the_tables_do_not_know_is_refused(there: DriverWorld, key: Signer) -> None:
+    there.tables(FINGERPRINT)
+    said = f"is the key {key.fingerprint}, and the tables of drivers know {FINGERPRINT}"
+    assert said in there.refused()
+
+
+def test_a_key_that_has_expired_is_refused(there: DriverWorld) -> None:
+    with signer("20200102T000000", "--faked-system-time", "20200101T000000!") as old:
+        there.archive.signer = old
+        there.archive.serve("8793F200.pub", old.armoured.encode())
+        there.tables(old.fingerprint)
+        assert "8793F200.pub has expired on 2020-01-02: another one needs a fingerprint" in there.refused()
+
+
+def test_what_is_no_key_is_refused(there: DriverWorld, key: Signer) -> None:
+    for content, said in (
+        (b"\x99\x01\x0d binary", "is no armoured OpenPGP key"),
+        ((key.armoured * 2).encode(), "is no armoured OpenPGP key"),
+        (key.armoured.replace("KEY BLOCK", "MESSAGE").encode(), "is no armoured OpenPGP key"),
+    ):
+        there.archive.serve("8793F200.pub", content)
+        assert there.refused().endswith(said)
+
+
+def test_an_archive_that_is_signed_by_another_key_is_refused(there: DriverWorld, key: Signer) -> None:
+    with signer() as stranger:
+        there.archive.signer = stranger
+        there.archive.publish()
+        there.archive.serve("8793F200.pub", key.armoured.encode())
+        line = there.refused()
+    assert f"cannot be read and verified by its key {key.fingerprint}: apt-get failed: " in line
+    assert "NO_PUBKEY" in line
+
+
+def test_an_archive_without_a_signature_is_refused(there: DriverWorld) -> None:
+    there.archive.publish(signed=False)
+    assert "is not signed" in there.refused()
+
+
+def test_an_archive_whose_signature_has_run_out_is_refused(there: DriverWorld) -> None:
+    there.archive.publish(until="Sun, 02 Nov 2025 00:00:00 UTC")
+    assert "is expired" in there.refused()
+
+
+def test_a_list_that_was_changed_after_it_was_signed_is_refused(there: DriverWorld) -> None:
+    listed = there.archive.listed
+    there.archive.publish(served=listed.replace("SHA256: ", "SHA256: 0", 1)[: len(listed)])
+    assert "Hash Sum mismatch" in there.refused()
+    there.archive.publish(listed=listed.replace("SHA256: ", "SHA512: "))
+    assert "without a file, SHA-256 or size" in there.refused()
+    there.archive.publish(listed=listed.replace("Filename: ./", "Filename: ../"))
+    assert "has a package whose sources is refused" in there.refused()
+
+
+def test_mirrors_are_tried_in_order_and_nvidias_own_address_is_used_without_any(there: DriverWorld) -> None:
+    url = there.archive.files.url
+    there.inventory(nvidia=[f"{url}/gone", f"{url}/mirror/"])
+    there.locked()
+    there.inventory(nvidia=[f"{url}/gone"])
+    there.wanted("595.84")
+    assert there.refused().endswith(f"{url}/gone/{FOLDER}/8793F200.pub answers 404 Not Found")
+    there.inventory()
+    there.archive.place = f"compute/cuda/repos/{FOLDER}"
+    there.archive.publish()
+    there.tables(there.archive.signer.fingerprint, url)
+    assert f"{url}/compute/cuda/repos/{FOLDER} has no driver 595.84" in there.refused()
+
+
+def test_a_key_that_is_gone_or_changed_is_refused_and_written_anew(there: DriverWorld) -> None:
+    there.locked()
+    path = there.folder / "locks" / f"{NAME}.asc"
+    whole = there.kept
+    for change, said in (
+        (path.unlink, "is locked, and cannot be read (No such file or directory)"),
+        (lambda: path.write_text("other"), "is not the key that is locked"),
+    ):
+        change()
+        with pytest.raises(Exception, match="run `rigwright lock`") as caught:
+            _ = there.read
+        assert str(caught.value) == f"{path}: the file: {said}: run `rigwright lock`"
+        assert str(caught.value) in there.checked(1)
+        done = there.lock()
+        assert (done.exit_code, there.kept) == (0, whole), done.output
+        assert "it is written anew" in done.stderr
+
+
+def test_check_says_that_nothing_moved(there: DriverWorld) -> None:
+    there.locked()
+    assert there.checked(0) == ["nothing moved"]
+
+
+def test_check_says_what_moved(there: DriverWorld, key: Signer) -> None:
+    there.locked()
+    said = f"{NAME} {DRIVER}: {there.archive.files.url}/mirror/{FOLDER}"
+    there.archive.driver(NEWER)
+    there.archive.publish()
+    assert there.checked(1) == [f"{said} has {NEWER}"]
+    del there.archive.debs[f"libcuda1_{DRIVER}-1_amd64.deb"]
+    there.archive.publish()
+    lines = there.checked(1)
+    assert f"{said} has 1 of its packages no more as they are locked, libcuda1 {DRIVER}-1 the first" in lines
+    for file in [file for file in there.archive.debs if DRIVER in file]:
+        del there.archive.debs[file]
+    there.archive.publish()
+    assert there.checked(1) == [f"{said} has {NEWER}", f"{said} has it no more"]
+    there.archive.driver(DRIVER)
+    there.archive.publish()
+    there.archive.serve("8793F200.pub", f"{key.armoured}\n".encode())
+    assert f"{said} has another file of its key" in there.checked(1)
+    there.wanted(NEWER)
+    assert f"{NAME} is locked with version {DRIVER}, not {NEWER}" in there.checked(1)
+
+
+def test_check_that_could_not_look_says_so(there: DriverWorld) -> None:
+    there.locked()
+    there.archive.publish(signed=False)
+    assert any(line.startswith(f"could not look: {NAME}: ") for line in there.checked(2))
+    there.archive.publish()
+    there.archive.files.serve(f"mirror/{FOLDER}/8793F200.pub", status(403))
+    assert any(line.startswith(f"could not look: {NAME}: ") for line in there.checked(2))
+
+
+def test_a_key_is_read_as_gpg_reads_it() -> None:
+    if shutil.which("gpg") is None:
+        pytest.skip("no gpg here")
+    with signer("20200102T000000", "--faked-system-time", "20200101T000000!") as old, signer("0") as stays:
+        found = openpgp.read(old.armoured)
+        assert (found.fingerprint, found.sha1) == (old.fingerprint, False)
+        assert found.expires is not None
+        assert 1577923200 - 86400 <= found.expires <= 1577923200 + 86400  # 2020-01-02
+        assert openpgp.read(stays.armoured.replace("\n", "\r\n")).expires is None
+        for cut in (stays.armoured[:-40], stays.armoured.replace("\n\nm", "\n\nA", 1), ""):
+            with pytest.raises(ValueError, match="OpenPGP key"):
+                openpgp.read(cut)
+    with signer("0", "--cert-digest-algo", "SHA1", "--allow-weak-digest-algos") as weak:
+        assert openpgp.read(weak.armoured).sha1
