@@ -127,6 +127,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove from a host without units": lambda: remove((), True),
     "probe": lambda: render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])),
     "driver probe": lambda: render("probe/driver.sh.j2", cuda_root="/usr/local/cuda"),
+    "driver state": lambda: render("probe/driver_state.sh.j2", sysctl=["kernel.numa_balancing", "vm.swappiness"]),
+    "driver state without settings": lambda: render("probe/driver_state.sh.j2", sysctl=[]),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
 }
 
