@@ -10,13 +10,20 @@ import pytest
 from testinfra.host import Host
 
 from checks.backend import UnknownHost, connect, testinfra_host
+from checks.nvidia import with_cards
+from checks.nvidia_smi import ask
 from checks.report import Reporter
 from rigwright import facts as host_facts
-from rigwright import served
+from rigwright import nvidia_record, nvidia_smi, nvidia_state, served
+from rigwright.driver import facts as driver_probe
+from rigwright.driver.facts import DriverFacts
 from rigwright.facts import HostFacts
 from rigwright.generation import Generation, generation
 from rigwright.inventory import load
 from rigwright.llama_cpp import Build, build
+from rigwright.nvidia_record import Record
+from rigwright.nvidia_smi import Gpu
+from rigwright.nvidia_state import State
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.served import Served, state_script
@@ -139,3 +146,33 @@ def found(host: Host, rig: Rig) -> Served:
     """What the host serves now."""
     script = state_script(rig.roots.config, rig.roots.software)
     return served.parse(host.check_output("sh -c %s", script).splitlines())
+
+
+@pytest.fixture(scope="session")
+def gpus(host: Host, rig: Rig) -> tuple[Gpu, ...]:
+    """The cards that answer; a driver that hangs is waited for once."""
+    with_cards(rig)
+    return ask(host, nvidia_smi.GPUS, nvidia_smi.gpus)
+
+
+@pytest.fixture(scope="session")
+def driver_facts(host: Host, rig: Rig) -> DriverFacts:
+    """What the choice of a driver needs to know of the host."""
+    with_cards(rig)
+    script = render("probe/driver.sh.j2", **driver_probe.questions(rig))
+    return driver_probe.parse(host.check_output("sh -c %s", script).splitlines())
+
+
+@pytest.fixture(scope="session")
+def state(host: Host, rig: Rig) -> State:
+    """Kernels, modules, packages and settings around the driver."""
+    with_cards(rig)
+    script = render("probe/driver_state.sh.j2", **nvidia_state.questions(rig))
+    return nvidia_state.parse(host.check_output("sh -c %s", script).splitlines())
+
+
+@pytest.fixture(scope="session")
+def record(host: Host, rig: Rig) -> Record | None:
+    """What the last deploy wrote down of the driver."""
+    with_cards(rig)
+    return nvidia_record.parse(host.run("cat %s", nvidia_record.path(rig)).stdout)

@@ -29,6 +29,9 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
         parts = (
             "preflight",
             "nvidia_driver",
+            "nvidia_modules",
+            "nvidia_packages",
+            "nvidia_cards",
             "base",
             "tools",
             "cuda_toolkit",

@@ -1,16 +1,15 @@
 """The NVIDIA driver and the cards, whoever has installed them."""
 
 import shlex
-from collections.abc import Sequence
 
-import pytest
 from testinfra.host import Host
 
-from checks import Drift, check
+from checks import check
+from checks.nvidia import no, with_cards
 from checks.nvidia_smi import ask
 from rigwright import nvidia_driver, nvidia_health, nvidia_smi
 from rigwright.facts import HostFacts
-from rigwright.nvidia_driver import CONTROL_FILES, Difference, Holder
+from rigwright.nvidia_driver import CONTROL_FILES, Holder
 from rigwright.nvidia_health import FATAL_XIDS
 from rigwright.nvidia_smi import Gpu
 from rigwright.rig import Rig
@@ -25,31 +24,6 @@ XIDS = (
     "command -v journalctl > /dev/null && timeout 60 journalctl -k -b -o cat --no-pager 2> /dev/null | "
     f"grep -E 'NVRM: Xid .*: ({'|'.join(str(code) for code in FATAL_XIDS)}),' | tail -n 1000; true"
 )
-
-
-def with_cards(rig: Rig) -> None:
-    """Leave out what only a rig with cards can be asked."""
-    if not rig.cards:
-        pytest.skip("the rig declares no cards")
-
-
-@pytest.fixture(scope="session")
-def gpus(host: Host, rig: Rig) -> tuple[Gpu, ...]:
-    """The cards that answer; a driver that hangs is waited for once."""
-    with_cards(rig)
-    return ask(host, nvidia_smi.GPUS, nvidia_smi.gpus)
-
-
-def no(differences: Sequence[Difference]) -> None:
-    """Say every difference in one line.
-
-    Raises:
-        Drift: there is one.
-    """
-    __tracebackhide__ = True
-    if differences:
-        said = [f"expected {one.expected}, found {one.found}; {one.next_step}" for one in differences]
-        raise Drift(". And ".join(said))
 
 
 @check(
@@ -148,7 +122,7 @@ def test_no_trouble(host: Host, rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...
 
 @check(
     "N07",
-    "each card's PCI link has all its lanes",
+    "each card's PCI link has the declared lanes, or all",
     severity="low",
     why="a card with fewer lanes loads models more slowly, and cards that share one slow each other down",
 )

@@ -1,4 +1,4 @@
-"""Whether a rig's cards are sound: the decisions of checks N05 to N07."""
+"""Whether a rig's cards are sound: the decisions of checks N05 to N07 and N26."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ FATAL_XIDS = {
 XID = re.compile(
     r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?\): ([0-9]+)(.*)", re.IGNORECASE
 )
+# What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
+# let a card have, and the driver of a card that does not start
+COMPLAINTS = r"AER:|PCIe Bus Error|DMAR:.*fault|IO_PAGE_FAULT|RmInitAdapter failed"
+# at each boot, of each port
+ENABLED = "AER: enabled with IRQ"
+PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # 154 tells of the way back as well
 RECOVERED = re.compile(r"changed from .* to 0x0 ")
 
@@ -95,17 +101,52 @@ def trouble(
 
 
 def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
-    """N07: each PCI link is as wide as card and slot together allow.
+    """N07: each PCI link is as wide as declared, or else as card and slot together allow.
 
     A slot with fewer lanes than the card has is no difference: the maximum is the one of both
     (https://docs.nvidia.com/deploy/nvml-api, nvmlDeviceGetMaxPcieLinkWidth).
     """
-    return [
-        Difference(
-            f"{gpu.width_max} lanes to card {number} at {gpu.address}",
-            str(gpu.width),
-            "seat the card and its riser anew; look for a lane setting in the firmware",
+    found = []
+    for number, gpu in declared(rig, facts, gpus):
+        wanted = rig.driver.lanes[number] if rig.driver.lanes else gpu.width_max
+        if gpu.width is None or wanted is None or gpu.width == wanted:
+            continue
+        found.append(
+            Difference(
+                f"{wanted} lanes to card {number} at {gpu.address}",
+                str(gpu.width),
+                "seat the card and its riser anew; look for a lane setting in the firmware"
+                if gpu.width < wanted
+                else "declare the lanes that are there in driver.lanes",
+            )
         )
-        for number, gpu in declared(rig, facts, gpus)
-        if gpu.width is not None and gpu.width_max is not None and gpu.width < gpu.width_max
-    ]
+    return found
+
+
+def complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]) -> list[Difference]:
+    """N26: the kernel complains about no card's bus, memory or start.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        paths: sysfs's path of each card, by address: the ports that lead to it are in it.
+        log: Lines of the kernel's log since boot that have COMPLAINTS in them.
+    """
+    found = []
+    lines = [line for line in log if ENABLED not in line]
+    for number, _, address in numbered(rig, facts):
+        way = {address, *PCI.findall(paths.get(address, ""))}
+        # the IOMMU writes [01:00.0] or device=01:00.0, and no domain
+        short = [one.removeprefix("0000:") for one in way]
+        names = (*way, *(f"[{one}]" for one in short), *(f"={one} " for one in short))
+        said = [line for line in lines if any(name in f"{line} ".lower() for name in names)]
+        if said:
+            found.append(
+                Difference(
+                    f"no complaint of the kernel about card {number} at {address} since boot",
+                    f"{len(said)}, the last one: {said[-1].strip()}",
+                    "read `journalctl -k -b`; seat card and riser anew, or lower the slot's PCIe generation in the "
+                    "firmware",
+                )
+            )
+    return found

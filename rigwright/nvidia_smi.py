@@ -86,7 +86,7 @@ def gpus(status: int, stdout: str, stderr: str) -> tuple[Gpu, ...]:
     Raises:
         ValueError: nothing is known of any card, or one of them is sick; a sentence that says why.
     """
-    lines = _answer(status, stdout, stderr)
+    lines = answer(status, stdout, stderr)
     if not lines:
         raise ValueError("nvidia-smi names no card")
     return tuple(_gpu(line) for line in lines)
@@ -103,7 +103,7 @@ def recovery(status: int, stdout: str, stderr: str) -> dict[str, str]:
     """
     if status != 0 and UNKNOWN_FIELD in stdout + stderr:
         return {}
-    rows = [_fields(line, 2) for line in _answer(status, stdout, stderr)]
+    rows = [fields(line, 2) for line in answer(status, stdout, stderr)]
     return {bus_address(address): action for address, action in rows if action not in UNSAID}
 
 
@@ -114,13 +114,18 @@ def apps(status: int, stdout: str, stderr: str) -> tuple[App, ...]:
         ValueError: nvidia-smi fails; a sentence that says how.
     """
     found = []
-    for line in _answer(status, stdout, stderr):
-        pid, bus, used = _fields(line, 3)
+    for line in answer(status, stdout, stderr):
+        pid, bus, used = fields(line, 3)
         found.append(App(int(pid), bus_address(bus), _count(used, "used_memory", bus)))
     return tuple(found)
 
 
-def _answer(status: int, stdout: str, stderr: str) -> list[str]:
+def answer(status: int, stdout: str, stderr: str) -> list[str]:
+    """The lines that nvidia-smi printed.
+
+    Raises:
+        ValueError: it has no answer; a sentence that says why.
+    """
     lines = [line.strip() for line in stdout.splitlines() if line.strip()]
     if status in TIMED_OUT:
         raise ValueError(f"nvidia-smi did not answer within {TIMEOUT} s")
@@ -135,17 +140,20 @@ def _answer(status: int, stdout: str, stderr: str) -> list[str]:
     return lines
 
 
-def _fields(line: str, count: int) -> list[str]:
-    fields = [field.strip() for field in line.split(",", count - 1)]
-    if len(fields) != count or not ROW.match(line):
+def fields(line: str, count: int) -> list[str]:
+    """The fields of a row; the last one may hold anything.
+
+    Raises:
+        ValueError: it is no such row.
+    """
+    found = [field.strip() for field in line.split(",", count - 1)]
+    if len(found) != count or not ROW.match(line):
         raise ValueError(f"nvidia-smi says: {line}")
-    return fields
+    return found
 
 
 def _gpu(line: str) -> Gpu:
-    index, bus, driver, capability, total, used, persistence, width, width_max, errors, name = _fields(
-        line, len(FIELDS)
-    )
+    index, bus, driver, capability, total, used, persistence, width, width_max, errors, name = fields(line, len(FIELDS))
     for field in (driver, capability, persistence, name):
         if field.startswith("[") and field not in UNSAID:
             raise ValueError(f"nvidia-smi says {field} of the card at {bus_address(bus)}")

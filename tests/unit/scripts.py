@@ -177,6 +177,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "power limits and clocks": lambda: power(power_w=(280, 400), clocks_mhz=(210, 1695)),
     "clocks alone": lambda: power(clocks_mhz=(210, 1695)),
     "where the cards are": topology.script,
+    "driver state": lambda: render("probe/driver_state.sh.j2", sysctl=["kernel.numa_balancing", "vm.swappiness"]),
+    "driver state without settings": lambda: render("probe/driver_state.sh.j2", sysctl=[]),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
 }
 

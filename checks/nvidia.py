@@ -1,0 +1,36 @@
+"""What all checks of the NVIDIA driver share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from checks import Drift
+from rigwright.nvidia_driver import Difference
+from rigwright.rig import Rig
+
+
+def with_cards(rig: Rig) -> None:
+    """Leave out what only a rig with cards can be asked."""
+    if not rig.cards:
+        pytest.skip("the rig declares no cards")
+
+
+def managed(rig: Rig) -> None:
+    """Leave out what only a driver can be asked that deploys bring."""
+    with_cards(rig)
+    if not rig.driver.managed:
+        pytest.skip("the driver is the operator's own")
+
+
+def no(differences: Sequence[Difference]) -> None:
+    """Say every difference in one line.
+
+    Raises:
+        Drift: there is one.
+    """
+    __tracebackhide__ = True
+    if differences:
+        said = [f"expected {one.expected}, found {one.found}; {one.next_step}" for one in differences]
+        raise Drift(". And ".join(said))

@@ -1,0 +1,124 @@
+"""What the cards are set to, how they are joined and how they are."""
+
+import shlex
+from collections.abc import Mapping
+
+import pytest
+from testinfra.host import Host
+
+from checks import check
+from checks.nvidia import managed, no, with_cards
+from checks.nvidia_smi import ask
+from rigwright import nvidia_driver, nvidia_health, nvidia_record, nvidia_settings
+from rigwright.facts import HostFacts
+from rigwright.nvidia_record import Record
+from rigwright.nvidia_settings import Setting
+from rigwright.nvidia_smi import Gpu
+from rigwright.nvidia_state import State
+from rigwright.rig import Rig
+
+# one port's storm is cut short
+LOG = (
+    "command -v journalctl > /dev/null && timeout 60 journalctl -k -b -o cat --no-pager 2> /dev/null | "
+    f"grep -E '{nvidia_health.COMPLAINTS}' | tail -n 1000 | LC_ALL=C tr -cd '\\12\\40-\\176'; true"
+)
+
+
+@pytest.fixture(scope="session")
+def settings(host: Host, rig: Rig) -> Mapping[str, Setting]:
+    """What the cards that answer are set to."""
+    with_cards(rig)
+    return ask(host, nvidia_settings.SET, nvidia_settings.cards_settings)
+
+
+@check(
+    "N21",
+    "each card's power limit is the declared one",
+    severity="high",
+    why="cards that draw more than the box was built for trip its supply, and the box is gone in the middle of work",
+)
+def test_power(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> None:
+    managed(rig)
+    if rig.driver.power_w is None:
+        pytest.skip("none is declared")
+    no(nvidia_settings.power(rig, facts, request.getfixturevalue("settings")))
+
+
+@check(
+    "N22",
+    "no card is clocked higher than declared",
+    severity="low",
+    why="held clocks are what keeps a card from the peaks of current that a limit of power does not see",
+)
+def test_clocks(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> None:
+    managed(rig)
+    if rig.driver.clocks_mhz is None:
+        pytest.skip("none are declared")
+    no(nvidia_settings.clocks(rig, facts, request.getfixturevalue("settings")))
+
+
+@check(
+    "N23",
+    "the processor sees the whole memory of each card that can show it",
+    severity="low",
+    why="an update of the firmware switches it off; models load more slowly, and copies between cards need it",
+)
+def test_windows(host: Host, rig: Rig, facts: HostFacts) -> None:
+    with_cards(rig)
+    no(nvidia_settings.windows(rig, facts, ask(host, nvidia_settings.MEMORY, nvidia_settings.sections)))
+
+
+@check(
+    "N24",
+    "each declared NVLink bridge joins its cards",
+    severity="low",
+    why="without it what two cards share goes over the PCI bus, many times slower",
+)
+def test_bridges(host: Host, rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> None:
+    with_cards(rig)
+    if not rig.driver.nvlinks:
+        pytest.skip("none is declared")
+    gpus: tuple[Gpu, ...] = request.getfixturevalue("gpus")
+    numbers = {number: gpu.index for number, gpu in nvidia_driver.declared(rig, facts, gpus)}
+    up = ask(host, nvidia_settings.NVLINKS, nvidia_settings.links_up)
+    joined = ask(host, nvidia_settings.TOPOLOGY, nvidia_settings.topology)
+    no(nvidia_settings.bridges(rig, numbers, up, joined))
+
+
+@check(
+    "N25",
+    "no service has GGML_CUDA_P2P in its environment",
+    severity="critical",
+    why="copies between cards that cannot do it are lost without an error, and the answers are noise",
+)
+def test_peers(rig: Rig, state: State) -> None:
+    no(nvidia_settings.peers(rig, state))
+
+
+@check(
+    "N26",
+    "the kernel complains about no card's bus, memory or start",
+    severity="low",
+    why="a bad seat, riser or slot corrects errors for weeks before the card falls off the bus",
+)
+def test_kernel_log(host: Host, rig: Rig, facts: HostFacts) -> None:
+    """Where the kernel's log cannot be read, as in a container, this says nothing, also when it is green."""
+    with_cards(rig)
+    addresses = " ".join(shlex.quote(address) for _, _, address in nvidia_driver.numbered(rig, facts))
+    said = host.run(
+        f'for card in {addresses}; do echo "$card $(readlink -f /sys/bus/pci/devices/$card)"; done; echo =; {LOG}'
+    )
+    paths, _, log = said.stdout.partition("=\n")
+    ways = dict(line.split(" ", 1) for line in paths.splitlines())
+    no(nvidia_health.complaints(rig, facts, ways, log.splitlines()))
+
+
+@check(
+    "N27",
+    "no card is too hot, and each has the VBIOS that it had",
+    severity="low",
+    why="a hot card is a slow one; another VBIOS is another card, or other limits",
+)
+def test_vitals(host: Host, rig: Rig, facts: HostFacts, settings: Mapping[str, Setting], record: Record | None) -> None:
+    temperature = ask(host, nvidia_settings.TEMPERATURE, nvidia_settings.sections)
+    no(nvidia_record.vitals(rig, facts, settings, temperature, record))

@@ -1,0 +1,67 @@
+"""The NVIDIA driver's kernel module, now and at the next boot."""
+
+import pytest
+
+from checks import check
+from checks.nvidia import managed, no
+from rigwright import nvidia_modules
+from rigwright.driver.facts import DriverFacts
+from rigwright.nvidia_state import State
+from rigwright.rig import Rig
+
+
+@check(
+    "N08",
+    "the kernel module is of the flavour that the cards need",
+    severity="critical",
+    why="a Blackwell card does not exist for proprietary modules, and some boards fail with open ones",
+)
+def test_flavour(rig: Rig, driver_facts: DriverFacts, state: State) -> None:
+    no(nvidia_modules.flavour(rig, driver_facts, state))
+
+
+@check(
+    "N09",
+    "the module that is loaded lies there for this kernel and for the next",
+    severity="high",
+    why="a new kernel without a module of the driver boots into a box without cards",
+)
+def test_next_boot(driver_facts: DriverFacts, state: State) -> None:
+    no(nvidia_modules.on_disk(driver_facts.module, state))
+
+
+@check(
+    "N10",
+    "DKMS has built the module for this kernel and for the next",
+    severity="high",
+    why="its packages call a build that was left out or failed a success, and the next boot has no cards",
+)
+def test_dkms(state: State) -> None:
+    if not state.dkms:
+        pytest.skip("DKMS has no module of the driver")
+    no(nvidia_modules.dkms(state))
+
+
+@check(
+    "N11",
+    "where Secure Boot is on, the module is signed",
+    severity="high",
+    why="the kernel refuses a module without a signature",
+)
+def test_signed(driver_facts: DriverFacts, state: State) -> None:
+    if driver_facts.secure_boot == "unknown":
+        pytest.skip("the firmware does not say whether Secure Boot is on")
+    no(nvidia_modules.signed(driver_facts.secure_boot, state))
+
+
+@check(
+    "N12",
+    "module options and kernel settings are the declared ones",
+    severity="low",
+    why="an option that is not in force does nothing, and nobody notices",
+)
+def test_settings(rig: Rig, state: State) -> None:
+    managed(rig)
+    if not rig.driver.module_options and not rig.driver.sysctl:
+        pytest.skip("none are declared")
+    no(nvidia_modules.settings(rig, state))

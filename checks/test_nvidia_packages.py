@@ -1,0 +1,122 @@
+"""The NVIDIA driver's packages, and what may change them."""
+
+import pytest
+from testinfra.host import Host
+
+from checks import check
+from checks.nvidia import managed, no
+from rigwright import nvidia_packages, nvidia_record
+from rigwright.driver.facts import DriverFacts
+from rigwright.driver.locked import locked
+from rigwright.driver.plan import DriverPlan, driver_plan
+from rigwright.network import network
+from rigwright.nvidia_driver import Difference
+from rigwright.nvidia_record import Record
+from rigwright.nvidia_state import State
+from rigwright.render import render
+from rigwright.rig import Rig
+
+SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
+
+
+@pytest.fixture(scope="session")
+def plan(rig: Rig, driver_facts: DriverFacts) -> DriverPlan:
+    """The driver that deploys bring."""
+    managed(rig)
+    made = driver_plan(rig, driver_facts)
+    if not isinstance(made, DriverPlan):
+        pytest.skip(f"no driver can be planned: {made.reasons[0]}")
+    return made
+
+
+@check(
+    "N13",
+    "the driver's packages are of one version and one stack",
+    severity="high",
+    why="libraries beside a module of another version end every program on a card; a name alone is no driver",
+)
+def test_one_piece(driver_facts: DriverFacts) -> None:
+    if not driver_facts.driver_packages:
+        pytest.skip("no package has brought the driver")
+    no(nvidia_packages.one_piece(driver_facts))
+
+
+@check(
+    "N14",
+    "the driver is the locked one",
+    severity="high",
+    why="what a box was tested with is what it has to run, and what it can be rebuilt with",
+)
+def test_locked(rig: Rig, driver_facts: DriverFacts) -> None:
+    managed(rig)
+    lock = locked(rig, driver_facts.system)
+    if lock is None:
+        pytest.skip("no driver is locked: the distribution's archive says which one of the branch")
+    packages = {name: artefact.version for name, artefact in lock.packages.items()}
+    no(nvidia_packages.of_lock(driver_facts, lock.version, packages))
+
+
+@check(
+    "N15",
+    "the driver is held, from unattended upgrades too",
+    severity="high",
+    why="an upgrade at night without a reboot leaves a box on which no new process can use a card",
+)
+def test_held(driver_facts: DriverFacts, state: State, plan: DriverPlan) -> None:
+    no(nvidia_packages.held(state, driver_facts, plan.holds))
+
+
+@check(
+    "N16",
+    "apt offers the driver's own branch alone",
+    severity="low",
+    why="whoever upgrades by hand gets a branch that nobody chose, or a half of it",
+)
+def test_in_branch(rig: Rig, driver_facts: DriverFacts, state: State) -> None:
+    managed(rig)
+    no(nvidia_packages.in_branch(state, driver_facts))
+
+
+@check(
+    "N17",
+    "apt can verify NVIDIA's archive",
+    severity="high",
+    why="with a key that apt no longer takes, no driver can be installed or repaired from there",
+)
+def test_archive(host: Host, rig: Rig, plan: DriverPlan) -> None:
+    if plan.source != "nvidia":
+        pytest.skip("the driver is from the distribution's archive")
+    if not host.file(SOURCE).exists:
+        no([Difference(f"the source {SOURCE}", "none", "deploy again")])
+    done = host.run("sh -c %s", render("probe/archive.sh.j2", source=SOURCE, network=network(rig)))
+    unknown, differences = nvidia_packages.archive(done.rc, done.stdout)
+    if unknown:
+        pytest.skip(unknown)
+    no(differences)
+
+
+@check("N18", "no reboot is pending", severity="low", why="what was installed last has not been seen to boot")
+def test_reboot(state: State) -> None:
+    no(nvidia_packages.reboot(state))
+
+
+@check(
+    "N19",
+    "the held kernel misses no security updates for long",
+    severity="low",
+    why="a kernel is held with modules that are made for it, and its holes stay open meanwhile",
+)
+def test_security(state: State, plan: DriverPlan) -> None:
+    no(nvidia_packages.security(state, plan.holds))
+
+
+@check(
+    "N20",
+    "kernel and driver are those of the last deploy",
+    severity="low",
+    why="what changed under the services is the first thing to know when they are slow or wrong",
+)
+def test_drift(rig: Rig, driver_facts: DriverFacts, record: Record | None) -> None:
+    managed(rig)
+    packages = {one.name: one.version for one in driver_facts.packages}
+    no(nvidia_record.drift(record, driver_facts.kernel, driver_facts.module, packages))
