@@ -13,8 +13,9 @@ from rigwright.driver.plan import DriverPlan, Refused, driver_plan
 from rigwright.driver.settings import PERSISTENCED, SOURCE, paths, settings, store
 from rigwright.driver.wanted import returned, wanted
 from rigwright.rig import Rig
+from roles.operations.cards import retired, set_up
 from roles.operations.drivers import brought, look, released, running
-from roles.operations.files import Text, absent, directories, texts
+from roles.operations.files import Text, directories, texts
 
 
 def driver_of(rig: Rig) -> tuple[DriverFacts | None, DriverPlan | Refused | None]:
@@ -52,9 +53,10 @@ def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: boo
         name="Driver's folders", paths={PERSISTENCED.rpartition("/")[0]: ("755", "root", "root")}, ledger=rig.ledger
     )
     texts(name="Driver's settings", files=[Text(file.path, file.text, file.mode) for file in files])
-    absent(name="Settings of no driver", paths=sorted(set(paths(rig)) - {file.path for file in files}))
+    retired(name="Settings that are not declared", paths=sorted(set(paths(rig)) - {file.path for file in files}))
     brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts)
     running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))
+    set_up(name="Cards", rig=rig, plan=plan, facts=facts)
 
 
 @deploy("Rollback of the driver")

@@ -19,6 +19,8 @@ UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-nvidia"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/rigwright.conf"
 POWER = f"/etc/systemd/system/{POWER_UNIT}"
 SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
+# Which script has set limits and clocks last, as sha256sum says it; gone with a boot, as they are.
+APPLIED = "/run/rigwright-power"
 # Made on the host where a component of the distribution's archive had to be switched on; not by `settings`.
 COMPONENT = "/etc/apt/sources.list.d/rigwright-component.sources"
 # All but the script for power, which lies in a rig's own folder.
@@ -135,14 +137,21 @@ def limits(rig: Rig) -> tuple[int | None, ...]:
     return declared if isinstance(declared, tuple) else (declared,) * len(rig.cards)
 
 
-def power_script(rig: Rig, timeout: int = TIMEOUT, devices: str = DEVICES) -> str:
+def power_script(rig: Rig, timeout: int = TIMEOUT, devices: str = DEVICES, applied: str = APPLIED) -> str:
     """The script of the unit for power: `set` and `reset`.
 
     Args:
         rig: With a limit or clocks.
         timeout: For one call of nvidia-smi, s.
         devices: The kernel's folder of the bus.
+        applied: The file by which the script says that it has set everything.
     """
-    clocks = rig.driver.clocks_mhz
-    values = {"owned": OWNED, "timeout": timeout, "devices": devices, "limits": limits(rig), "clocks": clocks}
-    return render("nvidia_driver/power.sh.j2", **values)
+    return render(
+        "nvidia_driver/power.sh.j2",
+        owned=OWNED,
+        timeout=timeout,
+        devices=devices,
+        applied=applied,
+        limits=limits(rig),
+        clocks=rig.driver.clocks_mhz,
+    )

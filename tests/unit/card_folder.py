@@ -78,7 +78,7 @@ class CardFolder:
 
     def power(self, rig: Rig, word: str, timeout: int = 20) -> tuple[int, list[str]]:
         """Run a rig's script: how it ends, and what it prints."""
-        done = self._run(power_script(rig, timeout, str(self.devices)), word)
+        done = self._run(power_script(rig, timeout, str(self.devices), str(self.root / "applied")), word)
         return done.returncode, done.stdout.splitlines()
 
     def look(self, timeout: int = 20) -> Topology:

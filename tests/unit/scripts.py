@@ -8,7 +8,7 @@ from typing import Any
 
 from rigwright.bundle import Bundle, Row
 from rigwright.cuda_toolkit import Toolkit
-from rigwright.driver import topology
+from rigwright.driver import live, topology
 from rigwright.driver.facts import MODPROBE, questions
 from rigwright.driver.settings import COMPONENT, SOURCE, power_script, release
 from rigwright.generation import JOURNAL, PROVEN, generation
@@ -171,6 +171,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "install a driver": lambda: driver("install"),
     "build modules alone": lambda: driver("install", targets=(), names=(), hashes=[], fresh=()),
     "install prebuilt modules": lambda: driver("install", WIDE, dkms=False, hashes=[], fresh=()),
+    "live cards": lambda: render(
+        "nvidia_driver/live.sh.j2",
+        **live.questions(rig(driver=Driver(managed=True, power_w=280, sysctl={"vm.swappiness": 10}))),
+    ),
     "holders of cards": lambda: render("nvidia_driver/holders.sh.j2"),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),

@@ -1,0 +1,118 @@
+"""Operations on what a host's cards are set to."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from pyinfra import host, logger
+from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api.exceptions import FactProcessError
+
+from rigwright.driver import facts as driver_facts
+from rigwright.driver import live
+from rigwright.driver.facts import DriverFacts
+from rigwright.driver.live import Live, digest, record, unset
+from rigwright.driver.plan import DriverPlan
+from rigwright.driver.settings import POWER, SYSCTL, record_path
+from rigwright.render import render
+from rigwright.rig import POWER_UNIT, Rig
+from roles.operations.files import Entries, Entry
+from roles.operations.shell import Lost, Shell
+
+
+class LiveNow(FactBase[Live]):
+    """What the cards are set to, in one command."""
+
+    def command(self, questions: str) -> StringCommand:
+        """templates/nvidia_driver/live.sh.j2."""
+        return StringCommand("sh", "-c", QuoteString(render("nvidia_driver/live.sh.j2", **json.loads(questions))))
+
+    def process(self, output: list[str]) -> Live:
+        """Read its lines."""
+        try:
+            return live.parse(output)
+        except (ValueError, IndexError) as error:
+            raise FactProcessError(f"the cards' state: {error}") from error
+
+
+@operation()
+def set_up(rig: Rig, plan: DriverPlan, facts: DriverFacts) -> Generator[FunctionCommand, None, None]:
+    """Have the cards set to what the rig says, have that outlive a reboot, and write down where they are.
+
+    + rig: the rig
+    + plan: its driver's
+    + facts: what was found before the run
+    """
+    now = host.get_fact(LiveNow, questions=json.dumps(live.questions(rig)))
+    if now and not unset(rig, now) and now.record == digest(record(plan, facts, now)):
+        host.noop("the cards are set")
+        return
+    yield FunctionCommand(_set, (rig, plan), {})
+
+
+@operation()
+def retired(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
+    """Remove settings that are no longer asked for; what they have set goes back where that is possible.
+
+    + paths: the files
+    """
+    found = host.get_fact(Entries, paths=list(paths))
+    there = [path for path in paths if found.get(path, Entry()).kind != "absent"]
+    if not there:
+        host.noop("nothing is left over")
+        return
+    if POWER in there:
+        yield StringCommand("systemctl disable --quiet --now", POWER_UNIT)
+    for path in there:
+        yield StringCommand("rm -f", QuoteString(path))
+    yield StringCommand("systemctl daemon-reload")
+
+
+def _set(state: Any, host: Any, rig: Rig, plan: DriverPlan) -> bool:
+    shell = Shell(host)
+    try:
+        steps = unset(rig, _look(rig, shell))
+        for step in sorted(steps, key=_rank):
+            _take(host, shell, step)
+        now = _look(rig, shell)
+        left = unset(rig, now)
+        for reasons in left.values():
+            for reason in reasons:
+                logger.error(f"{host.print_prefix}{reason}")
+        if left:
+            for line in shell.run(f"journalctl -b -u {POWER_UNIT} -n 10 -o cat --no-pager 2>/dev/null || true"):
+                logger.error(f"{host.print_prefix}  {line}")
+            return False
+        facts = driver_facts.parse(shell.run(render("probe/driver.sh.j2", **driver_facts.questions(rig))))
+        path = shlex.quote(record_path(rig))
+        shell.run(f"cat > {path}.new && sync -d {path}.new && mv {path}.new {path}", stdin=record(plan, facts, now))
+    except Lost as error:
+        logger.error(f"{host.print_prefix}{error}; run again to go on from here")
+        return False
+    return True
+
+
+def _look(rig: Rig, shell: Shell) -> Live:
+    return live.parse(shell.run(render("nvidia_driver/live.sh.j2", **live.questions(rig))))
+
+
+def _rank(step: str) -> tuple[int, str]:
+    # persistence before power: without it a card forgets what it was told
+    verb = step.partition(" ")[0]
+    return ("reload", "enable", "restart", "sysctl").index(verb), step
+
+
+def _take(host: Any, shell: Shell, step: str) -> None:
+    verb, _, unit = step.partition(" ")
+    commands = {
+        "reload": "systemctl daemon-reload",
+        "enable": f"systemctl enable --quiet {unit}",
+        # what is wrong is asked for afterwards, and said with the unit's own words
+        "restart": f"systemctl reset-failed {unit} 2>/dev/null; systemctl restart {unit} || true",
+        "sysctl": f"sysctl -q -p {SYSCTL} || true",
+    }
+    logger.debug("%s: %s", host.name, step)
+    shell.run(commands[verb])
