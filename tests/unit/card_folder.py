@@ -87,7 +87,8 @@ class CardFolder:
 
     def _run(self, script: str, *words: str) -> subprocess.CompletedProcess[str]:
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        command = ["sh", "-c", script, "script", *words]
+        (self.root / "script").write_text(script)
+        command = ["sh", str(self.root / "script"), *words]
         done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, timeout=30, check=False)
         assert done.stderr == ""
         return done

@@ -9,12 +9,14 @@ from rigwright.catalog import Card, Catalog
 from rigwright.driver.facts import BusCard, DriverFacts, Package
 from rigwright.driver.plan import DriverPlan, Refused, driver_plan
 from rigwright.inventory import ROOT
+from rigwright.lock import Artefact
 from rigwright.rig import Driver, Rig
-from tests.unit.samples import rig
+from tests.unit.samples import artefact, rig
 
 CARDS = Catalog.load([ROOT / "catalog"]).cards
 C2080, C22G, C3090, C5090 = (CARDS[f"rtx-{name}"] for name in ("2080-ti", "2080-ti-22g", "3090", "5090"))
 PASCAL = "10de:1b06"
+LOCKED = {"12": "580.178.04-1", "13": "595.71.05-1"}
 KERNELS = {
     "ubuntu-22.04": ("6.8.0-40-generic", "generic-hwe-22.04"),
     "ubuntu-24.04": ("6.8.0-40-generic", "generic"),
@@ -40,7 +42,18 @@ def host(system: str = "ubuntu-24.04", *pci_ids: str, **changes: Any) -> DriverF
 
 
 def box(*cards: Card, **keys: Any) -> Rig:
-    return rig(cards=cards, driver=Driver.model_construct(**Driver().model_dump() | keys))
+    """A rig; one whose driver is managed has one that is locked, for Debian."""
+    made = rig(cards=cards, driver=Driver.model_construct(**Driver().model_dump() | keys))
+    rows = {f"debian-{release}": (deb("libcuda1", version),) for release, version in LOCKED.items()}
+    keyed = dict.fromkeys(rows, "-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
+    return replace(made, driver_packages=rows, driver_keys=keyed) if made.driver.managed else made
+
+
+def deb(name: str, version: str) -> Artefact:
+    """A row of the lock."""
+    return artefact(
+        kind="deb", name=name, version=version, file=f"{name}_{version}_amd64.deb", sources=[f"nvidia:x/{name}.deb"]
+    )
 
 
 def made(one: Rig, facts: DriverFacts) -> DriverPlan:

@@ -32,6 +32,7 @@ WIDE = rig(
     mirrors={"apt": ("http://a/debian", "http://b/debian/"), "index": ("http://a/simple", "http://b/simple")},
 )
 PLAIN = rig(mirrors={})
+TUNED = Driver(managed=True, power_w=280, sysctl={"vm.swappiness": 10})
 STATE = "/var/lib/rigwright"
 BUNDLED = rig(
     bundle=Bundle(
@@ -175,6 +176,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         "nvidia_driver/live.sh.j2",
         **live.questions(rig(driver=Driver(managed=True, power_w=280, sysctl={"vm.swappiness": 10}))),
     ),
+    "an archive that apt reads": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(PLAIN)),
+    "an archive through a proxy": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(WIDE)),
     "holders of cards": lambda: render("nvidia_driver/holders.sh.j2"),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),
