@@ -261,7 +261,7 @@ def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
     archive.publish("noble", ("restricted",))
     box = DriverWorld(tmp_path / "box", DriverArchive(files, tmp_path / "none", key))
     box.inventory(apt=[f"{files.url}/archive/debian"])
-    catalog = CATALOG.replace("debian-13", "ubuntu-24.04").replace(DRIVER, "580.178.04")
+    catalog = CATALOG.replace(NAME, '"driver-ubuntu-24.04"').replace(DRIVER, "580.178.04")
     box.write("catalog/mine.toml", catalog.replace(f"nvidia:{FOLDER}", "apt:restricted"))
     assert box.locked() == ["+ driver driver-ubuntu-24.04 580.178.04, 2 packages"]
     rows = box.read.groups["driver-ubuntu-24.04"]
