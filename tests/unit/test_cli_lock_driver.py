@@ -216,7 +216,10 @@ def test_a_list_that_was_changed_after_it_was_signed_is_refused(there: DriverWor
 
 def test_mirrors_are_tried_in_order_and_nvidias_own_address_is_used_without_any(there: DriverWorld) -> None:
     url = there.archive.files.url
-    there.inventory(nvidia=[f"{url}/gone", f"{url}/mirror/"])
+    behind = DriverArchive(there.archive.files, there.folder / "behind", there.archive.signer, f"behind/{FOLDER}")
+    behind.driver("595.12")
+    behind.publish()
+    there.inventory(nvidia=[f"{url}/gone", f"{url}/behind", f"{url}/mirror/"])
     there.locked()
     there.inventory(nvidia=[f"{url}/gone"])
     there.wanted("595.84")
