@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -183,6 +184,38 @@ def wheel(name: str = "tool", **changes: object) -> Artefact:
         "group": "tools",
         "file": file,
         "sources": [f"index:{name}"],
+    }
+    return artefact(**own | changes)
+
+
+KEY_TEXT = "an armoured key"
+
+
+def deb(name: str = "libcuda1", version: str = "595.91.07-1", **changes: object) -> Artefact:
+    """A locked package of a driver for Debian 13."""
+    file = f"{name}_{version.rpartition(':')[2]}_amd64.deb"
+    own = {
+        "kind": "deb",
+        "name": name,
+        "version": version,
+        "group": "driver-debian-13",
+        "file": file,
+        "sources": [f"nvidia:debian13/x86_64/{file}"],
+    }
+    return artefact(**own | changes)
+
+
+def archive_key(**changes: object) -> Artefact:
+    """The locked key of NVIDIA's archive for Debian 13, whose text is KEY_TEXT."""
+    own = {
+        "kind": "key",
+        "name": "nvidia-debian-13",
+        "version": "02182E60104FCDC26EAE1B8597A5D4CB8793F200",
+        "group": "driver-debian-13",
+        "file": "driver-debian-13.asc",
+        "sha256": hashlib.sha256(KEY_TEXT.encode()).hexdigest(),
+        "size": len(KEY_TEXT),
+        "sources": ["nvidia:debian13/x86_64/8793F200.pub"],
     }
     return artefact(**own | changes)
 

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.cli.resolving import web
+from rigwright.cli.bundling import packages
+from rigwright.cli.resolving import archives, web
+from rigwright.cli.resolving.web import Unavailable
 from rigwright.driver import openpgp
+from tests.unit.bundle_world import AptArchive
 from tests.unit.conftest import SIGNING
 from tests.unit.driver_world import (
+    CATALOG,
     DRIVER,
     FINGERPRINT,
     FOLDER,
@@ -168,6 +172,28 @@ def test_an_archive_that_is_signed_by_another_key_is_refused(there: DriverWorld,
     assert "NO_PUBKEY" in line
 
 
+def test_a_weak_key_that_this_machines_apt_refuses_is_told_apart(
+    there: DriverWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # what apt 3.0.3 of Debian 13 says
+    said = (
+        "apt-get failed: W: OpenPGP signature verification failed: Sub-process /usr/bin/sqv returned an error code (1)"
+    )
+
+    def fail(*_: object, **__: object) -> None:
+        raise Unavailable(said)
+
+    monkeypatch.setattr(archives, "Apt", fail)
+    assert there.refused().endswith(said)
+    with signer("0", "--cert-digest-algo", "SHA1", "--allow-weak-digest-algos") as weak:
+        there.archive.signer = weak
+        there.archive.publish()
+        there.tables(weak.fingerprint)
+        assert there.refused().endswith(
+            f"{said}: the key signs itself with SHA-1, which this machine's apt refuses: lock on Debian 12"
+        )
+
+
 def test_an_archive_without_a_signature_is_refused(there: DriverWorld) -> None:
     there.archive.publish(signed=False)
     assert "is not signed" in there.refused()
@@ -190,7 +216,10 @@ def test_a_list_that_was_changed_after_it_was_signed_is_refused(there: DriverWor
 
 def test_mirrors_are_tried_in_order_and_nvidias_own_address_is_used_without_any(there: DriverWorld) -> None:
     url = there.archive.files.url
-    there.inventory(nvidia=[f"{url}/gone", f"{url}/mirror/"])
+    behind = DriverArchive(there.archive.files, there.folder / "behind", there.archive.signer, f"behind/{FOLDER}")
+    behind.driver("595.12")
+    behind.publish()
+    there.inventory(nvidia=[f"{url}/gone", f"{url}/behind", f"{url}/mirror/"])
     there.locked()
     there.inventory(nvidia=[f"{url}/gone"])
     there.wanted("595.84")
@@ -218,6 +247,34 @@ def test_a_key_that_is_gone_or_changed_is_refused_and_written_anew(there: Driver
         done = there.lock()
         assert (done.exit_code, there.kept) == (0, whole), done.output
         assert "it is written anew" in done.stderr
+
+
+def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
+    files: FileServer, archive_key: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: Signer
+) -> None:
+    monkeypatch.setattr(packages, "KEYRING", str(archive_key[0]))
+    archive = AptArchive(files, tmp_path / "debs", archive_key[1])
+    for name, version in (
+        ("libnvidia-compute-580-server", "580.178.04-0ubuntu0.24.04.1"),
+        ("nvidia-utils-580-server", "580.178.04-0ubuntu0.24.04.1"),
+        ("linux-modules-nvidia-580-server-open-generic", "6.8.0-40.40"),
+        ("nvidia-settings", "510.47.03-0ubuntu4"),
+    ):
+        archive.package(name, version)
+    archive.publish("noble", ("restricted",))
+    box = DriverWorld(tmp_path / "box", DriverArchive(files, tmp_path / "none", key))
+    box.inventory(apt=[f"{files.url}/archive/debian"])
+    catalog = CATALOG.replace(NAME, '"driver-ubuntu-24.04"').replace(DRIVER, "580.178.04")
+    box.write("catalog/mine.toml", catalog.replace(f"nvidia:{FOLDER}", "apt:restricted"))
+    assert box.locked() == ["+ driver driver-ubuntu-24.04 580.178.04, 2 packages"]
+    rows = box.read.groups["driver-ubuntu-24.04"]
+    assert [row.name for row in rows] == ["libnvidia-compute-580-server", "nvidia-utils-580-server"]
+    assert rows[0].sources == (f"apt:pool/{rows[0].file}",)
+    assert box.checked(0) == ["nothing moved"]
+    assert list(box.kept) == ["mine.lock.toml"]
+    box.write("catalog/mine.toml", catalog.replace(f"nvidia:{FOLDER}", "apt:multiverse"))
+    refused = box.lock("--refresh").stderr
+    assert "apt:multiverse is refused: branch 580 for ubuntu-24.04 is had from apt:restricted" in refused
 
 
 def test_check_says_that_nothing_moved(there: DriverWorld) -> None:

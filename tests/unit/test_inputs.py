@@ -9,11 +9,14 @@ from rigwright.inputs import Input, mismatch
 from rigwright.inventory import load, making
 from rigwright.lock import Artefact
 from tests.locks import lock_text
-from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, Box, artefact, chat, entry, wheel
+from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, Box, archive_key, artefact, chat, deb, entry, wheel
 
 WEIGHT = {"kind": "weight", "version": "1", "sources": ["store:a/small.gguf"]}
 SOURCE = {"kind": "source", "version": "0.3.36", "sources": ["index:project"]}
 TOOLS = {"kind": "wheel", "requirements": ["tool>=1"]}
+DRIVER = {"kind": "deb", "version": "595.91.07", "sources": ["nvidia:debian13/x86_64"]}
+
+DRIVER_ROWS = [deb(), deb("nvidia-driver-pinning-595", "595-1"), archive_key()]
 
 
 def asked(data: dict[str, object], **changes: object) -> Input:
@@ -45,6 +48,16 @@ def asked(data: dict[str, object], **changes: object) -> Input:
         *((TOOLS, {"requirements": [text]}, "a Python requirement") for text in ("-r x", "a @ http://h/a", "a b")),
         (TOOLS, {"requirements": ["--index-url=http://h"]}, "a Python requirement"),
         (TOOLS, {"requirements": ["a\n--pre"]}, "on one line"),
+        (DRIVER, {"version": None}, "a driver: version and sources, nothing else"),
+        (DRIVER, {"sources": None}, "a driver: version and sources, nothing else"),
+        (DRIVER, {"file": "a.deb"}, "a driver: version and sources, nothing else"),
+        (DRIVER, {"requirements": ["a"]}, "a driver: version and sources, nothing else"),
+        (DRIVER, {"version": "595"}, "of a driver's own version, such as 595.91.07, not 595"),
+        (DRIVER, {"version": "595.91.07-1"}, "of a driver's own version, such as 595.91.07, not 595.91.07-1"),
+        (DRIVER, {"sources": ["https://h/a/"]}, "from one archive, nvidia:FOLDER or apt:COMPONENT, not https://h/a/"),
+        (DRIVER, {"sources": ["nvidia:a", "nvidia:b"]}, "from one archive, nvidia:FOLDER or apt:COMPONENT"),
+        (DRIVER, {"sources": ["apt:a/b"]}, "from one archive, nvidia:FOLDER or apt:COMPONENT"),
+        (DRIVER, {"version": "1", "sources": ["store:a"]}, "such as 595.91.07, not 1; from one archive"),
     ],
 )
 def test_what_is_no_input_is_refused(data: dict[str, object], changes: dict[str, object], text: str) -> None:
@@ -87,6 +100,15 @@ def test_only_the_index_knows_what_its_file_is_called() -> None:
         (TOOLS, [wheel(version="0.9")], "is locked without tool>=1"),
         (TOOLS | {"requirements": ["Tool", "a_b", "c ; sys_platform == 'win32'"]}, [wheel()], "is locked without a_b"),
         (TOOLS | {"requirements": ["a_B[x]==1.0"]}, [wheel("a-b")], ""),
+        (DRIVER, [], "is not locked"),
+        (DRIVER, DRIVER_ROWS, ""),
+        (DRIVER, DRIVER_ROWS[:2], "is locked without the key of its archive"),
+        (DRIVER | {"version": "595.99"}, DRIVER_ROWS, "is locked with version 595.91.07, not 595.99"),
+        (DRIVER, [*DRIVER_ROWS, deb("libcuda1", "595.99-1")], "is locked with no version, not 595.91.07"),
+        (DRIVER | {"sources": ["apt:main"]}, DRIVER_ROWS, "is locked with sources nvidia:debian13/x86_64/libcuda1"),
+        (DRIVER | {"sources": ["nvidia:debian13"]}, DRIVER_ROWS, ""),
+        (DRIVER | {"sources": ["nvidia:debian"]}, DRIVER_ROWS, "is locked with sources nvidia:debian13/x86_64/libcu"),
+        (DRIVER | {"sources": ["apt:main"]}, [deb(sources=["apt:pool/main/libcuda1.deb"])], ""),
     ],
 )
 def test_a_lock_is_compared_with_what_is_asked_for(data: dict[str, object], rows: list[object], text: str) -> None:

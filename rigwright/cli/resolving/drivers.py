@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import requests
@@ -39,16 +39,30 @@ class Drivers:
         Raises:
             Unavailable: it is not to be had; the text says why.
         """
-        contents = self.contents(wanted)
-        try:
-            return self.of(wanted, contents), contents.key
-        except ValidationError as error:
-            detail = error.errors(include_url=False)[0]
-            text = f"{contents.place} has a package whose {detail['loc'][0]} is refused: {detail['input']!r}"
-            raise Unavailable(text) from None
+        failed: list[Unavailable] = []
+        for contents in self._readable(wanted, failed):
+            try:
+                return self._rows(wanted, contents), contents.key
+            except Unavailable as error:  # one mirror may be behind another
+                failed.append(error)
+            except ValidationError as error:
+                detail = error.errors(include_url=False)[0]
+                text = f"{contents.place} has a package whose {detail['loc'][0]} is refused: {detail['input']!r}"
+                failed.append(Unavailable(text))
+        raise _together(failed)
 
-    def of(self, wanted: Wanted, contents: Contents) -> list[Artefact]:
-        """The rows that an input has by an archive."""
+    def contents(self, wanted: Wanted) -> Contents:
+        """What the archive of an input has, at the first address that can be read.
+
+        Raises:
+            Unavailable: there is none, or it is not the one that the tables name.
+        """
+        failed: list[Unavailable] = []
+        for contents in self._readable(wanted, failed):
+            return contents
+        raise _together(failed)
+
+    def _rows(self, wanted: Wanted, contents: Contents) -> list[Artefact]:
         system, source = _system(wanted), wanted.input.sources[0]
         below = "apt:" if source.startswith("apt:") else f"{source}/"
         rows = [
@@ -80,27 +94,23 @@ class Drivers:
             )
         return rows
 
-    def contents(self, wanted: Wanted) -> Contents:
-        """What the archive of an input has, at the first address that can be read.
-
-        Raises:
-            Unavailable: there is none, or it is not the one that the tables name.
-        """
+    def _readable(self, wanted: Wanted, failed: list[Unavailable]) -> Iterator[Contents]:
+        """What is at each address of an input's archive that can be read; why another cannot is added to `failed`."""
         system, source = _system(wanted), wanted.input.sources[0]
         if source.startswith("apt:"):
             component = self._expected(wanted, "distribution", source)
-            listed = Distribution(system, self.apt).listing(component)
             place = f"the archive of {system}"
-            return Contents(place, archives.packages(listed, place))
-        path = self._expected(wanted, "nvidia", source)
-        known, failed = self.known.archive(system), []
+            yield Contents(place, archives.packages(Distribution(system, self.apt).listing(component), place))
+            return
+        path, known = self._expected(wanted, "nvidia", source), self.known.archive(system)
         row = wanted.input.provisional(wanted.name).model_copy(update={"sources": (source,)})
         for base in self.addresses(row) or [f"{self.known.base.rstrip('/')}/{path}"]:
             try:
-                return archives.nvidia(self.session, base, known)
+                found = archives.nvidia(self.session, base, known)
             except Unavailable as error:
                 failed.append(error)
-        raise Unavailable("; ".join(map(str, failed)), gone=all(error.gone for error in failed))
+            else:
+                yield found
 
     def _expected(self, wanted: Wanted, archive: Archive, source: str) -> str:
         """The part of the archive, or the folder, that the tables name for an input; another one is refused."""
@@ -116,6 +126,10 @@ class Drivers:
         if given != expected:
             raise Unavailable(f"{source} is refused: branch {branch} for {system} is had from {scheme}:{expected}")
         return expected
+
+
+def _together(failed: list[Unavailable]) -> Unavailable:
+    return Unavailable("; ".join(map(str, failed)), gone=all(error.gone for error in failed))
 
 
 def _system(wanted: Wanted) -> str:
