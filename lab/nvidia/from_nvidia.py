@@ -195,9 +195,6 @@ def _persistenced(version: str, *depends: str) -> Deb:
         depends,
         section="NVIDIA",
         description=f"stand-in, {version}",
-        files={
-            "usr/bin/nvidia-persistenced": parts.PERSISTENCED,
-            "usr/lib/systemd/system/nvidia-persistenced.service": parts.NVIDIA_UNIT,
-        },
+        files=parts.persistenced(version, parts.NVIDIA_UNIT),
         scripts={"postinst": parts.USER + parts.ENABLED, "prerm": parts.STOPPED},
     )

@@ -83,10 +83,7 @@ def stack(
         one(
             f"nvidia-compute-utils{b}",
             *same(f"libnvidia-compute{b}"),
-            files={
-                "usr/bin/nvidia-persistenced": parts.PERSISTENCED,
-                "usr/lib/systemd/system/nvidia-persistenced.service": parts.UBUNTU_UNIT,
-            },
+            files=parts.persistenced(version, parts.UBUNTU_UNIT),
             scripts={"postinst": parts.USER},
             **alone("nvidia-compute-utils", "nvidia-persistenced"),
         ),
