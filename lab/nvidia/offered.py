@@ -16,6 +16,8 @@ from rigwright.inventory import ROOT
 
 NVIDIA = "cuda"
 """Folder below which NVIDIA's archives lie as they do at its place."""
+COMPONENTS = {"debian": ("main", "contrib"), "ubuntu": ("main", "restricted", "universe", "multiverse")}
+"""What a distribution's archive has even where it is empty."""
 
 
 def nvidia_packages(system: str, *versions: str, refuses: tuple[str, ...] = ()) -> list[Deb]:
@@ -36,11 +38,12 @@ def ubuntu_packages(
 
     Args:
         system: Such as ubuntu-24.04.
-        versions: Drivers, of which each branch's component is as the tables of drivers say.
+        versions: Drivers, each in the component that the tables say. Of a branch only the last one has modules.
         releases: Kernels for which there are modules, the oldest first.
         flavour: Of the kernels' metapackages.
         respin: Counted up where a kernel that was there gets another driver.
     """
+    last = {from_nvidia.branch_of(version): version for version in versions}
     found = from_ubuntu.signatures(releases, respin=respin)
     parts = {b: o.component for o in tables(ROOT).offers if system in o.systems and o.component for b in o.branches}
     for version in versions:
@@ -48,7 +51,8 @@ def ubuntu_packages(
         release = system.partition("-")[2]
         for kind in (from_ubuntu.SERVER, from_ubuntu.DESKTOP):
             found += from_ubuntu.stack(version, release, kind, component=component)
-        found += from_ubuntu.prebuilt(version, releases, flavour, respin=respin, component=component)
+        if version == last[from_nvidia.branch_of(version)]:
+            found += from_ubuntu.prebuilt(version, releases, flavour, respin=respin, component=component)
     return found
 
 
@@ -77,7 +81,7 @@ class Archives:
         """Write a distribution's archive, whole, with the components that its packages say; returns its folder."""
         distribution, _, version = system.partition("-")
         codename, origin = CODENAMES[system], distribution.capitalize()
-        layout = archive.Suite(codename, codename, version, origin, origin)
+        layout = archive.Suite(codename, codename, version, origin, origin, COMPONENTS[distribution])
         place = self.folder / name / system
         archive.write(place, debs, self.key, layout)
         return place

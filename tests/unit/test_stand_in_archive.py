@@ -139,6 +139,20 @@ def test_packages_of_an_older_branch_can_bring_a_newer_driver(archives: Archives
     assert "nvidia-utils-595-server" not in come
 
 
+def test_of_two_drivers_of_a_branch_the_newer_has_the_modules(archives: Archives, tmp_path: Path) -> None:
+    kernel = "6.8.0-40-generic"
+    debs = ubuntu_packages("ubuntu-24.04", "580.159.03", "580.178.04", releases=[kernel], respin=2)
+    archives.write_distribution("ubuntu-24.04", [*debs, kernels.image(kernel), *kernels.tools()], "two")
+    apt = Apt(tmp_path / "host", [archives.source("ubuntu-24.04", "main restricted multiverse", "two")])
+    assert apt.update() == ""
+    modules = "linux-modules-nvidia-580-server-open-generic"
+    come, _ = apt.install(modules, "nvidia-utils-580-server")
+    assert come[modules] == "6.8.0-40.40+2"
+    assert come["nvidia-utils-580-server"] == "580.178.04-0ubuntu0.24.04.1"
+    with pytest.raises(RuntimeError, match="unmet dependencies"):
+        apt.install(modules, "nvidia-kernel-common-580-server=580.159.03-0ubuntu0.24.04.1")
+
+
 def test_an_archive_is_what_it_was_written_with_last(archives: Archives, tmp_path: Path) -> None:
     def policy(*versions: str) -> str:
         archives.write_nvidia("debian-12", nvidia_packages("debian-12", *versions))
