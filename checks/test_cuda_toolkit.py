@@ -1,10 +1,13 @@
 """The CUDA toolkit that was brought."""
 
+import re
+
 import pytest
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
 from rigwright.cuda_toolkit import toolkit
+from rigwright.driver.toolkit import toolkit_refusals
 from rigwright.facts import HostFacts
 from rigwright.rig import Rig
 
@@ -23,3 +26,28 @@ def test_files_are_unchanged(host: Host, rig: Rig, facts: HostFacts) -> None:
     again = f"remove {wanted.folder} and {DEPLOY}"
     expect(" ".join(found.stdout.split()) or "no word", f"every file of {wanted.marker}", again, holds=found.rc == 0)
     expect(host.run(f"readlink {wanted.root}/lib64").stdout.strip(), "lib", again)
+
+
+@check(
+    "K02",
+    "the CUDA toolkit compiles right, and for the rig's cards",
+    severity="critical",
+    why="nvcc of 13.2.0 and 13.2.1 miscompiles the unpacking of low-bit quants: the model answers noise",
+)
+def test_compiler(host: Host, rig: Rig, facts: HostFacts) -> None:
+    wanted = toolkit(rig, facts)
+    if wanted is None:
+        pytest.skip("no instance uses a card")
+    said = host.run(f"timeout 20 {wanted.root}/bin/nvcc --version").stdout
+    version = re.search(r", V([0-9.]+)", said)
+    step = f"remove {wanted.folder} and {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
+    expect(
+        version[1] if version else "no answer", f"{wanted.root}/bin/nvcc to say its version", step, holds=bool(version)
+    )
+    against = toolkit_refusals(rig, version[1] if version else "")
+    expect(
+        "; ".join(against),
+        "a compiler that nothing speaks against",
+        "then remove the engines and deploy again",
+        holds=not against,
+    )

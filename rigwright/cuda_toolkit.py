@@ -31,6 +31,8 @@ class Toolkit:
     """Where ours is installed; empty for the operator's own."""
     requirements: str = ""
     """Of ours: the text of its hashed requirements."""
+    nvcc: str = ""
+    """Its compiler's own version, such as "13.0.88"; empty where the operator's does not say."""
 
     @property
     def marker(self) -> str:
@@ -48,10 +50,11 @@ def toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
     if not any(instance.cards for instance in rig.instances):
         return None
     if rig.cuda_root is not None:
-        return Toolkit(rig.cuda_root, facts.cuda_version)
+        return Toolkit(rig.cuda_root, facts.cuda_version, nvcc=facts.nvcc)
     text = requirements(rig.cuda)
-    version = ".".join(next(wheel.version for wheel in rig.cuda if wheel.name == COMPILER).split(".")[:2])
+    nvcc = next(wheel.version for wheel in rig.cuda if wheel.name == COMPILER)
+    version = ".".join(nvcc.split(".")[:2])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     folder = f"{rig.roots.software}/cuda-{version}-{digest}"
     # where the wheels themselves put it
-    return Toolkit(f"{folder}/site/nvidia/cu{version.partition('.')[0]}", version, folder, text)
+    return Toolkit(f"{folder}/site/nvidia/cu{version.partition('.')[0]}", version, folder, text, nvcc)

@@ -62,6 +62,8 @@ class HostFacts:
     """(path, owner, mode) of roots that were there before us."""
     elsewhere: str = ""
     """The configuration's folder that the host is served from, where it is not the rig's."""
+    nvcc: str = ""
+    """The version of that toolkit's compiler, such as "13.0.88"; empty without one."""
     service_user: str = ""
     """Its passwd line; empty when there is no such user."""
     user_ours: bool = False
@@ -118,6 +120,7 @@ def parse(lines: list[str]) -> HostFacts:
             file_systems=MappingProxyType({path: mounted for path, _, mounted in many.get("disk", [])}),
             sent_kib=int(single["sent_kib"]),
             cuda_version=single["cuda_version"],
+            nvcc=single["nvcc"],
             apt_lock_holder=single["apt_lock"],
             pci_cards=tuple(sorted((address, pci_id) for address, pci_id in many.get("pci", []))),
             listeners=tuple(sorted((_listener(row) for row in many.get("listener", [])), key=lambda one: one.port)),

@@ -71,17 +71,19 @@ def on_disk(loaded: str, state: State) -> list[Difference]:
     """
     found = []
     here = state.module(state.running).version
-    if loaded and here != loaded:
+    if not here or here != (loaded or here):
         found.append(
             Difference(
-                f"module {loaded}, which is loaded, for kernel {state.running}",
+                f"module {loaded}, which is loaded, for kernel {state.running}"
+                if loaded
+                else f"a module nvidia for kernel {state.running}",
                 here or "none",
                 "reboot if the driver was upgraded; otherwise install it again",
             )
         )
     newest = state.newest
     wanted = here or loaded
-    if newest.release != state.running and newest.version != wanted:
+    if newest.release != state.running and not (newest.version and newest.version == (wanted or newest.version)):
         found.append(
             Difference(
                 f"module {wanted or 'nvidia'} for kernel {newest.release}, which boots next",

@@ -105,7 +105,7 @@ def vitals(
         cool = "look at fans, dust and airflow"
         if now is not None and limit is not None and now >= limit:
             found.append(
-                Difference(f"card {index} at {address} below {limit:g} C, where it slows down", f"{now:g}", cool)
+                Difference(f"card {index} at {address} below {limit:g} C, where it slows down", f"{now:g} C", cool)
             )
         elif left is not None and least is not None and left <= least:
             found.append(

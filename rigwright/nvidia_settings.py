@@ -13,7 +13,7 @@ from rigwright.nvidia_smi import FORMAT, SMI, UNSAID, answer, bus_address, field
 from rigwright.nvidia_state import State
 from rigwright.rig import Rig
 
-SET = f"{SMI} --query-gpu=pci.bus_id,power.limit,clocks.gr,vbios_version,temperature.gpu {FORMAT}"
+SET = f"{SMI} --query-gpu=pci.bus_id,power.limit,clocks.current.graphics,vbios_version {FORMAT}"
 MEMORY = f"{SMI} -q -d MEMORY"
 TEMPERATURE = f"{SMI} -q -d TEMPERATURE"
 NVLINKS = f"{SMI} nvlink --status"
@@ -41,7 +41,6 @@ class Setting:
     clock_mhz: float | None
     """The graphics clock now."""
     vbios: str
-    temperature_c: float | None
 
 
 def cards_settings(status: int, stdout: str, stderr: str) -> dict[str, Setting]:
@@ -52,8 +51,8 @@ def cards_settings(status: int, stdout: str, stderr: str) -> dict[str, Setting]:
     """
     found = {}
     for line in answer(status, stdout, stderr):
-        bus, limit, clock, vbios, temperature = fields(line, 5)
-        found[bus_address(bus)] = Setting(number(limit), number(clock), vbios, number(temperature))
+        bus, limit, clock, vbios = fields(line, 4)
+        found[bus_address(bus)] = Setting(number(limit), number(clock), vbios)
     return found
 
 

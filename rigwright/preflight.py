@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from rigwright.cuda_toolkit import DISK_KIB
+from rigwright.driver.toolkit import toolkit_refusals
 from rigwright.facts import HostFacts
 from rigwright.llama_cpp import Build
 from rigwright.rig import Rig
@@ -133,7 +134,8 @@ def _toolkit(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
             f"no CUDA toolkit at {root} to compile {compiled[0].name} with: install one, or leave cuda_root out: then "
             "ours is brought"
         ]
-    return []
+    versions = sorted({build.toolkit.nvcc for build in compiled if build.toolkit})
+    return [reason for version in versions for reason in toolkit_refusals(rig, version)]
 
 
 def _bundle(rig: Rig, facts: HostFacts) -> list[str]:

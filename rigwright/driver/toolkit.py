@@ -19,19 +19,24 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def toolkit_refusals(rig: Rig, nvcc: str) -> list[str]:
-    """What speaks against a toolkit by its compiler's own version, such as 13.2.78; nothing where there is none."""
+    """What speaks against a toolkit by its compiler's own version, such as 13.2.78; nothing where there is none.
+
+    Args:
+        rig: The rig; without a cuda_root the toolkit is the lock's.
+        nvcc: That version.
+    """
     version = numbers(nvcc)
     if not version:
         return []
+    name = f"nvcc {nvcc} at {rig.cuda_root}" if rig.cuda_root else f"the lock's nvcc {nvcc}"
     found = []
     if BROKEN[0] <= version < BROKEN[1]:
         found.append(
-            f"nvcc {nvcc} at {rig.cuda_root} miscompiles low-bit quants, as 13.2.0 and 13.2.1 do: take a toolkit up to "
-            "13.1, or from 13.2.2 on"
+            f"{name} miscompiles low-bit quants, as 13.2.0 and 13.2.1 do: take a toolkit up to 13.1, or from 13.2.2 on"
         )
     capabilities = sorted({numbers(card.capability) for card in rig.cards})
     if any(one >= (10, 0) for one in capabilities) and version < BLACKWELL_MINIMUM:
-        found.append(f"nvcc {nvcc} at {rig.cuda_root} knows no Blackwell card: take a toolkit from 12.8 on")
+        found.append(f"{name} knows no Blackwell card: take a toolkit from 12.8 on")
     if any(one < CAPABILITY_MINIMUM for one in capabilities) and version >= (13, 0):
-        found.append(f"nvcc {nvcc} at {rig.cuda_root} knows no card older than Turing: take a toolkit 12.x")
+        found.append(f"{name} knows no card older than Turing: take a toolkit 12.x")
     return found

@@ -86,6 +86,11 @@ def hold(patience: int = 0, silence: int = 60) -> str:
     return render("lease/hold.sh.j2", patience=patience, silence=silence, removing=False)
 
 
+def archive(made: Rig, source: str = "/etc/apt/sources.list.d/rigwright-nvidia.sources") -> str:
+    """The look at the driver's archive."""
+    return render("probe/archive.sh.j2", source=source, network=network(made))
+
+
 def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
     """The removal."""
     return render(
@@ -186,6 +191,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "where the cards are": topology.script,
     "driver state": lambda: render("probe/driver_state.sh.j2", sysctl=["kernel.numa_balancing", "vm.swappiness"]),
     "driver state without settings": lambda: render("probe/driver_state.sh.j2", sysctl=[]),
+    "archive": lambda: archive(PLAIN),
+    "archive through a proxy": lambda: archive(WIDE),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
 }
 

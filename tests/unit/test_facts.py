@@ -28,6 +28,7 @@ disk+ /opt/rigwright 51234567 /
 disk+ /srv/models 1234567890 /srv
 sent_kib 300
 cuda_version 13.0
+nvcc 13.0.88
 apt_lock apt-get
 pci+ 0000:21:00.0 10de:2204
 pci+ 0000:01:00.0 10de:1e07
@@ -65,6 +66,7 @@ def test_a_probes_lines_become_facts() -> None:
         file_systems={"/opt/rigwright": "/", "/srv/models": "/srv"},  # type: ignore[arg-type]
         sent_kib=300,
         cuda_version="13.0",
+        nvcc="13.0.88",
         apt_lock_holder="apt-get",
         pci_cards=(("0000:01:00.0", "10de:1e07"), ("0000:21:00.0", "10de:2204")),
         listeners=(
@@ -185,7 +187,7 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
     )
     assert found.built_engines == {"whole"}
     assert found.weight_bytes == {str(weight): 10, str(begun): 3, str(both): 7}
-    assert found.cuda_version == "13.0"
+    assert (found.cuda_version, found.nvcc) == ("13.0", "13.0.88")
 
 
 def test_the_probe_adds_up_what_was_sent_of_weights_and_says_where_file_systems_are_mounted(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""Whether apt can verify an archive: asked of a real apt, with nothing of the host's touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rigwright.nvidia_packages import archive as judged
+from tests.unit.bundle_world import AptArchive, signing
+from tests.unit.samples import rig
+from tests.unit.scripts import archive as script
+
+SQV = (
+    "W: OpenPGP signature verification failed: https://a InRelease: Sub-process /usr/bin/sqv returned an error code (1)"
+)
+SHA1 = "E: The repository 'https://a  InRelease' is not signed.\n"
+CLASH = "E: Conflicting values set for option Signed-By regarding source https://a/ /: /a.gpg != /b.gpg\n"
+
+
+def source(folder: Path, address: str, home: Path) -> Path:
+    """A source with the key in it, as a deploy writes it."""
+    export = ["gpg", "--homedir", str(home), "--batch", "--armor", "--export"]
+    armoured = subprocess.run(export, check=True, capture_output=True, text=True).stdout
+    key = "\n".join(f" {line or '.'}" for line in armoured.splitlines())
+    path = folder / "rigwright-nvidia.sources"
+    path.write_text(f"Types: deb\nURIs: {address}\nSuites: bookworm\nComponents: main\nSigned-By:\n{key}\n")
+    return path
+
+
+def asked(path: Path) -> tuple[str, list[str]]:
+    """Why it cannot be told, and what is wrong."""
+    if shutil.which("apt-get") is None:
+        pytest.skip("no apt-get here")
+    environment = {"PATH": os.environ["PATH"]}
+    command = ["sh", "-c", script(rig(), str(path))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    unknown, differences = judged(done.returncode, done.stdout)
+    return unknown, [one.found for one in differences]
+
+
+def test_an_archive_signed_by_its_key_is_sound(
+    archive: AptArchive, archive_key: tuple[Path, Path], tmp_path: Path
+) -> None:
+    lists = Path("/var/lib/apt/lists")
+    before = sorted(lists.iterdir()) if lists.exists() else []
+    assert asked(source(tmp_path, f"{archive.files.url}/archive/debian", archive_key[1])) == ("", [])
+    assert (sorted(lists.iterdir()) if lists.exists() else []) == before
+    assert any("InRelease" in one.path for one in archive.files.asked)
+
+
+def test_an_archive_signed_by_another_key_is_told(archive: AptArchive, tmp_path: Path) -> None:
+    with signing(tmp_path / "other.gpg") as other:
+        unknown, wrong = asked(source(tmp_path, f"{archive.files.url}/archive/debian", other))
+    assert unknown == ""
+    assert len(wrong) == 1
+    assert "NO_PUBKEY" in wrong[0] or "is not signed" in wrong[0] or "returned an error" in wrong[0]
+
+
+def test_an_archive_that_is_not_there_is_told_apart_from_one_out_of_reach(
+    archive: AptArchive, archive_key: tuple[Path, Path], tmp_path: Path
+) -> None:
+    unknown, wrong = asked(source(tmp_path, f"{archive.files.url}/nothing", archive_key[1]))
+    assert unknown == ""
+    assert len(wrong) == 1
+    assert asked(source(tmp_path, "http://127.0.0.1:9", archive_key[1])) == (
+        "the archive cannot be reached from there",
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "unknown", "found"),
+    [
+        (0, "Get:1 https://a InRelease\nReading package lists...\n", "", []),
+        (0, f"{SQV}\n", "", [SQV]),
+        (100, SHA1, "", [SHA1.strip()]),
+        (100, CLASH, "", [CLASH.strip()]),
+        (0, "W: Failed to fetch https://a/InRelease  Temporary failure resolving 'a'\n", "reached", []),
+        (124, "", "reached", []),
+        (100, "E: Malformed entry 1 in sources file\n", "", ["E: Malformed entry 1 in sources file"]),
+        (100, "", "", ["status 100"]),
+    ],
+)
+def test_what_apt_says_is_a_verdict(status: int, said: str, unknown: str, found: list[str]) -> None:
+    reason, differences = judged(status, said)
+    assert unknown in reason
+    assert bool(reason) == bool(unknown)
+    assert [one.found for one in differences] == found

@@ -1,0 +1,233 @@
+"""What counts as the right kernel module, now and at the next boot, and what is said of each that is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigwright.driver.facts import DriverFacts
+from rigwright.nvidia_driver import Difference
+from rigwright.nvidia_modules import dkms, flavour, flavours, on_disk, settings, signed
+from rigwright.nvidia_state import Dkms, Kernel, State
+from tests.unit.driver_hosts import C22G, C2080, C3090, C5090, LOADED, SERVER, UBUNTU, box, host, installed
+
+VERSION = "580.159.03"
+RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"
+OPEN, PROPRIETARY = "Dual MIT/GPL", "NVIDIA"
+SIGNER = "Canonical Ltd. Kernel Module Signing"
+HERE = Kernel(RUNNING, True, VERSION, OPEN, SIGNER)
+THERE = Kernel(NEXT, True, VERSION, OPEN, SIGNER)
+BUILT = (Dkms(VERSION, RUNNING, "installed", ""), Dkms(VERSION, NEXT, "installed", ""))
+STATE = State(RUNNING, (HERE, THERE), dkms=BUILT)
+NVIDIA = {"module": VERSION, "module_open": False}
+PACKAGED = installed("Ubuntu", UBUNTU, *SERVER)
+
+
+def told(differences: list[Difference]) -> list[tuple[str, str]]:
+    """What was expected and what was found; each says what to do."""
+    assert all(one.next_step for one in differences)
+    return [(one.expected, one.found) for one in differences]
+
+
+def ready(*pci_ids: str, **changes: Any) -> DriverFacts:
+    return host("ubuntu-24.04", *pci_ids, **{**LOADED, **changes})
+
+
+def test_a_sound_host_has_no_difference() -> None:
+    assert flavour(box(C3090), ready("10de:2204"), STATE) == []
+    assert on_disk(VERSION, STATE) == dkms(STATE) == signed("on", STATE) == []
+    assert settings(box(C3090), STATE) == []
+
+
+@pytest.mark.parametrize(
+    ("cards", "keys", "facts", "wanted"),
+    [
+        ((C5090,), {}, ready("10de:2b85"), ("open",)),
+        # one Blackwell card decides for all, whatever the inventory says
+        ((C2080, C5090), {}, ready("10de:1e07", "10de:2b85"), ("open",)),
+        ((C5090,), {"flavour": "proprietary"}, ready("10de:2b85"), ("open",)),
+        # somebody else's driver may have either where cards leave the choice
+        ((C2080, C3090), {}, ready("10de:1e07", "10de:2204"), ("open", "proprietary")),
+        ((C3090,), {"flavour": "open"}, ready("10de:2204"), ("open",)),
+        ((C22G,), {}, ready("10de:1e07"), ("proprietary",)),
+        ((C22G,), {"open_despite_cards": True}, ready("10de:1e07"), ("open", "proprietary")),
+        # a managed one has its plan's
+        ((C3090,), {"managed": True}, ready("10de:2204", **PACKAGED), ("open",)),
+        ((C3090,), {"managed": True, "flavour": "proprietary"}, ready("10de:2204", **PACKAGED), ("proprietary",)),
+    ],
+)
+def test_cards_and_inventory_say_which_flavours_will_do(
+    cards: tuple, keys: dict[str, Any], facts: DriverFacts, wanted: tuple[str, ...]
+) -> None:
+    assert flavours(box(*cards, **keys), facts) == wanted
+
+
+@pytest.mark.parametrize(
+    ("loaded", "licence", "differences"),
+    [
+        ({"module": ""}, OPEN, [("a loaded kernel module `nvidia`", "none")]),
+        (NVIDIA, OPEN, [("the open kernel module", "the proprietary one is loaded")]),
+        (
+            LOADED,
+            PROPRIETARY,
+            [(f"the open module for kernel {RUNNING}", "one with the licence NVIDIA")],
+        ),
+    ],
+)
+def test_the_wrong_flavour_is_said(loaded: dict, licence: str, differences: list[tuple[str, str]]) -> None:
+    state = replace(STATE, kernels=(replace(HERE, license=licence), THERE))
+    assert told(flavour(box(C5090), ready("10de:2b85", **loaded), state)) == differences
+
+
+@pytest.mark.parametrize(
+    ("loaded", "kernels", "differences"),
+    [
+        # upgraded packages without a reboot
+        (
+            VERSION,
+            (replace(HERE, version="580.178.04"), replace(THERE, version="580.178.04")),
+            [(f"module {VERSION}, which is loaded, for kernel {RUNNING}", "580.178.04")],
+        ),
+        (
+            VERSION,
+            (replace(HERE, version=""), THERE),
+            [(f"module {VERSION}, which is loaded, for kernel {RUNNING}", "none")],
+        ),
+        # the next kernel has none, or another
+        (
+            VERSION,
+            (HERE, replace(THERE, version="")),
+            [(f"module {VERSION} for kernel {NEXT}, which boots next", "none")],
+        ),
+        (
+            VERSION,
+            (HERE, replace(THERE, version="535.1.2")),
+            [(f"module {VERSION} for kernel {NEXT}, which boots next", "535.1.2")],
+        ),
+        # after a boot into a kernel without one
+        (
+            "",
+            (replace(HERE, version=""), replace(THERE, version="")),
+            [
+                (f"a module nvidia for kernel {RUNNING}", "none"),
+                (f"module nvidia for kernel {NEXT}, which boots next", "none"),
+            ],
+        ),
+        # the old kernel has none, and the next one has
+        ("", (replace(HERE, version=""), THERE), [(f"a module nvidia for kernel {RUNNING}", "none")]),
+        # a kernel that is not in /boot does not boot
+        (VERSION, (HERE, replace(THERE, version="", bootable=False)), []),
+        # nor does an older one
+        (VERSION, (HERE, Kernel("6.8.0-9-generic", True, "", "", "")), []),
+    ],
+)
+def test_a_boot_without_the_module_is_seen_before_it(
+    loaded: str, kernels: tuple[Kernel, ...], differences: list[tuple[str, str]]
+) -> None:
+    assert told(on_disk(loaded, State(RUNNING, kernels))) == differences
+
+
+@pytest.mark.parametrize(
+    ("rows", "differences"),
+    [
+        (
+            (BUILT[0],),
+            [(f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}", "nothing for it")],
+        ),
+        (
+            (BUILT[0], replace(BUILT[1], state="built")),
+            [(f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}", f"{VERSION} built")],
+        ),
+        (
+            (BUILT[0], replace(BUILT[1], version="570.1.1")),
+            [(f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}", "570.1.1 installed")],
+        ),
+        (
+            (BUILT[0], replace(BUILT[1], remark="(Built modules are missing in the kernel modules folder)")),
+            [
+                (
+                    f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}",
+                    f"{VERSION} installed (Built modules are missing in the kernel modules folder)",
+                )
+            ],
+        ),
+        (
+            (*BUILT, Dkms("570.1.1", "", "added", "")),
+            [("DKMS to have nvidia 570.1.1 installed or not at all", "added")],
+        ),
+        (
+            (*BUILT, Dkms("570.1.1", "", "broken", "")),
+            [("DKMS to have nvidia 570.1.1 installed or not at all", "broken")],
+        ),
+        # said of every compressed module
+        ((BUILT[0], replace(BUILT[1], remark="(WARNING! Diff between built and installed module!)")), []),
+        # an old kernel's is nobody's business
+        ((*BUILT, Dkms("570.1.1", "6.8.0-9-generic", "built", "")), []),
+    ],
+)
+def test_a_build_that_was_left_out_is_said(rows: tuple[Dkms, ...], differences: list[tuple[str, str]]) -> None:
+    assert told(dkms(replace(STATE, dkms=rows))) == differences
+
+
+def test_a_kernel_without_any_module_of_dkms_is_said_too() -> None:
+    bare = replace(STATE, kernels=(HERE, replace(THERE, version="")), dkms=(BUILT[0],))
+    assert told(dkms(bare)) == [(f"DKMS to have nvidia installed for kernel {NEXT}", "nothing for it")]
+
+
+@pytest.mark.parametrize(
+    ("secure_boot", "kernels", "releases"),
+    [
+        ("on", (replace(HERE, signer=""), THERE), [RUNNING]),
+        ("on", (HERE, replace(THERE, signer="")), [NEXT]),
+        ("off", (replace(HERE, signer=""), THERE), []),
+        ("unknown", (replace(HERE, signer=""), THERE), []),
+        # what has no module has no signature either, and N09 says so
+        ("on", (HERE, replace(THERE, version="", signer="")), []),
+    ],
+)
+def test_an_unsigned_module_is_said_where_that_counts(
+    secure_boot: str, kernels: tuple[Kernel, ...], releases: list[str]
+) -> None:
+    found = signed(secure_boot, State(RUNNING, kernels))
+    assert told(found) == [
+        (f"a signed module for kernel {release}, since Secure Boot is on", "no signature") for release in releases
+    ]
+
+
+# of an H200's driver 580.159.04
+PARAMS = (("RmProfilingAdminOnly", "1"), ("EnableResizableBar", "0"), ("UsePageAttributeTable", "4294967295"))
+
+
+@pytest.mark.parametrize(
+    ("options", "params", "found"),
+    [
+        ({"NVreg_EnableResizableBar": 0}, PARAMS, []),
+        ({"NVreg_EnableResizableBar": 1}, PARAMS, [("module option NVreg_EnableResizableBar=1", "0")]),
+        # shown under another name than it is set by
+        ({"NVreg_RestrictProfilingToAdminUsers": 1}, PARAMS, []),
+        (
+            {"NVreg_RestrictProfilingToAdminUsers": 0},
+            PARAMS,
+            [("module option NVreg_RestrictProfilingToAdminUsers=0", "1")],
+        ),
+        (
+            {"NVreg_UsePageAttributeTable": 1},
+            PARAMS,
+            [("module option NVreg_UsePageAttributeTable=1", "the driver's own choice")],
+        ),
+        ({"NVreg_Old": 1}, PARAMS, [("module option NVreg_Old=1", "no such option")]),
+        ({"NVreg_EnableResizableBar": 0}, (), [("module option NVreg_EnableResizableBar=0", "no such option")]),
+    ],
+)
+def test_a_module_option_that_is_not_in_force_is_said(
+    options: dict[str, int], params: tuple[tuple[str, str], ...], found: list[tuple[str, str]]
+) -> None:
+    assert told(settings(box(C3090, module_options=options), replace(STATE, params=params))) == found
+
+
+def test_a_kernel_setting_that_something_else_has_set_is_said() -> None:
+    made = box(C3090, sysctl={"vm.swappiness": 10, "vm.max_map_count": 262144, "kernel.gone": 1})
+    state = replace(STATE, sysctl=(("kernel.gone", ""), ("vm.max_map_count", "262144"), ("vm.swappiness", "60")))
+    assert told(settings(made, state)) == [("sysctl kernel.gone 1", "none"), ("sysctl vm.swappiness 10", "60")]

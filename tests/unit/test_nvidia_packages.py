@@ -1,0 +1,226 @@
+"""What counts as a driver of one piece that stays as it is, and what is said of each that does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigwright.driver.facts import DriverFacts, Package
+from rigwright.nvidia_driver import Difference
+from rigwright.nvidia_packages import KERNEL_DAYS, held, in_branch, of_lock, one_piece, reboot, security
+from rigwright.nvidia_state import Kernel, State
+from tests.unit.driver_hosts import SERVER, UBUNTU, debian, host, installed
+
+RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"
+VERSION = "580.159.03"
+HOLDS = (*SERVER[1:], "linux-image-generic")
+SOUND: DriverFacts = host(**installed("Ubuntu", UBUNTU, *SERVER))
+STATE = State(
+    RUNNING,
+    (Kernel(RUNNING, True, VERSION, "", ""),),
+    holds=frozenset(HOLDS),
+    unattended=True,
+    blacklist=("nvidia-", "libnvidia-", "linux-modules-nvidia-.*", "linux-image-"),
+    candidates=tuple((name, UBUNTU) for name in SERVER),
+)
+LOCKED = dict.fromkeys(SERVER, UBUNTU) | {"libnvidia-gl-580-server": UBUNTU}
+
+
+def told(differences: list[Difference]) -> list[tuple[str, str]]:
+    """What was expected and what was found; each says what to do."""
+    assert all(one.next_step for one in differences)
+    return [(one.expected, one.found) for one in differences]
+
+
+def also(*ones: Package) -> DriverFacts:
+    return replace(SOUND, packages=(*SOUND.packages, *ones))
+
+
+def test_a_sound_host_has_no_difference() -> None:
+    assert one_piece(SOUND) == of_lock(SOUND, VERSION, LOCKED) == held(STATE, SOUND, HOLDS) == []
+    assert in_branch(STATE, SOUND) == reboot(STATE) == security(STATE, HOLDS) == []
+    nvidia = host("debian-12", **installed("NVIDIA", "580.178.04-1", *debian(), "libcuda1", "nvidia-driver-libs"))
+    assert one_piece(nvidia) == []
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        # they have versions of their own
+        Package("nvidia-settings", "510.47.03-0ubuntu4"),
+        Package("nvidia-prime", "0.8.17.1"),
+        Package("nvidia-container-toolkit", "1.19.1-1"),
+        Package("linux-modules-nvidia-580-server-open-6.8.0-40-generic", "6.8.0-40.40"),
+        # one a version, and the old ones stay
+        Package("nvidia-firmware-580-server-580.126.09", "580.126.09-0ubuntu0.24.04.1"),
+    ],
+)
+def test_what_is_beside_the_driver_is_no_part_of_it(beside: Package) -> None:
+    assert one_piece(also(beside)) == []
+
+
+@pytest.mark.parametrize(
+    ("beside", "differences"),
+    [
+        # cut off in the middle of an upgrade
+        (
+            [Package("libnvidia-gl-580-server", "580.178.04-0ubuntu0.24.04.1")],
+            [
+                (
+                    "one driver version in all packages",
+                    f"580.159.03: {', '.join(sorted(SERVER))}; 580.178.04: libnvidia-gl-580-server",
+                )
+            ],
+        ),
+        (
+            [Package("libnvidia-gl-580", UBUNTU)],
+            [
+                (
+                    "packages of one stack, the servers' or the desktops'",
+                    "libnvidia-compute-580-server, nvidia-compute-utils-580-server, "
+                    "nvidia-headless-no-dkms-580-server-open, nvidia-utils-580-server beside libnvidia-gl-580",
+                )
+            ],
+        ),
+        # Ubuntu has published 580 under the names of 570
+        (
+            [Package("nvidia-driver-570-server", UBUNTU)],
+            [
+                (
+                    "a driver of the branch that nvidia-driver-570-server is named after",
+                    "580.159.03: it is there for the transition alone",
+                )
+            ],
+        ),
+    ],
+)
+def test_a_driver_of_two_pieces_is_said(beside: list[Package], differences: list[tuple[str, str]]) -> None:
+    facts = also(*beside)
+    # the kernel's metapackage of modules has the kernel's version
+    modules = {"linux-modules-nvidia-580-server-open-generic": "6.8.0-40.40"}
+    facts = replace(facts, packages=tuple(replace(p, version=modules.get(p.name, p.version)) for p in facts.packages))
+    expected = [(one, found.replace(f"{next(iter(modules))}, ", "")) for one, found in differences]
+    assert told(one_piece(facts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "differences"),
+    [
+        (host(), [(f"the packages of driver {VERSION}", "none")]),
+        (
+            host(**installed("Ubuntu", "580.178.04-0ubuntu0.24.04.1", *SERVER)),
+            [(f"the locked driver {VERSION}", "580.178.04")],
+        ),
+        # the same driver, packaged anew
+        (
+            also(Package("libnvidia-gl-580-server", "580.159.03-0ubuntu0.24.04.2")),
+            [
+                (
+                    "the locked libnvidia-gl-580-server 580.159.03-0ubuntu0.24.04.1",
+                    "libnvidia-gl-580-server 580.159.03-0ubuntu0.24.04.2",
+                )
+            ],
+        ),
+        # what the lock does not have is not its business
+        (also(Package("nvidia-settings", "510.47.03-0ubuntu4")), []),
+    ],
+)
+def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differences: list[tuple[str, str]]) -> None:
+    assert told(of_lock(facts, VERSION, LOCKED)) == differences
+
+
+@pytest.mark.parametrize(
+    ("changes", "differences"),
+    [
+        (
+            {"holds": frozenset(HOLDS) - {"linux-image-generic", "nvidia-utils-580-server"}},
+            [("a hold on linux-image-generic, nvidia-utils-580-server", "none")],
+        ),
+        (
+            {"blacklist": ("nvidia-", "linux-modules-nvidia-.*")},
+            [
+                (
+                    "unattended-upgrades to leave linux-image-generic alone",
+                    "nothing in its blacklist that fits",
+                )
+            ],
+        ),
+        # a pattern fits from the beginning of a name; one that is none fits nothing
+        (
+            {"blacklist": ("nvidia-", "linux-modules-nvidia-.*", "image", "linux-image-(")},
+            [
+                (
+                    "unattended-upgrades to leave linux-image-generic alone",
+                    "nothing in its blacklist that fits",
+                )
+            ],
+        ),
+        ({"unattended": False, "blacklist": ()}, []),
+    ],
+)
+def test_a_driver_that_something_may_upgrade_is_said(
+    changes: dict[str, Any], differences: list[tuple[str, str]]
+) -> None:
+    holds = (*HOLDS, "nvidia-not-installed")
+    assert told(held(replace(STATE, **changes), SOUND, holds)) == differences
+
+
+@pytest.mark.parametrize(
+    ("candidate", "found"),
+    [
+        (("nvidia-utils-580-server", "580.178.04-0ubuntu0.24.04.1"), []),
+        (("nvidia-utils-580-server", "595.71.05-1"), ["nvidia-utils-580-server 595.71.05-1"]),
+        # a held kernel is none of the driver's
+        (("linux-image-generic", "6.8.0-90.90"), []),
+        (("nvidia-settings", "610.43.02-1"), []),
+    ],
+)
+def test_another_branch_on_offer_is_said(candidate: tuple[str, str], found: list[str]) -> None:
+    state = replace(STATE, candidates=(*STATE.candidates, candidate))
+    assert told(in_branch(state, SOUND)) == [("apt to offer branch 580 alone", one) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("changes", "differences"),
+    [
+        (
+            {"reboot": True, "reboot_for": ("linux-image-6.8.0-90-generic", "libc6")},
+            [("no reboot to be pending", "for libc6, linux-image-6.8.0-90-generic")],
+        ),
+        ({"reboot": True}, [("no reboot to be pending", "one is asked for")]),
+        # came back on the old kernel
+        (
+            {"kernels": (*STATE.kernels, Kernel(NEXT, True, VERSION, "", ""))},
+            [(f"kernel {NEXT}, the newest that is installed", RUNNING)],
+        ),
+    ],
+)
+def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tuple[str, str]]) -> None:
+    assert told(reboot(replace(STATE, **changes))) == differences
+
+
+WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.0-85.85"), ("libc6", "2.39-1"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"security": WAITING, "kernel_days": KERNEL_DAYS}, ["6.8.0-90.91"]),
+        ({"security": WAITING, "kernel_days": KERNEL_DAYS - 1}, []),
+        ({"security": WAITING, "kernel_days": None}, []),
+        ({"security": WAITING[2:], "kernel_days": 400}, []),
+        # somebody else's choice
+        ({"security": WAITING, "kernel_days": 400, "holds": frozenset()}, []),
+    ],
+)
+def test_security_updates_that_a_hold_keeps_away_for_long_are_said(changes: dict[str, Any], found: list[str]) -> None:
+    differences = security(replace(STATE, **changes), HOLDS)
+    assert told(differences) == [
+        (
+            "the security updates of linux-image-generic",
+            f"{version} waits, and the kernel that runs was built {changes['kernel_days']} days ago",
+        )
+        for version in found
+    ]

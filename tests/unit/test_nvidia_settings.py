@@ -1,0 +1,293 @@
+"""What cards are set to and how they are joined: nvidia-smi's words, and what is said where that is not as declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigwright.nvidia_driver import Difference
+from rigwright.nvidia_record import Record, SeenCard, drift, parse, path, vitals
+from rigwright.nvidia_settings import (
+    Setting,
+    bridges,
+    cards_settings,
+    clocks,
+    links_up,
+    peers,
+    power,
+    sections,
+    topology,
+    windows,
+)
+from rigwright.nvidia_state import State
+from rigwright.rig import Driver, Rig
+from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN
+from tests.unit.samples import card, facts, instance, rig
+
+FIRST, SECOND = ADDRESSES
+SETTINGS = cards_settings(0, SEEN["settings"], "")
+MEMORY = sections(0, SEEN["memory"], "")
+TEMPERATURE = sections(0, SEEN["temperature"], "")
+VBIOS = "96.00.A5.00.1A"
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\n"
+# two RTX 3090 with a bridge, in the layout of `nvidia-smi nvlink --status`
+BRIDGED = """\
+GPU 0: NVIDIA GeForce RTX 3090 (UUID: GPU-00000000-0000-0000-0000-000000000000)
+\t Link 0: 14.062 GB/s
+\t Link 1: 14.062 GB/s
+\t Link 2: 14.062 GB/s
+\t Link 3: 14.062 GB/s
+GPU 1: NVIDIA GeForce RTX 3090 (UUID: GPU-11111111-1111-1111-1111-111111111111)
+\t Link 0: 14.062 GB/s
+\t Link 1: 14.062 GB/s
+\t Link 2: 14.062 GB/s
+\t Link 3: 14.062 GB/s
+"""
+UNBRIDGED = """\
+GPU 0: NVIDIA GeForce RTX 3090 (UUID: GPU-00000000-0000-0000-0000-000000000000)
+NVML: Unable to retrieve NVLink information as all links are inActive
+GPU 1: NVIDIA GeForce RTX 3090 (UUID: GPU-11111111-1111-1111-1111-111111111111)
+NVML: Unable to retrieve NVLink information as all links are inActive
+"""
+JOINED = {(0, 1): "NV4", (1, 0): "NV4"}
+
+
+def told(differences: list[Difference]) -> list[tuple[str, str]]:
+    """What was expected and what was found; each says what to do."""
+    assert all(one.next_step for one in differences)
+    return [(one.expected, one.found) for one in differences]
+
+
+def made(**keys: Any) -> Rig:
+    return replace(RIG, driver=Driver.model_construct(**Driver().model_dump() | keys))
+
+
+def test_what_two_cards_say_of_themselves() -> None:
+    assert {address: Setting(700.0, 1980.0, VBIOS) for address in ADDRESSES} == SETTINGS
+    assert MEMORY[SECOND]["BAR1 Memory Usage/Total"] == "262144 MiB"
+    assert TEMPERATURE[SECOND]["Temperature/GPU Current Temp"] == "32 C"
+    assert topology(0, SEEN["topology"], "") == {(0, 0): "X", (0, 1): "NV18", (1, 0): "NV18", (1, 1): "X"}
+
+
+def test_what_a_card_does_not_have_is_none() -> None:
+    line = "00000000:01:00.0, [N/A], [Not Supported], 90.02\n"
+    assert cards_settings(0, line, "") == {"0000:01:00.0": Setting(None, None, "90.02")}
+
+
+@pytest.mark.parametrize("read", [cards_settings, sections, links_up, topology])
+def test_a_driver_that_does_not_answer_is_no_silence(read: Callable[[int, str, str], object]) -> None:
+    with pytest.raises(ValueError, match="version mismatch"):
+        read(18, MISMATCH, "")
+    with pytest.raises(ValueError, match="did not answer within 20 s"):
+        read(124, "", "")
+
+
+def test_an_answer_without_cards_is_refused() -> None:
+    with pytest.raises(ValueError, match="names no card"):
+        sections(0, "Attached GPUs : 0\n", "")
+    with pytest.raises(ValueError, match="no table"):
+        topology(0, "Legend:\n", "")
+    with pytest.raises(ValueError, match="nvidia-smi says: nonsense"):
+        cards_settings(0, "nonsense\n", "")
+
+
+@pytest.mark.parametrize(
+    ("keys", "limit", "found"),
+    [
+        ({}, 500.0, []),
+        ({"power_w": 700}, 700.0, []),
+        ({"power_w": 699}, 700.0, []),
+        ({"power_w": 450}, 450.4, []),
+        # a reboot has lost it
+        ({"power_w": 450}, 700.0, [f"a power limit of 450 W on card 0 at {FIRST}: 700 W"]),
+        ({"power_w": (700, 450)}, 700.0, []),
+        ({"power_w": (450, 700)}, 451.5, [f"a power limit of 450 W on card 0 at {FIRST}: 451.5 W"]),
+        ({"power_w": 450}, None, [f"a power limit of 450 W on card 0 at {FIRST}: none"]),
+    ],
+)
+def test_a_power_limit_that_is_not_the_declared_one_is_said(
+    keys: dict[str, Any], limit: float | None, found: list[str]
+) -> None:
+    there = {FIRST: replace(SETTINGS[FIRST], limit_w=limit)}
+    assert [f"{expected}: {said}" for expected, said in told(power(made(**keys), FACTS, there))] == found
+
+
+@pytest.mark.parametrize(
+    ("keys", "clock", "found"),
+    [
+        ({}, 1980.0, []),
+        ({"clocks_mhz": (210, 1980)}, 1995.0, []),
+        ({"clocks_mhz": (210, 1400)}, 210.0, []),
+        ({"clocks_mhz": (210, 1400)}, None, []),
+        # below the lowest one at rest is no fault
+        ({"clocks_mhz": (1000, 1400)}, 345.0, []),
+        ({"clocks_mhz": (210, 1400)}, 1980.0, [("at most 1400 MHz on card 0 at 0000:00:06.0", "1980 MHz")]),
+    ],
+)
+def test_a_clock_above_the_declared_ones_is_said(
+    keys: dict[str, Any], clock: float | None, found: list[tuple[str, str]]
+) -> None:
+    there = {FIRST: replace(SETTINGS[FIRST], clock_mhz=clock)}
+    assert told(clocks(made(**keys), FACTS, there)) == found
+
+
+@pytest.mark.parametrize(
+    ("capability", "vram", "total", "found"),
+    [
+        ("8.6", 24576, "32768 MiB", []),
+        ("12.0", 32607, "32768 MiB", []),
+        ("7.5", 11264, "256 MiB", []),
+        ("8.6", 24576, "N/A", []),
+        # the firmware's update has switched it off
+        ("8.6", 24576, "256 MiB", [("24576", "256 MiB")]),
+        ("12.0", 32607, "16384 MiB", [("32607", "16384 MiB")]),
+        ("7.5", 11264, "64 MiB", [("256", "64 MiB")]),
+    ],
+)
+def test_a_small_window_into_a_cards_memory_is_said(
+    capability: str, vram: int, total: str, found: list[tuple[str, str]]
+) -> None:
+    one = rig(cards=(card(capability).model_copy(update={"vram_mib": vram}),))
+    memory = {FIRST: {"BAR1 Memory Usage/Total": total, "FB Memory Usage/Total": f"{vram} MiB"}}
+    assert told(windows(one, facts(pci_cards=((FIRST, "10de:2204"),)), memory)) == [
+        (f"a window of at least {least} MiB into the memory of card 0 at {FIRST}", there) for least, there in found
+    ]
+
+
+def test_links_are_counted() -> None:
+    assert links_up(0, BRIDGED, "") == {0: (4, 4), 1: (4, 4)}
+    assert links_up(0, BRIDGED.replace("Link 2: 14.062 GB/s", "Link 2: <inactive>", 1), "") == {0: (3, 4), 1: (4, 4)}
+    assert links_up(0, UNBRIDGED, "") == {}
+    assert links_up(0, "", "") == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "joined", "found"),
+    [
+        (BRIDGED, JOINED, []),
+        (UNBRIDGED, {(0, 1): "PHB", (1, 0): "PHB"}, [("NVLink between cards 0 and 1", "PHB")]),
+        (UNBRIDGED, {}, [("NVLink between cards 0 and 1", "nothing")]),
+        (
+            BRIDGED.replace("Link 3: 14.062 GB/s", "Link 3: <inactive>"),
+            {(0, 1): "NV3"},
+            [("every link of cards 0 and 1 to be up", "3 of 4 and 3 of 4")],
+        ),
+        (UNBRIDGED, JOINED, [("every link of cards 0 and 1 to be up", "0 of 0 and 0 of 0")]),
+    ],
+)
+def test_a_bridge_that_does_not_join_is_said(
+    said: str, joined: dict[tuple[int, int], str], found: list[tuple[str, str]]
+) -> None:
+    one = made(nvlinks=((0, 1),))
+    assert told(bridges(one, {0: 0, 1: 1}, links_up(0, said, ""), joined)) == found
+    assert bridges(made(), {0: 0, 1: 1}, links_up(0, said, ""), joined) == []
+
+
+def test_a_bridges_cards_are_known_by_the_numbers_that_nvidia_smi_has() -> None:
+    one = made(nvlinks=((0, 1),))
+    up = {1: (4, 4), 2: (4, 4)}
+    assert bridges(one, {0: 1, 1: 2}, up, {(1, 2): "NV4"}) == []
+    assert told(bridges(one, {0: 0, 1: 2}, up, {(1, 2): "NV4"})) == [("NVLink between cards 0 and 1", "nothing")]
+    # N01 says that a card does not answer
+    assert bridges(one, {0: 0}, {}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("cards", "nvlinks", "red"),
+    [
+        ((0, 1), (), True),
+        ((0,), (), True),
+        ((0, 1), ((1, 0),), False),
+        ((0, 1, 2), ((0, 1),), True),
+        ((0, 1, 2), ((0, 1), (1, 2), (0, 2)), False),
+    ],
+)
+def test_copies_from_card_to_card_are_for_bridges_alone(
+    cards: tuple[int, ...], nvlinks: tuple[tuple[int, int], ...], red: bool
+) -> None:
+    one = rig(instance(cards=cards), driver=Driver.model_construct(**Driver().model_dump() | {"nvlinks": nvlinks}))
+    found = peers(one, State("6.1", p2p=(("chat", 100),)))
+    assert bool(found) == red
+    assert [one.found for one in found] == ["it is there in pid 100"] * red
+    assert peers(one, State("6.1")) == []
+
+
+RECORD = Record(
+    version="580.159.04",
+    kernel="6.8.0-40-generic",
+    packages={"nvidia-utils-580": "1", "libcuda1": "1"},
+    cards=(SeenCard(address=FIRST, vbios=VBIOS), SeenCard(address=SECOND)),
+)
+
+
+def test_a_record_is_read_or_it_is_none() -> None:
+    assert path(RIG) == "/etc/rigwright/driver.json"
+    assert parse(RECORD.model_dump_json()) == RECORD
+    extra = '{"version": "1", "kernel": "2", "branch": 580, "cards": [{"slot": 0, "address": "a", "uuid": "u"}]}'
+    assert parse(extra) == Record(version="1", kernel="2", cards=(SeenCard(address="a"),))
+    assert parse("") is None
+    assert parse("[1]") is None
+    assert parse('{"version": 5}') is None
+
+
+@pytest.mark.parametrize(
+    ("record", "kernel", "module", "packages", "found"),
+    [
+        (RECORD, "6.8.0-40-generic", "580.159.04", RECORD.packages | {"more": "1"}, []),
+        (
+            RECORD,
+            "6.8.0-90-generic",
+            "580.159.04",
+            RECORD.packages,
+            [("kernel 6.8.0-40-generic", "6.8.0-90-generic")],
+        ),
+        (RECORD, "6.8.0-40-generic", "", RECORD.packages, [("driver 580.159.04", "none")]),
+        (
+            RECORD,
+            "6.8.0-40-generic",
+            "580.159.04",
+            {"nvidia-utils-580": "2"},
+            [("the packages of the last deploy", "libcuda1 gone, nvidia-utils-580 2")],
+        ),
+        (None, "6.1", "1", {}, [("a record of the driver by the last deploy", "none")]),
+    ],
+)
+def test_what_has_changed_since_the_last_deploy_is_said(
+    record: Record | None, kernel: str, module: str, packages: dict[str, str], found: list[tuple[str, str]]
+) -> None:
+    assert told(drift(record, kernel, module, packages)) == found
+
+
+def older(current: str) -> dict[str, str]:
+    """A card whose driver tells where it slows down."""
+    return {"Temperature/GPU Current Temp": current, "Temperature/GPU Slowdown Temp": "95 C"}
+
+
+@pytest.mark.parametrize(
+    ("temperature", "found"),
+    [
+        (TEMPERATURE[FIRST], []),
+        (older("94 C"), []),
+        (older("95 C"), [(f"card 0 at {FIRST} below 95 C, where it slows down", "95 C")]),
+        (TEMPERATURE[FIRST] | {"Temperature/GPU T.Limit Temp": "-1 C"}, []),
+        (
+            TEMPERATURE[FIRST] | {"Temperature/GPU T.Limit Temp": "-4 C"},
+            [(f"card 0 at {FIRST} below where it slows down", "2 C above")],
+        ),
+        (TEMPERATURE[FIRST] | {"Temperature/GPU T.Limit Temp": "N/A"}, []),
+        ({}, []),
+    ],
+)
+def test_a_hot_card_is_said(temperature: dict[str, str], found: list[tuple[str, str]]) -> None:
+    assert told(vitals(RIG, FACTS, SETTINGS, {FIRST: temperature}, RECORD)) == found
+
+
+def test_another_vbios_is_said_where_one_was_written_down() -> None:
+    other = {address: replace(setting, vbios="96.00.B0.00.00") for address, setting in SETTINGS.items()}
+    assert told(vitals(RIG, FACTS, other, TEMPERATURE, RECORD)) == [
+        (f"VBIOS {VBIOS} on card 0 at {FIRST}", "96.00.B0.00.00")
+    ]
+    assert vitals(RIG, FACTS, other, TEMPERATURE, None) == []
