@@ -1,0 +1,79 @@
+"""What the tests of the driver's role begin from: a stand-in for NVIDIA's archive, a rig beside its lock, a host."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.hosts import Host
+from lab.labs import Lab
+from lab.nvidia import archive, from_nvidia, kernels
+from lab.nvidia.deb import Deb
+from lab.nvidia.keys import Key
+from rigwright.driver.tables import SHIPPED, tables
+from rigwright.inventory import ROOT
+
+KERNELS = {
+    "debian-12": ("6.1.0-40-amd64", "6.1.0-41-amd64"),
+    "debian-13": ("6.12.94+deb13-amd64", "6.12.107+deb13-amd64"),
+}
+OLD, NEW = {"debian-12": "580.159.03", "debian-13": "595.58.03"}, {"debian-12": "580.178.04", "debian-13": "595.71.05"}
+C3090 = "10de:2204"
+
+
+@dataclass
+class Box:
+    """One host with cards, its inventory, and the archive that its driver comes from."""
+
+    lab: Lab
+    host: Host
+    folder: Path
+    key: Key
+
+    @property
+    def system(self) -> str:
+        return self.host.spec.release
+
+    @property
+    def inventory(self) -> Path:
+        return self.folder / "rig.py"
+
+    def publish(self, *versions: str, key: Key | None = None, also: tuple[Deb, ...] = (), **more: Any) -> None:
+        """Have NVIDIA's archive hold these drivers, and the host's kernels' headers beside them."""
+        own = tables(ROOT).archive(self.system)
+        debs = [deb for version in versions for deb in from_nvidia.debian(version, **more)]
+        debs += [deb for deb in kernels.kernels(KERNELS[self.system], "amd64") if "headers" in deb.name]
+        place = self.lab.shelf / "nvidia" / own.path
+        archive.write(place, [*debs, *also], key or self.key, archive.Flat(own.key))
+
+    def declare(self, **driver: Any) -> None:
+        """Write the inventory, with tables that know the stand-in's key."""
+        tabled = self.folder / "catalog/driver/driver.toml"
+        tabled.parent.mkdir(parents=True, exist_ok=True)
+        own = tables(ROOT).archive(self.system)
+        tabled.write_text(SHIPPED.read_text().replace(own.fingerprint, self.key.fingerprint))
+        rig = {
+            **self.host.connection,
+            "cards": ["rtx-3090"] * len(self.host.spec.cards),
+            "driver": {"managed": True, **driver},
+            "mirrors": {"nvidia": [f"{self.lab.shelf_url}/nvidia"]},
+        }
+        self.inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {rig!r}}})\n")
+
+    def lock(self, version: str) -> str:
+        """Ask for a driver, and lock it."""
+        path = tables(ROOT).archive(self.system).path
+        (self.folder / "catalog/inputs.toml").write_text(
+            f'[inputs.driver-{self.system}]\nkind = "deb"\nversion = "{version}"\nsources = ["nvidia:{path}"]\n'
+        )
+        return self.rig("lock")
+
+    def rig(self, verb: str, *options: str, status: int = 0) -> str:
+        """Run a verb of ours over the inventory, as its user does."""
+        command = [sys.executable, "-m", "rigwright", verb, str(self.inventory), *options]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/")
+        assert done.returncode == status, f"{verb} ended with {done.returncode}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
