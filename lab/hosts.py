@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lab import cards, cgroups, gpus, images, network
+from lab.nvidia import kernel, models
 
 BOOT_LIMIT = 60  # seconds until sshd must answer; a boot takes about one
 # A network with a certificate authority of its own has it here; hosts reach what this machine reaches.
@@ -33,6 +34,8 @@ class HostSpec:
     cards: tuple[str, ...] = ()
     gpus: bool = False
     """Whether the host gets this machine's own cards, in place of stand-ins."""
+    kernels: tuple[str, ...] = ()
+    """Releases of installed kernels, the oldest first: the host boots one of them, with its modules."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,10 @@ class Host:
         record = {"spec": asdict(self.spec), "namespace": self.namespace, "address": self.address}
         (self.folder / "host.json").write_text(json.dumps(record | {"boot_options": options}))
         self._identify()
-        lower = ":".join([*self.spec.layers, str(base)])
+        kernels = [kernel.layer(self.spec.release, self.spec.kernels)] if self.spec.kernels else []
+        if kernels:
+            models.put(self.upper, self.name, self.spec.cards)
+        lower = ":".join([*self.spec.layers, *kernels, str(base)])
         layers = f"lowerdir={lower},upperdir={self.upper},workdir={self.folder / 'work'}"
         network.sh("mount", "-t", "overlay", self.namespace, "-o", layers, str(self.folder / "root"))
         network.attach(bridge, self.namespace, f"{self.address}/{subnet.prefixlen}", str(subnet[1]))
@@ -191,6 +197,7 @@ class Host:
         network.sh("umount", str(self.folder / "root"))
         for path in ("etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf"):
             (self.upper / path).unlink(missing_ok=True)
+        shutil.rmtree(self.upper / "var/lib/lab", ignore_errors=True)  # the next host has cards of its own
         shutil.rmtree(layer, ignore_errors=True)
         layer.parent.mkdir(parents=True, exist_ok=True)
         self.upper.rename(layer)

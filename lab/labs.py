@@ -65,8 +65,9 @@ class Lab:
         for record in sorted(self.folder.glob("hosts/*/host.json")):
             data = json.loads(record.read_text())
             declared = data["spec"]
-            layers, cards = tuple(declared.pop("layers")), tuple(declared.pop("cards"))
-            spec = HostSpec(**declared, layers=layers, cards=cards)
+            # JSON has no tuples
+            declared |= {key: tuple(value) for key, value in declared.items() if isinstance(value, list)}
+            spec = HostSpec(**declared)
             found.append(Host(spec, record.parent, data["namespace"], data["address"], self.key))
         return found
 

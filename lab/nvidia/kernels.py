@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from lab.nvidia import elf
 from lab.nvidia.deb import Deb
 
+CONFIG = "CONFIG_MODULES=y\nCONFIG_RD_GZIP=y\nCONFIG_RD_ZSTD=y\n"  # what mkinitramfs asks a kernel for
 IMAGE_POSTINST = """\
 depmod {release}
 [ ! -d /etc/kernel/postinst.d ] || DEB_MAINT_PARAMS="$*" run-parts --report --exit-on-error \\
@@ -79,7 +80,7 @@ def image(release: str) -> Deb:
         section="kernel",
         files={
             f"boot/vmlinuz-{release}": "",
-            f"boot/config-{release}": "CONFIG_MODULES=y\n",
+            f"boot/config-{release}": CONFIG,
             f"{folder}/modules.order": f"{driver}\n",
             f"{folder}/modules.builtin": "",
             f"{folder}/modules.builtin.modinfo": "",

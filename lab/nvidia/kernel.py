@@ -1,0 +1,112 @@
+"""A layer for hosts with kernels of their own: the tools and packages of such a host, and the stand-ins for a boot."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab import images, network
+from lab.machine import CACHE, Unsupported
+from lab.nvidia.deb import Deb
+from lab.nvidia.kernels import kernels
+
+INSIDE = Path(__file__).resolve().parent / "inside"
+# Where each stand-in lies in a host. /usr/local is before the real tools on the PATH of root, services and packages.
+PLACES = {
+    "kernel": "usr/local/lib/lab/kernel",
+    "modprobe": "usr/local/sbin/modprobe",
+    "uname": "usr/local/bin/uname",
+    "initramfs-hook": "etc/initramfs-tools/hooks/lab",
+    "lab-kernel.service": "etc/systemd/system/lab-kernel.service",
+}
+WANTED = "etc/systemd/system/sysinit.target.wants/lab-kernel.service"
+# What a server that boots by itself has, and a container lacks
+PACKAGES = ("kmod", "initramfs-tools")
+METAPACKAGE = "amd64"  # behind linux-image-: the same in every release of Debian
+INSTALL = """\
+set -e
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update
+apt-get -qq install --yes --no-install-recommends {packages}
+dpkg --install /debs/*.deb
+apt-get clean
+rm -rf /debs /var/lib/apt/lists/*
+"""
+
+
+def layer(release: str, releases: Sequence[str]) -> str:
+    """Return a layer with these kernels installed, building it first where it is missing (about ten seconds).
+
+    Args:
+        release: Of Debian, such as debian-12.
+        releases: Of the kernels, the oldest first, such as 6.1.0-40-amd64; the metapackage brings the last one.
+
+    Raises:
+        Unsupported: a package cannot be installed; the text names the log.
+    """
+    base = images.base(images.RELEASES[release])
+    debs = [deb for deb in kernels(releases, METAPACKAGE) if deb.name.startswith("linux-image-")]
+    inputs = [base.name, *PACKAGES, INSTALL, *map(repr, debs), *map(repr, PLACES.items())]
+    inputs += [(INSIDE / name).read_text() for name in PLACES]
+    made = CACHE / f"{release}-kernels-{hashlib.sha256(chr(0).join(inputs).encode()).hexdigest()[:12]}"
+    with open(made.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            _make(made, base, debs)
+    return str(made)
+
+
+def _make(made: Path, base: Path, debs: Sequence[Deb]) -> None:
+    print(f"installing kernels in {made}", file=sys.stderr, flush=True)
+    new = made.with_suffix(".new")
+    shutil.rmtree(new, ignore_errors=True)
+    upper, root = new / "upper", new / "root"
+    for folder in (upper / "debs", new / "work", root):
+        folder.mkdir(parents=True)
+    _put_stand_ins(upper)
+    for deb in debs:
+        deb.build(upper / "debs")
+    options = f"lowerdir={base},upperdir={upper},workdir={new / 'work'}"
+    network.sh("mount", "-t", "overlay", "lab-kernels", "-o", options, str(root))
+    try:
+        _install(root, made.with_suffix(".log"))
+    finally:
+        network.sh("umount", str(root))
+    for path in ("etc/resolv.conf", "etc/machine-id"):
+        (upper / path).unlink(missing_ok=True)
+    upper.rename(made)
+    shutil.rmtree(new)
+
+
+def _put_stand_ins(upper: Path) -> None:
+    for name, place in PLACES.items():
+        target = upper / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(INSIDE / name, target)
+        target.chmod(0o644 if name.endswith(".service") else 0o755)
+    wanted = upper / WANTED
+    wanted.parent.mkdir(parents=True)
+    wanted.symlink_to(f"/{PLACES['lab-kernel.service']}")
+
+
+def _install(root: Path, log: Path) -> None:
+    """Install in a tree that has not booted, as debootstrap does, with this machine's own way to the archive."""
+    nameservers = "".join(f"nameserver {address}\n" for address in network.nameservers())
+    (root / "etc/resolv.conf").unlink(missing_ok=True)
+    (root / "etc/resolv.conf").write_text(nameservers)
+    script = INSTALL.format(packages=" ".join(PACKAGES))
+    command = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={root / 'proc'}"]
+    command += ["chroot", str(root), "/bin/sh", "-c", script]
+    environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+    with open(log, "w") as output:
+        kept = {name: value for name, value in os.environ.items() if name.endswith("_proxy")}
+        done = subprocess.run(command, env=environment | kept, stdout=output, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        last = " ".join(log.read_text().splitlines()[-1:])
+        raise Unsupported(f"kernels could not be installed ({last}); the whole log is {log}")
