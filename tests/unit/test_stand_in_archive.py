@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lab.nvidia import elf, from_ubuntu, kernels
-from lab.nvidia.deb import named
-from lab.nvidia.from_nvidia import debian, pinning
+from lab.nvidia.deb import Deb, named
+from lab.nvidia.from_nvidia import debian, pinning, ubuntu
 from lab.nvidia.keys import Key
 from lab.nvidia.offered import Archives, nvidia_packages, ubuntu_packages
 from rigwright.driver.tables import tables
@@ -118,6 +119,26 @@ def test_desktop_and_server_cannot_both_be_there(hosts: dict[str, Apt]) -> None:
         apt.installed([])
     assert "libnvidia-compute-580-server" in come
     assert gone == set(there)
+
+
+def excluded(one: Deb, other: Deb) -> bool:
+    """Whether one says that the other cannot be there beside it."""
+    return bool(set(one.conflicts) & {other.name, *(name.split(" ")[0] for name in other.provides)})
+
+
+def test_packages_with_the_same_file_exclude_each_other() -> None:
+    for stacks in (
+        (from_ubuntu.stack("580.159.03", "24.04"), from_ubuntu.stack("595.71.05", "24.04", from_ubuntu.DESKTOP)),
+        (from_ubuntu.stack("580.159.03", "24.04"), ubuntu("580.159.03")),
+        (from_ubuntu.stack("580.159.03", "24.04"), ubuntu("595.71.05")),
+        (ubuntu("580.159.03"), ubuntu("595.71.05")),
+        (debian("595.71.05"), []),
+    ):
+        debs = [deb for stack in stacks for deb in stack]
+        for one, other in itertools.combinations(debs, 2):
+            common = {*one.files, *one.links} & {*other.files, *other.links}
+            if one.name != other.name and common:
+                assert excluded(one, other) or excluded(other, one), (one.name, other.name, common)
 
 
 def test_packages_of_an_older_branch_can_bring_a_newer_driver(archives: Archives, tmp_path: Path) -> None:
