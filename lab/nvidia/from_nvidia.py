@@ -63,7 +63,7 @@ def debian(version: str, *, revision: str = "1", refuses: tuple[str, ...] = ()) 
             recommends=(" | ".join(same("nvidia-kernel-open-dkms", "nvidia-kernel-dkms")),),
             provides=(f"libcuda.so.1 (= {version})", "libcuda1-any"),
         ),
-        one("firmware-nvidia-gsp", files={f"usr/lib/firmware/nvidia/{version}/gsp_tu10x.bin": "stand-in\n"}),
+        one("firmware-nvidia-gsp", files=parts.firmware(version)),
         replace(_modprobe(version), version=deb),
         one("nvidia-kernel-support", *same("firmware-nvidia-gsp", "nvidia-modprobe")),
         replace(_persistenced(version, f"libnvidia-cfg1 (= {deb})"), version=deb),
@@ -131,8 +131,8 @@ def ubuntu(version: str, *, refuses: tuple[str, ...] = ()) -> list[Deb]:
     tool = {"usr/bin/nvidia-smi": parts.smi(version)}
     found = [
         one(f"libnvidia-compute{b}", files=files, links=links, triggers=ldconfig, **compute),
-        one(f"libnvidia-cfg1{b}", files=cfg_files, links=cfg_links, triggers=ldconfig),
-        one(f"nvidia-firmware{b}", files={f"usr/lib/firmware/nvidia/{version}/gsp_tu10x.bin": "stand-in\n"}),
+        one(f"libnvidia-cfg1{b}", files=cfg_files, links=cfg_links, triggers=ldconfig, **one_of("libnvidia-cfg1-any")),
+        one(f"nvidia-firmware{b}", files=parts.firmware(version), **one_of(f"nvidia-firmware-{version}")),
         replace(_modprobe(version), version=deb),
         replace(_persistenced(version, f"libnvidia-cfg1{b} (= {deb})"), version=deb),
         one(f"nvidia-kernel-common{b}", *same(f"nvidia-firmware{b}"), "nvidia-modprobe", **common),

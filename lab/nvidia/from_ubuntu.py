@@ -67,7 +67,7 @@ def stack(
     found = [
         one(f"libnvidia-compute{b}", files=files, links=links, triggers=ldconfig, **libraries),
         one(f"libnvidia-cfg1{b}", files=cfg_files, links=cfg_links, triggers=ldconfig, **alone("libnvidia-cfg1-any")),
-        one(firmware, files={f"usr/lib/firmware/nvidia/{version}/gsp_tu10x.bin": "stand-in\n"}),
+        one(firmware, files=parts.firmware(version), **one_of(f"nvidia-firmware-{version}")),
         one(
             f"nvidia-kernel-common{b}",
             *same(firmware),

@@ -131,6 +131,11 @@ def libraries(version: str, *stems: str) -> tuple[dict[str, str | bytes], dict[s
     return files, {f"{LIBRARIES}/{stem}.so.1": f"{stem}.so.{version}" for stem in stems}
 
 
+def firmware(version: str) -> dict[str, str | bytes]:
+    """What the cards' own processors run."""
+    return {f"usr/lib/firmware/nvidia/{version}/{name}.bin": "stand-in\n" for name in ("gsp_ga10x", "gsp_tu10x")}
+
+
 def heads(version: str, flavour: str) -> dict[str, bytes]:
     """Each module of a driver by name, without the end that tells its kernel."""
     aliases = tuple(CARDS.format(digit) for digit in "02")
