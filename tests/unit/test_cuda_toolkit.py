@@ -47,6 +47,30 @@ def test_an_operators_own_is_used_as_it_is() -> None:
     assert toolkit(made(root="/opt/cuda"), facts(cuda_version="12.9")) == Toolkit("/opt/cuda", "12.9")
 
 
+@pytest.mark.parametrize(
+    ("nvcc", "refusal"),
+    [
+        ("13.1.115", ""),
+        ("13.2.51", "nvcc 13.2.51 at /opt/cuda miscompiles low-bit quants"),
+        ("13.2.78", "nvcc 13.2.78 at /opt/cuda miscompiles low-bit quants"),
+        ("13.2.86", ""),
+        ("", ""),
+    ],
+)
+def test_a_compiler_that_is_known_to_be_broken_builds_nothing(nvcc: str, refusal: str) -> None:
+    one = made(root="/opt/cuda")
+    host = facts(cuda_version="13.2", nvcc=nvcc, pci_cards=(("0000:01:00.0", "10de:2204"),))
+    found = refusals(one, host, [build(one, "plain", engine(), host)], NOW)
+    assert [reason.startswith(refusal) for reason in found] == [True] * bool(refusal)
+
+
+def test_the_locks_compiler_is_held_to_the_same() -> None:
+    one = made(cuda=(wheel(COMPILER, version="13.2.78", group="cuda"), WHEELS[1]))
+    host = facts(pci_cards=(("0000:01:00.0", "10de:2204"),))
+    (found,) = refusals(one, host, [build(one, "plain", engine(), host)], NOW)
+    assert found.startswith("the lock's nvcc 13.2.78 miscompiles low-bit quants")
+
+
 def test_ours_lies_in_a_folder_named_by_its_compilers_version_and_the_digest_of_its_wheels() -> None:
     found = ours()
     assert found.version == "13.0"
