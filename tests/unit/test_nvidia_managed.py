@@ -170,6 +170,11 @@ def test_every_check_is_seen_red() -> None:
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
+        (
+            "N09",
+            {"kernels": (replace(STATE.kernels[0], bootable=False, version=""),)},
+            "no kernel boots from this system's own disk",
+        ),
         ("N10", {"dkms": ()}, "DKMS has no module of the driver"),
         ("N11", {"secure_boot": "unknown"}, "the firmware does not say whether Secure Boot is on"),
         ("N12", {"rig": RIG}, "the driver is the operator's own"),
@@ -190,7 +195,7 @@ def test_what_does_not_apply_is_skipped_with_the_reason(
 ) -> None:
     world.rig = change.get("rig", world.rig)
     world.found(**{key: value for key, value in change.items() if key in DriverFacts.__dataclass_fields__})
-    world.change(**{key: value for key, value in change.items() if key in ("dkms",)})
+    world.change(**{key: value for key, value in change.items() if key in ("dkms", "kernels")})
     with pytest.raises(pytest.skip.Exception, match=reason):
         world.run(name)
 
