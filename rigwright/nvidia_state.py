@@ -73,6 +73,11 @@ class State:
         return next((one for one in self.kernels if one.release == release), Kernel(release, False, "", "", ""))
 
     @property
+    def boots(self) -> bool:
+        """Whether it has a kernel of its own; a container has none, nor has a machine that is started from outside."""
+        return any(one.bootable for one in self.kernels)
+
+    @property
     def newest(self) -> Kernel:
         """What boots next: the newest kernel in /boot, or what runs where none is there."""
         there = [one for one in self.kernels if one.bootable]

@@ -1,4 +1,5 @@
-"""For pytest's `-p`: checks run on a folder in place of a host; $FOLDER says which, and $CARDS whether it has any."""
+"""For pytest's `-p`: checks run on a folder in place of a host; $FOLDER says which, and $CARDS whether it has any, or
+has them and a driver that deploys bring."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from checks import backend
-from rigwright import facts, inventory
-from tests.unit.nvidia_host import FACTS, RIG, Answer, NvidiaHost
+from rigwright import facts, inventory, nvidia_state
+from rigwright.driver import facts as driver_facts
+from tests.unit.locked_stub import put_in
+from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RIG, STATE, Answer, NvidiaHost
 from tests.unit.samples import rig
 
 
@@ -26,14 +29,18 @@ class Host(NvidiaHost):
         self.root = Path(os.environ["FOLDER"])
 
     def run(self, command: str, *arguments: Any) -> Answer:
-        return Answer(0, "", "") if arguments else super().run(command)
+        made_for = not arguments or command.startswith("cat ")
+        return super().run(command, *arguments) if made_for else Answer(0, "", "")
 
     def check_output(self, command: str, *arguments: Any) -> str:
         return self.run(command, *arguments).stdout
 
 
-made = RIG if os.environ["CARDS"] == "yes" else rig()
+put_in()
+made = {"yes": RIG, "managed": MANAGED, "no": rig()}[os.environ["CARDS"]]
 backend.connect = lambda _inventory, _limit: ({"box": Target()}, [])
 backend.testinfra_host = lambda _target: Host()
 inventory.load = lambda _data: made
 facts.parse = lambda _lines: FACTS
+driver_facts.parse = lambda _lines: DRIVER_FACTS
+nvidia_state.parse = lambda _lines: STATE

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rigwright.catalog import Card
+from rigwright.nvidia_state import Dkms, Kernel, State
+from rigwright.rig import Driver
+from tests.unit.driver_hosts import host, installed, ubuntu
 from tests.unit.samples import facts, instance, rig
 from tests.unit.scripts import stand_in
 
@@ -20,13 +24,47 @@ ADDRESSES = ("0000:00:06.0", "0000:00:07.0")
 H200 = Card(name="NVIDIA H200", pci_ids=("10de:2335",), capability="9.0", vram_mib=143771)
 RIG = rig(instance(cards=(0,)), cards=(H200, H200))
 FACTS = facts(pci_cards=tuple((address, "10de:2335") for address in ADDRESSES))
-OURS = "0::/rigwright.slice/rigwright-chat.service\n"
 VERSION = "580.159.04"
+KERNEL = "6.8.0-40-generic"
+PACKAGES = ("libnvidia-compute-580-server", *ubuntu("generic"))
+PACKAGED = "580.159.04-0ubuntu0.24.04.1"
+DRIVER_FACTS = replace(
+    host("ubuntu-24.04", "10de:2335", "10de:2335", module=VERSION, module_open=True),
+    **installed("Ubuntu", PACKAGED, *PACKAGES),
+)
+STATE = State(
+    KERNEL,
+    (Kernel(KERNEL, True, VERSION, "Dual MIT/GPL", "somebody"),),
+    kernel_days=50,
+    dkms=(Dkms(VERSION, KERNEL, "installed", ""),),
+    holds=frozenset((*PACKAGES, "linux-image-generic")),
+    params=(("EnableResizableBar", "1"),),
+    sysctl=(("vm.swappiness", "10"),),
+)
+MANAGED = replace(
+    RIG,
+    driver=Driver(
+        managed=True,
+        power_w=700,
+        clocks_mhz=(210, 1980),
+        nvlinks=((0, 1),),
+        module_options={"NVreg_EnableResizableBar": 1},
+        sysctl={"vm.swappiness": 10},
+    ),
+)
+RECORD = f'{{"version": "{VERSION}", "kernel": "{KERNEL}", "packages": {{"{PACKAGES[0]}": "{PACKAGED}"}}}}'
+OURS = "0::/rigwright.slice/rigwright-chat.service\n"
+NVLINK = "".join(f"GPU {index}: NVIDIA H200 (UUID: GPU-{index})\n" + "\t Link 0: 26.562 GB/s\n" for index in (0, 1))
 SMI = """
 case "$*" in
   *=index,*) what=gpus ;;
   *gpu_recovery_action*) what=recovery ;;
   *--query-compute-apps=*) what=apps ;;
+  *power.limit*) what=settings ;;
+  *MEMORY) what=memory ;;
+  *TEMPERATURE) what=temperature ;;
+  'nvlink --status') what=nvlink ;;
+  'topo -m') what=topology ;;
 esac
 cd "$(dirname "$0")/../says"
 echo "$what" >> asked
@@ -54,8 +92,10 @@ class NvidiaHost:
         stand_in(root / "bin", "systemctl", "echo 493")
         stand_in(root / "sbin", "ldconfig", f"sed 's|=> |=> {root}|' {root}/says/ldconfig")
         self.says(gpus=SEEN["busy"], recovery=SEEN["recovery"], apps=SEEN["apps"])
+        self.says(**{name: SEEN[name] for name in ("settings", "memory", "temperature", "topology")}, nvlink=NVLINK)
         self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
         self.write("says/ldconfig", SEEN["ldconfig"])
+        self.write("etc/rigwright/driver.json", RECORD)
         self.write("sys/module/nvidia/version", f"{VERSION}\n")
         self.write(f"usr/local/nvidia/lib64/libcuda.so.{VERSION}", "")
         (root / "usr/local/nvidia/lib64/libcuda.so.1").symlink_to(f"libcuda.so.{VERSION}")
@@ -93,8 +133,9 @@ class NvidiaHost:
 
     def run(self, command: str, *arguments: Any) -> Answer:
         """Run a command, its fixed places moved into the folder."""
-        assert not arguments
-        moved = re.sub(r"(?<![\w/])/(?=sys/|proc/|sbin/|dev/nvidia)", f"{self.root}/", command)
+        if arguments:
+            command %= tuple(shlex.quote(str(one)) for one in arguments)
+        moved = re.sub(r"(?<![\w/])/(?=sys/|proc/|sbin/|dev/nvidia|etc/rigwright/)", f"{self.root}/", command)
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
         done = subprocess.run(["sh", "-c", moved], env={"PATH": path}, capture_output=True, text=True, check=False)
         return Answer(done.returncode, done.stdout.replace(str(self.root), ""), done.stderr)

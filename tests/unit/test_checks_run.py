@@ -11,7 +11,11 @@ from pathlib import Path
 from rigwright.inventory import ROOT
 from tests.unit.nvidia_host import NvidiaHost
 
-FILES = ("base", "nvidia_driver", "preflight")
+NVIDIA = ("nvidia_driver", "nvidia_modules", "nvidia_packages", "nvidia_cards")
+FILES = ("base", "preflight", *reversed(NVIDIA))
+SETTINGS = ("settings", "memory")
+MANAGED = {"N12", "N14", "N15", "N16", "N17", "N19", "N20", "N21", "N22"}
+ALL = [f"N{number:02}" for number in range(1, 28)]
 
 
 def lines(folder: Path, cards: str) -> list[tuple[str, str, str]]:
@@ -29,22 +33,36 @@ def lines(folder: Path, cards: str) -> list[tuple[str, str, str]]:
 
 def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp_path: Path) -> None:
     host = NvidiaHost(tmp_path.resolve())
-    found = lines(host.root, "yes")
-    assert [identifier for _, identifier, _ in found] == ["P01", *(f"N0{n}" for n in range(1, 8)), "B01", "B02", "B03"]
-    assert {word for word, identifier, _ in found if identifier.startswith("N")} == {"ok"}
+    found = lines(host.root, "managed")
+    assert [identifier for _, identifier, _ in found] == ["P01", *ALL, "B01", "B02", "B03"]
+    skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
+    assert set(skipped) == {"N14", "N17"}
+    assert skipped["N14"].endswith("(no driver is locked: the distribution's archive says which one of the branch)")
+    assert skipped["N17"].endswith("(the driver is from the distribution's archive)")
+    assert {rest for word, identifier, rest in found if word == "FAIL" and identifier.startswith("N")} == set()
 
     host.remove("says/asked")
-    host.says(18, gpus="Failed to initialize NVML: Driver/library version mismatch\n")
-    found = lines(host.root, "yes")
+    host.says(18, **dict.fromkeys(("gpus", *SETTINGS), "Failed to initialize NVML: Driver/library version mismatch\n"))
+    found = lines(host.root, "managed")
     red = {identifier: rest for word, identifier, rest in found if word == "FAIL" and identifier.startswith("N")}
-    assert set(red) == {"N01", "N02", "N04", "N05", "N06", "N07"}
+    assert set(red) == {"N01", "N02", "N04", "N05", "N06", "N07", "N21", "N22", "N23", "N24", "N27"}
     assert all("Driver/library version mismatch" in rest for rest in red.values())
-    # once for N02, once for N04, and once for all others together: a driver that hangs takes 20 s each time
-    assert (host.root / "says/asked").read_text().split() == ["gpus"] * 3
+    # the cards once for N02, once for N04, and once for all others together: a driver that hangs takes 20 s each time
+    asked = (host.root / "says/asked").read_text().split()
+    assert {name: asked.count(name) for name in ("gpus", *SETTINGS)} == {"gpus": 3, "settings": 1, "memory": 1}
+
+
+def test_what_only_a_managed_driver_can_be_asked_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    found = lines(NvidiaHost(tmp_path.resolve()).root, "yes")
+    skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
+    assert {name for name, rest in skipped.items() if rest.endswith("(the driver is the operator's own)")} == MANAGED
+    assert set(skipped) - MANAGED == {"N24"}
+    assert skipped["N24"].endswith("(none is declared)")
+    assert {word for word, identifier, _ in found if identifier in set(ALL) - set(skipped)} == {"ok"}
 
 
 def test_a_rig_without_cards_skips_each_with_the_reason(tmp_path: Path) -> None:
     found = lines(NvidiaHost(tmp_path.resolve()).root, "no")
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
-    assert set(skipped) == {f"N0{number}" for number in range(1, 8)}
+    assert set(skipped) == set(ALL)
     assert all(rest.endswith("(the rig declares no cards)") for rest in skipped.values())

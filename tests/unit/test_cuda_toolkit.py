@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from checks import Drift
+from checks.test_cuda_toolkit import test_compiler as check_compiler
 from rigwright.cuda_toolkit import COMPILER, Toolkit, toolkit
 from rigwright.generation import generation
 from rigwright.llama_cpp import Build, build
@@ -45,6 +50,56 @@ def test_without_an_instance_on_a_card_there_is_none() -> None:
 
 def test_an_operators_own_is_used_as_it_is() -> None:
     assert toolkit(made(root="/opt/cuda"), facts(cuda_version="12.9")) == Toolkit("/opt/cuda", "12.9")
+
+
+@pytest.mark.parametrize(
+    ("nvcc", "refusal"),
+    [
+        ("13.1.115", ""),
+        ("13.2.51", "nvcc 13.2.51 at /opt/cuda miscompiles low-bit quants"),
+        ("13.2.78", "nvcc 13.2.78 at /opt/cuda miscompiles low-bit quants"),
+        ("13.2.86", ""),
+        ("", ""),
+    ],
+)
+def test_a_compiler_that_is_known_to_be_broken_builds_nothing(nvcc: str, refusal: str) -> None:
+    one = made(root="/opt/cuda")
+    host = facts(cuda_version="13.2", nvcc=nvcc, pci_cards=(("0000:01:00.0", "10de:2204"),))
+    found = refusals(one, host, [build(one, "plain", engine(), host)], NOW)
+    assert [reason.startswith(refusal) for reason in found] == [True] * bool(refusal)
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("Cuda compilation tools, release 13.0, V13.0.88\n", ""),
+        ("Cuda compilation tools, release 13.2, V13.2.78\n", "found nvcc 13.2.78 at /opt/cuda miscompiles"),
+        ("", "found no answer; install a toolkit at /opt/cuda"),
+    ],
+)
+def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
+    asked: list[str] = []
+
+    def run(command: str) -> SimpleNamespace:
+        asked.append(command)
+        return SimpleNamespace(stdout=said)
+
+    host: Any = SimpleNamespace(run=run)
+    if found:
+        with pytest.raises(Drift, match=re.escape(found)):
+            check_compiler(host, made(root="/opt/cuda"), facts())
+    else:
+        check_compiler(host, made(root="/opt/cuda"), facts())
+    assert asked == ["timeout 20 /opt/cuda/bin/nvcc --version"]
+    with pytest.raises(pytest.skip.Exception, match="no instance uses a card"):
+        check_compiler(host, made(cards=()), facts())
+
+
+def test_the_locks_compiler_is_held_to_the_same() -> None:
+    one = made(cuda=(wheel(COMPILER, version="13.2.78", group="cuda"), WHEELS[1]))
+    host = facts(pci_cards=(("0000:01:00.0", "10de:2204"),))
+    (found,) = refusals(one, host, [build(one, "plain", engine(), host)], NOW)
+    assert found.startswith("the lock's nvcc 13.2.78 miscompiles low-bit quants")
 
 
 def test_ours_lies_in_a_folder_named_by_its_compilers_version_and_the_digest_of_its_wheels() -> None:

@@ -140,6 +140,7 @@ def look(root: Path, **keys: Any) -> State:
 
 def test_a_host_is_seen_in_one_look(root: Path) -> None:
     assert look(root, sysctl={"vm.swappiness": 10, "kernel.numa_balancing": 0}) == SEEN
+    assert SEEN.boots
 
 
 def test_what_a_host_does_not_have_is_not_there(root: Path) -> None:
@@ -151,6 +152,7 @@ def test_what_a_host_does_not_have_is_not_there(root: Path) -> None:
     found = look(root)
     assert found == State("6.8.0-40-generic", (Kernel("6.8.0-40-generic", False, "", "", ""),))
     assert found.newest.release == "6.8.0-40-generic"
+    assert not found.boots
 
 
 @pytest.mark.parametrize("lines", [[], ["running "], ["running 6.1", "module+ 6.1|yes"]])

@@ -1,0 +1,253 @@
+"""The checks N08 to N27 as they run: green on a sound host, red on each other, skipped where they do not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checks import Drift
+from checks import test_nvidia_packages as p
+from rigwright.driver.facts import DriverFacts, Package
+from rigwright.driver.plan import DriverPlan, driver_plan
+from rigwright.nvidia_state import Kernel
+from tests.unit.driver_hosts import C3090, box, host, installed
+from tests.unit.nvidia_host import ADDRESSES, NVLINK, PACKAGED, PACKAGES, RIG, SEEN, STATE, VERSION
+from tests.unit.nvidia_world import ALL, World
+from tests.unit.samples import artefact, rig
+
+NEXT = Kernel("6.8.0-90-generic", True, VERSION, "Dual MIT/GPL", "somebody")
+SECURITY = (("linux-image-generic", "6.8.0-90.91"),)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    rows = {name: artefact(kind="weight", name=name, version=PACKAGED) for name in PACKAGES}
+    lock = SimpleNamespace(version=VERSION, packages=rows, key="")
+    monkeypatch.setattr(p, "locked", lambda _rig, _system: lock)
+    return World(tmp_path.resolve())
+
+
+def half_upgraded(world: World) -> None:
+    newer = Package("nvidia-utils-580-server", "580.178.04-0ubuntu0.24.04.1", "Ubuntu")
+    kept = [one for one in world.facts.packages if one.name != newer.name]
+    world.found(packages=(*kept, newer))
+
+
+def upgraded(world: World) -> None:
+    """By hand, whole, and without a reboot."""
+    names = [one.name for one in world.facts.packages]
+    world.found(**installed("Ubuntu", "580.178.04-0ubuntu0.24.04.1", *names))
+    world.change(kernels=(replace(STATE.kernels[0], version="580.178.04"),), dkms=())
+
+
+SICK: dict[str, tuple[Callable[[World], object], dict[str, str]]] = {
+    "the proprietary module": (
+        lambda world: world.found(module_open=False),
+        {"N08": "expected the open kernel module, found the proprietary one is loaded; deploy again and reboot"},
+    ),
+    "the next kernel without a module": (
+        lambda world: world.change(kernels=(*STATE.kernels, replace(NEXT, version="", signer="")), dkms=()),
+        {
+            "N09": f"expected module {VERSION} for kernel 6.8.0-90-generic, which boots next, found none",
+            "N18": "expected kernel 6.8.0-90-generic, the newest that is installed, found 6.8.0-40-generic",
+        },
+    ),
+    "a module that DKMS left out": (
+        lambda world: world.change(dkms=(replace(STATE.dkms[0], state="built"),)),
+        {"N10": f"expected DKMS to have nvidia {VERSION} installed for kernel 6.8.0-40-generic, found {VERSION} built"},
+    ),
+    "Secure Boot and no signature": (
+        lambda world: (
+            world.found(secure_boot="on"),
+            world.change(kernels=(replace(STATE.kernels[0], signer=""),)),
+        ),
+        {"N11": "expected a signed module for kernel 6.8.0-40-generic, since Secure Boot is on, found no signature"},
+    ),
+    "another setting": (
+        lambda world: world.change(sysctl=(("vm.swappiness", "60"),)),
+        {"N12": "expected sysctl vm.swappiness 10, found 60"},
+    ),
+    "a half upgrade": (
+        half_upgraded,
+        {
+            "N13": "expected one driver version in all packages, found 580.159.04: libnvidia-compute-580-server",
+            "N14": f"expected the locked nvidia-utils-580-server {PACKAGED}, found nvidia-utils-580-server 580.178.04",
+        },
+    ),
+    "a whole upgrade without a reboot": (
+        upgraded,
+        {
+            "N09": f"expected module {VERSION}, which is loaded, for kernel 6.8.0-40-generic, found 580.178.04; reboot",
+            "N14": f"expected the locked driver {VERSION}, found 580.178.04",
+            "N20": "expected the packages of the last deploy, found libnvidia-compute-580-server 580.178.04",
+        },
+    ),
+    "a hold that is gone": (
+        lambda world: world.change(holds=STATE.holds - {"nvidia-utils-580-server"}),
+        {"N15": "expected a hold on nvidia-utils-580-server, found none"},
+    ),
+    "unattended upgrades": (
+        lambda world: world.change(unattended=True, blacklist=("nvidia-", "linux-", "docker-")),
+        {"N15": "expected unattended-upgrades to leave libnvidia-compute-580-server alone"},
+    ),
+    "another branch on offer": (
+        lambda world: world.change(candidates=(("nvidia-utils-580-server", "595.71.05-0ubuntu1"),)),
+        {"N16": "expected apt to offer branch 580 alone, found nvidia-utils-580-server 595.71.05-0ubuntu1"},
+    ),
+    "a reboot that is asked for": (
+        lambda world: world.change(reboot=True, reboot_for=("libc6",)),
+        {"N18": "expected no reboot to be pending, found for libc6; reboot"},
+    ),
+    "security updates that wait": (
+        lambda world: world.change(security=SECURITY),
+        {"N19": "expected the security updates of linux-image-generic, found 6.8.0-90.91 waits"},
+    ),
+    "another kernel than at the last deploy": (
+        lambda world: (world.found(kernel=NEXT.release), world.change(running=NEXT.release, kernels=(NEXT,), dkms=())),
+        {"N20": "expected kernel 6.8.0-40-generic, found 6.8.0-90-generic"},
+    ),
+    "a power limit that is lost": (
+        lambda world: world.host.says(settings=SEEN["settings"].replace("700.00", "600.00", 1)),
+        {"N21": "expected a power limit of 700 W on card 0 at 0000:00:06.0, found 600 W; `systemctl restart"},
+    ),
+    "a clock above the declared": (
+        lambda world: world.host.says(settings=SEEN["settings"].replace("1980", "2100", 1)),
+        {"N22": "expected at most 1980 MHz on card 0 at 0000:00:06.0, found 2100 MHz"},
+    ),
+    "a small window": (
+        lambda world: world.host.says(memory=SEEN["memory"].replace("262144", "256", 1)),
+        {"N23": "expected a window of at least 143771 MiB into the memory of card 0 at 0000:00:06.0, found 256 MiB"},
+    ),
+    "a bridge that does not join": (
+        lambda world: world.host.says(topology=SEEN["topology"].replace("NV18", "PHB")),
+        {"N24": "expected NVLink between cards 0 and 1, found PHB; seat the bridge anew"},
+    ),
+    "a link of a bridge that is down": (
+        lambda world: world.host.says(nvlink=NVLINK.replace("26.562 GB/s", "<inactive>", 1)),
+        {"N24": "expected every link of cards 0 and 1 to be up, found 0 of 1 and 1 of 1"},
+    ),
+    "copies from card to card": (
+        lambda world: world.change(p2p=(("chat", 493),)),
+        {"N25": "expected no GGML_CUDA_P2P in the environment of instance chat, found it is there in pid 493"},
+    ),
+    "a bus that corrects errors": (
+        lambda world: world.host.write(
+            "says/log", f"pcieport 0000:00:02.0: AER: Corrected error message received from {ADDRESSES[1]}\n" * 3
+        ),
+        {"N26": "expected no complaint of the kernel about card 1 at 0000:00:07.0 since boot, found 3, the last"},
+    ),
+    "a hot card": (
+        lambda world: world.host.says(temperature=SEEN["temperature"].replace(": 57 C", ": -2 C")),
+        {"N27": "expected card 0 at 0000:00:06.0 below where it slows down, found 0 C above; look at fans"},
+    ),
+}
+
+
+def test_a_sound_host_is_green(world: World) -> None:
+    assert world.red() == {}
+
+
+@pytest.mark.parametrize("what", SICK)
+def test_each_sick_host_turns_its_checks_red_and_no_other(world: World, what: str) -> None:
+    change, expected = SICK[what]
+    change(world)
+    found = world.red()
+    assert set(found) == set(expected)
+    for name, part in expected.items():
+        assert part in found[name]
+
+
+def test_every_check_is_seen_red() -> None:
+    # N17 is, of a real archive, below and in test_nvidia_archive
+    assert {name for _, expected in SICK.values() for name in expected} == set(ALL) - {"N17"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        (
+            "N09",
+            {"kernels": (replace(STATE.kernels[0], bootable=False, version=""),)},
+            "no kernel boots from this system's own disk",
+        ),
+        ("N10", {"dkms": ()}, "DKMS has no module of the driver"),
+        ("N11", {"secure_boot": "unknown"}, "the firmware does not say whether Secure Boot is on"),
+        ("N12", {"rig": RIG}, "the driver is the operator's own"),
+        ("N12", {"rig": box(C3090, managed=True)}, "none are declared"),
+        ("N13", {"packages": ()}, "no package has brought the driver"),
+        ("N14", {"rig": RIG}, "the driver is the operator's own"),
+        ("N17", {}, "the driver is from the distribution's archive"),
+        ("N20", {"rig": RIG}, "the driver is the operator's own"),
+        ("N21", {"rig": RIG}, "the driver is the operator's own"),
+        ("N21", {"rig": box(C3090, managed=True)}, "none is declared"),
+        ("N22", {"rig": box(C3090, managed=True)}, "none are declared"),
+        ("N24", {"rig": RIG}, "none is declared"),
+        ("N26", {"rig": rig()}, "the rig declares no cards"),
+    ],
+)
+def test_what_does_not_apply_is_skipped_with_the_reason(
+    world: World, name: str, change: dict[str, Any], reason: str
+) -> None:
+    world.rig = change.get("rig", world.rig)
+    world.found(**{key: value for key, value in change.items() if key in DriverFacts.__dataclass_fields__})
+    world.change(**{key: value for key, value in change.items() if key in ("dkms", "kernels")})
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        world.run(name)
+
+
+def test_a_rig_whose_lock_has_no_driver_is_not_held_to_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(p, "locked", lambda _rig, _system: None)
+    with pytest.raises(pytest.skip.Exception, match="no driver is locked"):
+        world.run("N14")
+
+
+@pytest.mark.parametrize(
+    ("there", "status", "said", "verdict"),
+    [
+        (
+            False,
+            0,
+            "",
+            "expected the source /etc/apt/sources.list.d/rigwright-nvidia.sources, found none; deploy again",
+        ),
+        (True, 0, "Hit:1 https://a InRelease\n", ""),
+        (
+            True,
+            100,
+            "E: The repository 'https://a  InRelease' is not signed.\n",
+            "expected a signature by the locked key",
+        ),
+        (True, 0, "W: Failed to fetch https://a/InRelease  Could not resolve 'a'\n", "skip"),
+    ],
+)
+def test_nvidias_archive_is_asked_where_the_driver_is_from_there(
+    there: bool, status: int, said: str, verdict: str
+) -> None:
+    asked: list[str] = []
+
+    def run(*command: str) -> Any:
+        asked.append(command[1])
+        return SimpleNamespace(rc=status, stdout=said)
+
+    debian = host("debian-13", "10de:2204")
+    made = driver_plan(box(C3090, managed=True), debian)
+    assert isinstance(made, DriverPlan)
+    host_: Any = SimpleNamespace(file=lambda _path: SimpleNamespace(exists=there), run=run)
+
+    def check() -> None:
+        p.test_archive(host_, box(C3090, managed=True), made)
+
+    if verdict == "skip":
+        with pytest.raises(pytest.skip.Exception, match="cannot be reached"):
+            check()
+    elif verdict:
+        with pytest.raises(Drift, match=verdict.partition(",")[0]):
+            check()
+    else:
+        check()
+    assert bool(asked) == there
