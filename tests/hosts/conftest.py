@@ -23,8 +23,11 @@ from lab import kept
 from lab.hosts import Host, HostSpec
 from lab.images import RELEASES
 from lab.labs import Lab
+from lab.nvidia.keys import Key
 from rigwright.inventory import ROOT
 from rigwright.lock import Lock
+from tests.hosts import drivers
+from tests.hosts.drivers import Box
 from tests.hosts.support import Run, command, deploy, plan, served, until, write_inventory
 
 _numbers = itertools.count(1)
@@ -162,3 +165,44 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-r", str(names)]
     subprocess.run([*pip, "-d", str(found)], check=True)
     return found
+
+
+@pytest.fixture(scope="session")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Key:
+    """The key of a stand-in for NVIDIA's archive."""
+    return Key.make(tmp_path_factory.mktemp("archive") / "key")
+
+
+@pytest.fixture(scope="session")
+def driven_layer(lab: Lab, layers: Path, release: str, key: Key, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a host with two cards has written once its driver runs, with nothing left to do."""
+    layer = layers / f"{release}-driven"
+    if not layer.exists():
+        made = drivers.boot(lab, release, tmp_path_factory.mktemp("driven") / "box", key)
+        made.publish(drivers.OLD[release])
+        made.declare()
+        made.lock(drivers.OLD[release])
+        made.rig("deploy", "--reboot")
+        made.host.freeze(layer)
+    return str(layer)
+
+
+@pytest.fixture
+def blank_box(lab: Lab, release: str, key: Key, tmp_path: Path) -> Iterator[Box]:
+    """A blank host with two cards and two kernels; its archive has two drivers."""
+    yield from _boxed(lab, release, key, tmp_path)
+
+
+@pytest.fixture
+def driven(lab: Lab, release: str, key: Key, tmp_path: Path, driven_layer: str) -> Iterator[Box]:
+    """A host whose older driver runs; its archive has two drivers."""
+    yield from _boxed(lab, release, key, tmp_path, driven_layer)
+
+
+def _boxed(lab: Lab, release: str, key: Key, folder: Path, *layers: str) -> Iterator[Box]:
+    made = drivers.boot(lab, release, folder / "box", key, *layers)
+    made.publish(drivers.OLD[release], drivers.NEW[release])
+    made.declare()
+    made.lock(drivers.OLD[release])
+    yield made
+    made.host.destroy()

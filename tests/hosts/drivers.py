@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.hosts import Host
+from lab.hosts import Host, HostSpec
 from lab.labs import Lab
 from lab.nvidia import archive, from_nvidia, kernels
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
 from rigwright.driver.tables import SHIPPED, tables
 from rigwright.inventory import ROOT
+from tests.hosts.support import command, deploy, plan, red, until
 
 KERNELS = {
     "debian-12": ("6.1.0-40-amd64", "6.1.0-41-amd64"),
@@ -22,6 +25,13 @@ KERNELS = {
 }
 OLD, NEW = {"debian-12": "580.159.03", "debian-13": "595.58.03"}, {"debian-12": "580.178.04", "debian-13": "595.71.05"}
 C3090 = "10de:2204"
+
+
+def boot(lab: Lab, release: str, folder: Path, key: Key, *layers: str, cards: tuple[str, ...] = (C3090, C3090)) -> Box:
+    """A host with kernels and cards. Its name is always the same, and with it the cards' numbers: one at a time."""
+    folder.mkdir(parents=True)
+    (host,) = lab.up([HostSpec("driven", release, layers, cards, kernels=KERNELS[release])])
+    return Box(lab, host, folder, key)
 
 
 @dataclass
@@ -73,7 +83,49 @@ class Box:
 
     def rig(self, verb: str, *options: str, status: int = 0) -> str:
         """Run a verb of ours over the inventory, as its user does."""
-        command = [sys.executable, "-m", "rigwright", verb, str(self.inventory), *options]
-        done = subprocess.run(command, capture_output=True, text=True, cwd="/")
+        words = [sys.executable, "-m", "rigwright", verb, str(self.inventory), *options]
+        done = subprocess.run(words, capture_output=True, text=True, cwd="/")
         assert done.returncode == status, f"{verb} ended with {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
+
+    def red(self) -> set[str]:
+        """The checks that do not hold."""
+        return red(self.inventory)
+
+    def unchanged(self) -> None:
+        """Assert that a plan and a deploy find nothing to do."""
+        assert plan(self.inventory).planned == []
+        assert deploy(self.inventory).changed == []
+
+    @property
+    def installed(self) -> str:
+        """The driver whose libraries are there."""
+        listed = self.host.run("dpkg-query -W -f '${db:Status-Status} ${Version}\n' libcuda1", check=False).split()
+        return listed[1].partition("-")[0] if listed[:1] == ["installed"] else ""
+
+    @property
+    def loaded(self) -> str:
+        """The module that runs."""
+        return self.host.run("cat /sys/module/nvidia/version 2>/dev/null", check=False).strip()
+
+    @property
+    def held(self) -> set[str]:
+        """What apt keeps as it is."""
+        return set(self.host.run("apt-mark showhold").split())
+
+    def interrupt(self, what: str, step: str) -> None:
+        """Deploy until a job of the host's says a step, and end the controller there, or the host too."""
+        log = "/var/lib/rigwright/jobs/rw-job-driver/log"
+        with subprocess.Popen(
+            command(self.inventory, "--yes"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as controller:
+            until(lambda: step in self.host.run(f"cat {log} 2>/dev/null", check=False), step, 300)
+            if what == "powered off":
+                self.host.kill()
+            os.killpg(controller.pid, signal.SIGKILL)
+        if what == "powered off":
+            self.host.start()
+            self.host.wait()

@@ -1,0 +1,95 @@
+"""The driver's role on hosts whose kernel, cards and archive are stand-ins: real dpkg, apt, DKMS and systemd."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.nvidia import world
+from tests.hosts.drivers import KERNELS, NEW, OLD, Box
+from tests.hosts.support import deploy, plan
+
+
+def test_a_blank_host_comes_out_with_its_driver_held_and_running(blank_box: Box) -> None:
+    box, old = blank_box, OLD[blank_box.system]
+    box.declare(power_w=280, sysctl={"net.core.somaxconn": 1024}, module_options={"NVreg_EnableResizableBar": 1})
+    predicted = plan(box.inventory).planned
+    said = box.rig("deploy", status=1)
+    assert "needs a reboot: nouveau has the cards" in said
+    assert (box.installed, box.loaded) == (old, "")
+    first = deploy(box.inventory, "--yes", "--data", "reboot=true")
+    assert first.status == 0, first.said
+    assert "rebooting: nouveau has the cards" in first.said
+    assert (box.installed, box.loaded) == (old, old)
+    assert {"NVIDIA driver | Driver's module", "NVIDIA driver | Cards"} <= set(first.changed) <= set(predicted)
+    assert "nvidia-driver-cuda" in box.held
+    limits = box.host.run("nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits").split()
+    assert [float(limit) for limit in limits] == [280.0, 280.0]
+    assert box.red() == set()
+    box.unchanged()
+    box.host.reboot()
+    assert box.red() == set()
+    box.unchanged()
+
+
+def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_files(driven: Box) -> None:
+    box, old, new = driven, OLD[driven.system], NEW[driven.system]
+    box.lock(new)
+    box.unchanged()  # a plain deploy leaves a driver that works, and the checks say that the lock has another one
+    assert box.red() == {"N14"}
+    assert "needs a reboot: the module" in box.rig("upgrade", status=1)
+    assert (box.installed, box.loaded) == (new, old)
+    assert "N02" in box.red()
+    box.rig("upgrade", "--reboot")
+    assert (box.installed, box.loaded) == (new, new)
+    assert box.red() == set()
+    box.unchanged()
+    box.publish(new)  # the archive drops the older one
+    said = box.rig("rollback", "--driver", "--reboot")
+    assert f"the archive has dropped {old}: it comes from kept files" in said
+    assert (box.installed, box.loaded) == (old, old)
+    assert box.red() == {"N14", "N20"}
+    box.rig("upgrade", "--reboot")
+    assert (box.installed, box.loaded) == (new, new)
+    assert box.red() == set()
+
+
+def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven: Box) -> None:
+    box, older = driven, KERNELS[driven.system][0]
+    world.boot_with(box.host, older)
+    box.host.run(f"rm -rf /lib/modules/{older}/updates && depmod {older}")
+    box.lock(NEW[box.system])
+    said = box.rig("upgrade", "--reboot", status=1)
+    assert older in said
+    assert "see what the boot loader starts" in said
+    world.boot_with(box.host, None)
+    box.rig("upgrade", "--reboot")
+    assert box.red() == set()
+
+
+def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it_off(driven: Box) -> None:
+    box = driven
+    assert box.held
+    box.declare(managed=False)
+    released = deploy(box.inventory)
+    assert released.status == 0, released.said
+    assert released.changed == ["NVIDIA driver | Release the driver"]
+    assert box.held == set()
+    assert box.host.run("ls /etc/apt/*/*rigwright* 2>/dev/null", check=False) == ""
+    assert box.loaded == OLD[box.system]
+    box.unchanged()
+    box.declare()
+    box.rig("deploy")
+    assert "nvidia-driver-cuda" in box.held
+    box.rig("remove", "--yes")
+    assert (box.held, box.installed) == (set(), "")
+    assert box.host.run("find / -xdev -name '*rigwright*' -not -path '/proc/*' -not -path '/sys/*' 2>/dev/null") == ""
+
+
+@pytest.mark.parametrize("what", ["powered off", "controller killed"])
+def test_a_transaction_that_ends_in_the_middle_is_finished_by_the_next_run(blank_box: Box, what: str) -> None:
+    box = blank_box
+    box.interrupt(what, "==> installing the driver")
+    box.rig("deploy", "--reboot")
+    assert (box.installed, box.loaded) == (OLD[box.system],) * 2
+    assert box.red() == set()
+    box.unchanged()
