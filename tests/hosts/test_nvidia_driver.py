@@ -11,7 +11,7 @@ from tests.hosts.support import deploy, plan
 
 def test_a_blank_host_comes_out_with_its_driver_held_and_running(blank_box: Box) -> None:
     box, old = blank_box, OLD[blank_box.system]
-    box.declare(power_w=280, sysctl={"net.core.somaxconn": 1024}, module_options={"NVreg_EnableResizableBar": 1})
+    box.declare(power_w=280, sysctl={"net.ipv4.tcp_fin_timeout": 61}, module_options={"NVreg_EnableResizableBar": 1})
     predicted = plan(box.inventory).planned
     said = box.rig("deploy", status=1)
     assert "needs a reboot: nouveau has the cards" in said

@@ -13,10 +13,8 @@ from rigwright.cli.resolving import web
 from tests.unit.bundle_world import AptArchive, BundleWorld, signing
 from tests.unit.file_server import FileServer, file_server
 from tests.unit.lock_world import World
-from tests.unit.locked_stub import put_in
 from tests.unit.samples import Box
 
-put_in()
 SIGNING = ("apt-get", "dpkg-deb", "gpg", "gpgconf")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from checks import backend
 from rigwright import facts, inventory, nvidia_state
 from rigwright.driver import facts as driver_facts
-from tests.unit.locked_stub import put_in
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RIG, STATE, Answer, NvidiaHost
 from tests.unit.samples import rig
 
@@ -36,7 +35,6 @@ class Host(NvidiaHost):
         return self.run(command, *arguments).stdout
 
 
-put_in()
 made = {"yes": RIG, "managed": MANAGED, "no": rig()}[os.environ["CARDS"]]
 backend.connect = lambda _inventory, _limit: ({"box": Target()}, [])
 backend.testinfra_host = lambda _target: Host()

@@ -123,7 +123,7 @@ row(
         595,
         "open",
         ("linux-headers-generic", "linux-headers-7.0.0-34-generic"),
-        ("nvidia-dkms-open", "libnvidia-compute", "nvidia-persistenced"),
+        ("nvidia-dkms-open", "libnvidia-compute", "nvidia-utils", "nvidia-persistenced"),
     ),
     {"source": "nvidia"},
 )
@@ -136,7 +136,7 @@ row(
         615,
         "open",
         ("linux-headers-generic", "linux-headers-6.8.0-40-generic"),
-        ("nvidia-dkms-open", "libnvidia-compute", "nvidia-persistenced"),
+        ("nvidia-dkms-open", "libnvidia-compute", "nvidia-utils", "nvidia-persistenced"),
     ),
     {"branch": 615},
 )
