@@ -52,7 +52,7 @@ def there(files: FileServer, key: Signer, tmp_path: Path, monkeypatch: pytest.Mo
     archive.package("nvidia-driver-pinning-595", "595-1", "all")
     archive.package("nvidia-driver-pinning-610", "610-1", "all")
     archive.package("cuda-toolkit-13-4", "13.4.0-1")
-    archive.package("libcuda1", f"{DRIVER}-1", "i386")
+    archive.package("libcuda1", f"{DRIVER}-2", "i386")
     archive.publish()
     return DriverWorld(tmp_path / "box", archive)
 
