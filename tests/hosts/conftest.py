@@ -174,11 +174,25 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Key:
 
 
 @pytest.fixture(scope="session")
-def driven_layer(lab: Lab, layers: Path, release: str, key: Key, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a host with two cards has written once its driver runs, with nothing left to do."""
+def undriven_layer(lab: Lab, layers: Path, release: str, key: Key, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a host with two cards has written once all is there but a driver: most of the time goes into compilers."""
+    layer = layers / f"{release}-undriven"
+    if not layer.exists():
+        made = drivers.boot(lab, release, tmp_path_factory.mktemp("undriven") / "box", key)
+        made.declare(managed=False)
+        made.rig("deploy")
+        made.host.freeze(layer)
+    return str(layer)
+
+
+@pytest.fixture(scope="session")
+def driven_layer(
+    lab: Lab, layers: Path, release: str, key: Key, undriven_layer: str, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """The same with its driver running, and nothing left to do: over the layer above."""
     layer = layers / f"{release}-driven"
     if not layer.exists():
-        made = drivers.boot(lab, release, tmp_path_factory.mktemp("driven") / "box", key)
+        made = drivers.boot(lab, release, tmp_path_factory.mktemp("driven") / "box", key, undriven_layer)
         made.publish(drivers.OLD[release])
         made.declare()
         made.lock(drivers.OLD[release])
@@ -188,15 +202,15 @@ def driven_layer(lab: Lab, layers: Path, release: str, key: Key, tmp_path_factor
 
 
 @pytest.fixture
-def blank_box(lab: Lab, release: str, key: Key, tmp_path: Path) -> Iterator[Box]:
-    """A blank host with two cards and two kernels; its archive has two drivers."""
-    yield from _boxed(lab, release, key, tmp_path)
+def undriven(lab: Lab, release: str, key: Key, tmp_path: Path, undriven_layer: str) -> Iterator[Box]:
+    """A host with two cards, two kernels and no driver; its archive has two."""
+    yield from _boxed(lab, release, key, tmp_path, undriven_layer)
 
 
 @pytest.fixture
-def driven(lab: Lab, release: str, key: Key, tmp_path: Path, driven_layer: str) -> Iterator[Box]:
-    """A host whose older driver runs; its archive has two drivers."""
-    yield from _boxed(lab, release, key, tmp_path, driven_layer)
+def driven(lab: Lab, release: str, key: Key, tmp_path: Path, undriven_layer: str, driven_layer: str) -> Iterator[Box]:
+    """A host whose older driver runs; its archive has two."""
+    yield from _boxed(lab, release, key, tmp_path, driven_layer, undriven_layer)
 
 
 def _boxed(lab: Lab, release: str, key: Key, folder: Path, *layers: str) -> Iterator[Box]:

@@ -11,6 +11,7 @@ import pytest
 from rigwright.cli.bundling import collect, packages
 from rigwright.cli.resolving import web
 from tests.unit.bundle_world import AptArchive, BundleWorld, signing
+from tests.unit.driver_world import DRIVER, DriverArchive, DriverWorld, Signer, signer
 from tests.unit.file_server import FileServer, file_server
 from tests.unit.lock_world import World
 from tests.unit.samples import Box
@@ -83,3 +84,29 @@ def maker(
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
     return made
+
+
+@pytest.fixture(scope="session")
+def drivers_key() -> Iterator[Signer]:
+    """The key of an archive of drivers."""
+    if missing := [program for program in SIGNING if shutil.which(program) is None]:
+        pytest.skip(f"no {', '.join(missing)} here")
+    with signer() as made:
+        yield made
+
+
+@pytest.fixture
+def drivers(files: FileServer, drivers_key: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DriverWorld:
+    """A box, and an archive with two drivers of a branch and one of another."""
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
+    archive = DriverArchive(files, tmp_path / "debs", drivers_key)
+    archive.driver(DRIVER)
+    archive.driver("610.57.04")
+    archive.package("nvidia-driver-pinning-595", "595-1", "all")
+    archive.package("nvidia-driver-pinning-610", "610-1", "all")
+    archive.package("cuda-toolkit-13-4", "13.4.0-1")
+    archive.package("libcuda1", f"{DRIVER}-2", "i386")
+    archive.publish()
+    return DriverWorld(tmp_path / "box", archive)

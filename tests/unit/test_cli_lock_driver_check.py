@@ -1,0 +1,49 @@
+"""`rigwright lock --check` and drivers."""
+
+from __future__ import annotations
+
+from tests.unit.driver_world import (
+    DRIVER,
+    FOLDER,
+    NAME,
+    NEWER,
+    DriverWorld,
+    Signer,
+)
+from tests.unit.file_server import status
+
+
+def test_check_says_that_nothing_moved(drivers: DriverWorld) -> None:
+    drivers.locked()
+    assert drivers.checked(0) == ["nothing moved"]
+
+
+def test_check_says_what_moved(drivers: DriverWorld, drivers_key: Signer) -> None:
+    drivers.locked()
+    said = f"{NAME} {DRIVER}: {drivers.archive.files.url}/mirror/{FOLDER}"
+    drivers.archive.driver(NEWER)
+    drivers.archive.publish()
+    assert drivers.checked(1) == [f"{said} has {NEWER}"]
+    del drivers.archive.debs[f"libcuda1_{DRIVER}-1_amd64.deb"]
+    drivers.archive.publish()
+    lines = drivers.checked(1)
+    assert f"{said} has 1 of its packages no more as they are locked, libcuda1 {DRIVER}-1 the first" in lines
+    for file in [file for file in drivers.archive.debs if DRIVER in file]:
+        del drivers.archive.debs[file]
+    drivers.archive.publish()
+    assert drivers.checked(1) == [f"{said} has {NEWER}", f"{said} has it no more"]
+    drivers.archive.driver(DRIVER)
+    drivers.archive.publish()
+    drivers.archive.serve("8793F200.pub", f"{drivers_key.armoured}\n".encode())
+    assert f"{said} has another file of its key" in drivers.checked(1)
+    drivers.wanted(NEWER)
+    assert f"{NAME} is locked with version {DRIVER}, not {NEWER}" in drivers.checked(1)
+
+
+def test_check_that_could_not_look_says_so(drivers: DriverWorld) -> None:
+    drivers.locked()
+    drivers.archive.publish(signed=False)
+    assert any(line.startswith(f"could not look: {NAME}: ") for line in drivers.checked(2))
+    drivers.archive.publish()
+    drivers.archive.files.serve(f"mirror/{FOLDER}/8793F200.pub", status(403))
+    assert any(line.startswith(f"could not look: {NAME}: ") for line in drivers.checked(2))
