@@ -118,8 +118,13 @@ class DriverFacts:
 
     @property
     def driver_packages(self) -> tuple[Package, ...]:
-        """The installed packages of a driver and its modules."""
-        return tuple(one for one in self.packages if one.driver or MODULES.fullmatch(one.name))
+        """The installed packages of a driver and its modules; tools too, where they count as it does."""
+        library = self.library.driver if self.library else None
+        return tuple(
+            one
+            for one in self.packages
+            if one.driver or MODULES.fullmatch(one.name) or driver_of(one.version) == library
+        )
 
     @property
     def library(self) -> Package | None:

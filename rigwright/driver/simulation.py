@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rigwright.driver.facts import Package
+from rigwright.driver.versions import driver_of
 from rigwright.driver.wanted import Wanted
 
 # apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
@@ -28,12 +29,10 @@ class Simulation:
 
     @property
     def drivers(self) -> tuple[Package, ...]:
-        """The driver's packages that would come."""
-        return tuple(
-            Package(name, new)
-            for name, _, new in self.installed
-            if OF_A_DRIVER.fullmatch(name) and Package(name, new).driver
-        )
+        """The driver's packages that would come; tools too, where they count as it does."""
+        named = [Package(name, new) for name, _, new in self.installed if OF_A_DRIVER.fullmatch(name)]
+        drivers = {package.driver for package in named} - {""}
+        return tuple(package for package in named if driver_of(package.version) in drivers)
 
 
 def parse(lines: Iterable[str]) -> Simulation:
@@ -59,12 +58,13 @@ def objections(seen: Simulation, one: Wanted) -> list[str]:
             f"apt would remove {', '.join(surplus)}: remove or update those yourself if they can go, then deploy again"
         )
     for package in seen.drivers:
-        branch = package.driver.partition(".")[0]
-        if one.version and package.driver != one.version:
-            found.append(f"{package.name} would come as {package.driver}, and {one.version} is wanted")
+        driver = driver_of(package.version)
+        branch = driver.partition(".")[0]
+        if one.version and driver != one.version:
+            found.append(f"{package.name} would come as {driver}, and {one.version} is wanted")
         elif branch != str(one.plan.branch):
             found.append(
-                f"{package.name} would come as {package.driver}, of branch {branch} and not {one.plan.branch}: its "
+                f"{package.name} would come as {driver}, of branch {branch} and not {one.plan.branch}: its "
                 "name hides another driver; name the branch that you want in driver.branch"
             )
         elif one.hashes and package.name not in one.hashes:
