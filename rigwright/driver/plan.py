@@ -202,7 +202,6 @@ def _filled(templates: tuple[str, ...], branch: int, flavour: Flavour, facts: Dr
         "branch": branch,
         "open": "-open" if flavour == "open" else "",
         "kernel": facts.metapackage[0],
-        "release": facts.kernel,
     }
     return tuple(text.format(**values) for text in templates)
 
