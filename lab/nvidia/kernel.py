@@ -17,8 +17,8 @@ from lab.nvidia.deb import Deb
 from lab.nvidia.kernels import kernels
 
 INSIDE = Path(__file__).resolve().parent / "inside"
-# Where each stand-in lies in a host. /usr/local is first on the PATH of users and services, but apt leaves it out of that
-# of packages' scripts: uname, which those ask too, stands in the real one's place.
+# Where each stand-in lies in a host. /usr/local is first on the PATH of users and services, but apt leaves it out of
+# that of packages' scripts: uname, which those ask too, stands in the real one's place.
 PLACES = {
     "kernel": "usr/local/lib/lab/kernel",
     "modprobe": "usr/local/sbin/modprobe",
