@@ -24,6 +24,11 @@ def branch_of(version: str) -> int:
     return int(version.partition(".")[0])
 
 
+def one_of(name: str) -> dict[str, Any]:
+    """Relations of packages of which a host has one, of whatever branch."""
+    return {"provides": (name,), "conflicts": (name,), "replaces": (name,)}
+
+
 def debian(version: str, *, revision: str = "1", refuses: tuple[str, ...] = ()) -> list[Deb]:
     """Of debian12 and debian13.
 
@@ -58,7 +63,7 @@ def debian(version: str, *, revision: str = "1", refuses: tuple[str, ...] = ()) 
             recommends=(" | ".join(same("nvidia-kernel-open-dkms", "nvidia-kernel-dkms")),),
             provides=(f"libcuda.so.1 (= {version})", "libcuda1-any"),
         ),
-        one("firmware-nvidia-gsp", files={f"usr/lib/firmware/nvidia/{version}/gsp_tu10x.bin": "stand-in\n"}),
+        one("firmware-nvidia-gsp", files=parts.firmware(version)),
         replace(_modprobe(version), version=deb),
         one("nvidia-kernel-support", *same("firmware-nvidia-gsp", "nvidia-modprobe")),
         replace(_persistenced(version, f"libnvidia-cfg1 (= {deb})"), version=deb),
@@ -118,16 +123,16 @@ def ubuntu(version: str, *, refuses: tuple[str, ...] = ()) -> list[Deb]:
     files, links = parts.libraries(version, "libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")
     cfg_files, cfg_links = parts.libraries(version, "libnvidia-cfg")
     ldconfig = "activate-noawait ldconfig"
-    compute = _one_of("nvidia-opencl-icd")
+    compute = one_of("nvidia-opencl-icd")
     compute["provides"] += (f"libcuda1 (= {deb})", f"libnvidia-ml1 (= {deb})")
-    common = _one_of("nvidia-kernel-common") if suffixed else {}
-    utils = _one_of("nvidia-utils") if suffixed else {}
+    common = one_of("nvidia-kernel-common") if suffixed else {}
+    utils = one_of("nvidia-utils") if suffixed else {}
     utils = {word: (*utils.get(word, ()), "nvidia-smi") for word in ("provides", "conflicts", "replaces")}
     tool = {"usr/bin/nvidia-smi": parts.smi(version)}
     found = [
         one(f"libnvidia-compute{b}", files=files, links=links, triggers=ldconfig, **compute),
-        one(f"libnvidia-cfg1{b}", files=cfg_files, links=cfg_links, triggers=ldconfig),
-        one(f"nvidia-firmware{b}", files={f"usr/lib/firmware/nvidia/{version}/gsp_tu10x.bin": "stand-in\n"}),
+        one(f"libnvidia-cfg1{b}", files=cfg_files, links=cfg_links, triggers=ldconfig, **one_of("libnvidia-cfg1-any")),
+        one(f"nvidia-firmware{b}", files=parts.firmware(version), **one_of(f"nvidia-firmware-{version}")),
         replace(_modprobe(version), version=deb),
         replace(_persistenced(version, f"libnvidia-cfg1{b} (= {deb})"), version=deb),
         one(f"nvidia-kernel-common{b}", *same(f"nvidia-firmware{b}"), "nvidia-modprobe", **common),
@@ -138,19 +143,19 @@ def ubuntu(version: str, *, refuses: tuple[str, ...] = ()) -> list[Deb]:
         stack = f"{b}{suffix}"
         kernel_source = f"nvidia-kernel-source{stack}"
         found += [
-            one(kernel_source, **_one_of("nvidia-kernel-source")),
+            one(kernel_source, **one_of("nvidia-kernel-source")),
             one(
                 f"nvidia-dkms{stack}",
                 "dkms",
                 *same(kernel_source, f"nvidia-kernel-common{b}"),
                 files=parts.dkms_source(version, flavour, refuses),
                 scripts=parts.dkms_scripts(version),
-                **_one_of("nvidia-dkms-kernel"),
+                **one_of("nvidia-dkms-kernel"),
             ),
             one(
                 f"nvidia-driver{stack}",
                 *same(f"nvidia-dkms{stack}", f"libnvidia-compute{b}", f"nvidia-compute-utils{b}", f"nvidia-utils{b}"),
-                **_one_of("nvidia-driver-binary"),
+                **one_of("nvidia-driver-binary"),
             ),
         ]
         top = f"nvidia-open{b}" if suffix else f"cuda-drivers{b}"
@@ -172,15 +177,10 @@ def pinning(version: str) -> list[Deb]:
                 section="NVIDIA",
                 description=f"stand-in: pins {what}",
                 files={f"etc/apt/preferences.d/{name}": text},
-                **_one_of("nvidia-driver-pinning"),
+                **one_of("nvidia-driver-pinning"),
             )
         )
     return found
-
-
-def _one_of(name: str) -> dict[str, Any]:
-    """Relations of packages of which a host has one, of whatever branch."""
-    return {"provides": (name,), "conflicts": (name,), "replaces": (name,)}
 
 
 def _modprobe(version: str) -> Deb:
@@ -195,9 +195,6 @@ def _persistenced(version: str, *depends: str) -> Deb:
         depends,
         section="NVIDIA",
         description=f"stand-in, {version}",
-        files={
-            "usr/bin/nvidia-persistenced": parts.PERSISTENCED,
-            "usr/lib/systemd/system/nvidia-persistenced.service": parts.NVIDIA_UNIT,
-        },
+        files=parts.persistenced(version, parts.NVIDIA_UNIT),
         scripts={"postinst": parts.USER + parts.ENABLED, "prerm": parts.STOPPED},
     )

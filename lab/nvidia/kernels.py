@@ -110,3 +110,8 @@ def headers(release: str) -> Deb:
         links={f"usr/lib/modules/{release}/build": f"/{folder}"},
         scripts={"postinst": HEADERS_POSTINST.format(release=release)},
     )
+
+
+def tools() -> list[Deb]:
+    """What the packages need of the distribution, empty, for archives that a test asks without installing."""
+    return [Deb("kmod", "99", "kmod"), Deb("dkms", "99", "dkms")]

@@ -15,8 +15,9 @@ from lab.nvidia.deb import put
 
 # gpg needs its agent for whatever has a secret in it
 PROGRAMS = {"gpg": "gnupg", "gpg-agent": "gpg-agent", "gpgconf": "gnupg", "dpkg-deb": "dpkg"}
-# A key that ended long ago was made and used before that.
-PAST = "20200101T120000!"
+# When a key that has ended was made, and when it was told to end. It signs today nevertheless: what an ended key had
+# signed in its time, the apt of Debian 13 still takes.
+MADE, ENDED = "20200101T120000!", "20200102T120000!"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,6 @@ class Key:
     fingerprint: str
     public: str
     """The armoured public key."""
-    expired: bool = False
 
     @classmethod
     def make(cls, folder: Path, *, algorithm: str = "rsa2048", expired: bool = False, sha1: bool = False) -> Key:
@@ -36,7 +36,7 @@ class Key:
         Args:
             folder: Must not be there.
             algorithm: As gpg's --quick-generate-key names it: rsa2048, ed25519.
-            expired: Whether it was good in 2020 for a day only.
+            expired: Whether it ended in 2020.
             sha1: Whether it signs itself with SHA-1, which the apt of Debian 13 refuses.
 
         Raises:
@@ -45,17 +45,19 @@ class Key:
         """
         machine.install(PROGRAMS)
         folder.mkdir(parents=True, mode=0o700)
-        options = [
-            *(["--cert-digest-algo", "SHA1"] if sha1 else []),
-            *(["--faked-system-time", PAST] if expired else []),
-        ]
+        options = ["--cert-digest-algo", "SHA1"] if sha1 else []
+        options += ["--faked-system-time", MADE] if expired else []
         who = "cudatools <cudatools@lab.invalid>"
-        with _home(folder) as home:
-            make = ["--passphrase", "", "--quick-generate-key", who, algorithm, "sign", "1d" if expired else "never"]
-            _gpg(home, *options, *make)
+        with _home(folder, keep=True) as home:
+            _gpg(home, *options, "--passphrase", "", "--quick-generate-key", who, algorithm, "sign", "never")
             listed = _gpg(home, "--with-colons", "--list-keys").decode()
             fingerprint = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
-            return cls(folder, fingerprint, _gpg(home, "--armor", "--export").decode(), expired)
+            public = _gpg(home, "--armor", "--export")
+        if expired:
+            with _home(folder) as home:
+                _gpg(home, "--faked-system-time", ENDED, "--passphrase", "", "--quick-set-expire", fingerprint, "1d")
+                public = _gpg(home, "--armor", "--export-options", "export-minimal", "--export")
+        return cls(folder, fingerprint, public.decode())
 
     def clearsign(self, text: str) -> bytes:
         """The text and its signature, as an InRelease file has them.
@@ -63,10 +65,7 @@ class Key:
         Raises:
             RuntimeError: gpg fails.
         """
-        options = ["--faked-system-time", PAST] if self.expired else []
-        with _home(self.home) as home:
-            put(home / "text", text)
-            return _gpg(home, *options, "--digest-algo", "SHA512", "--output", "-", "--clearsign", str(home / "text"))
+        return self._sign(text, "--clearsign")
 
     def detached(self, text: str) -> bytes:
         """The signature alone, as a Release.gpg file has it.
@@ -74,15 +73,17 @@ class Key:
         Raises:
             RuntimeError: gpg fails.
         """
-        options = ["--faked-system-time", PAST] if self.expired else []
+        return self._sign(text, "--armor", "--detach-sign")
+
+    def _sign(self, text: str, *how: str) -> bytes:
         with _home(self.home) as home:
             put(home / "text", text)
-            return _gpg(home, *options, "--digest-algo", "SHA512", "--armor", "--output", "-", "-b", str(home / "text"))
+            return _gpg(home, "--digest-algo", "SHA512", "--output", "-", *how, str(home / "text"))
 
 
 @contextmanager
-def _home(folder: Path) -> Iterator[Path]:
-    """A copy with a short path, where the agent's socket fits in; what was made there goes back."""
+def _home(folder: Path, *, keep: bool = False) -> Iterator[Path]:
+    """A copy with a short path, where the agent's socket fits in; what is made there is forgotten, or goes back."""
     with tempfile.TemporaryDirectory(prefix="gpg") as temporary:
         home = Path(temporary)
         shutil.copytree(folder, home, dirs_exist_ok=True)
@@ -90,10 +91,9 @@ def _home(folder: Path) -> Iterator[Path]:
             yield home
         finally:
             subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], capture_output=True, check=False)
-        for name in ("text", "pubring.kbx~", ".#lk*", "S.*", "*.lock"):
-            for path in home.glob(name):
-                path.unlink()
-        shutil.copytree(home, folder, dirs_exist_ok=True)
+        if keep:
+            unwanted = shutil.ignore_patterns("S.*", "*.lock", ".#lk*")
+            shutil.copytree(home, folder, dirs_exist_ok=True, ignore=unwanted)
 
 
 def _gpg(home: Path, *words: str) -> bytes:

@@ -65,7 +65,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-if [ ! -e /sys/module/nvidia/version ]; then
+if [ "$(cat /sys/module/nvidia/version 2>/dev/null)" != @VERSION@ ]; then
   echo "nvidia-persistenced failed to initialize. Check syslog for more information." >&2
   exit 1
 fi
@@ -131,6 +131,11 @@ def libraries(version: str, *stems: str) -> tuple[dict[str, str | bytes], dict[s
     return files, {f"{LIBRARIES}/{stem}.so.1": f"{stem}.so.{version}" for stem in stems}
 
 
+def firmware(version: str) -> dict[str, str | bytes]:
+    """What the cards' own processors run."""
+    return {f"usr/lib/firmware/nvidia/{version}/{name}.bin": "stand-in\n" for name in ("gsp_ga10x", "gsp_tu10x")}
+
+
 def heads(version: str, flavour: str) -> dict[str, bytes]:
     """Each module of a driver by name, without the end that tells its kernel."""
     aliases = tuple(CARDS.format(digit) for digit in "02")
@@ -166,6 +171,14 @@ def dkms_source(version: str, flavour: str, refuses: tuple[str, ...] = ()) -> di
 def dkms_scripts(version: str) -> dict[str, str]:
     """What a DKMS package does when it comes and goes."""
     return {"postinst": DKMS_POSTINST.format(version=version), "prerm": DKMS_PRERM.format(version=version)}
+
+
+def persistenced(version: str, unit: str) -> dict[str, str | bytes]:
+    """The daemon of one driver version, and its unit."""
+    return {
+        "usr/bin/nvidia-persistenced": PERSISTENCED.replace("@VERSION@", version),
+        "usr/lib/systemd/system/nvidia-persistenced.service": unit,
+    }
 
 
 def smi(version: str) -> str:
