@@ -93,6 +93,7 @@ def test_nouveau_has_the_cards_until_a_blacklist_is_packed(boot: Boot) -> None:
         host.reboot()
         assert (drivers(host), loaded(host), devices(host)) == (["nvidia"], VERSION, set(DEVICES))
         assert host.run("ls -d /sys/module/nouveau 2>/dev/null", check=False) == ""
+    assert host.run("systemctl is-system-running --wait", check=False).strip() == "running"
     assert "Open Kernel Module for x86_64  595.71.05 " in host.run("cat /proc/driver/nvidia/version")
     about = host.run(f"cat /proc/driver/nvidia/gpus/{FIRST}/information")
     assert "Model: \t\t NVIDIA GeForce RTX 3090\n" in about
