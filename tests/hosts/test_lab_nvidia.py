@@ -169,6 +169,9 @@ def test_what_breaks_can_be_broken(boot: Boot) -> None:
     assert host.run("ls /proc/driver/nvidia/gpus").split() == [SECOND]
     xids = "journalctl -k -b -o cat --no-pager | grep 'NVRM: Xid'"
     assert "(PCI:0000:01:00): 79," in host.run(xids)
+    for number in range(8):
+        world.say(host, f"NVRM: GPU at PCI:0000:02:00, it's line {number}")
+    assert host.run("journalctl -k -b -o cat --no-pager").splitlines()[-1].endswith("it's line 7")
     host.reboot()
     assert host.run("ls /sys/bus/pci/devices").split() == [SECOND]
     assert host.run(width).strip() == "4"
