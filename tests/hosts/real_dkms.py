@@ -39,7 +39,7 @@ RELEASES = {
         newer=("6.1.0-50-amd64", "6.1.176-1"),
         newer_compiles=True,
     ),
-    # 550.163 does not know pci_resize_resource() as it is since 6.12.101 or so
+    # 550.163 calls pci_resize_resource() with fewer arguments than 6.12.107 has for it
     "debian-13": Compiled(
         codename="trixie",
         package="nvidia-open-kernel-dkms",
