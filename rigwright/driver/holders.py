@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 # The driver's own daemon, and what we start ourselves: both end by themselves, and come back
-PERSISTENCE = "nvidia-persistenced"
+PERSISTENCE = "nvidia-persistenced"[:15]  # which is what the kernel keeps of a name (proc(5), comm)
 SLICE = "/rigwright.slice/"
 
 
