@@ -210,6 +210,8 @@ def _branch_reason(rig: Rig, branch: int, offer: Offer, known: Tables, facts: Dr
     where = f"branch {branch} from {WORDS[offer.source]}"
     if rig.driver.branch is not None:
         return f"{where}: driver.branch says so"
+    if exact := locked(rig, facts.system):
+        return f"{where}: {exact.version} is locked for {facts.system}"
     if branch == known.preferred[0]:
         return f"{where}: the one with the longest support"
     return f"{where}: {known.preferred[0]} is not to be had for {facts.system} as the inventory and cards ask"
