@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from rigwright.driver.facts import OWN_VERSIONS, DriverFacts, Package, flavour_of
+from rigwright.driver.facts import DriverFacts, Package, flavour_of
 from rigwright.driver.locked import Locked
 from rigwright.driver.plan import DriverPlan
 
@@ -68,9 +68,9 @@ def wanted(plan: DriverPlan, facts: DriverFacts, locked: Locked | None, *, upgra
         named = [name for name in (*names, *there) if name not in plan.removed]
         exact = {name: locked.packages[name].version for name in named if name in locked.packages}
         hashes = {name: row.sha256 for name, row in locked.packages.items()}
-        return Wanted(
-            _without(plan, facts, exact), locked.version, tuple(dict.fromkeys((*names, *exact))), exact, hashes
-        )
+        plan = _without(plan, facts, exact)
+        left = [name for name in dict.fromkeys((*names, *exact)) if name not in plan.removed]
+        return Wanted(plan, locked.version, tuple(left), exact, hashes)
     if not moved and drifted and not _consistent(facts):
         return Wanted(plan, before, tuple(names), {name: recorded[name] for name in names if name in recorded})
     return Wanted(plan, "", tuple(names), newest=upgrading)
@@ -162,11 +162,12 @@ def _driver(packages: Mapping[str, str]) -> str:
 
 
 def _versioned(facts: DriverFacts) -> list[Package]:
-    """The installed packages that have the driver's version."""
+    """The installed packages of which there is one at a time, and that have the driver's version."""
     return [
         one
         for one in facts.packages
-        if one.driver and not PREBUILT.fullmatch(one.name) and not OWN_VERSIONS.fullmatch(one.name)
+        # nvidia-firmware-580-server-580.159.03 and its like stand beside those of another version
+        if one.driver and not PREBUILT.fullmatch(one.name) and not one.name.endswith(f"-{one.driver}")
     ]
 
 
