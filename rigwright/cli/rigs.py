@@ -14,10 +14,10 @@ from rigwright.cli.looking import Box, boxes, each, rig_of, whole
 from rigwright.cli.tables import show, size
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.plan import DriverPlan, Refused, driver_plan
-from rigwright.driver.tables import Tables
 from rigwright.driver.told import as_row, sentences
 from rigwright.plan import Plan, plan
 from rigwright.preflight import refusals, warnings
+from rigwright.rig import Rig
 from rigwright.tools import tools
 
 
@@ -61,7 +61,7 @@ class Planned:
     plan: Plan
     refused: list[str]
     warnings: list[str]
-    driver: tuple[DriverFacts, Tables, DriverPlan | Refused] | None
+    driver: tuple[Rig, DriverFacts, DriverPlan | Refused] | None
     """What is there, and what a managed one would be; None for a rig without cards."""
 
 
@@ -73,7 +73,7 @@ def _plan(box: Box) -> Planned:
     driver = None
     if box.rig.cards:
         there = box.driver_facts()
-        driver = (there, box.rig.drivers, driver_plan(box.rig, there))
+        driver = (box.rig, there, driver_plan(box.rig, there))
     return Planned(made, refused, warnings(facts), driver)
 
 

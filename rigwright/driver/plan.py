@@ -8,7 +8,7 @@ from typing import Literal
 from rigwright.driver.cards import Seen, flavour_of, names, seen
 from rigwright.driver.existing import Existing, against, existing, to_remove
 from rigwright.driver.facts import DriverFacts
-from rigwright.driver.locked import Locked, locked
+from rigwright.driver.locked import locked
 from rigwright.driver.pins import pin_of
 from rigwright.driver.tables import Offer, Tables
 from rigwright.driver.toolkit import numbers, toolkit_refusals
@@ -70,11 +70,11 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
     flavour, why = flavour_of(rig, cards, refuse)
     lasts = [card.generation.last_branch for card in cards if card.generation.last_branch is not None]
     last = min(lasts, default=None)
-    there = existing(facts, known)
+    there = existing(rig, facts)
     wrong = against(there, rig, cards, flavour, last) if there else []
     exact = locked(rig, facts.system)
-    if there and upgrading and exact and (there.branch, there.source) != _held(exact):
-        wrong.append(f"{exact.version} of {WORDS[_held(exact)[1]]} is locked")
+    if there and upgrading and exact and (there.branch, there.source) != (exact.branch, exact.source):
+        wrong.append(f"{exact.version} of {WORDS[exact.source]} is locked")
     if there and not wrong:
         return Refused(tuple(refuse)) if refuse else _adopted(there, rig, facts, cards)
     options = _options(rig, facts, known, flavour, last, refuse)
@@ -164,8 +164,8 @@ def _options(
     fitting = [(branch, one) for branch, one in published if known.minimum <= branch <= most]
     exact = locked(rig, facts.system)
     if exact:
-        bounds.append(f"{exact.version} of {WORDS[_held(exact)[1]]}, which is locked,")
-        fitting = [(branch, one) for branch, one in fitting if (branch, one.source) == _held(exact)]
+        bounds.append(f"{exact.version} of {WORDS[exact.source]}, which is locked,")
+        fitting = [(branch, one) for branch, one in fitting if (branch, one.source) == (exact.branch, exact.source)]
     chosen = [
         (branch, one) for branch, one in fitting if keys.branch in (None, branch) and keys.source in (None, one.source)
     ]
@@ -181,11 +181,6 @@ def _options(
         )
     ranks = {branch: rank for rank, branch in enumerate(known.preferred)}
     return sorted(chosen, key=lambda one: (ranks.get(one[0], len(ranks)), one[0]))
-
-
-def _held(exact: Locked) -> tuple[int, Archive]:
-    """The branch that is locked, and whose archive it is from."""
-    return int(exact.version.partition(".")[0]), "nvidia" if exact.key else "distribution"
 
 
 def _unlocked(facts: DriverFacts, known: Tables, chosen: list[tuple[int, Offer]]) -> str:

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from rigwright.driver.existing import existing
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.plan import WORDS, DriverPlan, Refused
-from rigwright.driver.tables import Tables
+from rigwright.rig import Rig
 
 VERBS = {"install": "would be installed", "adopt": "would be kept as it is", "migrate": "would replace it"}
 
 
-def found(facts: DriverFacts, known: Tables) -> str:
+def found(rig: Rig, facts: DriverFacts) -> str:
     """What driver a host has."""
-    there = existing(facts, known)
+    there = existing(rig, facts)
     parts = [str(there) if there else "none"]
     if facts.module:
         parts.append(f"module {facts.module} ({'open' if facts.module_open else 'proprietary'}) is loaded")
@@ -23,9 +23,9 @@ def found(facts: DriverFacts, known: Tables) -> str:
     return "; ".join(parts)
 
 
-def sentences(facts: DriverFacts, known: Tables, made: DriverPlan | Refused) -> list[str]:
+def sentences(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> list[str]:
     """A short paragraph: what is there, and what a managed driver would be."""
-    said = [f"there now: {found(facts, known)}"]
+    said = [f"there now: {found(rig, facts)}"]
     if isinstance(made, Refused):
         return said + [f"a managed one would be refused: {reason}" for reason in made.reasons]
     said.append(
@@ -46,7 +46,7 @@ def sentences(facts: DriverFacts, known: Tables, made: DriverPlan | Refused) -> 
     return said + [f"why: {reason}" for reason in made.why] + [f"note: {text}" for text in made.warnings]
 
 
-def as_row(facts: DriverFacts, known: Tables, made: DriverPlan | Refused) -> dict[str, object]:
+def as_row(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> dict[str, object]:
     """For programs."""
     refused = list(made.reasons) if isinstance(made, Refused) else []
-    return {"found": found(facts, known), "refused": refused, "plan": None if refused else asdict(made)}
+    return {"found": found(rig, facts), "refused": refused, "plan": None if refused else asdict(made)}

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from rigwright.driver.facts import BusCard, DriverFacts, Package
 from rigwright.driver.plan import Refused, driver_plan
-from rigwright.driver.tables import tables
 from rigwright.driver.told import as_row, sentences
-from rigwright.inventory import ROOT
 from rigwright.rig import Rig
 from tests.unit.driver_hosts import (
     C22G,
@@ -175,15 +173,15 @@ def test_an_adopted_driver_that_is_not_loaded_needs_its_key_too() -> None:
 def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
     facts = host(**installed("Debian", "535.1.1-1", "libcuda1"), nouveau=True)
     plan = driver_plan(box(C3090), facts)
-    said = sentences(facts, tables(ROOT), plan)
+    said = sentences(box(C3090), facts, plan)
     assert said[0] == "there now: 535.1.1 with no modules from Debian; nouveau is loaded"
     assert said[1].startswith("a managed one would be 580 with open modules from the distribution's archive, and would")
     for begin in ("packages: linux-modules", "removed: libcuda1", "held: linux-image-generic", "needs a reboot", "why"):
         assert any(line.startswith(begin) for line in said), said
-    assert as_row(facts, tables(ROOT), plan)["refused"] == []
+    assert as_row(box(C3090), facts, plan)["refused"] == []
     refused = driver_plan(box(), facts)
-    assert sentences(facts, tables(ROOT), refused)[1].startswith("a managed one would be refused: no card is declared")
-    assert as_row(facts, tables(ROOT), refused)["plan"] is None
+    assert sentences(box(C3090), facts, refused)[1].startswith("a managed one would be refused: no card is declared")
+    assert as_row(box(C3090), facts, refused)["plan"] is None
 
 
 NUMBERS = ["10de:1e07", "10de:2204", "10de:2b85", PASCAL, "10de:1d81", "10de:ffff", "10de:0fc0"]
@@ -230,7 +228,7 @@ RIGS = st.builds(
 @given(RIGS, FACTS)
 def test_no_host_gets_proprietary_modules_with_a_5090_or_a_branch_below_580(one: Rig, facts: DriverFacts) -> None:
     found = driver_plan(one, facts)
-    assert all(sentences(facts, tables(ROOT), found))
+    assert all(sentences(box(C3090), facts, found))
     if isinstance(found, Refused):
         assert found.reasons
         return
