@@ -1,4 +1,4 @@
-"""The jobs beside the installation: apt is asked of archives that can be verified, and letting go takes what is ours."""
+"""The jobs beside the installation: apt is asked only of verified archives, and letting go takes what is ours."""
 
 from __future__ import annotations
 
