@@ -9,7 +9,8 @@ from rigwright.driver.facts import DriverFacts
 from rigwright.driver.plan import WORDS, DriverPlan, Refused
 from rigwright.driver.tables import Tables
 
-VERBS = {"install": "would be installed", "adopt": "would be kept as it is", "migrate": "would replace it"}
+ADVICE = {"install": "would be installed", "adopt": "would be kept as it is", "migrate": "would replace it"}
+WILL = {"install": "will be installed", "adopt": "stays as it is, and is held", "migrate": "will replace it"}
 
 
 def found(facts: DriverFacts, known: Tables) -> str:
@@ -23,18 +24,26 @@ def found(facts: DriverFacts, known: Tables) -> str:
     return "; ".join(parts)
 
 
-def sentences(facts: DriverFacts, known: Tables, made: DriverPlan | Refused) -> list[str]:
-    """A short paragraph: what is there, and what a managed driver would be."""
+def named(made: DriverPlan, version: str = "") -> str:
+    """A driver and where it is from; without its version by its branch."""
+    return f"{version or made.branch} with {made.flavour} modules from {WORDS[made.source]}"
+
+
+def sentences(facts: DriverFacts, known: Tables, made: DriverPlan | Refused, managed: bool) -> list[str]:
+    """A short paragraph: what is there, and what a deploy makes of it; or advice, where the driver is the operator's.
+
+    A managed one that is refused is told with all that refuses the host, and not here.
+    """
     said = [f"there now: {found(facts, known)}"]
     if isinstance(made, Refused):
-        return said + [f"a managed one would be refused: {reason}" for reason in made.reasons]
+        return said + [f"a managed one would be refused: {reason}" for reason in made.reasons if not managed]
+    what = named(made)
     said.append(
-        f"a managed one would be {made.branch} with {made.flavour} modules from {WORDS[made.source]}, and "
-        f"{VERBS[made.action]}"
+        f"{what} {WILL[made.action]}" if managed else f"a managed one would be {what}, and {ADVICE[made.action]}"
     )
     lists = (
         ("installed first", made.before),
-        ("packages", made.packages),
+        ("packages", () if made.action == "adopt" else made.packages),
         ("removed", made.removed),
         ("held", tuple(name for name in made.holds if name not in made.packages)),
     )
@@ -46,7 +55,8 @@ def sentences(facts: DriverFacts, known: Tables, made: DriverPlan | Refused) -> 
     return said + [f"why: {reason}" for reason in made.why] + [f"note: {text}" for text in made.warnings]
 
 
-def as_row(facts: DriverFacts, known: Tables, made: DriverPlan | Refused) -> dict[str, object]:
+def as_row(facts: DriverFacts, known: Tables, made: DriverPlan | Refused, managed: bool) -> dict[str, object]:
     """For programs."""
     refused = list(made.reasons) if isinstance(made, Refused) else []
-    return {"found": found(facts, known), "refused": refused, "plan": None if refused else asdict(made)}
+    plan = None if refused else asdict(made)
+    return {"found": found(facts, known), "managed": managed, "refused": refused, "plan": plan}

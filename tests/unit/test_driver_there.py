@@ -175,15 +175,22 @@ def test_an_adopted_driver_that_is_not_loaded_needs_its_key_too() -> None:
 def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
     facts = host(**installed("Debian", "535.1.1-1", "libcuda1"), nouveau=True)
     plan = driver_plan(box(C3090), facts)
-    said = sentences(facts, tables(ROOT), plan)
+    said = sentences(facts, tables(ROOT), plan, managed=False)
     assert said[0] == "there now: 535.1.1 with no modules from Debian; nouveau is loaded"
     assert said[1].startswith("a managed one would be 580 with open modules from the distribution's archive, and would")
     for begin in ("packages: linux-modules", "removed: libcuda1", "held: linux-image-generic", "needs a reboot", "why"):
         assert any(line.startswith(begin) for line in said), said
-    assert as_row(facts, tables(ROOT), plan)["refused"] == []
+    assert as_row(facts, tables(ROOT), plan, managed=False)["refused"] == []
+    done = sentences(facts, tables(ROOT), plan, managed=True)
+    assert done[1] == "580 with open modules from the distribution's archive will replace it"
+    assert [*done[:1], *done[2:]] == [*said[:1], *said[2:]]
     refused = driver_plan(box(), facts)
-    assert sentences(facts, tables(ROOT), refused)[1].startswith("a managed one would be refused: no card is declared")
-    assert as_row(facts, tables(ROOT), refused)["plan"] is None
+    assert isinstance(refused, Refused)
+    advice = sentences(facts, tables(ROOT), refused, managed=False)
+    assert advice[1].startswith("a managed one would be refused: no card is declared")
+    assert sentences(facts, tables(ROOT), refused, managed=True) == [said[0]]
+    row = as_row(facts, tables(ROOT), refused, managed=True)
+    assert (row["plan"], row["managed"], row["refused"]) == (None, True, list(refused.reasons))
 
 
 NUMBERS = ["10de:1e07", "10de:2204", "10de:2b85", PASCAL, "10de:1d81", "10de:ffff", "10de:0fc0"]
@@ -230,7 +237,7 @@ RIGS = st.builds(
 @given(RIGS, FACTS)
 def test_no_host_gets_proprietary_modules_with_a_5090_or_a_branch_below_580(one: Rig, facts: DriverFacts) -> None:
     found = driver_plan(one, facts)
-    assert all(sentences(facts, tables(ROOT), found))
+    assert all(sentences(facts, tables(ROOT), found, managed=one.driver.managed))
     if isinstance(found, Refused):
         assert found.reasons
         return
