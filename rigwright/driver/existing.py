@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from rigwright.driver.cards import Seen, names, possible
@@ -69,18 +69,38 @@ def against(there: Existing, rig: Rig, cards: tuple[Seen, ...], wanted: Flavour,
 
 
 def to_remove(
-    facts: DriverFacts, known: Tables, source: Archive, branch: int, flavour: Flavour, packages: Sequence[str]
+    facts: DriverFacts,
+    known: Tables,
+    source: Archive,
+    branch: int,
+    flavour: Flavour,
+    packages: Sequence[str],
+    coming: Container[str],
 ) -> tuple[str, ...]:
-    """The installed packages that cannot stay beside the new driver's."""
+    """The installed packages that cannot stay beside the new driver's.
+
+    Args:
+        facts: The host.
+        known: Which archives there are.
+        source: The new driver's.
+        branch: Its own.
+        flavour: Of its modules.
+        packages: What is asked for by name.
+        coming: What else it has, as far as that is locked: of the same name, a package moves with the others.
+    """
     server = any("-server" in name for name in packages)
     gone = []
     for one in facts.driver_packages:
         if one.name in packages:
             continue
-        other = one.driver and (
-            not one.driver.startswith(f"{branch}.")
-            or known.origins.get(one.origin) != source
-            or ("-server" in one.name) != server
+        other = (
+            one.driver
+            and (one.name not in coming)
+            and (
+                not one.driver.startswith(f"{branch}.")
+                or known.origins.get(one.origin) != source
+                or ("-server" in one.name) != server
+            )
         )
         flavoured = FLAVOURED.fullmatch(one.name) and ("-open" in one.name) != (flavour == "open")
         if other or flavoured or MODULES.fullmatch(one.name):

@@ -89,7 +89,9 @@ def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
         return Refused(tuple(refuse))
     packages = _filled(layout.packages, branch, flavour, facts)
     before = _filled(layout.before, branch, flavour, facts)
-    removed = to_remove(facts, known, offer.source, branch, flavour, (*before, *packages)) if there else ()
+    exact = locked(rig, facts.system)
+    coming = exact.packages if exact else ()
+    removed = to_remove(facts, known, offer.source, branch, flavour, (*before, *packages), coming) if there else ()
     reasons = [why, _branch_reason(rig, branch, offer, known, facts)]
     if there:
         reasons.append(f"{there} is replaced: {'; '.join(wrong)}")
