@@ -18,10 +18,10 @@ from roles.operations.drivers import brought, look, released, running
 from roles.operations.files import Text, directories, texts
 
 
-def driver_of(rig: Rig) -> tuple[DriverFacts | None, DriverPlan | Refused | None]:
+def driver_of(rig: Rig, upgrading: bool) -> tuple[DriverFacts | None, DriverPlan | Refused | None]:
     """What a managed driver comes to on the host of the running deploy; nothing where it is the operator's."""
     facts = look(rig) if rig.driver.managed else None
-    return facts, driver_plan(rig, facts) if facts else None
+    return facts, driver_plan(rig, facts, upgrading=upgrading) if facts else None
 
 
 def consent(rig: Rig) -> bool:

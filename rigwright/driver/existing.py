@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rigwright.driver.cards import Seen, names, possible
@@ -77,18 +77,36 @@ def against(there: Existing, rig: Rig, cards: tuple[Seen, ...], wanted: Flavour,
 
 
 def to_remove(
-    facts: DriverFacts, known: Tables, source: Archive, branch: int, flavour: Flavour, packages: Sequence[str]
+    facts: DriverFacts,
+    known: Tables,
+    source: Archive,
+    branch: int,
+    flavour: Flavour,
+    packages: Sequence[str],
+    locked: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """The installed packages that cannot stay beside the new driver's."""
+    """The installed packages that cannot stay beside the new driver's.
+
+    Args:
+        facts: The host.
+        known: The tables.
+        source: Of the new driver.
+        branch: Its own.
+        flavour: Its modules'.
+        packages: Those that are asked for.
+        locked: All that it has, where it is locked: what is there of another driver by the same name is moved to it.
+    """
     server = any("-server" in name for name in packages)
     gone = []
     for one in facts.driver_packages:
         if one.name in packages:
             continue
         other = one.driver and (
-            not one.driver.startswith(f"{branch}.")
-            or known.origins.get(one.origin) != source
-            or ("-server" in one.name) != server
+            ("-server" in one.name) != server
+            or (
+                one.name not in locked
+                and (not one.driver.startswith(f"{branch}.") or known.origins.get(one.origin) != source)
+            )
         )
         flavoured = FLAVOURED.fullmatch(one.name) and ("-open" in one.name) != (flavour == "open")
         if other or flavoured or MODULES.fullmatch(one.name):

@@ -12,7 +12,8 @@ from rigwright.driver.wanted import Wanted
 
 # apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
 INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
-REMOVE = re.compile(r"Remv (\S+)(?: .*)?")
+# with APT::Get::Purge, settings go too
+REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
 # The same names as the driver probe asks dpkg for
 OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda1|cuda-drivers.*")
 
@@ -50,6 +51,9 @@ def parse(lines: Iterable[str]) -> Simulation:
         elif line.startswith("has "):
             _, name, version = line.split()
             offered.append((name, version))
+        elif complaints and line.startswith("   "):
+            # the solver of apt 3.0 says why, in lines of its own
+            complaints[-1] += f" {line.strip()}"
     return Simulation(tuple(installed), tuple(removed), tuple(complaints), tuple(offered))
 
 

@@ -209,7 +209,8 @@ def _settle(one: _Host, facts: DriverFacts) -> None:
     for name, lines in (("held", held), ("installed", [" ".join(row) for row in recorded])):
         one.shell.run(f"set -- {one.store} {name}; {write}", stdin="".join(f"{line}\n" for line in lines))
     one.shell.run(f"apt-mark hold {' '.join(held)} >/dev/null")
-    one.shell.run(f"cd {one.store} && ls -1dt */ | tail -n +{KEPT + 1} | xargs -r rm -rf")
+    # what an interrupted job has left is newer than what there is to go back to
+    one.shell.run(f"cd {one.store} && rm -rf fetched.* *.new && ls -1dt */ | tail -n +{KEPT + 1} | xargs -r rm -rf")
 
 
 def _run(one: _Host) -> bool:

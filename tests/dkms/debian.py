@@ -1,19 +1,17 @@
-"""A host on which Debian's own driver was really compiled: kept, because that takes minutes."""
+"""Debian's own driver, which DKMS really compiles, and the kernels that it does and does not compile for."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
-import hashlib
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.hosts import Host, HostSpec
-from lab.labs import Lab
-from lab.machine import CACHE
+from lab.hosts import Host
 from lab.nvidia import kernels
 from lab.nvidia.deb import Deb
+from rigwright.driver.tables import SHIPPED
 
 
 @dataclass(frozen=True)
@@ -49,33 +47,19 @@ RELEASES = {
         newer_compiles=False,
     ),
 }
-NOUVEAU = "blacklist nouveau"
 APT = "DEBIAN_FRONTEND=noninteractive apt-get -q --yes --no-install-recommends"
+# With them an archive of Debian has its drivers, which are older than any that will do: the tables of the tests say
+# that they would.
+COMPONENTS = "main contrib non-free non-free-firmware"
 
 
-def layer(lab: Lab, release: str) -> str:
-    """Return a layer with the driver compiled for the older kernel, which alone is there.
-
-    The first time takes two to five minutes.
-
-    A host on it: `HostSpec(name, release, (layer,), cards, kernels=kernels_of(release))`.
-
-    Raises:
-        RuntimeError: the archive has those versions no more, or it does not compile.
-    """
-    about = RELEASES[release]
-    inputs = hashlib.sha256(f"{about} {NOUVEAU}".encode()).hexdigest()[:12]
-    made = CACHE / f"{release}-real-dkms-{inputs}"
-    if not made.exists():
-        (host,) = lab.up([HostSpec("dkms", release, cards=("10de:2204",), kernels=kernels_of(release))])
-        try:
-            compile_driver(host)
-        except BaseException:
-            host.destroy()
-            raise
-        host.run("rm -rf /var/log/journal/* /var/lib/apt/lists/*; apt-get clean")
-        host.freeze(made)
-    return str(made)
+def prepare(host: Host) -> None:
+    """Have a host boot the older kernel as the archive names it, and the archive whole."""
+    about = RELEASES[host.spec.release]
+    # headers of Debian 13 ask for the image of their version, and the true one is 108 MB
+    put_image(host, *about.older)
+    host.run("dpkg --install --force-downgrade /root/linux-image-*.deb && rm /root/linux-image-*.deb")
+    host.run(f"sed -i 's/ main$/ {COMPONENTS}/' /etc/apt/sources.list && {APT} update")
 
 
 def kernels_of(release: str) -> tuple[str, ...]:
@@ -83,17 +67,24 @@ def kernels_of(release: str) -> tuple[str, ...]:
     return (RELEASES[release].older[0],)
 
 
-def compile_driver(host: Host) -> None:
-    """Install what compiles the driver, as an operator would."""
-    about = RELEASES[host.spec.release]
-    # of the archive's own version, which headers of Debian 13 ask for: the true image is 108 MB
-    put_image(host, *about.older)
-    host.run("dpkg --install --force-downgrade /root/linux-image-*.deb && rm /root/linux-image-*.deb")
-    source = f"deb ARCHIVE {about.codename} main contrib non-free non-free-firmware"
-    host.run(f"echo '{source}' > /etc/apt/sources.list; {APT} update")
-    host.run(f"{APT} install dkms linux-headers-{about.older[0]}")
-    host.run(f"{APT} install {about.package}")
-    host.run(f"echo {NOUVEAU} > /etc/modprobe.d/nouveau.conf; update-initramfs -u -k all")
+def tables(release: str) -> str:
+    """Tables of drivers by which Debian's own will do."""
+    branch = {"debian-12": 535, "debian-13": 550}[release]
+    text = SHIPPED.read_text().replace("minimum = 580", "minimum = 500").replace("[580, 595]", f"[{branch}]")
+    offer = f'''
+[[offers]]
+systems = ["{release}"]
+source = "distribution"
+branches = [{branch}]
+layout = "debian-own"
+'''
+    layout = f'''
+[layouts.debian-own]
+prebuilt = false
+before = ["linux-headers-{RELEASES[release].older[0]}"]
+packages = ["{RELEASES[release].package}", "libcuda1"]
+'''
+    return text.replace("# Of one system the first row", f"{layout}\n# Of one system the first row") + offer
 
 
 def put_image(host: Host, release: str, version: str) -> None:
