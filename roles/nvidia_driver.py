@@ -7,7 +7,7 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 from pyinfra.facts.files import FileContents
 
-from rigwright.driver.facts import DriverFacts
+from rigwright.driver.facts import MODPROBE, DriverFacts
 from rigwright.driver.locked import locked
 from rigwright.driver.plan import DriverPlan, Refused, driver_plan
 from rigwright.driver.settings import PERSISTENCED, paths, settings_of, store
@@ -15,7 +15,7 @@ from rigwright.driver.wanted import returned, wanted
 from rigwright.rig import Rig
 from roles.operations.cards import retired, set_up
 from roles.operations.drivers import brought, look, released, running
-from roles.operations.files import Text, directories, texts
+from roles.operations.files import Text, differ, directories, texts
 
 
 def driver_of(rig: Rig, upgrading: bool) -> tuple[DriverFacts | None, DriverPlan | Refused | None]:
@@ -43,9 +43,11 @@ def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: boo
     directories(
         name="Driver's folders", paths={PERSISTENCED.rpartition("/")[0]: ("755", "root", "root")}, ledger=rig.ledger
     )
-    texts(name="Driver's settings", files=[Text(file.path, file.text, file.mode) for file in files])
+    written = [Text(file.path, file.text, file.mode) for file in files]
+    options = differ([file for file in written if file.path == MODPROBE])
+    texts(name="Driver's settings", files=written)
     retired(name="Settings that are not declared", paths=sorted(set(paths(rig)) - {file.path for file in files}))
-    brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts)
+    brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
     running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))
     set_up(name="Cards", rig=rig, plan=plan, facts=facts)
 
