@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rigwright.driver.existing import existing
+from rigwright.driver.facts import DriverFacts
+from rigwright.driver.locked import locked
+from rigwright.driver.plan import DriverPlan
+from rigwright.driver.told import named
+from rigwright.driver.wanted import lacking, transaction, unloaded
+from rigwright.driver.wanted import wanted as driver_wanted
 from rigwright.facts import HostFacts
 from rigwright.generation import Generation
 from rigwright.llama_cpp import Build
 from rigwright.rig import Rig
 from rigwright.served import Served, activation, goal, surplus
 from rigwright.tools import Tools
+
+REBOOT = "reboot"
+# What a driver lacks is told in one line: a count stands for what is beyond this
+LISTED = 2
 
 
 @dataclass(frozen=True)
@@ -39,14 +50,35 @@ class Plan:
         return sum(step.fetched_bytes for step in self.steps)
 
 
-def plan(rig: Rig, facts: HostFacts, found: Served, builds: dict[str, Build], tools: Tools, wanted: Generation) -> Plan:
-    """What a deploy of a rig will do to a host as it is now."""
+def plan(
+    rig: Rig,
+    facts: HostFacts,
+    found: Served,
+    builds: dict[str, Build],
+    tools: Tools,
+    wanted: Generation,
+    driver: tuple[DriverFacts, DriverPlan] | None = None,
+) -> Plan:
+    """What a deploy of a rig will do to a host as it is now.
+
+    Args:
+        rig: What the host is to be.
+        facts: The host.
+        found: What it serves.
+        builds: The engines it is to have.
+        tools: Those of the host itself.
+        wanted: What it is to serve.
+        driver: The host's, and the one that it is to have; None where the driver is the operator's, or refused.
+    """
     steps = []
     whose = "in the bundle" if rig.bundle else "versions are apt's"
     if facts.missing_packages:
         steps.append(Step("base", f"packages {', '.join(facts.missing_packages)}", f"not installed; {whose}"))
     if tools.folder not in found.folders:
         steps.append(Step("tools", "host tools", f"{tools.folder} is not there"))
+    steps += _driver(rig, *driver) if driver else []
+    if facts.driver_ours and not rig.driver.managed:
+        steps.append(Step("nvidia_driver", "let go of the driver", "it is not managed any more; its packages stay"))
     for cuda in {build.toolkit for build in builds.values() if build.toolkit}:
         if cuda.folder and cuda.folder not in found.folders:
             fetched = sum(wheel.size for wheel in rig.cuda)
@@ -79,7 +111,26 @@ def plan(rig: Rig, facts: HostFacts, found: Served, builds: dict[str, Build], to
         steps.append(Step("serving", f"remove {', '.join([*numbers, *gone.paths])}", why))
     up = {name for name, process in found.processes.items() if process.pid}
     touched = {*way.stop, *way.restart} if way else set()
+    if any(step.what == REBOOT for step in steps):
+        touched = up
     return Plan(tuple(steps), tuple(sorted(up & touched)), rig.bundle_folder)
+
+
+def _driver(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[Step]:
+    one = driver_wanted(made, facts, locked(rig, facts.system))
+    missing = lacking(one, facts) or ([] if facts.recorded else ["what is there is not written down"])
+    there = existing(rig, facts)
+    steps = []
+    if missing:
+        verb, why = "install", f"there is {there or 'none'}"
+        if made.action == "adopt":
+            verb, why = "complete", "; ".join(missing[:LISTED])
+            why += f"; and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+        steps.append(Step("nvidia_driver", f"{verb} driver {named(made, one.version)}", why))
+    if why := made.reboot if missing and transaction(one, facts) else unloaded(one, facts):
+        consent = "" if rig.driver.reboot else "; without --reboot the deploy ends there"
+        steps.append(Step("nvidia_driver", REBOOT, f"{why}{consent}"))
+    return steps
 
 
 def _names(units: tuple[str, ...]) -> str:

@@ -62,18 +62,24 @@ class Planned:
     refused: list[str]
     warnings: list[str]
     driver: tuple[Rig, DriverFacts, DriverPlan | Refused] | None
-    """What is there, and what a managed one would be; None for a rig without cards."""
+    """What is there, and what a managed one comes to; None for a rig without cards."""
 
 
 def _plan(box: Box) -> Planned:
     facts, found = box.facts(), box.served()
     builds = box.builds(facts)
     refused = [*map(str, box.rig.bundle_faults), *refusals(box.rig, facts, list(builds.values()), time.time())]
-    made = plan(box.rig, facts, found, builds, tools(box.rig, facts), box.wanted(facts))
-    driver = None
-    if box.rig.cards:
+    driver, brought = None, None
+    managed = box.rig.driver.managed
+    if box.rig.cards or managed:
         there = box.driver_facts()
-        driver = (box.rig, there, driver_plan(box.rig, there))
+        chosen = driver_plan(box.rig, there)
+        driver = (box.rig, there, chosen)
+        if managed and isinstance(chosen, Refused):
+            refused += chosen.reasons
+        elif managed and isinstance(chosen, DriverPlan):
+            brought = (there, chosen)
+    made = plan(box.rig, facts, found, builds, tools(box.rig, facts), box.wanted(facts), brought)
     return Planned(made, refused, warnings(facts), driver)
 
 
@@ -84,8 +90,8 @@ def _plan(box: Box) -> Planned:
 def plan_(inventory: str, limit: str | None, as_json: bool) -> None:
     """What a deploy of INVENTORY will do to each host, why, how much it fetches, and which instances it interrupts.
 
-    What is said of a driver is advice: no deploy brings one so far. Nothing is changed. Exit status 1 when a host
-    would be refused, 2 when one cannot be reached.
+    Of a driver that is not managed it says what a managed one would be, as advice. Nothing is changed. Exit status 1
+    when a host would be refused, 2 when one cannot be reached.
     """
     found, gone = boxes(inventory, limit)
     seen = dict(zip([box.name for box in found], each(found, _plan), strict=True))
@@ -125,7 +131,9 @@ def _show(seen: dict[str, Planned]) -> None:
         notes += [f"{name}: {text}" for text in one.warnings]
         notes += [f"{name}: driver: {text}" for text in sentences(*one.driver)] if one.driver else []
         if not made.steps:
-            notes.append(f"{name}: nothing to do (folders, users, keys and modes are looked at by `deploy --dry`)")
+            notes.append(
+                f"{name}: nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"
+            )
             continue
         if made.interrupted:
             units = ", ".join(made.interrupted)

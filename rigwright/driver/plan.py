@@ -186,9 +186,9 @@ def _options(
 def _unlocked(facts: DriverFacts, known: Tables, chosen: list[tuple[int, Offer]]) -> str:
     path, branch = known.archive(facts.system).path, chosen[0][0]
     return (
-        f"no driver is locked for {facts.system}, and what comes from NVIDIA's archive must be: write [inputs.driver-"
-        f'{facts.system}] with kind = "deb", sources = ["nvidia:{path}"] and version = "{branch}...", the exact one, '
-        "into catalog/ beside the inventory, and run `rigwright lock`"
+        f"no driver is locked for {facts.system}, and what comes from NVIDIA's archive must be: write "
+        f'[inputs."driver-{facts.system}"] with kind = "deb", sources = ["nvidia:{path}"] and version = '
+        f'"{branch}...", the exact one, into catalog/ beside the inventory, and run `rigwright lock`'
     )
 
 

@@ -9,7 +9,8 @@ from rigwright.driver.facts import DriverFacts
 from rigwright.driver.plan import WORDS, DriverPlan, Refused
 from rigwright.rig import Rig
 
-VERBS = {"install": "would be installed", "adopt": "would be kept as it is", "migrate": "would replace it"}
+ADVICE = {"install": "would be installed", "adopt": "would be kept as it is", "migrate": "would replace it"}
+WILL = {"install": "will be installed", "adopt": "stays as it is, and is held", "migrate": "will replace it"}
 
 
 def found(rig: Rig, facts: DriverFacts) -> str:
@@ -23,18 +24,26 @@ def found(rig: Rig, facts: DriverFacts) -> str:
     return "; ".join(parts)
 
 
+def named(made: DriverPlan, version: str = "") -> str:
+    """A driver and where it is from; without its version by its branch."""
+    return f"{version or made.branch} with {made.flavour} modules from {WORDS[made.source]}"
+
+
 def sentences(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> list[str]:
-    """A short paragraph: what is there, and what a managed driver would be."""
-    said = [f"there now: {found(rig, facts)}"]
+    """A short paragraph: what is there, and what a deploy makes of it; or advice, where the driver is the operator's.
+
+    A managed one that is refused is told with all that refuses the host, and not here.
+    """
+    managed, said = rig.driver.managed, [f"there now: {found(rig, facts)}"]
     if isinstance(made, Refused):
-        return said + [f"a managed one would be refused: {reason}" for reason in made.reasons]
+        return said + [f"a managed one would be refused: {reason}" for reason in made.reasons if not managed]
+    what = named(made)
     said.append(
-        f"a managed one would be {made.branch} with {made.flavour} modules from {WORDS[made.source]}, and "
-        f"{VERBS[made.action]}"
+        f"{what} {WILL[made.action]}" if managed else f"a managed one would be {what}, and {ADVICE[made.action]}"
     )
     lists = (
         ("installed first", made.before),
-        ("packages", made.packages),
+        ("packages", () if made.action == "adopt" else made.packages),
         ("removed", made.removed),
         ("held", tuple(name for name in made.holds if name not in made.packages)),
     )
@@ -49,4 +58,5 @@ def sentences(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> list[
 def as_row(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> dict[str, object]:
     """For programs."""
     refused = list(made.reasons) if isinstance(made, Refused) else []
-    return {"found": found(rig, facts), "refused": refused, "plan": None if refused else asdict(made)}
+    plan = None if refused else asdict(made)
+    return {"found": found(rig, facts), "managed": rig.driver.managed, "refused": refused, "plan": plan}

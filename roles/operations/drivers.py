@@ -166,7 +166,9 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         kept = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
         there = {package.name for package in facts.packages}
         first = [name for name in wanted.plan.before if name not in there]
-        script = one.script("nvidia_driver/look.sh.j2", LOOK, first=first, targets=wanted.targets, kept=kept)
+        script = one.script(
+            "nvidia_driver/look.sh.j2", LOOK, first=first, targets=wanted.targets, kept=kept, names=wanted.packages
+        )
         if not one.job(LOOK, script):
             return None
         how, *lines = one.shell.run(f"cat {one.jobs}/{LOOK}/done")

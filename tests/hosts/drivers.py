@@ -24,7 +24,8 @@ KERNELS = {
     "debian-13": ("6.12.94+deb13-amd64", "6.12.107+deb13-amd64"),
 }
 OLD, NEW = {"debian-12": "580.159.03", "debian-13": "595.58.03"}, {"debian-12": "580.178.04", "debian-13": "595.71.05"}
-C3090 = "10de:2204"
+C2080, C22G, C3090, C5090 = "10de:1e04", "10de:1e07", "10de:2204", "10de:2b85"
+NAMES = {C2080: "rtx-2080-ti", C22G: "rtx-2080-ti-22g", C3090: "rtx-3090", C5090: "rtx-5090"}
 
 
 def boot(lab: Lab, release: str, folder: Path, key: Key, *layers: str, cards: tuple[str, ...] = (C3090, C3090)) -> Box:
@@ -67,7 +68,7 @@ class Box:
         tabled.write_text(SHIPPED.read_text().replace(own.fingerprint, self.key.fingerprint))
         rig = {
             **self.host.connection,
-            "cards": ["rtx-3090"] * len(self.host.spec.cards),
+            "cards": [NAMES[card] for card in self.host.spec.cards],
             "driver": {"managed": True, **driver},
             "mirrors": {"nvidia": [f"{self.lab.shelf_url}/nvidia"]},
         }
@@ -77,7 +78,7 @@ class Box:
         """Ask for a driver, and lock it."""
         path = tables(ROOT).archive(self.system).path
         (self.folder / "catalog/inputs.toml").write_text(
-            f'[inputs.driver-{self.system}]\nkind = "deb"\nversion = "{version}"\nsources = ["nvidia:{path}"]\n'
+            f'[inputs."driver-{self.system}"]\nkind = "deb"\nversion = "{version}"\nsources = ["nvidia:{path}"]\n'
         )
         return self.rig("lock")
 

@@ -32,6 +32,7 @@ words=$(echo "$*" | sed 's/.* install //')
 case $verb in install | simulate | fetch) ;; *) words=${{sources-}} ;; esac
 echo "$verb $words" >> asked
 echo "$*" >> arguments
+[ $verb != update ] || [ ! -s lists ] || {{ cat lists >&2; : > lists; exit 100; }}
 case $verb in
   indextargets) case "$*" in *ORIGIN*) cat targets ;; *) cat components ;; esac ;;
   simulate) case $words in linux-headers*) cat headers ;; */kept/*) cat simulated-kept ;; *) cat simulated ;; esac ;;
@@ -56,6 +57,7 @@ done
 [ "$1" = nvidia ] && cat "modules/$kernel"
 """
 DKMS = f'{REMEMBER}; grep -qx "$3" refuses || echo 595.71.05 > "modules/$3"'
+KERNELS = ("6.12.94+deb13-amd64", "6.12.107+deb13-amd64")
 FILES = (
     "asked",
     "arguments",
@@ -65,8 +67,10 @@ FILES = (
     "simulated",
     "simulated-kept",
     "locked",
+    "lists",
     "half",
     "there",
+    "offered",
 )
 
 
@@ -76,12 +80,15 @@ class JobHost:
     def __init__(self, root: Path) -> None:
         self.root = root
         programs = {"apt-get": APT_GET, "dpkg": DPKG, "dpkg-query": DPKG_QUERY, "modinfo": MODINFO, "dkms": DKMS}
+        programs["apt-cache"] = f"{HERE}; cat offered"
         for name, text in programs.items():
             stand_in(root / "bin", name, text)
         for name in ("update-initramfs", "apt-mark", "systemctl", "sleep"):
             stand_in(root / "bin", name, REMEMBER)
-        for folder in ("archive", "boot", "modules", "store", "tmp", "dkms"):
+        for folder in ("archive", "boot", "modules", "tmp", "dkms"):
             (root / folder).mkdir()
+        for kernel in KERNELS:
+            (root / "headers-of" / kernel / "build").mkdir(parents=True)
         for name in FILES:
             (root / name).touch()
         self.says(broken="^nothing$\n", refuses="^nothing$\n")
@@ -120,7 +127,7 @@ class JobHost:
         if name == "install":
             places |= {"folder": self.store, "modprobe": self.root / "modprobe.conf"}
         script = driver(name, made or rig(mirrors={}), **places | changes)
-        for place, folder in {"/boot/": "boot", "/var/lib/dkms/": "dkms"}.items():
+        for place, folder in {"/boot/": "boot", "/var/lib/dkms/": "dkms", "/lib/modules/": "headers-of"}.items():
             script = script.replace(place, f"{self.root}/{folder}/")
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "TMPDIR": f"{self.root}/tmp"}
         command = ["sh", "-c", script]

@@ -64,7 +64,7 @@ class World:
             "N14": lambda: p.test_locked(self.rig, self.facts),
             "N15": lambda: p.test_held(self.facts, self.state, made),
             "N16": lambda: p.test_in_branch(self.rig, self.facts, self.state),
-            "N17": lambda: p.test_archive(self.host, self.rig, made),
+            "N17": lambda: p.test_archive(self.host, self.rig, made, self.facts),
             "N18": lambda: p.test_reboot(self.state),
             "N19": lambda: p.test_security(self.state, made),
             "N20": lambda: p.test_drift(self.rig, self.facts, record),

@@ -120,7 +120,11 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
         "targets": ("nvidia-driver-cuda=595.71.05-1", "libnvidia-compute-570-"),
     }
     if name == "look":
-        values |= {"first": ("linux-headers-amd64",), "kept": f"{STATE}/driver/595.71.05"}
+        values |= {
+            "first": ("linux-headers-amd64",),
+            "kept": f"{STATE}/driver/595.71.05",
+            "names": ("nvidia-driver-cuda",),
+        }
     else:
         values |= {
             "folder": f"{STATE}/driver",

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rigwright.cli import rigs
 from rigwright.cli.looking import Box
 from rigwright.driver.facts import DriverFacts
-from rigwright.rig import Rig
+from rigwright.rig import Driver, Rig
 from rigwright.served import Served
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.samples import facts, rig
@@ -61,11 +61,34 @@ def test_a_refused_driver_is_advice_and_refuses_no_deploy(monkeypatch: pytest.Mo
     assert "box: driver: a managed one would be refused: /usr/bin/nvidia-uninstall" in done.output
 
 
+MANAGED = Driver.model_construct(**Driver().model_dump() | {"managed": True})
+
+
+def test_a_managed_driver_is_a_step_and_so_is_its_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = planned(monkeypatch, Looked(rig(cards=(C3090,), driver=MANAGED), host(nouveau=True)), "--json")
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.output)
+    assert [(step["what"], step["why"]) for step in row["steps"] if step["role"] == "nvidia_driver"] == [
+        ("install driver 580 with open modules from the distribution's archive", "there is none"),
+        ("reboot", "nouveau has the cards; without --reboot the deploy ends there"),
+    ]
+
+
+def test_a_refused_driver_refuses_the_deploy_where_it_is_managed(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = replace(host(), run_files=("/usr/bin/nvidia-uninstall",))
+    done = planned(monkeypatch, Looked(rig(cards=(C3090,), driver=MANAGED), there))
+    assert done.exit_code == 1
+    assert done.output.count("/usr/bin/nvidia-uninstall is from a .run file") == 1
+    assert "box: refused: /usr/bin/nvidia-uninstall" in done.output
+    assert "nvidia_driver" not in done.output
+
+
 def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     done = planned(monkeypatch, Looked(rig(cards=(C3090,)), host()), "--json")
     (row,) = json.loads(done.output)
     assert row["driver"]["found"] == "none"
-    assert (row["driver"]["plan"]["branch"], row["driver"]["refused"]) == (580, [])
+    assert (row["driver"]["plan"]["branch"], row["driver"]["refused"], row["driver"]["managed"]) == (580, [], False)
+    assert "nvidia_driver" not in {step["role"] for step in row["steps"]}
     assert row["driver"]["plan"]["packages"][0] == "linux-modules-nvidia-580-server-open-generic"
 
 

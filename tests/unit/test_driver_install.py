@@ -116,7 +116,7 @@ def test_what_is_kept_is_kept_once_and_counts_as_new_when_it_is_used(host: JobHo
 
 def test_what_was_half_kept_is_kept_anew_and_what_is_others_stays(host: JobHost) -> None:
     half = host.store / VERSION
-    half.mkdir()
+    half.mkdir(parents=True)
     (half / "half.deb").write_text("ha")
     (host.store / f"{VERSION}.new").mkdir()
     (host.store / f"{VERSION}.new/older.deb").write_text("x")
@@ -198,3 +198,22 @@ def test_a_box_without_initial_file_systems_needs_none(host: JobHost) -> None:
     (host.root / "modprobe.conf").touch()
     assert install(host).returncode == 0
     assert not [line for line in host.asked if line.startswith("update-initramfs")]
+
+
+def test_a_kernel_without_headers_gets_them_before_its_modules_are_built(host: JobHost) -> None:
+    (host.root / "modules" / NEXT).unlink()
+    (host.root / "headers-of" / NEXT / "build").rmdir()
+    host.says(headers=f"Inst linux-headers-{NEXT} (1 Debian [amd64])\n")
+    assert install(host, targets=()).returncode == 0
+    wanted = f"linux-headers-{NEXT}"
+    assert host.asked == [f"simulate {wanted}", f"install {wanted}", f"dkms autoinstall -k {NEXT}"]
+    assert host.owned == ["package curl", f"package {wanted}"]
+    assert host.done.exists()
+
+
+def test_a_package_that_fails_is_left_to_the_operator_with_what_to_do(host: JobHost) -> None:
+    host.says(broken="^install nvidia")
+    done = install(host)
+    assert done.returncode != 0
+    assert "apt-get has not ended this: put right what it names above" in done.stdout
+    assert not host.done.exists()

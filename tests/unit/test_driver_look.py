@@ -69,8 +69,25 @@ def test_an_archive_that_cannot_be_verified_ends_it(host: JobHost) -> None:
     host.says(broken="^update ours")
     done = look(host)
     assert done.returncode == 1
-    assert "NVIDIA's archive does not do" in done.stdout
-    assert host.asked == ["dpkg --configure -a", "update ours.sources "]
+    assert "NVIDIA's archive cannot be used" in done.stdout
+    assert host.asked == ["dpkg --configure -a", "update ours.sources ", "update ours.sources "]
+    # the operator's own updates must not fail with it
+    assert "ours.sources is taken away until the next deploy" in done.stdout
+    assert not (host.root / "ours.sources").exists()
+
+
+def test_a_lock_on_package_lists_is_waited_for(host: JobHost) -> None:
+    host.says(lists="E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)\n")
+    (host.root / "ours.sources").touch()
+    assert look(host).returncode == 0
+    assert host.asked[1:4] == ["update ours.sources ", "sleep 2", "update ours.sources "]
+
+
+def test_where_the_driver_is_gone_what_the_archive_has_is_told(host: JobHost) -> None:
+    rows = " nvidia-driver-cuda | 595.45.04-1 | http://a.example/cuda  Packages\n"
+    host.says(simulated=NO_WAY, offered=rows)
+    assert look(host).returncode == 0
+    assert host.done.read_text() == f"how archive\n{NO_WAY}has nvidia-driver-cuda 595.45.04-1\n"
 
 
 def test_interrupted_installations_are_ended_once_the_lock_is_free(host: JobHost) -> None:

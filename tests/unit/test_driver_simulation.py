@@ -219,3 +219,18 @@ def test_a_name_that_hides_another_branch_is_not_followed(version: str, objected
 
 def test_without_a_lock_no_package_is_missing_from_it() -> None:
     assert objections(parse(UBUNTU.splitlines()), unlocked()) == []
+
+
+def test_where_the_wanted_driver_is_gone_those_that_are_there_whole_are_named() -> None:
+    one = Wanted(made(box(C3090), host()), "595.58.03", ("a", "b"), {"a": "595.58.03-1", "b": "595.58.03-1"})
+    lines = [
+        "E: Version '595.58.03-1' for 'a' was not found",
+        "has a 595.45.04-1",
+        "has b 595.45.04-1",
+        "has b 550.9-1",
+    ]
+    (reason,) = objections(parse(lines), one)
+    assert reason.startswith("595.58.03 is not to be had: the archive has 595.45.04; name one of those in catalog/")
+    for there in (["has a 595.58.03-1", "has b 595.58.03-1"], [], ["has a 595.45.04-1"]):
+        (reason,) = objections(parse([lines[0], *there]), one)
+        assert reason.startswith("apt finds no way: Version '595.58.03-1'")

@@ -240,7 +240,7 @@ def test_nvidias_archive_is_asked_where_the_driver_is_from_there(
     host_: Any = SimpleNamespace(file=lambda _path: SimpleNamespace(exists=there), run=run)
 
     def check() -> None:
-        p.test_archive(host_, box(C3090, managed=True), made)
+        p.test_archive(host_, box(C3090, managed=True), made, debian)
 
     if verdict == "skip":
         with pytest.raises(pytest.skip.Exception, match="cannot be reached"):
@@ -251,3 +251,18 @@ def test_nvidias_archive_is_asked_where_the_driver_is_from_there(
     else:
         check()
     assert bool(asked) == there
+
+
+def test_a_source_of_the_operators_own_stands_in_for_ours() -> None:
+    asked: list[str] = []
+
+    def run(*command: str) -> Any:
+        asked.append(command[1])
+        return SimpleNamespace(rc=0, stdout="")
+
+    debian = replace(host("debian-13", "10de:2204"), nvidia_sources=(("debian13", "/etc/apt/mine.list"),))
+    made = driver_plan(box(C3090, managed=True), debian)
+    assert isinstance(made, DriverPlan)
+    host_: Any = SimpleNamespace(file=lambda _path: SimpleNamespace(exists=False), run=run)
+    p.test_archive(host_, box(C3090, managed=True), made, debian)
+    assert "cp /etc/apt/mine.list" in asked[0]

@@ -12,10 +12,12 @@ import pytest
 from rigwright.bundle import Bundle
 from rigwright.facts import HostFacts
 from rigwright.plan import Plan, Step, plan
-from rigwright.rig import Rig
+from rigwright.rig import Driver, Rig
 from rigwright.served import Served
 from rigwright.tools import tools
 from tests.unit import samples
+from tests.unit.driver_hosts import C3090, LOADED, SERVER, UBUNTU, host, installed
+from tests.unit.driver_hosts import made as plan_of
 from tests.unit.samples import SOURCE, artefact, facts, instance, rig
 from tests.unit.scripts import TOOLS
 from tests.unit.states import CHAT, CODE, converged, kept, process, two, wanted
@@ -24,6 +26,16 @@ RIG = two()
 AIM = wanted(RIG)
 BUILD = samples.plan()
 WEIGHT = RIG.weight_path(artefact())
+FROM_UBUNTU = "with open modules from the distribution's archive"
+KERNEL = "6.8.0-40-generic"
+DRIVEN = host(
+    **installed("Ubuntu", UBUNTU, *SERVER),
+    **LOADED,
+    held=frozenset({*SERVER, "linux-image-generic"}),
+    kernel_modules=((KERNEL, "580.159.03"),),
+    recorded=tuple((name, UBUNTU) for name in SERVER),
+    devices=True,
+)
 
 
 def ready(**changes: Any) -> HostFacts:
@@ -159,3 +171,62 @@ def test_with_a_bundle_the_plan_says_where_things_come_from() -> None:
     found = made(host=ready(missing_packages=("curl",)), one=bundled)
     assert found.bundle_folder == "/home/ops/bundle"
     assert found.steps[0].why == "not installed; in the bundle"
+
+
+DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
+    "none": (
+        host(kernel_modules=((KERNEL, ""),)),
+        {},
+        [(f"install driver 580 {FROM_UBUNTU}", "there is none")],
+    ),
+    "an old one that runs": (
+        host(**installed("Debian", "535.1.1-1", "libcuda1"), module="535.1.1"),
+        {"reboot": True},
+        [
+            (f"install driver 580 {FROM_UBUNTU}", "there is 535.1.1 with proprietary modules from Debian"),
+            ("reboot", "the proprietary module 535.1.1 stays loaded until then"),
+        ],
+    ),
+    "one that is not held": (
+        replace(DRIVEN, held=frozenset()),
+        {},
+        [
+            (
+                f"complete driver 580 {FROM_UBUNTU}",
+                "libnvidia-compute-580-server is not held; linux-image-generic is not held; and 4 more",
+            )
+        ],
+    ),
+    "one that nobody has written down": (
+        replace(DRIVEN, recorded=()),
+        {},
+        [(f"complete driver 580 {FROM_UBUNTU}", "what is there is not written down")],
+    ),
+    "one that does not run": (
+        replace(DRIVEN, module="580.105.08"),
+        {},
+        [
+            (
+                "reboot",
+                "the module 580.105.08 is loaded, and 580.159.03 is installed; without --reboot the deploy ends there",
+            )
+        ],
+    ),
+    "all that is wanted": (DRIVEN, {}, []),
+}
+
+
+@pytest.mark.parametrize("there", DRIVERS)
+def test_what_a_managed_driver_lacks_is_a_step_and_a_reboot_interrupts_everything(there: str) -> None:
+    facts, keys, steps = DRIVERS[there]
+    one = replace(
+        RIG, cards=(C3090,), driver=Driver.model_construct(**Driver().model_dump() | {"managed": True} | keys)
+    )
+    done = plan(one, ready(), converged(AIM), {"plain": BUILD}, TOOLS, AIM, (facts, plan_of(one, facts)))
+    assert [(step.what, step.why) for step in done.steps if step.role == "nvidia_driver"] == steps
+    assert done.interrupted == ((CHAT, CODE) if "reboot" in dict(steps) else ())
+
+
+def test_a_driver_that_is_not_managed_any_more_is_let_go() -> None:
+    (step,) = made(host=ready(driver_ours=True)).steps
+    assert (step.role, step.what) == ("nvidia_driver", "let go of the driver")

@@ -1,0 +1,251 @@
+"""The table of drivers on hosts: each way in which an archive brings one, and what becomes of a driver that is there.
+
+Hosts that run Ubuntu are stand-ins (lab.nvidia.ubuntu). What differs in a name alone is left to the plan's own tests.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab.labs import Lab
+from lab.nvidia import archive, from_nvidia, from_ubuntu, kernels, ubuntu, world
+from lab.nvidia.deb import Deb
+from lab.nvidia.keys import Key
+from lab.nvidia.offered import Archives
+from lab.nvidia.parts import smi
+from tests.hosts import drivers, ubuntus
+from tests.hosts.drivers import C22G, C2080, C3090, C5090, OLD, Box
+from tests.hosts.support import deploy
+from tests.hosts.ubuntus import LTS, PRODUCTION
+
+ALL = "main restricted universe multiverse"
+MINE = "/etc/apt/sources.list.d/cuda.list"
+OURS = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
+COMPONENT = "/etc/apt/sources.list.d/rigwright-component.sources"
+INSTALLED = "dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n' | grep '^installed'"
+Boot = Callable[..., Box]
+
+
+def on(*systems: str) -> pytest.MarkDecorator:
+    """Hosts whose trees are of one release of Debian's."""
+    (tree,) = {ubuntu.RELEASES[one].tree if one in ubuntu.RELEASES else one for one in systems}
+    return pytest.mark.parametrize("release", [tree], indirect=True)
+
+
+@pytest.fixture
+def up(lab: Lab, release: str, key: Key, layers: Path, undriven_layer: str, tmp_path: Path) -> Iterator[Boot]:
+    """Boot a host with all but a driver: `up(system, *cards)`."""
+    booted: list[Box] = []
+
+    def boot(system: str, *cards: str, components: str = ALL) -> Box:
+        if system == release:
+            box = drivers.boot(lab, release, tmp_path / "box", key, undriven_layer, cards=cards)
+        else:
+            over = ubuntus.layer(lab, system, tmp_path, key, undriven_layer, layers)
+            box = ubuntus.boot(
+                lab, system, tmp_path / "box", key, over, undriven_layer, cards=cards, components=components
+            )
+        booted.append(box)
+        return box
+
+    yield boot
+    for box in booted:
+        box.host.destroy()
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What a row of the table comes to."""
+
+    version: str
+    flavour: str
+    packages: tuple[str, ...]
+    also_held: tuple[str, ...] = ()
+
+
+def server(version: str, kernel: str, suffix: str = "-open") -> Driver:
+    """Of Ubuntu's own archive: modules that are built for each kernel, which is held with them."""
+    b = f"{from_nvidia.branch_of(version)}-server"
+    packages = (f"linux-modules-nvidia-{b}{suffix}-{kernel}", f"nvidia-headless-no-dkms-{b}{suffix}")
+    flavour = "open" if suffix else "proprietary"
+    return Driver(version, flavour, (*packages, f"nvidia-utils-{b}"), (f"linux-image-{kernel}",))
+
+
+def packages(box: Box) -> dict[str, str]:
+    """Package -> version of all that is installed."""
+    return dict(line.split()[1:] for line in box.host.run(INSTALLED).splitlines())
+
+
+def holds(box: Box, driver: Driver) -> None:
+    """Assert that a host has a driver, whole, running and held, and that there is nothing left to do."""
+    there = packages(box)
+    assert set(driver.packages) <= set(there)
+    assert (box.installed, box.loaded) == (driver.version, driver.version)
+    said = box.host.run("cat /proc/driver/nvidia/version")
+    assert ("Open Kernel Module" in said) == (driver.flavour == "open")
+    assert box.host.run("nvidia-smi -L").count("GPU-") == len(box.host.spec.cards)
+    assert {*driver.packages, *driver.also_held} <= box.held
+    assert box.red() == set()
+    assert deploy(box.inventory).changed == []
+
+
+def converge(box: Box, driver: Driver) -> str:
+    """Deploy once, and assert that the driver is there; returns what was said."""
+    said = box.rig("deploy", "--reboot")
+    holds(box, driver)
+    return said
+
+
+def runs(box: Box, *names: str) -> None:
+    """Have a driver on a host before us: install packages, and load what they bring."""
+    box.host.run(f"apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install -y {' '.join(names)}")
+    box.host.run("modprobe -r nouveau && modprobe nvidia-uvm")
+
+
+def put(box: Box, path: str, text: str) -> None:
+    """Write a file of the operator's."""
+    box.host.run(f"printf %s {shlex.quote(text)} > {path}")
+
+
+@on("ubuntu-22.04")
+def test_a_component_that_is_off_is_switched_on_and_goes_with_a_removal(up: Boot) -> None:
+    box = up("ubuntu-22.04", C2080, C3090, components="main")
+    before = packages(box)
+    box.declare()
+    said = converge(box, server(LTS, "generic-hwe-22.04"))
+    assert "switching on the component restricted" in said
+    assert "dkms" not in packages(box)
+    box.rig("remove", "--yes")
+    assert box.host.run("ls /etc/apt/*/*rigwright* 2>/dev/null", check=False) == ""
+    left = packages(box)
+    assert {name for name in left if "nvidia" in name} == set()
+    assert set(left) <= set(before)
+
+
+@on("ubuntu-26.04")
+def test_a_key_asks_for_a_newer_branch_of_ubuntus_own(up: Boot) -> None:
+    box = up("ubuntu-26.04", C2080, C5090)
+    box.declare(branch=595)
+    converge(box, server(PRODUCTION, "generic"))
+
+
+@on("ubuntu-26.04")
+def test_nvidias_newer_packages_for_ubuntu_have_no_branch_in_their_names_and_are_built_here(up: Boot) -> None:
+    box = up("ubuntu-26.04", C3090, C5090)
+    box.publish(PRODUCTION, "615.71.09")
+    box.declare(source="nvidia", branch=595)
+    box.lock(PRODUCTION)
+    converge(box, Driver(PRODUCTION, "open", ("nvidia-dkms-open", "libnvidia-compute", "nvidia-utils")))
+
+
+@on("ubuntu-24.04")
+def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_box_runs_nvidias_own(up: Boot) -> None:
+    box = up("ubuntu-24.04", C2080, C5090)
+    box.publish(LTS)
+    box.declare(source="nvidia")
+    box.lock(LTS)
+    put(box, "/usr/bin/nvidia-uninstall", "#!/bin/sh\n")
+    put(box, MINE, "deb https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/ /\n")
+    before = time.time_ns()
+    said = box.rig("deploy", "--reboot", status=1)
+    assert "/usr/bin/nvidia-uninstall is from a .run file" in said
+    assert f"{MINE} names NVIDIA's archive for debian12, and this is ubuntu-24.04" in said
+    caches = ("/var/log/", "/var/lib/systemd/", "/var/cache/apt/")
+    assert [path for path in box.host.written(before) if not path.startswith(caches)] == []
+    box.host.run(f"rm /usr/bin/nvidia-uninstall {MINE}")
+    built = ("nvidia-dkms-580-open", "libnvidia-compute-580", "nvidia-utils-580", "nvidia-compute-utils-580")
+    converge(box, Driver(LTS, "open", built))
+
+
+@on("ubuntu-24.04")
+def test_a_driver_of_a_ppa_is_replaced_and_cards_that_fail_with_open_modules_get_proprietary_ones(up: Boot) -> None:
+    box = up("ubuntu-24.04", C22G, C3090)
+    world.change(box.host, "0000:01:00.0", vram_mib=22528)
+    debs = from_ubuntu.stack("590.48.01", "24.04", from_ubuntu.DESKTOP)
+    suite = archive.Suite("noble", "noble", "24.04", "LP-PPA-graphics-drivers", "Proprietary GPU Drivers")
+    archive.write(box.lab.shelf / "ppa", debs, box.key, suite)
+    put(box, MINE, f"deb [signed-by={ubuntu.ARMOURED}] {box.lab.shelf_url}/ppa noble restricted\n")
+    runs(box, "linux-headers-generic", "nvidia-driver-590-open")
+    assert box.loaded == "590.48.01"
+    box.declare()
+    said = converge(box, server(LTS, "generic", ""))
+    assert "rebooting: the module 590.48.01 is loaded" in said
+    assert [name for name in packages(box) if "590" in name] == []
+
+
+@on("ubuntu-24.04")
+def test_a_desktops_driver_of_the_distribution_is_adopted_as_it_is(up: Boot) -> None:
+    box = up("ubuntu-24.04", C3090, C5090)
+    desktop = ("linux-modules-nvidia-580-open-generic", "nvidia-driver-580-open")
+    runs(box, *desktop)
+    before = packages(box)
+    box.declare()
+    box.rig("deploy")
+    assert packages(box) == before
+    holds(box, Driver(LTS, "open", desktop, ("linux-image-generic",)))
+    box.host.reboot()
+    assert (box.loaded, box.red()) == (LTS, set())
+
+
+@on("debian-12")
+def test_an_archive_that_the_operator_has_named_is_not_named_twice(up: Boot) -> None:
+    box, version = up("debian-12", C2080, C3090, C5090), OLD["debian-12"]
+    box.publish(version)
+    cuda = box.lab.shelf / "cuda"
+    cuda.mkdir(exist_ok=True)
+    (cuda / "repos").symlink_to("../nvidia")
+    key = "/usr/share/keyrings/cuda-archive-keyring.asc"
+    put(box, key, box.key.public)
+    mine = f"deb [signed-by={key}] {box.lab.shelf_url}/cuda/repos/debian12/x86_64/ /\n"
+    put(box, MINE, mine)
+    box.declare()
+    box.inventory.write_text(box.inventory.read_text().replace("/nvidia'", "/cuda/repos'"))
+    box.lock(version)
+    converge(box, Driver(version, "open", ("nvidia-kernel-open-dkms", "nvidia-driver-cuda", "nvidia-persistenced")))
+    assert MINE in box.host.run("ls /etc/apt/sources.list.d/*").split()
+    assert OURS not in box.host.run("ls /etc/apt/sources.list.d/*").split()
+    box.host.run("apt-get update --error-on=any")
+    box.host.run(f"rm {MINE}")
+    assert deploy(box.inventory).changed == ["NVIDIA driver | Driver's settings"]
+    box.host.run("apt-get update --error-on=any")
+    put(box, MINE, mine)
+    assert "Conflicting values set for option Signed-By" in box.host.run("apt-get update 2>&1", check=False)
+    assert deploy(box.inventory).changed == ["NVIDIA driver | Settings that are not declared"]
+    box.host.run("apt-get update --error-on=any")
+
+
+def debians_own() -> list[Deb]:
+    """Debian's driver: as NVIDIA's packages, with its own ones for the tools and for all of it."""
+    version, deb = "550.163.01", "550.163.01-2"
+    nvidias = ("nvidia-driver-cuda", "nvidia-driver", "nvidia-open", "cuda-drivers")
+    found = [one for one in from_nvidia.debian(version, revision="2") if one.name not in nvidias]
+    source = "nvidia-graphics-drivers"
+    tool = Deb("nvidia-smi", deb, source, (f"libnvidia-ml1 (= {deb})",), files={"usr/bin/nvidia-smi": smi(version)})
+    needs = tuple(
+        f"{name} (= {deb})" for name in ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "nvidia-alternative")
+    )
+    headers = [deb for deb in kernels.kernels(drivers.KERNELS["debian-13"], "amd64") if "headers" in deb.name]
+    return [*found, *headers, tool, Deb("nvidia-alternative", deb, source), Deb("nvidia-driver", deb, source, needs)]
+
+
+@on("debian-13")
+def test_debians_own_driver_is_too_old_and_gives_way_to_nvidias(up: Boot) -> None:
+    box, version = up("debian-13", C2080, C3090, C5090), OLD["debian-13"]
+    archives = Archives(box.lab.shelf, box.lab.shelf_url, box.key)
+    archives.write_distribution("debian-13", debians_own(), name="older")
+    put(box, "/etc/apt/sources.list.d/older.sources", archives.source("debian-13", name="older"))
+    box.publish(version)
+    runs(box, "linux-headers-amd64", "nvidia-driver")
+    box.declare()
+    box.lock(version)
+    said = converge(
+        box, Driver(version, "open", ("nvidia-kernel-open-dkms", "nvidia-driver-cuda", "nvidia-persistenced"))
+    )
+    assert "rebooting: the module 550.163.01 is loaded" in said
+    assert [name for name, text in packages(box).items() if text.startswith("550")] == []

@@ -1,0 +1,87 @@
+"""Hosts that stand in for Ubuntu (lab.nvidia.ubuntu), with the stand-ins for its archive and NVIDIA's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.labs import Lab
+from lab.nvidia import archive, from_ubuntu, kernels, ubuntu
+from lab.nvidia.deb import Deb
+from lab.nvidia.keys import Key
+from lab.nvidia.offered import Archives, nvidia_packages, ubuntu_packages
+from rigwright.driver.tables import tables
+from rigwright.inventory import ROOT
+from tests.hosts import drivers
+from tests.hosts.drivers import Box
+
+LTS, PRODUCTION = "580.178.04", "595.71.05"
+
+
+@dataclass
+class UbuntuBox(Box):
+    """One such host."""
+
+    ubuntu: str = ""
+
+    @property
+    def system(self) -> str:
+        return self.ubuntu
+
+    @property
+    def archives(self) -> Archives:
+        """What the lab serves."""
+        return Archives(self.lab.shelf, self.lab.shelf_url, self.key)
+
+    @property
+    def kernels(self) -> list[Deb]:
+        """Images, headers and metapackages of its kernels."""
+        release = ubuntu.RELEASES[self.system]
+        return kernels.kernels(release.kernels, release.flavour)
+
+    def publish(self, *versions: str, key: Key | None = None, also: tuple[Deb, ...] = (), **more: Any) -> None:
+        """Have NVIDIA's archive hold these drivers."""
+        own = tables(ROOT).archive(self.system)
+        place = self.lab.shelf / "nvidia" / own.path
+        debs = [*nvidia_packages(self.system, *versions, **more), *also]
+        archive.write(place, debs, key or self.key, archive.Flat(own.key))
+
+    def distribute(self) -> None:
+        """Have Ubuntu's archive hold its kernels and, with modules for them, the newest driver of two branches."""
+        release = ubuntu.RELEASES[self.system]
+        place = self.lab.shelf / "distribution" / self.system
+        if place.exists():
+            return
+        debs = ubuntu_packages(self.system, LTS, PRODUCTION, releases=release.kernels, flavour=release.flavour)
+        debs += from_ubuntu.prebuilt(LTS, release.kernels, release.flavour, from_ubuntu.DESKTOP)
+        self.archives.write_distribution(self.system, [*debs, *self.kernels])
+
+    @property
+    def installed(self) -> str:
+        """The driver whose libraries are there."""
+        format_ = "${db:Status-Status} ${Version}\n"
+        listed = self.host.run(f"dpkg-query -W -f '{format_}' 'libnvidia-compute*' | grep ^installed", check=False)
+        return listed.removeprefix("installed ").partition("-")[0]
+
+
+def boot(lab: Lab, system: str, folder: Path, key: Key, *layers: str, cards: tuple[str, ...], components: str) -> Box:
+    """A host that stands in for a release of Ubuntu, and knows its archive."""
+    made = drivers.boot(lab, ubuntu.RELEASES[system].tree, folder, key, *layers, cards=cards)
+    box = UbuntuBox(lab, made.host, folder, key, system)
+    box.distribute()
+    ubuntu.sources(box.host, system, box.archives, components)
+    return box
+
+
+def layer(lab: Lab, system: str, folder: Path, key: Key, undriven: str, layers: Path) -> str:
+    """What such a host has beside its tree's layer, with all there but a driver."""
+    made = layers / f"{system}-undriven"
+    if not made.exists():
+        box = drivers.boot(lab, ubuntu.RELEASES[system].tree, folder / system, key, undriven, cards=())
+        ubuntu.recast(box.host, system, lab.shelf, lab.shelf_url)
+        box.host.reboot()
+        box.declare(managed=False)
+        box.rig("deploy")  # the tools of this system
+        box.host.freeze(made)
+    return str(made)
