@@ -55,7 +55,12 @@ while [ $# -gt 1 ]; do
 done
 [ "$1" = nvidia ] && cat "modules/$kernel"
 """
-DKMS = f'{HERE}; [ $1 != status ] || {{ cat dkms-status; exit; }}; {REMEMBER}; [ $1 = uninstall ] || grep -qx "$3" refuses || echo 595.71.05 > "modules/$3"'
+DKMS = f"""
+{HERE}
+[ "$1" != status ] || {{ cat dkms-status; exit; }}
+echo "dkms $*" >> asked
+[ "$1" = uninstall ] || grep -qx "$3" refuses || echo 595.71.05 > "modules/$3"
+"""
 FILES = (
     "asked",
     "arguments",
