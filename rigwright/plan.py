@@ -119,7 +119,7 @@ def plan(
 def _driver(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[Step]:
     one = driver_wanted(made, facts, locked(rig, facts.system))
     missing = lacking(one, facts) or ([] if facts.recorded else ["what is there is not written down"])
-    there = existing(facts, rig.drivers)
+    there = existing(rig, facts)
     steps = []
     if missing:
         verb, why = "install", f"there is {there or 'none'}"

@@ -17,11 +17,12 @@ from lab.nvidia.deb import Deb
 from lab.nvidia.kernels import kernels
 
 INSIDE = Path(__file__).resolve().parent / "inside"
-# Where each stand-in lies in a host. /usr/local is before the real tools on the PATH of root, services and packages.
+# Where each stand-in lies in a host. /usr/local is first on the PATH of users and services, but apt leaves it out of
+# that of packages' scripts: uname, which those ask too, stands in the real one's place.
 PLACES = {
     "kernel": "usr/local/lib/lab/kernel",
     "modprobe": "usr/local/sbin/modprobe",
-    "uname": "usr/local/bin/uname",
+    "uname": "usr/local/lib/lab/uname",
     "initramfs-hook": "etc/initramfs-tools/hooks/lab",
     "lab-kernel.service": "etc/systemd/system/lab-kernel.service",
 }
@@ -34,6 +35,9 @@ set -e
 export DEBIAN_FRONTEND=noninteractive
 apt-get -qq update
 apt-get -qq install --yes --no-install-recommends {packages}
+uname=$(dpkg -L coreutils | grep '/bin/uname$')
+dpkg-divert --local --rename --divert /usr/local/lib/lab/uname.real --add "$uname"
+ln -s /usr/local/lib/lab/uname "$uname"
 dpkg --install /debs/*.deb
 apt-get clean
 rm -rf /debs /var/lib/apt/lists/*

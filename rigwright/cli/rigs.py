@@ -14,10 +14,10 @@ from rigwright.cli.looking import Box, boxes, each, rig_of, whole
 from rigwright.cli.tables import show, size
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.plan import DriverPlan, Refused, driver_plan
-from rigwright.driver.tables import Tables
 from rigwright.driver.told import as_row, sentences
 from rigwright.plan import Plan, plan
 from rigwright.preflight import refusals, warnings
+from rigwright.rig import Rig
 from rigwright.tools import tools
 
 
@@ -61,8 +61,8 @@ class Planned:
     plan: Plan
     refused: list[str]
     warnings: list[str]
-    driver: tuple[DriverFacts, Tables, DriverPlan | Refused, bool] | None
-    """What is there, what a managed one comes to, and whether it is managed; None for a rig without cards."""
+    driver: tuple[Rig, DriverFacts, DriverPlan | Refused] | None
+    """What is there, and what a managed one comes to; None for a rig without cards."""
 
 
 def _plan(box: Box) -> Planned:
@@ -74,7 +74,7 @@ def _plan(box: Box) -> Planned:
     if box.rig.cards or managed:
         there = box.driver_facts()
         chosen = driver_plan(box.rig, there)
-        driver = (there, box.rig.drivers, chosen, managed)
+        driver = (box.rig, there, chosen)
         if managed and isinstance(chosen, Refused):
             refused += chosen.reasons
         elif managed and isinstance(chosen, DriverPlan):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rigwright.driver.cards import Seen, names, possible
 from rigwright.driver.facts import MODULES, DriverFacts
+from rigwright.driver.locked import locked
 from rigwright.driver.tables import Tables
 from rigwright.rig import Rig
 from rigwright.types import Archive, Flavour
@@ -34,13 +35,23 @@ class Existing:
         return f"{self.version} with {modules} from {self.origin or 'no archive that apt knows'}"
 
 
-def existing(facts: DriverFacts, known: Tables) -> Existing | None:
-    """The driver that is there, by its libraries."""
+def existing(rig: Rig, facts: DriverFacts) -> Existing | None:
+    """The driver that is there, by its libraries.
+
+    One that the lock has, or that we have installed, is from where that says: apt may have no archive of it any more.
+    """
     library = facts.library
     if library is None:
         return None
     branch = int(library.driver.partition(".")[0])
-    return Existing(library.driver, branch, facts.flavour, known.origins.get(library.origin), library.origin)
+    source, exact = rig.drivers.origins.get(library.origin), locked(rig, facts.system)
+    ours = (library.name, library.version) in facts.recorded
+    if source is None and exact and (ours or exact.of(library)):
+        source = exact.source
+    elif source is None and ours and not library.origin:
+        # apt has read no lists; what we bring without a lock is the distribution's
+        source = "distribution"
+    return Existing(library.driver, branch, facts.flavour, source, library.origin)
 
 
 def against(there: Existing, rig: Rig, cards: tuple[Seen, ...], wanted: Flavour, last: int | None) -> list[str]:

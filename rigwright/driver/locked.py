@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rigwright.driver.facts import Package
 from rigwright.driver.versions import locked_driver
 from rigwright.lock import Artefact
 from rigwright.rig import Rig
+from rigwright.types import Archive
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,21 @@ class Locked:
     """Package -> its file; the artefact's version is the package's, as apt writes it."""
     key: str
     """The armoured key of NVIDIA's archive; empty where the distribution's archive has the driver."""
+
+    @property
+    def source(self) -> Archive:
+        """Whose archive it is from."""
+        return "nvidia" if self.key else "distribution"
+
+    @property
+    def branch(self) -> int:
+        """The driver's first number."""
+        return int(self.version.partition(".")[0])
+
+    def of(self, package: Package) -> bool:
+        """Whether an installed package is one of these, in its version."""
+        row = self.packages.get(package.name)
+        return row is not None and row.version == package.version
 
 
 def locked(rig: Rig, system: str) -> Locked | None:

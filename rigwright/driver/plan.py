@@ -67,7 +67,7 @@ def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
     flavour, why = flavour_of(rig, cards, refuse)
     lasts = [card.generation.last_branch for card in cards if card.generation.last_branch is not None]
     last = min(lasts, default=None)
-    there = existing(facts, known)
+    there = existing(rig, facts)
     wrong = against(there, rig, cards, flavour, last) if there else []
     if there and not wrong:
         return Refused(tuple(refuse)) if refuse else _adopted(there, rig, facts, cards)
@@ -160,9 +160,8 @@ def _options(
     fitting = [(branch, one) for branch, one in published if known.minimum <= branch <= most]
     exact = locked(rig, facts.system)
     if exact:
-        held = (int(exact.version.partition(".")[0]), "nvidia" if exact.key else "distribution")
-        bounds.append(f"{exact.version} of {WORDS[held[1]]}, which is locked,")
-        fitting = [(branch, one) for branch, one in fitting if (branch, one.source) == held]
+        bounds.append(f"{exact.version} of {WORDS[exact.source]}, which is locked,")
+        fitting = [(branch, one) for branch, one in fitting if (branch, one.source) == (exact.branch, exact.source)]
     chosen = [
         (branch, one) for branch, one in fitting if keys.branch in (None, branch) and keys.source in (None, one.source)
     ]
@@ -204,7 +203,6 @@ def _filled(templates: tuple[str, ...], branch: int, flavour: Flavour, facts: Dr
         "branch": branch,
         "open": "-open" if flavour == "open" else "",
         "kernel": facts.metapackage[0],
-        "release": facts.kernel,
     }
     return tuple(text.format(**values) for text in templates)
 

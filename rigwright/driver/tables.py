@@ -29,7 +29,7 @@ PLACE = Path("catalog/driver/driver.toml")
 SHIPPED = Path(__file__).resolve().parents[2] / PLACE
 DeviceNumber = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")]
 # apt's names, with the places that are filled in
-Template = Annotated[str, Field(pattern=r"^(?:[a-z0-9.+*:-]|\{branch\}|\{open\}|\{kernel\}|\{release\})+$")]
+Template = Annotated[str, Field(pattern=r"^(?:[a-z0-9.+*:-]|\{branch\}|\{open\}|\{kernel\})+$")]
 
 
 class Layout(Frozen):

@@ -7,15 +7,15 @@ from dataclasses import asdict
 from rigwright.driver.existing import existing
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.plan import WORDS, DriverPlan, Refused
-from rigwright.driver.tables import Tables
+from rigwright.rig import Rig
 
 ADVICE = {"install": "would be installed", "adopt": "would be kept as it is", "migrate": "would replace it"}
 WILL = {"install": "will be installed", "adopt": "stays as it is, and is held", "migrate": "will replace it"}
 
 
-def found(facts: DriverFacts, known: Tables) -> str:
+def found(rig: Rig, facts: DriverFacts) -> str:
     """What driver a host has."""
-    there = existing(facts, known)
+    there = existing(rig, facts)
     parts = [str(there) if there else "none"]
     if facts.module:
         parts.append(f"module {facts.module} ({'open' if facts.module_open else 'proprietary'}) is loaded")
@@ -29,12 +29,13 @@ def named(made: DriverPlan, version: str = "") -> str:
     return f"{version or made.branch} with {made.flavour} modules from {WORDS[made.source]}"
 
 
-def sentences(facts: DriverFacts, known: Tables, made: DriverPlan | Refused, managed: bool) -> list[str]:
+def sentences(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> list[str]:
     """A short paragraph: what is there, and what a deploy makes of it; or advice, where the driver is the operator's.
 
     A managed one that is refused is told with all that refuses the host, and not here.
     """
-    said = [f"there now: {found(facts, known)}"]
+    managed = rig.driver.managed
+    said = [f"there now: {found(rig, facts)}"]
     if isinstance(made, Refused):
         return said + [f"a managed one would be refused: {reason}" for reason in made.reasons if not managed]
     what = named(made)
@@ -55,8 +56,8 @@ def sentences(facts: DriverFacts, known: Tables, made: DriverPlan | Refused, man
     return said + [f"why: {reason}" for reason in made.why] + [f"note: {text}" for text in made.warnings]
 
 
-def as_row(facts: DriverFacts, known: Tables, made: DriverPlan | Refused, managed: bool) -> dict[str, object]:
+def as_row(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> dict[str, object]:
     """For programs."""
     refused = list(made.reasons) if isinstance(made, Refused) else []
     plan = None if refused else asdict(made)
-    return {"found": found(facts, known), "managed": managed, "refused": refused, "plan": plan}
+    return {"found": found(rig, facts), "managed": rig.driver.managed, "refused": refused, "plan": plan}

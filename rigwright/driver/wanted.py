@@ -110,10 +110,10 @@ def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
         for package in _versioned(facts)
         if target and package.driver != target
     ]
-    modules = dict(facts.kernel_modules)
-    for kernel in dict.fromkeys((facts.kernel, facts.newest_kernel)):
-        if target and modules.get(kernel) != target:
-            found.append(f"kernel {kernel} has {_module(modules.get(kernel, ''))}, and {target} is needed")
+    # the one that runs matters only while it runs: see unloaded()
+    module = dict(facts.kernel_modules).get(facts.newest_kernel, "")
+    if target and module != target:
+        found.append(f"kernel {facts.newest_kernel} has {_module(module)}, and {target} is needed")
     found += [f"{name} is not held" for name in holds(one, facts) if name not in facts.held]
     return found + [f"the initial file system of kernel {kernel} lacks our options" for kernel in facts.old_initrds]
 

@@ -194,6 +194,7 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         fresh=[name for name, before, _ in seen.installed if not before],
         dkms=wanted.plan.dkms,
         kernels=list(dict.fromkeys((facts.kernel, facts.newest_kernel))),
+        newest=facts.newest_kernel,
         modprobe=MODPROBE,
     )
 

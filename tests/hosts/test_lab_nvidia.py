@@ -93,6 +93,7 @@ def test_nouveau_has_the_cards_until_a_blacklist_is_packed(boot: Boot) -> None:
         host.reboot()
         assert (drivers(host), loaded(host), devices(host)) == (["nvidia"], VERSION, set(DEVICES))
         assert host.run("ls -d /sys/module/nouveau 2>/dev/null", check=False) == ""
+    assert host.run("systemctl is-system-running --wait", check=False).strip() == "running"
     assert "Open Kernel Module for x86_64  595.71.05 " in host.run("cat /proc/driver/nvidia/version")
     about = host.run(f"cat /proc/driver/nvidia/gpus/{FIRST}/information")
     assert "Model: \t\t NVIDIA GeForce RTX 3090\n" in about
@@ -168,6 +169,9 @@ def test_what_breaks_can_be_broken(boot: Boot) -> None:
     assert host.run("ls /proc/driver/nvidia/gpus").split() == [SECOND]
     xids = "journalctl -k -b -o cat --no-pager | grep 'NVRM: Xid'"
     assert "(PCI:0000:01:00): 79," in host.run(xids)
+    for number in range(8):
+        world.say(host, f"NVRM: GPU at PCI:0000:02:00, it's line {number}")
+    assert host.run("journalctl -k -b -o cat --no-pager").splitlines()[-1].endswith("it's line 7")
     host.reboot()
     assert host.run("ls /sys/bus/pci/devices").split() == [SECOND]
     assert host.run(width).strip() == "4"

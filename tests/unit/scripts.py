@@ -130,6 +130,7 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
             "fresh": ("nvidia-driver-cuda", "dkms"),
             "dkms": True,
             "kernels": ("6.12.94+deb13-amd64", "6.12.107+deb13-amd64"),
+            "newest": "6.12.107+deb13-amd64",
             "modprobe": MODPROBE,
         }
     return render(f"nvidia_driver/{name}.sh.j2", **values | changes)

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from rigwright.driver.facts import BusCard, DriverFacts, Package
 from rigwright.driver.plan import Refused, driver_plan
-from rigwright.driver.tables import tables
 from rigwright.driver.told import as_row, sentences
-from rigwright.inventory import ROOT
 from rigwright.rig import Rig
 from tests.unit.driver_hosts import (
     C22G,
@@ -26,6 +24,7 @@ from tests.unit.driver_hosts import (
     SERVER,
     UBUNTU,
     box,
+    deb,
     debian,
     host,
     installed,
@@ -34,6 +33,8 @@ from tests.unit.driver_hosts import (
     ubuntu,
 )
 
+MANAGED = box(C3090, managed=True)
+BOTH = tuple(deb(name, "595.71.05-1") for name in ("libcuda1", "nvidia-kernel-dkms"))
 # rig, host, action, removed, what the reason or the reboot says
 THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
     "the desktop's driver is kept": (
@@ -79,12 +80,26 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         ("libcuda1", "nvidia-kernel-dkms"),
         "branch 535 is older than 580",
     ),
+    "what the lock has too is moved, and only the rest removed": (
+        replace(MANAGED, driver_packages={"debian-13": BOTH}),
+        host("debian-13", **installed("Debian", "550.163.01-2", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi")),
+        "migrate",
+        ("nvidia-kernel-dkms", "nvidia-smi"),
+        "branch 550 is older than 580",
+    ),
     "a stranger's driver is replaced": (
         box(C3090),
         host(**installed("LP-PPA-graphics-drivers", "580.159.03-0ubuntu0~gpu24.04.1", *DESKTOP)),
         "migrate",
         DESKTOP,
         "from no archive that is accepted",
+    ),
+    "what we have installed is kept where apt has no lists": (
+        box(C3090),
+        host(**installed("", UBUNTU, *SERVER), recorded=tuple((name, UBUNTU) for name in SERVER)),
+        "adopt",
+        (),
+        "it stays",
     ),
     "a driver of nobody's is replaced": (
         box(C3090),
@@ -175,21 +190,20 @@ def test_an_adopted_driver_that_is_not_loaded_needs_its_key_too() -> None:
 def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
     facts = host(**installed("Debian", "535.1.1-1", "libcuda1"), nouveau=True)
     plan = driver_plan(box(C3090), facts)
-    said = sentences(facts, tables(ROOT), plan, managed=False)
+    said = sentences(box(C3090), facts, plan)
     assert said[0] == "there now: 535.1.1 with no modules from Debian; nouveau is loaded"
     assert said[1].startswith("a managed one would be 580 with open modules from the distribution's archive, and would")
     for begin in ("packages: linux-modules", "removed: libcuda1", "held: linux-image-generic", "needs a reboot", "why"):
         assert any(line.startswith(begin) for line in said), said
-    assert as_row(facts, tables(ROOT), plan, managed=False)["refused"] == []
-    done = sentences(facts, tables(ROOT), plan, managed=True)
+    assert as_row(box(C3090), facts, plan)["refused"] == []
+    done = sentences(MANAGED, facts, plan)
     assert done[1] == "580 with open modules from the distribution's archive will replace it"
     assert [*done[:1], *done[2:]] == [*said[:1], *said[2:]]
     refused = driver_plan(box(), facts)
     assert isinstance(refused, Refused)
-    advice = sentences(facts, tables(ROOT), refused, managed=False)
-    assert advice[1].startswith("a managed one would be refused: no card is declared")
-    assert sentences(facts, tables(ROOT), refused, managed=True) == [said[0]]
-    row = as_row(facts, tables(ROOT), refused, managed=True)
+    assert sentences(box(C3090), facts, refused)[1].startswith("a managed one would be refused: no card is declared")
+    assert sentences(MANAGED, facts, refused) == [said[0]]
+    row = as_row(MANAGED, facts, refused)
     assert (row["plan"], row["managed"], row["refused"]) == (None, True, list(refused.reasons))
 
 
@@ -237,7 +251,7 @@ RIGS = st.builds(
 @given(RIGS, FACTS)
 def test_no_host_gets_proprietary_modules_with_a_5090_or_a_branch_below_580(one: Rig, facts: DriverFacts) -> None:
     found = driver_plan(one, facts)
-    assert all(sentences(facts, tables(ROOT), found, managed=one.driver.managed))
+    assert all(sentences(box(C3090), facts, found))
     if isinstance(found, Refused):
         assert found.reasons
         return
