@@ -15,7 +15,7 @@ INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
 # with APT::Get::Purge, settings go too
 REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
 # The same names as the driver probe asks dpkg for
-OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda1|cuda-drivers.*")
+OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda.*1|libnvcuvid1|libnvoptix1|cuda-drivers.*")
 
 
 @dataclass(frozen=True)
