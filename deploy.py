@@ -39,7 +39,7 @@ if held and verb == "rollback":
 elif held and verb == "remove":
     removal(rig, bool(host.data.get("keep_weights")))
 elif held and (facts := probe(rig)):
-    driver_facts, driver = driver_of(rig)
+    driver_facts, driver = driver_of(rig, verb == "upgrade")
     builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
     if preflight(rig, facts, list(builds.values()), driver):
         host_tools = tools_of(rig, facts)

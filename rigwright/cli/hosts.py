@@ -203,6 +203,8 @@ def rollback(inventory: str, limit: str | None, to: int | None, driver: bool, dr
     """
     if driver and to:
         raise click.UsageError("--to is a generation's number: it does not go with --driver")
+    if reboot and not driver:
+        raise click.UsageError("--reboot goes with --driver: another generation needs none")
     options = ["--data", f"to={to}"] if to else []
     options += ["--data", "driver=true"] if driver else []
     _run(inventory, limit, _mode(dry), "--data", "verb=rollback", *options, *_consent(reboot))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rigwright.driver.cards import Seen, names, possible
@@ -86,31 +86,29 @@ def to_remove(
     branch: int,
     flavour: Flavour,
     packages: Sequence[str],
-    coming: Container[str],
+    locked: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The installed packages that cannot stay beside the new driver's.
 
     Args:
         facts: The host.
-        known: Which archives there are.
-        source: The new driver's.
+        known: The tables.
+        source: Of the new driver.
         branch: Its own.
-        flavour: Of its modules.
-        packages: What is asked for by name.
-        coming: What else it has, as far as that is locked: of the same name, a package moves with the others.
+        flavour: Its modules'.
+        packages: Those that are asked for.
+        locked: All that it has, where it is locked: what is there of another driver by the same name is moved to it.
     """
     server = any("-server" in name for name in packages)
     gone = []
     for one in facts.driver_packages:
         if one.name in packages:
             continue
-        other = (
-            one.driver
-            and (one.name not in coming)
-            and (
-                not one.driver.startswith(f"{branch}.")
-                or known.origins.get(one.origin) != source
-                or ("-server" in one.name) != server
+        other = one.driver and (
+            ("-server" in one.name) != server
+            or (
+                one.name not in locked
+                and (not one.driver.startswith(f"{branch}.") or known.origins.get(one.origin) != source)
             )
         )
         flavoured = FLAVOURED.fullmatch(one.name) and ("-open" in one.name) != (flavour == "open")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -135,12 +136,19 @@ class DriverFacts:
     @property
     def flavour(self) -> Flavour | None:
         """Of the modules that are installed, or else loaded; None without any."""
-        modules = [one.name for one in self.packages if MODULES.fullmatch(one.name)]
-        if modules:
-            return "open" if any("-open" in name for name in modules) else "proprietary"
+        if found := flavour_of(one.name for one in self.packages):
+            return found
         if self.module:
             return "open" if self.module_open else "proprietary"
         return None
+
+
+def flavour_of(names: Iterable[str]) -> Flavour | None:
+    """Of the modules among some packages; None where there are none."""
+    modules = [name for name in names if MODULES.fullmatch(name)]
+    if not modules:
+        return None
+    return "open" if any("-open" in name for name in modules) else "proprietary"
 
 
 def _kind(kernel: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 # The driver's own daemon, and what we start ourselves: both end by themselves, and come back
 PERSISTENCE = "nvidia-persistenced"
+# What the kernel keeps of a process's name (proc_pid_comm(5))
+KEPT = 15
 SLICE = "/rigwright.slice/"
 
 
@@ -14,7 +16,7 @@ def strangers(lines: Iterable[str]) -> list[str]:
     found: dict[tuple[str, str, str], list[str]] = {}
     for line in lines:
         pid, name, cgroup, device = line.split("\t")
-        if name.strip() != PERSISTENCE and not cgroup.startswith(SLICE):
+        if name.strip()[:KEPT] != PERSISTENCE[:KEPT] and not cgroup.startswith(SLICE):
             found.setdefault((pid, name.strip(), cgroup), []).append(device)
     return [
         f"pid {pid} ({name}{f', in {cgroup}' if cgroup not in ('', '/') else ''}) holds {', '.join(devices)}"

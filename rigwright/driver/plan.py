@@ -9,6 +9,7 @@ from rigwright.driver.cards import Seen, flavour_of, names, seen
 from rigwright.driver.existing import Existing, against, existing, to_remove
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.locked import locked
+from rigwright.driver.pins import pin_of
 from rigwright.driver.tables import Offer, Tables
 from rigwright.driver.toolkit import numbers, toolkit_refusals
 from rigwright.rig import Rig
@@ -16,10 +17,6 @@ from rigwright.types import Archive, Flavour
 
 MODULES = ("nvidia", "nvidia_uvm")
 WORDS = {"distribution": "the distribution's archive", "nvidia": "NVIDIA's archive"}
-# Below the 1000 that would let apt downgrade, above what any other archive's packages have (apt_preferences(5))
-PRIORITY = 990
-# Of NVIDIA's archive beside the distribution's: its toolkits can be installed, and it replaces nothing (ibid.)
-BESIDE = 100
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,14 @@ class Refused:
     """All of them, each with what to do."""
 
 
-def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
-    """Choose a driver for a rig's host, which has cards."""
+def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> DriverPlan | Refused:
+    """Choose a driver for a rig's host, which has cards.
+
+    Args:
+        rig: The rig.
+        facts: The host.
+        upgrading: Whether a driver that is there gives way to one that is locked, of another branch or archive.
+    """
     known = rig.drivers
     cards = seen(rig, facts, known)
     refuse = _surroundings(rig, facts, known, cards)
@@ -69,6 +72,9 @@ def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
     last = min(lasts, default=None)
     there = existing(rig, facts)
     wrong = against(there, rig, cards, flavour, last) if there else []
+    exact = locked(rig, facts.system)
+    if there and upgrading and exact and (there.branch, there.source) != (exact.branch, exact.source):
+        wrong.append(f"{exact.version} of {WORDS[exact.source]} is locked")
     if there and not wrong:
         return Refused(tuple(refuse)) if refuse else _adopted(there, rig, facts, cards)
     options = _options(rig, facts, known, flavour, last, refuse)
@@ -89,9 +95,7 @@ def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
         return Refused(tuple(refuse))
     packages = _filled(layout.packages, branch, flavour, facts)
     before = _filled(layout.before, branch, flavour, facts)
-    exact = locked(rig, facts.system)
-    coming = exact.packages if exact else ()
-    removed = to_remove(facts, known, offer.source, branch, flavour, (*before, *packages), coming) if there else ()
+    gone = to_remove(facts, known, offer.source, branch, flavour, (*before, *packages), exact.packages if exact else ())
     reasons = [why, _branch_reason(rig, branch, offer, known, facts)]
     if there:
         reasons.append(f"{there} is replaced: {'; '.join(wrong)}")
@@ -104,9 +108,9 @@ def driver_plan(rig: Rig, facts: DriverFacts) -> DriverPlan | Refused:
         flavour=flavour,
         before=before,
         packages=packages,
-        removed=removed,
+        removed=gone if there else (),
         component=offer.component,
-        pin=_pin(rig, facts, offer.source, branch),
+        pin=pin_of(rig, facts, offer.source, branch),
         holds=(*packages, f"linux-image-{kernel}") if layout.prebuilt else packages,
         modules=MODULES,
         dkms=not layout.prebuilt,
@@ -211,6 +215,8 @@ def _branch_reason(rig: Rig, branch: int, offer: Offer, known: Tables, facts: Dr
     where = f"branch {branch} from {WORDS[offer.source]}"
     if rig.driver.branch is not None:
         return f"{where}: driver.branch says so"
+    if exact := locked(rig, facts.system):
+        return f"{where}: {exact.version} is locked for {facts.system}"
     if branch == known.preferred[0]:
         return f"{where}: the one with the longest support"
     return f"{where}: {known.preferred[0]} is not to be had for {facts.system} as the inventory and cards ask"
@@ -225,16 +231,6 @@ def _console(facts: DriverFacts) -> str:
         f"firmware, or install dkms and mokutil, run `{make}` and `mokutil --import {key}`, reboot, and enrol the key "
         "at the console"
     )
-
-
-def _pin(rig: Rig, facts: DriverFacts, source: Archive, branch: int) -> str:
-    """Text for apt's preferences; of several records for a package the first that fits counts."""
-    exact = locked(rig, facts.system)
-    of = " ".join(one.format(branch=branch) for one in rig.drivers.pins[source])
-    records = [(of, f"version {exact.version}*" if exact else f"version {branch}.*", PRIORITY)]
-    if source == "distribution":
-        records = [(of, "release o=NVIDIA", BESIDE), *records, ("*", "release o=NVIDIA", BESIDE)]
-    return "\n".join(f"Package: {name}\nPin: {which}\nPin-Priority: {rank}\n" for name, which, rank in records)
 
 
 def _reboot(facts: DriverFacts, *, flavour: Flavour, version: str = "", brought: str = "") -> str:
@@ -284,7 +280,7 @@ def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, .
         packages=packages,
         removed=(),
         component="",
-        pin=_pin(rig, facts, source, branch),
+        pin=pin_of(rig, facts, source, branch),
         holds=(*packages, f"linux-image-{kernel}") if not dkms and kernel else packages,
         modules=MODULES,
         dkms=dkms,

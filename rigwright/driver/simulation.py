@@ -12,7 +12,8 @@ from rigwright.driver.wanted import Wanted
 
 # apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
 INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
-REMOVE = re.compile(r"Remv (\S+)(?: .*)?")
+# with APT::Get::Purge, settings go too
+REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
 # The same names as the driver probe asks dpkg for
 OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda1|cuda-drivers.*")
 
@@ -26,6 +27,8 @@ class Simulation:
     removed: tuple[str, ...]
     complaints: tuple[str, ...]
     """What apt says in place of a transaction."""
+    offered: tuple[tuple[str, str], ...] = ()
+    """(name, version) of what archives have, where apt has complained."""
 
     @property
     def drivers(self) -> tuple[Package, ...]:
@@ -37,7 +40,7 @@ class Simulation:
 
 def parse(lines: Iterable[str]) -> Simulation:
     """Read what `apt-get --simulate` printed, standard error too."""
-    installed, removed, complaints = [], [], []
+    installed, removed, complaints, offered = [], [], [], []
     for line in lines:
         if matched := INSTALL.fullmatch(line):
             installed.append((_plain(matched[1]), matched[2] or "", matched[3]))
@@ -45,12 +48,23 @@ def parse(lines: Iterable[str]) -> Simulation:
             removed.append(_plain(matched[1]))
         elif line.startswith("E: "):
             complaints.append(line.removeprefix("E: "))
-    return Simulation(tuple(installed), tuple(removed), tuple(complaints))
+        elif line.startswith("has "):
+            _, name, version = line.split()
+            offered.append((name, version))
+        elif complaints and line.startswith("   "):
+            # the solver of apt 3.0 says why, in lines of its own
+            complaints[-1] += f" {line.strip()}"
+    return Simulation(tuple(installed), tuple(removed), tuple(complaints), tuple(offered))
 
 
 def objections(seen: Simulation, one: Wanted) -> list[str]:
     """Why a transaction must not happen, each with what to do; nothing where it may."""
     if seen.complaints:
+        if gone := _others(seen, one):
+            return [
+                f"{one.version} is not to be had: the archive has {', '.join(gone)}; name one of those in catalog/ "
+                "beside the inventory and run `rigwright lock`, or name a mirror that still has it"
+            ]
         return [f"apt finds no way: {'; '.join(seen.complaints)}"]
     found = []
     if surplus := [name for name in seen.removed if name not in one.plan.removed]:
@@ -70,6 +84,13 @@ def objections(seen: Simulation, one: Wanted) -> list[str]:
         elif one.hashes and package.name not in one.hashes:
             found.append(f"{package.name} {package.version} is not in the lock: run `rigwright lock --refresh`")
     return found
+
+
+def _others(seen: Simulation, one: Wanted) -> list[str]:
+    """The drivers that archives have whole where they lack the wanted one; nothing where that is not the trouble."""
+    asked = {name: {driver_of(version) for other, version in seen.offered if other == name} for name in one.exact}
+    whole = set.intersection(*asked.values()) if asked else set()
+    return sorted(whole - {""}) if one.version not in whole else []
 
 
 def _plain(name: str) -> str:

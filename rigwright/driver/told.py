@@ -34,8 +34,7 @@ def sentences(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> list[
 
     A managed one that is refused is told with all that refuses the host, and not here.
     """
-    managed = rig.driver.managed
-    said = [f"there now: {found(rig, facts)}"]
+    managed, said = rig.driver.managed, [f"there now: {found(rig, facts)}"]
     if isinstance(made, Refused):
         return said + [f"a managed one would be refused: {reason}" for reason in made.reasons if not managed]
     what = named(made)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from rigwright.driver.facts import OWN_VERSIONS, DriverFacts, Package
+from rigwright.driver.facts import DriverFacts, Package, flavour_of
 from rigwright.driver.locked import Locked
 from rigwright.driver.plan import DriverPlan
 
@@ -55,7 +55,8 @@ def wanted(plan: DriverPlan, facts: DriverFacts, locked: Locked | None, *, upgra
     before = _driver(recorded)
     names = list(plan.packages)
     moved = plan.action != "adopt" or upgrading
-    if plan.action == "adopt":
+    # one that somebody has moved to another branch, and that will do, does not need what the one before had
+    if plan.action == "adopt" and before.startswith(f"{plan.branch}."):
         names += [name for name in recorded if name not in names]
     drifted = before and (
         any(name not in {one.name for one in facts.packages} for name in recorded)
@@ -67,9 +68,9 @@ def wanted(plan: DriverPlan, facts: DriverFacts, locked: Locked | None, *, upgra
         named = [name for name in (*names, *there) if name not in plan.removed]
         exact = {name: locked.packages[name].version for name in named if name in locked.packages}
         hashes = {name: row.sha256 for name, row in locked.packages.items()}
-        return Wanted(
-            _without(plan, facts, exact), locked.version, tuple(dict.fromkeys((*names, *exact))), exact, hashes
-        )
+        plan = _without(plan, facts, exact)
+        left = [name for name in dict.fromkeys((*names, *exact)) if name not in plan.removed]
+        return Wanted(plan, locked.version, tuple(left), exact, hashes)
     if not moved and drifted and not _consistent(facts):
         return Wanted(plan, before, tuple(names), {name: recorded[name] for name in names if name in recorded})
     return Wanted(plan, "", tuple(names), newest=upgrading)
@@ -89,7 +90,10 @@ def returned(plan: DriverPlan, facts: DriverFacts, version: str, sums: Iterable[
         sha256, _, file = line.partition("  ")
         name, text, _ = file.split("_", 2)
         exact[name], hashes[name] = text.replace("%3a", ":"), sha256
-    return Wanted(_without(plan, facts, exact), version, tuple(exact), exact, hashes)
+    # what would have replaced the driver of now is no matter here, and the one before may be another kind of driver
+    flavour = flavour_of(exact) or plan.flavour
+    back = replace(plan, branch=int(version.partition(".")[0]), flavour=flavour, removed=())
+    return Wanted(_without(back, facts, exact), version, tuple(exact), exact, hashes)
 
 
 def _without(plan: DriverPlan, facts: DriverFacts, exact: Mapping[str, str]) -> DriverPlan:
@@ -109,6 +113,11 @@ def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
         f"{package.name} is of {package.driver}, not of {target}"
         for package in _versioned(facts)
         if target and package.driver != target
+    ]
+    found += [
+        f"{name} is {there[name].version}, not {version}"
+        for name, version in one.exact.items()
+        if name in there and there[name].driver == target and there[name].version != version
     ]
     # the one that runs matters only while it runs: see unloaded()
     module = dict(facts.kernel_modules).get(facts.newest_kernel, "")
@@ -153,11 +162,12 @@ def _driver(packages: Mapping[str, str]) -> str:
 
 
 def _versioned(facts: DriverFacts) -> list[Package]:
-    """The installed packages that have the driver's version."""
+    """The installed packages of which there is one at a time, and that have the driver's version."""
     return [
         one
         for one in facts.packages
-        if one.driver and not PREBUILT.fullmatch(one.name) and not OWN_VERSIONS.fullmatch(one.name)
+        # nvidia-firmware-580-server-580.159.03 and its like stand beside those of another version
+        if one.driver and not PREBUILT.fullmatch(one.name) and not one.name.endswith(f"-{one.driver}")
     ]
 
 

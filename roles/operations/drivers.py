@@ -49,7 +49,7 @@ def look(rig: Rig) -> DriverFacts | None:
 
 
 @operation()
-def brought(rig: Rig, wanted: Wanted, facts: DriverFacts) -> Commands:
+def brought(rig: Rig, wanted: Wanted, facts: DriverFacts, options: bool = False) -> Commands:
     """Bring the driver's packages, their holds, modules for the kernels that run now and next, and files to keep.
 
     What apt would do is judged before it does anything.
@@ -57,8 +57,9 @@ def brought(rig: Rig, wanted: Wanted, facts: DriverFacts) -> Commands:
     + rig: the rig
     + wanted: the driver
     + facts: what was found before the run
+    + options: whether the run has changed the modules' options, which initial file systems have copies of
     """
-    if not lacking(wanted, facts) and facts.recorded and not wanted.newest:
+    if not lacking(wanted, facts) and facts.recorded and not wanted.newest and not options:
         host.noop(f"driver {facts.library.driver if facts.library else ''} is there")
         return
     yield FunctionCommand(_guarded, (_bring, rig, wanted), {})
@@ -166,7 +167,9 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         kept = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
         there = {package.name for package in facts.packages}
         first = [name for name in wanted.plan.before if name not in there]
-        script = one.script("nvidia_driver/look.sh.j2", LOOK, first=first, targets=wanted.targets, kept=kept)
+        script = one.script(
+            "nvidia_driver/look.sh.j2", LOOK, first=first, targets=wanted.targets, kept=kept, names=wanted.packages
+        )
         if not one.job(LOOK, script):
             return None
         how, *lines = one.shell.run(f"cat {one.jobs}/{LOOK}/done")
@@ -207,7 +210,8 @@ def _settle(one: _Host, facts: DriverFacts) -> None:
     for name, lines in (("held", held), ("installed", [" ".join(row) for row in recorded])):
         one.shell.run(f"set -- {one.store} {name}; {write}", stdin="".join(f"{line}\n" for line in lines))
     one.shell.run(f"apt-mark hold {' '.join(held)} >/dev/null")
-    one.shell.run(f"cd {one.store} && ls -1dt */ | tail -n +{KEPT + 1} | xargs -r rm -rf")
+    # what an interrupted job has left is newer than what there is to go back to
+    one.shell.run(f"cd {one.store} && rm -rf fetched.* *.new && ls -1dt */ | tail -n +{KEPT + 1} | xargs -r rm -rf")
 
 
 def _run(one: _Host) -> bool:

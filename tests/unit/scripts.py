@@ -120,7 +120,11 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
         "targets": ("nvidia-driver-cuda=595.71.05-1", "libnvidia-compute-570-"),
     }
     if name == "look":
-        values |= {"first": ("linux-headers-amd64",), "kept": f"{STATE}/driver/595.71.05"}
+        values |= {
+            "first": ("linux-headers-amd64",),
+            "kept": f"{STATE}/driver/595.71.05",
+            "names": ("nvidia-driver-cuda",),
+        }
     else:
         values |= {
             "folder": f"{STATE}/driver",
@@ -184,6 +188,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "an archive that apt reads": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(PLAIN)),
     "an archive through a proxy": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(WIDE)),
+    "files of a driver": lambda: render("probe/driver_files.sh.j2", paths=[SOURCE, MODPROBE], units=["x.service"]),
     "holders of cards": lambda: render("nvidia_driver/holders.sh.j2"),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),

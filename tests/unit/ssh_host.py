@@ -90,7 +90,8 @@ class Host:
         self.now += 1
         self.connected = True
 
-    def run_shell_command(self, command: Any, **_: object) -> tuple[bool, Any]:
-        done = subprocess.run(["sh", "-c", command.get_raw_value()], capture_output=True, text=True, check=False)
+    def run_shell_command(self, command: Any, _stdin: list[str] | None = None, **_: object) -> tuple[bool, Any]:
+        words, text = ["sh", "-c", command.get_raw_value()], "".join(_stdin or [])
+        done = subprocess.run(words, input=text, capture_output=True, text=True, check=False)
         lines = done.stdout.splitlines()
         return done.returncode == 0, SimpleNamespace(stdout_lines=lines, stdout=done.stdout, stderr=done.stderr)

@@ -196,14 +196,15 @@ def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
     for begin in ("packages: linux-modules", "removed: libcuda1", "held: linux-image-generic", "needs a reboot", "why"):
         assert any(line.startswith(begin) for line in said), said
     assert as_row(box(C3090), facts, plan)["refused"] == []
-    done = sentences(MANAGED, facts, plan)
+    done = sentences(box(C3090, managed=True), facts, plan)
     assert done[1] == "580 with open modules from the distribution's archive will replace it"
     assert [*done[:1], *done[2:]] == [*said[:1], *said[2:]]
     refused = driver_plan(box(), facts)
     assert isinstance(refused, Refused)
-    assert sentences(box(C3090), facts, refused)[1].startswith("a managed one would be refused: no card is declared")
-    assert sentences(MANAGED, facts, refused) == [said[0]]
-    row = as_row(MANAGED, facts, refused)
+    advice = sentences(box(), facts, refused)
+    assert advice[1].startswith("a managed one would be refused: no card is declared")
+    assert sentences(box(managed=True), facts, refused) == [said[0]]
+    row = as_row(box(managed=True), facts, refused)
     assert (row["plan"], row["managed"], row["refused"]) == (None, True, list(refused.reasons))
 
 
@@ -251,7 +252,7 @@ RIGS = st.builds(
 @given(RIGS, FACTS)
 def test_no_host_gets_proprietary_modules_with_a_5090_or_a_branch_below_580(one: Rig, facts: DriverFacts) -> None:
     found = driver_plan(one, facts)
-    assert all(sentences(box(C3090), facts, found))
+    assert all(sentences(one, facts, found))
     if isinstance(found, Refused):
         assert found.reasons
         return

@@ -65,7 +65,7 @@ class Host:
             keep_weights=keep_weights,
             power=self.root / "units/rigwright-power.service",
             power_unit="rigwright-power.service",
-            driver_files=[self.root / "etc/rigwright-nvidia"],
+            driver_files=[self.root / "etc/rigwright-nvidia", self.root / "units/rigwright-power.service"],
             driver_store=self.root / "opt/driver",
             driver_record=self.root / "etc/driver.json",
         )
@@ -124,6 +124,32 @@ def test_packages_that_something_else_needs_stay(host: Host) -> None:
     assert "apt-mark auto cmake g++" in host.asked
     (purge,) = [line for line in host.asked if " purge " in line]
     assert purge.endswith("--no-auto-remove purge g++")
+
+
+def test_a_driver_of_ours_is_let_go_before_its_packages_are_removed(host: Host) -> None:
+    ours = ("etc/rigwright-nvidia", "etc/driver.json", "opt/driver/595.71.05/libcuda1.deb")
+    for path in (*ours, "units/rigwright-power.service"):
+        (host.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (host.root / path).touch()
+    (host.root / "opt/driver/held").write_text("g++\nlibcuda1\n")
+    host.remove()
+    assert host.left() == EMPTY
+    assert "systemctl disable --quiet --now rigwright-power.service" in host.asked
+    steps = [line.split()[-2:] for line in host.asked if "unhold" in line or " purge " in line]
+    assert steps == [["unhold", "g++"], ["unhold", "libcuda1"], ["purge", "g++"]]
+
+
+def test_a_host_without_a_driver_of_ours_is_not_asked_about_one(host: Host) -> None:
+    host.remove()
+    assert not [line for line in host.asked if "unhold" in line or "rigwright-power" in line]
+
+
+def test_a_driver_is_let_go_though_weights_are_kept(host: Host) -> None:
+    (host.root / "opt/driver").mkdir()
+    (host.root / "opt/driver/held").write_text("libcuda1\n")
+    host.remove(keep_weights=True)
+    assert "apt-mark -qq unhold libcuda1" in host.asked
+    assert not (host.root / "opt/driver").exists()
 
 
 def test_a_second_removal_finds_nothing(host: Host) -> None:

@@ -32,6 +32,11 @@ VALID = {
     "Text": ["NVIDIA GeForce RTX 3090", "é", "a" * 200],
     "Commit": ["0123456789" * 4],
     "Subtree": ["", "vendor/llama.cpp", "vendor"],
+    "DebVersion": ["1", "1:580.95.05-1~deb13u1+b1", "20220217+3"],
+    "System": ["debian-12", "debian-13", "ubuntu-24.04"],
+    "Fingerprint": ["0123456789ABCDEF0123456789ABCDEF01234567"],
+    "ModuleOption": ["NVreg_EnableResizableBar", "NVreg_DeviceFileMode", "NVreg_a1"],
+    "SysctlName": ["vm.swappiness", "kernel.numa_balancing", "net.ipv4.tcp_fin_timeout", "fs.file-max"],
 }
 
 REFUSED = {
@@ -93,6 +98,11 @@ REFUSED = {
     "Text": ["", "a" * 201],
     "Commit": ["", "main", "a" * 39, "A" * 40],
     "Subtree": ["/vendor", "..", "../a", "a/..", "a//b", "a/", "."],
+    "DebVersion": ["", "-1", "~1", ":1", "1/2", "a" * 97],
+    "System": ["", "debian", "debian-", "debian-12.", "debian-trixie", "fedora-42", "ubuntu-24.4", "Debian-12"],
+    "Fingerprint": ["", "A" * 39, "A" * 41, "a" * 40, "G" * 40, "0x" + "A" * 38],
+    "ModuleOption": ["", "NVreg_", "nvreg_X", "EnableMSI", "NVreg_A=1", "NVreg_A_B", "NVreg_" + "a" * 61],
+    "SysctlName": ["", "vm", "vm.", ".vm.x", "dev.cdrom", "vm/swappiness", "vm..x", "vm.Swap", "vm" + ".x" * 7],
 }
 
 # What a shell, systemd, a terminal or a file system reads as more than a letter
@@ -100,6 +110,7 @@ HOSTILE = [*"\n\r\0\t '\"\\&|<>*?#!;`$%~{}()", "$(id)", "$HOME", "%n", "{{ x }}"
 HOSTILE += ["\u2028", "\x85", "\u202e", "\ud800", "\U0001f4a3", "é", "\uff0f"]
 # types whose text is printed bare into units and paths, and the characters that mean nothing there
 BARE = ["Name", "CatalogName", "VariantName", "FileName", "AbsolutePath", "UserName", "Flag", "FlagValue"]
+BARE += ["ModuleOption", "SysctlName"]
 HARMLESS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+@/:,=")
 
 
@@ -126,9 +137,9 @@ def test_what_is_no_name_of_its_kind_is_refused(name: str, value: str) -> None:
     assert not takes(name, value)
 
 
-@pytest.mark.parametrize("name", sorted(set(VALID) - {"Text", "HttpUrl", "Source", "CmakeValue"}))
+@pytest.mark.parametrize("name", sorted(set(VALID) - {"Text", "HttpUrl", "Source", "CmakeValue", "DebVersion"}))
 def test_hostile_text_is_refused_at_the_beginning_in_the_middle_and_at_the_end(name: str) -> None:
-    valid = max(VALID[name], key=len)[:12] if name not in ("Sha256", "Commit") else VALID[name][0]
+    valid = max(VALID[name], key=len)[:12] if name not in ("Sha256", "Commit", "Fingerprint") else VALID[name][0]
     half = len(valid) // 2
     taken = [
         text
@@ -139,7 +150,7 @@ def test_hostile_text_is_refused_at_the_beginning_in_the_middle_and_at_the_end(n
     assert taken == []
 
 
-@pytest.mark.parametrize("name", ["HttpUrl", "Source", "CmakeValue", "Text"])
+@pytest.mark.parametrize("name", ["HttpUrl", "Source", "CmakeValue", "Text", "DebVersion"])
 def test_types_that_are_printed_quoted_still_take_one_line_only(name: str) -> None:
     valid = max(VALID[name], key=len)[:100]
     assert [bad for bad in "\n\r\0\t\x1b\x7f" if takes(name, valid + bad)] == []
@@ -189,6 +200,16 @@ def test_a_long_text_that_is_refused_is_refused_at_once() -> None:
     program = LONG.replace("NAMES", repr(sorted(set(VALID) - {"Text"})))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("value", [1, 2, 4, 8, 16])
+def test_a_link_has_lanes_by_powers_of_two(value: int) -> None:
+    assert adapter("Lanes").validate_python(value) == value
+
+
+@pytest.mark.parametrize("value", [0, 3, 12, 32, -8, "8", 8.0, True, None], ids=repr)
+def test_what_no_link_has_is_refused(value: object) -> None:
+    assert not takes("Lanes", value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,109 @@
+"""What the driver probe finds of a driver that is being brought: modules, holds, halves and our own record."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.driver_folder import Host
+from tests.unit.scripts import stand_in
+
+RUNS = os.uname().release
+MODINFO = """
+while [ $# -gt 1 ]; do
+  [ "$1" != -k ] || kernel=$2
+  shift
+done
+cat "$(dirname "$0")/../modules/$kernel/$1"
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    made = Host(tmp_path / "host")
+    stand_in(made.root / "bin", "modinfo", MODINFO)
+    return made
+
+
+def test_each_kernel_that_can_be_booted_and_the_one_that_runs_has_its_module(host: Host) -> None:
+    for kernel in ("6.1.0-9-amd64", "6.1.0-40-amd64", "6.1.0-41-amd64"):
+        host.write(f"boot/vmlinuz-{kernel}")
+    host.write("boot/config-6.1.0-42-amd64")
+    host.write("modules/6.1.0-9-amd64/nvidia", "580.159.03\n")
+    host.write("modules/6.1.0-40-amd64/nvidia", "580.178.04\n580.178.04\n")
+    host.write(f"modules/{RUNS}/nvidia", "595.71.05\n")
+    found = host.look()
+    assert dict(found.kernel_modules) == {
+        "6.1.0-9-amd64": "580.159.03",
+        "6.1.0-40-amd64": "580.178.04",
+        "6.1.0-41-amd64": "",
+        RUNS: "595.71.05",
+    }
+
+
+def test_the_kernel_that_boots_next_is_the_newest_by_its_numbers(host: Host) -> None:
+    for kernel in ("99.1.0-9-amd64", "99.1.0-40-amd64"):
+        host.write(f"boot/vmlinuz-{kernel}")
+    assert host.look().newest_kernel == "99.1.0-40-amd64"
+
+
+def test_a_host_without_kernels_of_its_own_has_the_one_that_runs(host: Host) -> None:
+    found = host.look()
+    assert (found.kernel_modules, found.newest_kernel) == (((RUNS, ""),), RUNS)
+
+
+@pytest.mark.parametrize(("image", "options", "old"), [(1, 2, True), (2, 1, False), (None, 1, False), (1, None, False)])
+def test_an_initial_file_system_is_old_that_was_made_before_our_options(
+    host: Host, image: int | None, options: int | None, old: bool
+) -> None:
+    host.write("boot/vmlinuz-6.1.0-40-amd64")
+    places = {"boot/initrd.img-6.1.0-40-amd64": image, "modprobe": options}
+    for name, second in places.items():
+        if second is not None:
+            os.utime(host.write(name), (second, second))
+    assert host.look(modprobe=f"{host.root}/modprobe").old_initrds == (("6.1.0-40-amd64",) if old else ())
+
+
+def test_what_apt_holds_is_named_without_its_architecture(host: Host) -> None:
+    stand_in(
+        host.root / "bin", "apt-mark", "[ \"$1\" = showhold ] && printf '%s\\n' libcuda1 libcuda1:i386 g++ cuda-x:amd64"
+    )
+    assert host.look().held == {"libcuda1", "g++", "cuda-x"}
+
+
+def test_installations_that_were_begun_and_not_ended_are_found(host: Host) -> None:
+    states = ("installed", "half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
+    rows = [
+        *(f"{state} nvidia-{state} 1.0" for state in states),
+        "config-files nvidia-gone 1.0",
+        "not-installed nvidia-no ",
+    ]
+    lines = " ".join(f"'{row}'" for row in rows)
+    stand_in(host.root / "bin", "dpkg-query", f"case $* in *nvidia*) printf '%s\\n' {lines} ;; esac")
+    found = host.look()
+    assert set(found.half) == {f"nvidia-{state}" for state in states[1:]}
+    assert [one.name for one in found.packages] == ["nvidia-installed"]
+
+
+def test_our_own_record_and_the_drivers_that_are_kept_whole_are_found(host: Host) -> None:
+    state = f"{host.root}/state with a blank"
+    host.write("state with a blank/driver/installed", "libcuda1 595.71.05-1\nnvidia-driver-cuda 595.71.05-1\n")
+    host.write("state with a blank/driver/held", "libcuda1\n")
+    for version in ("595.71.05", "580.178.04"):
+        host.write(f"state with a blank/driver/{version}/SHA256SUMS")
+    host.write("state with a blank/driver/610.43.02.new/libcuda1.deb")
+    host.write("state with a blank/driver/fetched.Ab3/libcuda1.deb")
+    found = host.look(state=state)
+    assert found.recorded == (("libcuda1", "595.71.05-1"), ("nvidia-driver-cuda", "595.71.05-1"))
+    assert found.kept == ("580.178.04", "595.71.05")
+
+
+def test_the_drivers_control_device_is_a_device(host: Host) -> None:
+    assert host.look().devices is False
+    host.write("dev/nvidiactl")
+    assert host.look().devices is False
+    (host.root / "dev/nvidiactl").unlink()
+    (host.root / "dev/nvidiactl").symlink_to("/dev/null")
+    assert host.look().devices is True

@@ -1,0 +1,152 @@
+"""What of its driver a host lacks, what apt keeps of it, and why the one that runs may not be it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rigwright.driver.facts import BusCard, DriverFacts, Package
+from rigwright.driver.wanted import holds, lacking, transaction, unloaded
+from tests.unit.driver_hosts import C3090, box
+from tests.unit.driver_ours import KERNEL, LOCKED, NAMES, NEW, NEXT, OLD, UBUNTU_HOST, WHOLE, asked, other, rig
+
+LACKING: dict[str, tuple[DriverFacts, list[str]]] = {
+    "nothing": (WHOLE, []),
+    "a package": (other(WHOLE, libcuda1=""), ["libcuda1 is not installed"]),
+    "a package's version": (other(WHOLE, libcuda1=OLD), [f"libcuda1 is of {OLD}, not of {NEW}"]),
+    "a package's revision": (
+        replace(
+            WHOLE,
+            packages=tuple(
+                replace(one, version=f"{NEW}-0") if one.name == "libcuda1" else one for one in WHOLE.packages
+            ),
+        ),
+        [f"libcuda1 is {NEW}-0, not {NEW}-1"],
+    ),
+    "the end of an installation": (
+        replace(WHOLE, half=("nvidia-kernel-open-dkms",)),
+        ["the installation of nvidia-kernel-open-dkms was not ended"],
+    ),
+    "a module for the kernel that boots next": (
+        replace(WHOLE, kernel_modules=((KERNEL, NEW), (NEXT, ""))),
+        [f"kernel {NEXT} has no module, and {NEW} is needed"],
+    ),
+    "the right module for that": (
+        replace(WHOLE, kernel_modules=((KERNEL, NEW), (NEXT, OLD))),
+        [f"kernel {NEXT} has the module {OLD}, and {NEW} is needed"],
+    ),
+    "a module for the kernel that runs, which a reboot mends": (
+        replace(WHOLE, kernel_modules=((KERNEL, ""), (NEXT, NEW))),
+        [],
+    ),
+    "a hold": (replace(WHOLE, held=WHOLE.held - {"libcuda1"}), ["libcuda1 is not held"]),
+    "an initial file system": (
+        replace(WHOLE, old_initrds=(KERNEL,)),
+        [f"the initial file system of kernel {KERNEL} lacks our options"],
+    ),
+    "a kernel that is told": (
+        replace(WHOLE, kernel_modules=()),
+        [f"kernel {KERNEL} has no module, and {NEW} is needed"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_host_lacks(name: str) -> None:
+    facts, expected = LACKING[name]
+    assert lacking(LOCKED, facts) == expected
+
+
+def test_a_host_that_has_what_is_to_go_lacks_its_removal() -> None:
+    gone = replace(LOCKED, plan=replace(LOCKED.plan, removed=("nvidia-settings",)))
+    settings = Package("nvidia-settings", "510.47.03-0ubuntu4")
+    facts = replace(WHOLE, packages=(*WHOLE.packages, settings))
+    assert lacking(gone, facts) == ["nvidia-settings is still installed"]
+    assert lacking(LOCKED, facts) == []
+
+
+def test_of_a_version_that_is_not_fixed_the_libraries_are_the_measure() -> None:
+    adopted = asked(rig(), WHOLE)
+    assert (adopted.version, lacking(adopted, WHOLE)) == ("", [])
+    moved = other(replace(WHOLE, kernel_modules=((NEXT, NEW),)), libcuda1=OLD)
+    assert f"nvidia-driver-cuda is of {NEW}, not of {OLD}" in lacking(adopted, moved)
+    assert f"kernel {NEXT} has the module {NEW}, and {OLD} is needed" in lacking(adopted, moved)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ((), []),
+        ((Package("nvidia-container-toolkit", "1.20.0-1"),), []),
+        ((Package("nvidia-settings", "510.47.03-0ubuntu4"),), []),
+        ((Package("nvidia-modprobe", f"{NEW}-1"),), ["nvidia-modprobe"]),
+        ((Package("libnvidia-ml1", f"{NEW}-1"),), ["libnvidia-ml1"]),
+    ],
+    ids=["the driver", "not a toolkit", "not a tool of its own", "a tool of the driver's", "what came along"],
+)
+def test_what_is_held_is_the_driver_as_it_is_there(more: tuple[Package, ...], expected: list[str]) -> None:
+    facts = replace(WHOLE, packages=(*WHOLE.packages, *more))
+    assert holds(LOCKED, facts) == sorted([*NAMES, *expected])
+
+
+def test_a_kernel_is_held_with_modules_that_are_made_for_it_alone() -> None:
+    assert "linux-image-generic" in holds(asked(box(C3090, managed=True), UBUNTU_HOST), UBUNTU_HOST)
+    assert not [name for name in holds(LOCKED, WHOLE) if name.startswith("linux-image")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (WHOLE, False),
+        (other(WHOLE, libcuda1=OLD), True),
+        (other(WHOLE, libcuda1=""), True),
+        (replace(WHOLE, half=("libcuda1",)), True),
+        (replace(WHOLE, held=frozenset()), False),
+        (replace(WHOLE, kernel_modules=((NEXT, ""),)), False),
+    ],
+    ids=["nothing", "a version", "a package", "half a package", "a hold", "a module"],
+)
+def test_apt_is_asked_only_where_packages_come_or_go(facts: DriverFacts, expected: bool) -> None:
+    assert transaction(LOCKED, facts) is expected
+
+
+def test_apt_is_asked_where_a_package_is_to_go() -> None:
+    gone = replace(LOCKED, plan=replace(LOCKED.plan, removed=("nvidia-settings",)))
+    assert not transaction(gone, WHOLE)
+    assert transaction(gone, other(WHOLE, nvidia_settings=OLD))
+    assert gone.targets[-1] == "nvidia-settings-"
+    assert "libcuda1=595.71.05-1" in gone.targets
+
+
+NOUVEAU = (BusCard("0000:01:00.0", "10de:2204", "nouveau"),)
+UNLOADED: dict[str, tuple[DriverFacts, str]] = {
+    "it runs": (WHOLE, ""),
+    "it can be loaded": (replace(WHOLE, module="", module_open=False, devices=False), ""),
+    "nouveau is loaded": (replace(WHOLE, nouveau=True), "nouveau has the cards"),
+    "nouveau has a card": (replace(WHOLE, cards=NOUVEAU), "nouveau has the cards"),
+    "another version runs": (replace(WHOLE, module=OLD), f"the module {OLD} is loaded, and {NEW} is installed"),
+    "the other flavour runs": (replace(WHOLE, module_open=False), "the proprietary module is loaded"),
+    "the kernel has none": (
+        replace(WHOLE, module="", kernel_modules=((KERNEL, ""), (NEXT, NEW))),
+        f"kernel {KERNEL} runs, which has no module {NEW}",
+    ),
+    "the kernel has another": (
+        replace(WHOLE, module="", kernel_modules=((KERNEL, OLD), (NEXT, NEW))),
+        f"kernel {KERNEL} runs, which has no module {NEW}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNLOADED)
+@pytest.mark.parametrize("fixed", [True, False], ids=["locked", "as it is"])
+def test_a_reboot_is_asked_for_where(name: str, fixed: bool) -> None:
+    facts, expected = UNLOADED[name]
+    one = LOCKED if fixed else asked(rig(), WHOLE)
+    assert unloaded(one, facts) == expected
+
+
+def test_proprietary_modules_are_no_reason_where_they_are_wanted() -> None:
+    closed = replace(LOCKED, plan=replace(LOCKED.plan, flavour="proprietary"))
+    assert unloaded(closed, replace(WHOLE, module_open=False)) == ""
+    assert unloaded(closed, WHOLE) == "the open module is loaded"

@@ -1,0 +1,269 @@
+"""A locked driver decides: which branch, whose archive, and what of the one that is there is moved, kept or removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigwright.driver.facts import DriverFacts
+from rigwright.driver.plan import driver_plan
+from rigwright.rig import Rig
+from tests.unit.driver_hosts import (
+    C3090,
+    DESKTOP,
+    LOADED,
+    PASCAL,
+    SERVER,
+    UBUNTU,
+    box,
+    deb,
+    host,
+    installed,
+    made,
+    reasons,
+)
+from tests.unit.driver_ours import NAMES, NEW, OTHER, there
+from tests.unit.driver_ours import rig as managed
+
+KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
+
+
+def locking(system: str, version: str, key: str = KEY, **keys: Any) -> Rig:
+    """A rig with a managed driver that is locked for one system alone."""
+    rows = (deb("libcuda1", f"{version}-1"),)
+    return replace(
+        box(C3090, managed=True, **keys), driver_packages={system: rows}, driver_keys={system: key} if key else {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "facts", "branch", "source", "why"),
+    [
+        (
+            locking("debian-13", OTHER),
+            host("debian-13"),
+            610,
+            "nvidia",
+            f"branch 610 from NVIDIA's archive: {OTHER} is locked for debian-13",
+        ),
+        (
+            locking("debian-13", NEW),
+            host("debian-13"),
+            595,
+            "nvidia",
+            f"branch 595 from NVIDIA's archive: {NEW} is locked for debian-13",
+        ),
+        (
+            locking("debian-13", NEW, branch=595),
+            host("debian-13"),
+            595,
+            "nvidia",
+            "branch 595 from NVIDIA's archive: driver.branch says so",
+        ),
+        (
+            locking("ubuntu-24.04", NEW),
+            host(),
+            595,
+            "nvidia",
+            f"branch 595 from NVIDIA's archive: {NEW} is locked for ubuntu-24.04",
+        ),
+        (
+            locking("ubuntu-24.04", NEW, ""),
+            host(),
+            595,
+            "distribution",
+            f"branch 595 from the distribution's archive: {NEW} is locked for ubuntu-24.04",
+        ),
+        (
+            locking("ubuntu-24.04", "580.159.03", ""),
+            host(),
+            580,
+            "distribution",
+            "branch 580 from the distribution's archive: 580.159.03 is locked for ubuntu-24.04",
+        ),
+        (
+            locking("debian-13", OTHER),
+            host(),
+            580,
+            "distribution",
+            "branch 580 from the distribution's archive: the one with the longest support",
+        ),
+        (
+            box(C3090),
+            host("debian-13"),
+            595,
+            "nvidia",
+            "branch 595 from NVIDIA's archive: 580 is not to be had for debian-13 as the inventory and cards ask",
+        ),
+    ],
+    ids=[
+        "another branch",
+        "the first that is published",
+        "a key says the same",
+        "another archive",
+        "without a key it is the distribution's",
+        "the one with the longest support",
+        "another system's lock",
+        "no lock",
+    ],
+)
+def test_the_lock_decides_and_says_so(one: Rig, facts: DriverFacts, branch: int, source: str, why: str) -> None:
+    found = made(one, facts)
+    assert (found.branch, found.source) == (branch, source)
+    assert found.why[1] == why
+
+
+REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
+    "a key asks for another branch": (
+        locking("debian-13", NEW, branch=610),
+        host("debian-13"),
+        ["with branch 610 will do", f"{NEW} of NVIDIA's archive, which is locked,", "take driver.branch or"],
+    ),
+    "a key asks for another archive": (
+        locking("ubuntu-24.04", "580.159.03", source="distribution"),
+        host(),
+        ["source distribution", "580.159.03 of NVIDIA's archive, which is locked,"],
+    ),
+    "a locked branch that is not published": (
+        locking("debian-13", "580.178.04"),
+        host("debian-13"),
+        ["580.178.04 of NVIDIA's archive, which is locked,", "595 in NVIDIA's archive"],
+    ),
+    "a locked branch that a card does not work with": (
+        locking("ubuntu-24.04", NEW),
+        host("ubuntu-24.04", PASCAL),
+        ["at most 580, the last one for some of the cards", f"{NEW} of NVIDIA's archive, which is locked,"],
+    ),
+    "a locked branch without proprietary modules": (
+        locking("ubuntu-24.04", "615.71.09", flavour="proprietary"),
+        host(),
+        ["at most 610, the last one with proprietary modules", "615.71.09 of NVIDIA's archive"],
+    ),
+    "nothing is locked": (
+        replace(box(C3090, managed=True), driver_packages={}, driver_keys={}),
+        host("debian-13"),
+        [
+            "no driver is locked for debian-13",
+            "driver-debian-13",
+            'sources = ["nvidia:debian13/x86_64"]',
+            'version = "595..."',
+            "`rigwright lock`",
+        ],
+    ),
+    "nothing is locked for this system": (
+        locking("debian-13", NEW),
+        host("debian-12"),
+        ["no driver is locked for debian-12", 'sources = ["nvidia:debian12/x86_64"]', 'version = "580..."'],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_lock_does_not_have_is_refused(name: str) -> None:
+    one, facts, essence = REFUSED[name]
+    (reason,) = reasons(one, facts)
+    assert [part for part in essence if part not in reason] == [], reason
+
+
+def test_a_distributions_driver_and_one_that_is_not_managed_need_no_lock() -> None:
+    bare = replace(box(C3090, managed=True), driver_packages={}, driver_keys={})
+    assert made(bare, host()).source == "distribution"
+    assert made(box(C3090), host("debian-13")).source == "nvidia"
+
+
+def test_apt_is_held_to_the_locked_driver() -> None:
+    assert made(locking("debian-13", NEW), host("debian-13")).pin == (
+        f"Package: src:*nvidia*:any src:cuda-drivers:any src:cuda-compat:any\nPin: version {NEW}*\nPin-Priority: 990\n"
+    )
+    # also where it keeps another one for now
+    assert f"Pin: version {NEW}*\n" in made(managed(), there()).pin
+    assert "Pin: version 580.159.03*\n" in made(locking("ubuntu-24.04", "580.159.03", ""), host()).pin
+
+
+@pytest.mark.parametrize(
+    ("one", "facts", "upgrading", "action", "removed", "why"),
+    [
+        (managed(OTHER), there(), False, "adopt", (), "it stays"),
+        (managed(OTHER), there(), True, "migrate", (), f"{OTHER} of NVIDIA's archive is locked"),
+        (managed(OTHER, branch=610), there(), False, "migrate", (), "driver.branch is 610"),
+        (managed(NEW), there(), True, "adopt", (), "it stays"),
+        (
+            managed(OTHER, *(name for name in NAMES if name != "firmware-nvidia-gsp")),
+            there(),
+            True,
+            "migrate",
+            ("firmware-nvidia-gsp",),
+            "is locked",
+        ),
+        (
+            managed(OTHER, flavour="proprietary"),
+            there(),
+            False,
+            "migrate",
+            ("nvidia-kernel-open-dkms",),
+            "asks for proprietary modules",
+        ),
+        (
+            managed(NEW),
+            there("550.163.01", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi"),
+            False,
+            "migrate",
+            ("nvidia-kernel-dkms", "nvidia-smi"),
+            "branch 550 is older than 580",
+        ),
+        (
+            locking("ubuntu-24.04", NEW),
+            host(**installed("Ubuntu", UBUNTU, *SERVER), **LOADED),
+            True,
+            "migrate",
+            tuple(sorted(SERVER)),
+            f"{NEW} of NVIDIA's archive is locked",
+        ),
+        (
+            locking("ubuntu-24.04", NEW),
+            host(**installed("Ubuntu", UBUNTU, *SERVER), **LOADED),
+            False,
+            "adopt",
+            (),
+            "it stays",
+        ),
+        (
+            # the same branch of another archive, in which some packages have the same names
+            replace(
+                locking("ubuntu-24.04", "580.159.03"),
+                driver_packages={"ubuntu-24.04": tuple(deb(name, "580.159.03-0ubuntu1") for name in DESKTOP)},
+            ),
+            host(**installed("Ubuntu", UBUNTU, *DESKTOP), **LOADED),
+            True,
+            "migrate",
+            (),
+            "580.159.03 of NVIDIA's archive is locked",
+        ),
+    ],
+    ids=[
+        "another branch is locked",
+        "and is upgraded to",
+        "and is asked for",
+        "another version of the branch",
+        "what the locked one has not",
+        "another flavour",
+        "the distribution's own",
+        "another archive",
+        "which a deploy leaves",
+        "another archive with the same names",
+    ],
+)
+def test_what_is_there_is_moved_or_removed_as_the_lock_has_it(
+    one: Rig, facts: DriverFacts, upgrading: bool, action: str, removed: tuple[str, ...], why: str
+) -> None:
+    found = driver_plan(one, facts, upgrading=upgrading)
+    assert (found.action, found.removed) == (action, removed)  # type: ignore[union-attr]
+    assert any(why in reason for reason in found.why), found.why  # type: ignore[union-attr]
+
+
+def test_an_upgrade_to_a_locked_driver_that_will_not_do_is_refused() -> None:
+    found = reasons(locking("debian-13", "580.178.04"), host("debian-13"))
+    again = driver_plan(locking("debian-13", "580.178.04"), there(), upgrading=True)
+    assert again.reasons == found  # type: ignore[union-attr]

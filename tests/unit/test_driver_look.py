@@ -1,0 +1,232 @@
+"""The jobs beside the installation: apt is asked only of verified archives, and letting go takes what is ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.render import render
+from tests.unit.driver_jobs import JobHost
+from tests.unit.scripts import WIDE, stand_in
+
+KERNEL = os.uname().release
+TARGETS = ("nvidia-driver-cuda=595.71.05-1", "old-")
+WORDS = " ".join(TARGETS)
+WOULD = "Inst nvidia-driver-cuda (595.71.05-1 NVIDIA [amd64])\n"
+NO_WAY = "E: Version '595.71.05-1' for 'nvidia-driver-cuda' was not found\n"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> JobHost:
+    made = JobHost(tmp_path)
+    made.says(simulated=WOULD, components="main\ncontrib\n")
+    return made
+
+
+def look(host: JobHost, **changes: Any) -> subprocess.CompletedProcess[str]:
+    values = {"targets": TARGETS, "first": (), "kept": "", "removed": ("old",), "component": ""}
+    return host.run("look", **values | changes)
+
+
+def test_apt_is_asked_what_it_would_do_and_does_nothing(host: JobHost) -> None:
+    done = look(host)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert host.asked == ["dpkg --configure -a", "update ", f"simulate {WORDS}"]
+    assert host.done.read_text() == f"how archive\n{WOULD}"
+    words = (host.root / "arguments").read_text().splitlines()[-1]
+    for word in ("-s", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"):
+        assert f" {word} " in words
+    assert host.owned == ["package curl"]
+
+
+def test_what_apt_said_another_time_counts_no_more(host: JobHost) -> None:
+    host.done.write_text("how archive\nof another time\n")
+    host.says(broken="^update ours")
+    (host.root / "ours.sources").touch()
+    assert look(host).returncode == 1
+    assert not host.done.exists()
+
+
+def test_our_archive_is_read_alone_and_strictly_and_the_others_as_well_as_can_be(host: JobHost) -> None:
+    (host.root / "ours.sources").write_text("Types: deb\n")
+    host.says(broken="^update $")
+    done = look(host)
+    assert done.returncode == 0
+    assert host.asked[1:3] == ["update ours.sources ", "update "]
+    assert "note: not every package list could be read" in done.stdout
+    strict = (host.root / "arguments").read_text().splitlines()[0]
+    assert "APT::Update::Error-Mode=any" in strict
+    assert "Dir::Etc::SourceList=/dev/null" in strict
+    assert "APT::Get::List-Cleanup=0" in strict
+
+
+def test_an_archive_that_cannot_be_verified_ends_it(host: JobHost) -> None:
+    (host.root / "ours.sources").touch()
+    host.says(broken="^update ours")
+    done = look(host)
+    assert done.returncode == 1
+    assert "NVIDIA's archive cannot be used" in done.stdout
+    assert host.asked == ["dpkg --configure -a", "update ours.sources ", "update ours.sources "]
+    # the operator's own updates must not fail with it
+    assert "ours.sources is taken away until the next deploy" in done.stdout
+    assert not (host.root / "ours.sources").exists()
+
+
+def test_a_lock_on_package_lists_is_waited_for(host: JobHost) -> None:
+    host.says(lists="E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)\n")
+    (host.root / "ours.sources").touch()
+    assert look(host).returncode == 0
+    assert host.asked[1:4] == ["update ours.sources ", "sleep 2", "update ours.sources "]
+
+
+def test_where_the_driver_is_gone_what_the_archive_has_is_told(host: JobHost) -> None:
+    rows = " nvidia-driver-cuda | 595.45.04-1 | http://a.example/cuda  Packages\n"
+    host.says(simulated=NO_WAY, offered=rows)
+    assert look(host).returncode == 0
+    assert host.done.read_text() == f"how archive\n{NO_WAY}has nvidia-driver-cuda 595.45.04-1\n"
+
+
+def test_interrupted_installations_are_ended_once_the_lock_is_free(host: JobHost) -> None:
+    host.says(locked="dpkg: error: dpkg frontend lock was locked by another process\n")
+    assert look(host).returncode == 0
+    assert host.asked[:3] == ["dpkg --configure -a", "sleep 2", "dpkg --configure -a"]
+
+
+def test_an_installation_that_cannot_be_ended_is_told_and_left_to_apt(host: JobHost) -> None:
+    host.says(half="dpkg: error processing package nvidia-kernel-open-dkms\n")
+    done = look(host)
+    assert done.returncode == 0
+    assert "dpkg: error processing package nvidia-kernel-open-dkms" in done.stdout
+    assert host.done.exists()
+
+
+DEBIAN = "Debian http://a.example/debian trixie /usr/share/keyrings/debian.gpg\n"
+UBUNTU = "Ubuntu http://b.example/ubuntu noble -----BEGIN PGP PUBLIC KEY BLOCK-----\n"
+
+
+def test_a_component_is_switched_on_for_the_distributions_own_archives(host: JobHost) -> None:
+    host.says(targets=f"{DEBIAN}{DEBIAN}{UBUNTU}NVIDIA http://c.example/cuda / /etc/key.gpg\n", components="main\n")
+    assert look(host, component="restricted").returncode == 0
+    assert (host.root / "component.sources").read_text().split("\n\n") == [
+        "Types: deb\nURIs: http://a.example/debian\nSuites: trixie\nComponents: restricted\n"
+        "Signed-By: /usr/share/keyrings/debian.gpg",
+        "Types: deb\nURIs: http://b.example/ubuntu\nSuites: noble\nComponents: restricted",
+        "",
+    ]
+    # and read, before anything is asked of it
+    verbs = [line.split()[0] for line in host.asked]
+    assert "update" in verbs[verbs.index("indextargets") + 1 : verbs.index("simulate")]
+
+
+def test_a_component_that_is_there_is_left_as_it_is(host: JobHost) -> None:
+    assert look(host, component="contrib").returncode == 0
+    assert not (host.root / "component.sources").exists()
+
+
+def test_through_a_mirror_only_that_and_our_archive_are_read(host: JobHost) -> None:
+    (host.root / "ours.sources").touch()
+    done = look(host, made=WIDE, component="contrib")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert host.asked[-2] == "update distribution.sources ours.sources "
+    assert not (host.root / "component.sources").exists()
+    (sources,) = host.root.glob("tmp/*/distribution.sources")
+    assert "URIs: http://a/debian\n" in sources.read_text()
+    assert "Components: main" in sources.read_text()
+    assert " contrib\n" in sources.read_text()
+
+
+HEADERS = "Inst linux-kbuild-6.12 (6.12.94 Debian [amd64])\nInst linux-headers-amd64 (6.12 Debian [amd64])\n"
+
+
+def test_headers_come_first_and_are_ours(host: JobHost) -> None:
+    host.says(headers=f"{HEADERS}Inst libc6 [2.40] (2.41 Debian [amd64])\n")
+    assert look(host, first=("linux-headers-amd64",)).returncode == 0
+    assert host.asked[2:] == [
+        "simulate linux-headers-amd64",
+        "install linux-headers-amd64",
+        f"simulate linux-headers-{KERNEL}",
+        f"install linux-headers-{KERNEL}",
+        f"simulate {WORDS}",
+    ]
+    assert set(host.owned) == {"package curl", "package linux-kbuild-6.12", "package linux-headers-amd64"}
+    installed = [line for line in (host.root / "arguments").read_text().splitlines() if " -y " in line]
+    assert all(" --no-remove --no-install-recommends " in line for line in installed)
+
+
+def test_headers_of_a_kernel_that_the_archive_has_dropped_are_a_note(host: JobHost) -> None:
+    host.says(headers=HEADERS, broken=f"^install linux-headers-{KERNEL}")
+    done = look(host, first=("linux-headers-amd64",))
+    assert done.returncode == 0
+    assert "note: no headers for the kernel that runs" in done.stdout
+    assert host.done.exists()
+
+
+def test_headers_of_the_next_kernel_are_needed_and_what_did_not_come_is_not_ours(host: JobHost) -> None:
+    host.says(headers=HEADERS, broken="^install linux-headers-amd64")
+    assert look(host, first=("linux-headers-amd64",)).returncode != 0
+    assert (host.owned, host.done.exists()) == (["package curl"], False)
+
+
+@pytest.mark.parametrize(
+    ("simulated", "whole", "how"),
+    [(NO_WAY, True, "kept"), (NO_WAY, False, "archive"), (WOULD, True, "archive")],
+    ids=["dropped", "dropped, and a file is another one", "still there"],
+)
+def test_a_driver_that_the_archive_has_dropped_comes_from_whole_files(
+    host: JobHost, simulated: str, whole: bool, how: str
+) -> None:
+    kept = host.kept("kept", libcuda1=b"x")
+    if not whole:
+        (kept / "libcuda1.deb").write_bytes(b"y")
+    host.says(simulated=simulated, simulated_kept="Inst libcuda1 (595.58.03-1 local-deb [amd64])\n")
+    assert look(host, kept=kept).returncode == 0
+    said, *lines = host.done.read_text().splitlines()
+    assert said == f"how {how}"
+    assert (f"simulate {kept}/libcuda1.deb old-" in host.asked) is (how == "kept")
+    assert lines == (["Inst libcuda1 (595.58.03-1 local-deb [amd64])"] if how == "kept" else simulated.splitlines())
+
+
+def release(root: Path) -> tuple[list[str], str]:
+    """Let go of a driver in a folder: what programs were asked, and what was said."""
+    for name in ("systemctl", "apt-mark"):
+        stand_in(root / "bin", name, f'echo "{name} $*" >> {root}/asked\n[ "$3" != gone ]')
+    (root / "asked").touch()
+    script = render(
+        "nvidia_driver/release.sh.j2",
+        power=root / "units/rigwright-power.service",
+        power_unit="rigwright-power.service",
+        driver_files=[root / "etc/rigwright-nvidia", root / "units/rigwright-power.service"],
+        driver_store=root / "state/driver",
+        driver_record=root / "etc/driver.json",
+    )
+    environment = {"PATH": f"{root}/bin:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    return (root / "asked").read_text().splitlines(), done.stdout + done.stderr
+
+
+def test_letting_go_takes_our_files_holds_and_limits_and_nothing_else(tmp_path: Path) -> None:
+    ours = ("etc/rigwright-nvidia", "etc/driver.json", "units/rigwright-power.service")
+    kept = ("state/driver/595.71.05/libcuda1.deb", "state/driver/installed")
+    theirs = ("etc/theirs", "units/theirs.service", "state/owned", "state/drivers/x")
+    for name in (*ours, *kept, *theirs):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "state/driver/held").write_text("libcuda1\ngone\nnvidia-driver-cuda\n")
+    asked, said = release(tmp_path)
+    assert asked == [
+        "systemctl disable --quiet --now rigwright-power.service",
+        *(f"apt-mark -qq unhold {name}" for name in ("libcuda1", "gone", "nvidia-driver-cuda")),
+        "systemctl daemon-reload",
+    ]
+    assert said == ""
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left - {"asked", "bin/systemctl", "bin/apt-mark"} == set(theirs)
+
+
+def test_a_host_without_a_driver_of_ours_has_nothing_to_let_go(tmp_path: Path) -> None:
+    assert release(tmp_path) == (["systemctl daemon-reload"], "")

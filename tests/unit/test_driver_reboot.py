@@ -1,0 +1,159 @@
+"""A reboot: no stranger's work is ended by it, and it is over when another boot answers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyinfra.api.exceptions import ConnectError
+
+from roles.operations import reboots, shell
+from roles.operations.reboots import BOOT, DRAIN, PATIENCE, reboot
+from roles.operations.shell import LOST, Lost, Shell
+
+BEFORE, AFTER = "UserspaceTimestamp=one ", "UserspaceTimestamp=two "
+STRANGER = "7\ttrain \t/user.slice/x\t/dev/nvidia0"
+DAEMON = "8\tnvidia-persiste \t/system.slice/nvidia-persistenced.service\t/dev/nvidia0"
+OURS = "9\tllama-server \t/rigwright.slice/rigwright-chat.service\t/dev/nvidia0"
+
+
+class Host:
+    """What pyinfra has of a host, which goes down some seconds after it was told to, and comes back."""
+
+    name, print_prefix = "box", "[box] "
+
+    def __init__(self, *holders: str, down: float = 3, back: float = 100, silent: float = 0) -> None:
+        self.data: dict[str, object] = {}
+        self.holders, self.down, self.back, self.silent = list(holders), down, back, silent
+        self.commands: list[str] = []
+        self.now, self.told = 1000.0, float("inf")
+        self.connector = self.client = self
+        self.connected, self.connections = True, 0
+
+    @property
+    def phase(self) -> str:
+        """before, silent (it answers, and has nothing to say), away or after."""
+        since = self.now - self.told
+        if since < self.down:
+            return "before"
+        if since < self.down + self.silent:
+            return "silent"
+        return "away" if since < self.back else "after"
+
+    def get_transport(self) -> Host:
+        return self
+
+    def is_active(self) -> bool:
+        return self.connected
+
+    def connect(self) -> None:
+        self.connections += 1
+        if self.phase == "away":
+            raise ConnectError("refused")
+        self.connected = True
+
+    def run_shell_command(self, command: Any, **_: object) -> tuple[bool, Any]:
+        text = shlex.split(command.get_raw_value())[2]
+        if self.phase == "away":
+            self.connected = False
+        if not self.connected:
+            raise OSError("Socket is closed")
+        self.commands.append(text)
+        if "systemctl reboot" in text:
+            self.told = self.now
+        lines = self.holders if "/proc/" in text else []
+        if text == BOOT:
+            lines = {"before": [BEFORE], "silent": [], "after": [AFTER]}[self.phase]
+        return True, SimpleNamespace(stdout_lines=lines, stdout="", stderr="")
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(
+        reboots, "logger", SimpleNamespace(error=lines.append, warning=lines.append, info=lambda _: None)
+    )
+    return lines
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Host], Host]:
+    """Have a host's clock be everybody's."""
+
+    def clocked(host: Host) -> Host:
+        for module in (reboots, shell):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: host.now))
+            monkeypatch.setattr(module, "gevent", SimpleNamespace(sleep=host.sleep))
+        monkeypatch.setattr(shell, "lease_of", lambda _: None)
+        return host
+
+    return clocked
+
+
+@pytest.mark.parametrize("holders", [[], [DAEMON], [OURS, DAEMON]], ids=["nobody", "the daemon", "what we serve"])
+def test_what_we_serve_is_stopped_and_the_host_is_waited_for(
+    on: Callable[[Host], Host], said: list[str], holders: list[str]
+) -> None:
+    host = on(Host(*holders))
+    assert reboot(host, "nouveau has the cards") is True
+    assert said == ["[box] rebooting: nouveau has the cards"]
+    before, drained, told, *polls, last = host.commands[1:]
+    assert (before, drained) == (BOOT, DRAIN)
+    assert told.endswith(" systemctl reboot")
+    assert set(polls) == {BOOT}
+    assert "is-system-running --wait" in last
+    assert host.phase == "after"
+
+
+def test_while_a_stranger_holds_a_card_nothing_is_stopped(on: Callable[[Host], Host], said: list[str]) -> None:
+    host = on(Host(STRANGER, DAEMON))
+    assert reboot(host, "why") is False
+    assert said == [
+        "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0",
+        "[box] end these, or wait for them, and run again",
+    ]
+    assert len(host.commands) == 1
+
+
+@pytest.mark.parametrize("back", [4, 300, PATIENCE - 10], ids=["at once", "some minutes", "just in time"])
+def test_a_host_may_be_away_as_long_as_boards_with_many_cards_take(
+    on: Callable[[Host], Host], said: list[str], back: float
+) -> None:
+    assert reboot(on(Host(back=back)), "why") is True
+
+
+def test_a_host_that_goes_down_and_has_no_answer_is_not_back(on: Callable[[Host], Host], said: list[str]) -> None:
+    host = on(Host(silent=20))
+    assert reboot(host, "why") is True
+    assert host.phase == "after"
+
+
+def test_a_host_that_does_not_go_down_is_given_up(on: Callable[[Host], Host], said: list[str]) -> None:
+    host = on(Host(down=2 * PATIENCE))
+    with pytest.raises(Lost, match=f"it has not gone down within {PATIENCE} s"):
+        reboot(host, "why")
+    assert PATIENCE < host.now - host.told < PATIENCE + 5
+
+
+def test_a_host_that_stays_away_is_given_up(on: Callable[[Host], Host], said: list[str]) -> None:
+    host = on(Host(back=3 * PATIENCE))
+    with pytest.raises(Lost, match=f"no connection for {PATIENCE} s"):
+        reboot(host, "why")
+    assert PATIENCE < host.now - host.told < PATIENCE + 10
+
+
+@pytest.mark.parametrize(("patience", "expected"), [(None, LOST), (7, 7)])
+def test_a_shell_has_the_patience_that_it_is_given(
+    on: Callable[[Host], Host], patience: float | None, expected: float
+) -> None:
+    host = on(Host(down=0, back=10 * PATIENCE))
+    host.told = host.now
+    with pytest.raises(Lost, match=f"no connection for {expected} s"):
+        (Shell(host) if patience is None else Shell(host, patience)).run("true")
+    assert expected < host.now - host.told < expected + 5

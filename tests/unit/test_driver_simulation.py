@@ -1,0 +1,236 @@
+"""What apt says that it would do is read as it prints it, and nothing surprising is let through."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rigwright.driver.simulation import objections, parse
+from rigwright.driver.wanted import Wanted, wanted
+from tests.unit.driver_hosts import C3090, box, host, made
+from tests.unit.driver_ours import LOCKED, NEW, OLD
+
+# Printed by apt 2.6.1 of Debian 12 and 3.0.3 of Debian 13 over archives that stand in for the real ones; shortened
+PLAIN = """\
+NOTE: This is only a simulation!
+Reading package lists...
+Building dependency tree...
+The following additional packages will be installed:
+  dkms libcuda1
+The following NEW packages will be installed:
+  dkms libcuda1 nvidia-driver-cuda
+0 upgraded, 3 newly installed, 0 to remove and 0 not upgraded.
+Inst dkms (3.2.2-1 Debian:13/trixie [all])
+Inst libcuda1 (595.71.05-1 NVIDIA CUDA:localhost [amd64])
+Inst nvidia-driver-cuda (595.71.05-1 NVIDIA CUDA:localhost [amd64])
+Conf dkms (3.2.2-1 Debian:13/trixie [all])
+Conf libcuda1 (595.71.05-1 NVIDIA CUDA:localhost [amd64])
+Conf nvidia-driver-cuda (595.71.05-1 NVIDIA CUDA:localhost [amd64])"""
+UPGRADE = """\
+The following packages will be upgraded:
+  libcuda1 nvidia-driver-cuda
+12 upgraded, 0 newly installed, 0 to remove and 1 not upgraded.
+Inst nvidia-driver-cuda [595.58.03-1] (595.71.05-1 NVIDIA CUDA:localhost [amd64]) []
+Inst libcuda1 [595.58.03-1] (595.71.05-1 NVIDIA CUDA:localhost, local-deb [amd64]) [nvidia-driver-cuda:amd64 ]
+Conf libcuda1 (595.71.05-1 NVIDIA CUDA:localhost [amd64])"""
+DOWNGRADE = """\
+The following packages will be DOWNGRADED:
+  libcuda1
+0 upgraded, 0 newly installed, 1 downgraded, 0 to remove and 1 not upgraded.
+Inst libcuda1 [595.71.05-1] (595.58.03-1 NVIDIA CUDA:localhost [amd64]) []"""
+REMOVAL = """\
+The following packages will be REMOVED:
+  nvidia-kernel-open-dkms theirs
+Remv theirs [1.0]
+Remv nvidia-kernel-open-dkms:amd64 [595.71.05-1] [nvidia-driver-cuda:amd64 ]
+Inst nvidia-kernel-dkms (595.71.05-1 NVIDIA CUDA:localhost [amd64])"""
+PURGE = "Purg theirs [1.0]\nPurg nvidia-smi:i386 [535.247.01-1~deb12u1]"
+KEPT = "Inst libcuda1 [595.71.05-1] (595.58.03-1 local-deb [amd64])"
+UBUNTU = """\
+Inst libnvidia-compute-580-server (580.159.03-0ubuntu0.24.04.1 Ubuntu:24.04/noble, Ubuntu:24.04/noble-security [amd64])
+Inst libnvidia-compute-580-server:i386 (580.159.03-0ubuntu0.24.04.1 Ubuntu:24.04/noble-updates [i386])
+Inst linux-modules-nvidia-580-server-open-generic (6.8.0-40.40+1 Ubuntu:24.04/noble [amd64])"""
+# Seen where a package is at a version on which others depend
+CLASSIC = """\
+Some packages could not be installed. This may mean that you have
+requested an impossible situation or if you are using the unstable
+distribution that some required packages have not yet been created
+or been moved out of Incoming.
+The following information may help to resolve the situation:
+
+The following packages have unmet dependencies:
+ nvidia-driver-cuda : Depends: libcuda1 (= 595.58.03-1) but 595.71.05-1 is to be installed
+                      Depends: libnvidia-ml1 (= 595.58.03-1) but 595.71.05-1 is to be installed
+E: Unable to correct problems, you have held broken packages."""
+SOLVER = """\
+Solving dependencies...
+E: The following information from --solver 3.0 may provide additional context:
+   Unable to satisfy dependencies. Reached two conflicting decisions:
+   1. libcuda1:amd64=595.58.03-1 is not selected for install
+   2. libcuda1:amd64=595.58.03-1 is selected for install because:
+      1. nvidia-driver-cuda:amd64=595.58.03-1 is selected for install
+      2. nvidia-driver-cuda:amd64=595.58.03-1 Depends libcuda1 (= 595.58.03-1)
+"""
+
+Rows = tuple[tuple[str, str, str], ...]
+# text -> (name, before, after) of what comes, what goes, complaints
+PRINTED: dict[str, tuple[str, Rows, tuple[str, ...], tuple[str, ...]]] = {
+    "nothing": ("0 upgraded, 0 newly installed, 0 to remove and 0 not upgraded.", (), (), ()),
+    "an installation": (
+        PLAIN,
+        (("dkms", "", "3.2.2-1"), ("libcuda1", "", "595.71.05-1"), ("nvidia-driver-cuda", "", "595.71.05-1")),
+        (),
+        (),
+    ),
+    "an upgrade": (
+        UPGRADE,
+        (("nvidia-driver-cuda", "595.58.03-1", "595.71.05-1"), ("libcuda1", "595.58.03-1", "595.71.05-1")),
+        (),
+        (),
+    ),
+    "a downgrade": (DOWNGRADE, (("libcuda1", "595.71.05-1", "595.58.03-1"),), (), ()),
+    "removals": (
+        REMOVAL,
+        (("nvidia-kernel-dkms", "", "595.71.05-1"),),
+        ("theirs", "nvidia-kernel-open-dkms"),
+        (),
+    ),
+    "removals where apt purges": (PURGE, (), ("theirs", "nvidia-smi"), ()),
+    "a file": (KEPT, (("libcuda1", "595.71.05-1", "595.58.03-1"),), (), ()),
+    "several archives and architectures": (
+        UBUNTU,
+        (
+            ("libnvidia-compute-580-server", "", "580.159.03-0ubuntu0.24.04.1"),
+            ("libnvidia-compute-580-server", "", "580.159.03-0ubuntu0.24.04.1"),
+            ("linux-modules-nvidia-580-server-open-generic", "", "6.8.0-40.40+1"),
+        ),
+        (),
+        (),
+    ),
+    "no way": (CLASSIC, (), (), ("Unable to correct problems, you have held broken packages.",)),
+    "no such package": ("E: Unable to locate package no-such", (), (), ("Unable to locate package no-such",)),
+    "a solver's reasons": (
+        f"{CLASSIC}\n{SOLVER}",
+        (),
+        (),
+        (
+            "Unable to correct problems, you have held broken packages.",
+            "The following information from --solver 3.0 may provide additional context: Unable to satisfy "
+            "dependencies. Reached two conflicting decisions: 1. libcuda1:amd64=595.58.03-1 is not selected for "
+            "install 2. libcuda1:amd64=595.58.03-1 is selected for install because: 1. "
+            "nvidia-driver-cuda:amd64=595.58.03-1 is selected for install 2. nvidia-driver-cuda:amd64=595.58.03-1 "
+            "Depends libcuda1 (= 595.58.03-1)",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_apt_would_do(name: str) -> None:
+    text, installed, removed, complaints = PRINTED[name]
+    found = parse(text.splitlines())
+    assert (found.installed, found.removed, found.complaints) == (installed, removed, complaints)
+
+
+def test_the_drivers_packages_are_told_from_what_comes_along() -> None:
+    lines = [
+        *PLAIN.splitlines(),
+        "Inst nvidia-modprobe (595.71.05-1 NVIDIA CUDA:localhost [amd64])",
+        "Inst nvidia-settings (510.47.03-0ubuntu4 Ubuntu:24.04/noble [amd64])",
+        "Inst nvidia-container-toolkit (1.20.0-1 NVIDIA [amd64])",
+        "Inst cuda-drivers-595 (595.71.05-1 NVIDIA CUDA:localhost [amd64])",
+        "Inst theirs (595.71.05-1 Debian [amd64])",
+    ]
+    found = [(one.name, one.version) for one in parse(lines).drivers]
+    assert found == [
+        (name, "595.71.05-1") for name in ("libcuda1", "nvidia-driver-cuda", "nvidia-modprobe", "cuda-drivers-595")
+    ]
+    assert parse(lines[:1]).drivers == ()
+
+
+def one(line: str) -> list[str]:
+    return objections(parse(line.splitlines()), LOCKED)
+
+
+REPLACES = replace(LOCKED, plan=replace(LOCKED.plan, removed=("nvidia-kernel-open-dkms",)))
+OF_THE_LOCK = PLAIN, UPGRADE, "Inst nvidia-kernel-dkms (595.71.05-1 NVIDIA [amd64])"
+
+
+@pytest.mark.parametrize("text", [*OF_THE_LOCK, "", "Inst dkms (1 Debian [all])", "Inst nvidia-settings (510.1.2-1 X)"])
+def test_what_was_asked_for_may_happen(text: str) -> None:
+    assert one(text) == []
+
+
+OBJECTIONS: dict[str, tuple[str, list[str]]] = {
+    "no way": (
+        f"{PLAIN}\n{CLASSIC}",
+        ["apt finds no way: Unable to correct problems, you have held broken packages."],
+    ),
+    "several reasons": ("E: one\nE: two", ["apt finds no way: one; two"]),
+    "a surplus removal": (
+        REMOVAL,
+        [
+            "apt would remove theirs, nvidia-kernel-open-dkms: remove or update those yourself if they can go, then "
+            "deploy again"
+        ],
+    ),
+    "a removal where apt purges": (PURGE, ["apt would remove theirs, nvidia-smi: remove or update"]),
+    "another version": (DOWNGRADE, [f"libcuda1 would come as {OLD}, and {NEW} is wanted"]),
+    "a package that the lock has not": (
+        "Inst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])",
+        ["libnvidia-ml1 595.71.05-1 is not in the lock: run `rigwright lock --refresh`"],
+    ),
+    "all at once": (
+        f"{DOWNGRADE}\nInst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])\nRemv theirs",
+        ["apt would remove theirs", "libcuda1 would come", "libnvidia-ml1 595.71.05-1 is not in the lock"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIONS)
+def test_it_is_objected_to(name: str) -> None:
+    text, expected = OBJECTIONS[name]
+    found = one(text)
+    assert [reason[: len(begin)] for reason, begin in zip(found, expected, strict=True)] == expected
+
+
+def test_a_removal_that_the_plan_says_is_no_surplus() -> None:
+    assert objections(parse(["Remv nvidia-kernel-open-dkms [595.71.05-1]"]), REPLACES) == []
+    (reason,) = objections(parse(REMOVAL.splitlines()), REPLACES)
+    assert reason.startswith("apt would remove theirs:")
+
+
+def unlocked() -> Wanted:
+    facts = host("ubuntu-24.04", "10de:2204")
+    return wanted(made(box(C3090, managed=True), facts), facts, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "objected"), [("580.159.03", False), ("580.178.04", False), ("595.71.05", True), ("570.211.01", True)]
+)
+def test_a_name_that_hides_another_branch_is_not_followed(version: str, objected: bool) -> None:
+    line = f"Inst nvidia-utils-580-server ({version}-0ubuntu0.24.04.1 Ubuntu:24.04/noble [amd64])"
+    found = objections(parse([line]), unlocked())
+    branch = version.partition(".")[0]
+    begin = f"nvidia-utils-580-server would come as {version}, of branch {branch} and not 580: its name hides another"
+    assert [reason.startswith(begin) for reason in found] == [True] * objected
+
+
+def test_without_a_lock_no_package_is_missing_from_it() -> None:
+    assert objections(parse(UBUNTU.splitlines()), unlocked()) == []
+
+
+def test_where_the_wanted_driver_is_gone_those_that_are_there_whole_are_named() -> None:
+    one = Wanted(made(box(C3090), host()), "595.58.03", ("a", "b"), {"a": "595.58.03-1", "b": "595.58.03-1"})
+    lines = [
+        "E: Version '595.58.03-1' for 'a' was not found",
+        "has a 595.45.04-1",
+        "has b 595.45.04-1",
+        "has b 550.9-1",
+    ]
+    (reason,) = objections(parse(lines), one)
+    assert reason.startswith("595.58.03 is not to be had: the archive has 595.45.04; name one of those in catalog/")
+    for there in (["has a 595.58.03-1", "has b 595.58.03-1"], [], ["has a 595.45.04-1"]):
+        (reason,) = objections(parse([lines[0], *there]), one)
+        assert reason.startswith("apt finds no way: Version '595.58.03-1'")
