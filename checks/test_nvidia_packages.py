@@ -5,18 +5,17 @@ from testinfra.host import Host
 
 from checks import check
 from checks.nvidia import managed, no
-from rigwright import nvidia_packages, nvidia_record
+from rigwright import nvidia_files, nvidia_packages, nvidia_record
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.locked import locked
 from rigwright.driver.plan import DriverPlan, driver_plan
+from rigwright.driver.settings import SOURCE, settings_of
 from rigwright.network import network
 from rigwright.nvidia_driver import Difference
 from rigwright.nvidia_record import Record
 from rigwright.nvidia_state import State
 from rigwright.render import render
 from rigwright.rig import Rig
-
-SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 
 
 @pytest.fixture(scope="session")
@@ -122,3 +121,15 @@ def test_drift(rig: Rig, driver_facts: DriverFacts, record: Record | None) -> No
     managed(rig)
     packages = {one.name: one.version for one in driver_facts.packages}
     no(nvidia_record.drift(record, driver_facts.kernel, driver_facts.module, packages))
+
+
+@check(
+    "N28",
+    "the driver's settings lie there as rendered, and its units start at boot",
+    severity="high",
+    why="a pin, a limit or a blacklist that is not there any more shows weeks later, at an upgrade or a boot",
+)
+def test_settings_files(host: Host, rig: Rig, driver_facts: DriverFacts, plan: DriverPlan) -> None:
+    script = render("probe/driver_files.sh.j2", **nvidia_files.questions(rig))
+    found = nvidia_files.parse(host.check_output("sh -c %s", script).splitlines())
+    no(nvidia_files.as_rendered(rig, settings_of(rig, plan, driver_facts), found))

@@ -7,15 +7,15 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 from pyinfra.facts.files import FileContents
 
-from rigwright.driver.facts import DriverFacts
-from rigwright.driver.locked import archive_addresses, locked
+from rigwright.driver.facts import MODPROBE, DriverFacts
+from rigwright.driver.locked import locked
 from rigwright.driver.plan import DriverPlan, Refused, driver_plan
-from rigwright.driver.settings import PERSISTENCED, SOURCE, paths, settings, store
+from rigwright.driver.settings import PERSISTENCED, paths, settings_of, store
 from rigwright.driver.wanted import returned, wanted
 from rigwright.rig import Rig
 from roles.operations.cards import retired, set_up
 from roles.operations.drivers import brought, look, released, running
-from roles.operations.files import Text, directories, texts
+from roles.operations.files import Text, differ, directories, texts
 
 
 def driver_of(rig: Rig, upgrading: bool) -> tuple[DriverFacts | None, DriverPlan | Refused | None]:
@@ -38,23 +38,16 @@ def no_driver(rig: Rig) -> None:
 @deploy("NVIDIA driver")
 def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: bool) -> None:
     """Bring settings, packages, the running module and the cards' own settings to their state."""
-    kept = locked(rig, facts.system)
-    one = wanted(plan, facts, kept, upgrading=upgrading)
-    # an archive that the operator has named already must not be named twice, with another key
-    elsewhere = any(file != SOURCE for _, file in facts.nvidia_sources)
-    key = kept.key if kept and plan.source == "nvidia" and not elsewhere else ""
-    files = settings(
-        rig,
-        plan,
-        archive=archive_addresses(rig, facts.system) if key else (),
-        key=key,
-    )
+    one = wanted(plan, facts, locked(rig, facts.system), upgrading=upgrading)
+    files = settings_of(rig, plan, facts)
     directories(
         name="Driver's folders", paths={PERSISTENCED.rpartition("/")[0]: ("755", "root", "root")}, ledger=rig.ledger
     )
-    texts(name="Driver's settings", files=[Text(file.path, file.text, file.mode) for file in files])
+    written = [Text(file.path, file.text, file.mode) for file in files]
+    options = differ([file for file in written if file.path == MODPROBE])
+    texts(name="Driver's settings", files=written)
     retired(name="Settings that are not declared", paths=sorted(set(paths(rig)) - {file.path for file in files}))
-    brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts)
+    brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
     running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))
     set_up(name="Cards", rig=rig, plan=plan, facts=facts)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rigwright.driver.facts import MODPROBE
+from rigwright.driver.facts import MODPROBE, DriverFacts
+from rigwright.driver.locked import archive_addresses, locked
 from rigwright.driver.plan import DriverPlan
 from rigwright.render import render
 from rigwright.rig import POWER_UNIT, Rig
@@ -89,6 +90,15 @@ def store(rig: Rig) -> str:
 def record_path(rig: Rig) -> str:
     """What was made of the driver and its cards, for later roles and for comparison."""
     return f"{rig.roots.config}/driver.json"
+
+
+def settings_of(rig: Rig, plan: DriverPlan, facts: DriverFacts) -> tuple[Setting, ...]:
+    """The files that a rig's driver has on a host: as `settings`, with the archive and the key of its lock."""
+    kept = locked(rig, facts.system)
+    # an archive that the operator has named already must not be named twice, with another key
+    elsewhere = any(file != SOURCE for _, file in facts.nvidia_sources)
+    key = kept.key if kept and plan.source == "nvidia" and not elsewhere else ""
+    return settings(rig, plan, archive=archive_addresses(rig, facts.system) if key else (), key=key)
 
 
 def settings(

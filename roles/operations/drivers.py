@@ -49,7 +49,7 @@ def look(rig: Rig) -> DriverFacts | None:
 
 
 @operation()
-def brought(rig: Rig, wanted: Wanted, facts: DriverFacts) -> Commands:
+def brought(rig: Rig, wanted: Wanted, facts: DriverFacts, options: bool = False) -> Commands:
     """Bring the driver's packages, their holds, modules for the kernels that run now and next, and files to keep.
 
     What apt would do is judged before it does anything.
@@ -57,8 +57,9 @@ def brought(rig: Rig, wanted: Wanted, facts: DriverFacts) -> Commands:
     + rig: the rig
     + wanted: the driver
     + facts: what was found before the run
+    + options: whether the run has changed the modules' options, which initial file systems have copies of
     """
-    if not lacking(wanted, facts) and facts.recorded and not wanted.newest:
+    if not lacking(wanted, facts) and facts.recorded and not wanted.newest and not options:
         host.noop(f"driver {facts.library.driver if facts.library else ''} is there")
         return
     yield FunctionCommand(_guarded, (_bring, rig, wanted), {})

@@ -103,6 +103,12 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
         host.noop(f"{len(files)} files are as they should be")
 
 
+def differ(files: Sequence[Text]) -> bool:
+    """Whether any of these is not on the host of the running deploy as it should be."""
+    found = host.get_fact(Entries, paths=[file.path for file in files])
+    return any(found.get(file.path) != file.entry for file in files)
+
+
 def show_diff(path: str, present: list[str], text: str) -> None:
     """Show the operator how a file changes."""
     lines = list(generate_color_diff([f"{line}\n" for line in present], text.splitlines(keepends=True)))

@@ -57,7 +57,7 @@ DRIFTS = {
 }
 # What is asked only of a driver that deploys bring, of bridges that are declared, or where packages, DKMS, a kernel of
 # its own or the firmware's variables are there
-NOT_OURS = {"N09", "N10", "N11", "N12", "N13", "N14", "N15", "N16", "N17", "N19", "N20", "N21", "N22", "N24"}
+NOT_OURS = {"N09", "N10", "N11", "N12", "N13", "N14", "N15", "N16", "N17", "N19", "N20", "N21", "N22", "N24", "N28"}
 # of the sandbox: what a service with a card cannot have
 WITHHELD = {
     "private devices": "PrivateDevices=yes",

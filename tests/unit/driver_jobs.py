@@ -56,7 +56,12 @@ while [ $# -gt 1 ]; do
 done
 [ "$1" = nvidia ] && cat "modules/$kernel"
 """
-DKMS = f'{REMEMBER}; grep -qx "$3" refuses || echo 595.71.05 > "modules/$3"'
+DKMS = f"""
+{HERE}
+[ $1 != status ] || {{ cat dkms-status; exit; }}
+{REMEMBER}
+[ $1 = uninstall ] || grep -qx "$3" refuses || echo 595.71.05 > "modules/$3"
+"""
 KERNELS = ("6.12.94+deb13-amd64", "6.12.107+deb13-amd64")
 FILES = (
     "asked",
@@ -71,6 +76,7 @@ FILES = (
     "half",
     "there",
     "offered",
+    "dkms-status",
 )
 
 

@@ -28,7 +28,7 @@ class Host(NvidiaHost):
         self.root = Path(os.environ["FOLDER"])
 
     def run(self, command: str, *arguments: Any) -> Answer:
-        made_for = not arguments or command.startswith("cat ")
+        made_for = not arguments or command.startswith("cat ") or "driver_files" in str(arguments[0])
         return super().run(command, *arguments) if made_for else Answer(0, "", "")
 
     def check_output(self, command: str, *arguments: Any) -> str:

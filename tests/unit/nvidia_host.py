@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.catalog import Card
+from rigwright.driver.plan import DriverPlan, driver_plan
+from rigwright.driver.settings import settings_of
 from rigwright.nvidia_state import Dkms, Kernel, State
 from rigwright.rig import Driver
 from tests.unit.driver_hosts import host, installed, ubuntu
@@ -89,12 +91,19 @@ class NvidiaHost:
         self.root = root
         stand_in(root / "bin", "nvidia-smi", SMI)
         stand_in(root / "bin", "journalctl", f"cat {root}/says/log")
-        stand_in(root / "bin", "systemctl", "echo 493")
+        stand_in(root / "bin", "systemctl", f"[ $1 != is-enabled ] && echo 493 || cat {root}/says/enabled")
+        stand_in(root / "bin", "stat", "/usr/bin/stat \"$@\" | sed -E 's/[^ ]+:[^ ]+$/root:root/'")
         stand_in(root / "sbin", "ldconfig", f"sed 's|=> |=> {root}|' {root}/says/ldconfig")
         self.says(gpus=SEEN["busy"], recovery=SEEN["recovery"], apps=SEEN["apps"])
         self.says(**{name: SEEN[name] for name in ("settings", "memory", "temperature", "topology")}, nvlink=NVLINK)
         self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
         self.write("says/ldconfig", SEEN["ldconfig"])
+        self.write("says/enabled", "enabled\n")
+        plan = driver_plan(MANAGED, DRIVER_FACTS)
+        assert isinstance(plan, DriverPlan)
+        for one in settings_of(MANAGED, plan, DRIVER_FACTS):
+            self.write(one.path[1:], one.text)
+            (root / one.path[1:]).chmod(int(one.mode, 8))
         self.write("etc/rigwright/driver.json", RECORD)
         self.write("sys/module/nvidia/version", f"{VERSION}\n")
         self.write(f"usr/local/nvidia/lib64/libcuda.so.{VERSION}", "")
@@ -135,13 +144,13 @@ class NvidiaHost:
         """Run a command, its fixed places moved into the folder."""
         if arguments:
             command %= tuple(shlex.quote(str(one)) for one in arguments)
-        moved = re.sub(r"(?<![\w/])/(?=sys/|proc/|sbin/|dev/nvidia|etc/rigwright/)", f"{self.root}/", command)
+        moved = re.sub(r"(?<![\w/])/(?=sys/|proc/|sbin/|dev/nvidia|etc/)", f"{self.root}/", command)
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
         done = subprocess.run(["sh", "-c", moved], env={"PATH": path}, capture_output=True, text=True, check=False)
         return Answer(done.returncode, done.stdout.replace(str(self.root), ""), done.stderr)
 
-    def check_output(self, command: str) -> str:
+    def check_output(self, command: str, *arguments: Any) -> str:
         """The output of a command that works."""
-        answer = self.run(command)
+        answer = self.run(command, *arguments)
         assert answer.rc == 0, answer
         return answer.stdout.rstrip("\n")

@@ -22,7 +22,7 @@ from rigwright.nvidia_state import State
 from rigwright.rig import Rig
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, STATE, NvidiaHost
 
-ALL = tuple(f"N{number:02}" for number in range(8, 28))
+ALL = tuple(f"N{number:02}" for number in range(8, 29))
 
 
 class World:
@@ -75,6 +75,7 @@ class World:
             "N25": lambda: c.test_peers(self.rig, self.state),
             "N26": lambda: c.test_kernel_log(self.host, self.rig, FACTS),
             "N27": lambda: c.test_vitals(self.host, self.rig, FACTS, self.fixture("settings"), record),
+            "N28": lambda: p.test_settings_files(self.host, self.rig, self.facts, made),
         }
         checks[name]()
 

@@ -188,6 +188,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "an archive that apt reads": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(PLAIN)),
     "an archive through a proxy": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(WIDE)),
+    "files of a driver": lambda: render("probe/driver_files.sh.j2", paths=[SOURCE, MODPROBE], units=["x.service"]),
     "holders of cards": lambda: render("nvidia_driver/holders.sh.j2"),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),

@@ -14,8 +14,8 @@ from tests.unit.nvidia_host import NvidiaHost
 NVIDIA = ("nvidia_driver", "nvidia_modules", "nvidia_packages", "nvidia_cards")
 FILES = ("base", "preflight", *reversed(NVIDIA))
 SETTINGS = ("settings", "memory")
-MANAGED = {"N12", "N14", "N15", "N16", "N17", "N19", "N20", "N21", "N22"}
-ALL = [f"N{number:02}" for number in range(1, 28)]
+MANAGED = {"N12", "N14", "N15", "N16", "N17", "N19", "N20", "N21", "N22", "N28"}
+ALL = [f"N{number:02}" for number in (*range(1, 21), 28, *range(21, 28))]
 
 
 def lines(folder: Path, cards: str) -> list[tuple[str, str, str]]:

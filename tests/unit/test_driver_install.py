@@ -175,6 +175,26 @@ def test_modules_are_built_for_the_kernels_that_run_now_and_next(
     assert any(line.startswith(("install", "fetch")) for line in host.asked) is not alone
 
 
+@pytest.mark.parametrize(
+    ("line", "uninstalled"),
+    [
+        (f"nvidia/{VERSION}, {NEXT}, x86_64: installed (Differences between built and installed modules)", "nvidia"),
+        (f"nvidia-current, {VERSION}, {NEXT}, x86_64: installed", "nvidia-current"),
+        (f"nvidia/{VERSION}, {NEXT}, x86_64: built", ""),
+        (f"nvidia/595.58.03, {NEXT}, x86_64: installed", ""),
+        (f"zfs/{VERSION}, {NEXT}, x86_64: installed", ""),
+    ],
+)
+def test_a_module_that_dkms_takes_for_installed_and_whose_files_are_gone_is_installed_anew(
+    host: JobHost, line: str, uninstalled: str
+) -> None:
+    (host.root / "modules" / NEXT).unlink()
+    host.says(dkms_status=f"{line}\n")
+    assert install(host).returncode == 0
+    first = [f"dkms uninstall -m {uninstalled} -v {VERSION} -k {NEXT}"] if uninstalled else []
+    assert [one for one in host.asked if one.startswith("dkms")] == [*first, f"dkms autoinstall -k {NEXT}"]
+
+
 def test_prebuilt_modules_are_not_built(host: JobHost) -> None:
     (host.root / "modules" / NEXT).unlink()
     assert install(host, dkms=False).returncode == 0

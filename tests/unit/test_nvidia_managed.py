@@ -1,4 +1,4 @@
-"""The checks N08 to N27 as they run: green on a sound host, red on each other, skipped where they do not apply."""
+"""The checks N08 to N28 as they run: green on a sound host, red on each other, skipped where they do not apply."""
 
 from __future__ import annotations
 
@@ -144,6 +144,14 @@ SICK: dict[str, tuple[Callable[[World], object], dict[str, str]]] = {
     "a hot card": (
         lambda world: world.host.says(temperature=SEEN["temperature"].replace(": 57 C", ": -2 C")),
         {"N27": "expected card 0 at 0000:00:06.0 below where it slows down, found 0 C above; look at fans"},
+    ),
+    "a script for power with another limit": (
+        lambda world: world.host.write("etc/rigwright/power", "#!/bin/sh\n"),
+        {"N28": "expected /etc/rigwright/power as it is rendered, found another text; deploy again: it is put right"},
+    ),
+    "units that do not start at boot": (
+        lambda world: world.host.write("says/enabled", "disabled\n"),
+        {"N28": "expected nvidia-persistenced.service to start at boot, found disabled; deploy again"},
     ),
 }
 

@@ -116,7 +116,11 @@ def test_settings_last_and_have_bounds(box: Box) -> None:
     _, text, _ = box.run("--query-gpu=power.limit,persistence_mode", nvidia_smi.FORMAT)
     assert text.splitlines() == ["250.00, Disabled", "350.00, Enabled", "450.00, Disabled"]
     assert (box.root / "run/lab/cards/0000:02:00.0.clocks").read_text() == "210,1500\n"
+    box.card("0000:02:00.0", clock=1900)
+    clock = ("-i", UUIDS[1], "--query-gpu=clocks.current.graphics", nvidia_smi.FORMAT)
+    assert box.run(*clock)[1] == "1500\n"
     assert box.run("-rgc")[0] == 0
+    assert box.run(*clock)[1] == "1900\n"
     assert not (box.root / "run/lab/cards/0000:02:00.0.clocks").exists()
     shutil.rmtree(box.root / "run")  # as a reboot does
     assert box.run("--query-gpu=power.limit", nvidia_smi.FORMAT)[1].splitlines()[2] == "575.00"

@@ -1,0 +1,47 @@
+"""For pytest's `-p`: checks run on this machine itself, as a rig whose cards are those that nvidia-smi names."""
+
+from __future__ import annotations
+
+import subprocess
+
+import testinfra
+
+from checks import backend
+from rigwright import inventory
+from rigwright.catalog import Card
+from rigwright.inventory import ROOT
+from rigwright.nvidia_smi import bus_address
+from rigwright.rig import Rig
+from tests.unit.samples import rig
+
+FIELDS = "--query-gpu=pci.bus_id,pci.device_id,compute_cap,memory.total,name"
+
+
+class Target:
+    """What pyinfra has of a host."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, object] = {}
+
+
+def this_machine() -> Rig:
+    """The rig that this machine is, by its own account."""
+    command = ["timeout", "20", "nvidia-smi", FIELDS, "--format=csv,noheader,nounits"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = sorted(([field.strip() for field in line.split(",", 4)] for line in said.splitlines()), key=_address)
+    cards = tuple(
+        # device and vendor: 0x233510DE
+        Card(name=name, pci_ids=(f"{number[6:]}:{number[2:6]}".lower(),), capability=capability, vram_mib=int(mib))
+        for _, number, capability, mib, name in rows
+    )
+    return rig(cards=cards, inventory=str(ROOT / "inventory" / "metal.py"))
+
+
+def _address(row: list[str]) -> str:
+    return bus_address(row[0])
+
+
+made = this_machine()
+backend.connect = lambda _inventory, _limit: ({"local": Target()}, [])
+backend.testinfra_host = lambda _target: testinfra.get_host("local://")
+inventory.load = lambda _data: made

@@ -1,0 +1,45 @@
+"""The driver's checks on the machine itself, beside those inside of a host that it lends its cards to."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from rigwright.driver import topology
+from rigwright.inventory import ROOT
+from tests.gpu.machine import Machine
+
+FILES = ("driver", "modules", "packages", "cards")
+# What has to hold wherever there is a card, whoever has installed its driver
+SHOWN = {"N01", "N02", "N03", "N06", "N07", "N08", "N23", "N26", "N27"}
+
+
+@pytest.fixture
+def here(machine: Machine) -> None:
+    """Leave out a machine elsewhere."""
+    if not machine.throwaway:
+        pytest.skip("with --host the card is not this machine's")
+
+
+def test_the_drivers_checks_hold_here(here: None) -> None:
+    files = [str(ROOT / f"checks/test_nvidia_{name}.py") for name in FILES]
+    words = ["-p", "tests.gpu.local", "-c", str(ROOT / "checks/pytest.ini"), "--inventory=here", *files]
+    done = subprocess.run([sys.executable, "-m", "pytest", *words], capture_output=True, text=True, cwd=ROOT)
+    print(done.stdout)
+    found = dict(
+        reversed(row) for row in re.findall(r"^ *(ok|FAIL|skip) +\S+ +(N[0-9]{2}) ", done.stdout, re.MULTILINE)
+    )
+    assert {name for name in SHOWN if found.get(name) != "ok"} == set(), done.stdout + done.stderr
+
+
+def test_the_cards_places_are_read(here: None) -> None:
+    said = subprocess.run(["sh", "-c", topology.script()], capture_output=True, text=True, check=True).stdout
+    found = topology.parse(said.splitlines())
+    print(found)
+    assert found.cards
+    assert not found.failed
+    assert all(card.uuid.startswith("GPU-") and card.lanes and card.vbios and card.bar1_mib for card in found.cards)
+    assert len(found.pairs) == len(found.cards) * (len(found.cards) - 1) // 2

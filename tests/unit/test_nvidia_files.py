@@ -1,0 +1,107 @@
+"""Whether a driver's settings lie there as they are rendered: what the probe prints, and what is made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rigwright.driver.settings import Setting, paths
+from rigwright.nvidia_files import Found, Lying, as_rendered, parse, questions
+from rigwright.render import render
+from tests.unit.driver_hosts import C3090, box
+from tests.unit.scripts import stand_in
+
+RIG = box(C3090, managed=True, power_w=280)
+UNATTENDED, SCRIPT = "/etc/apt/apt.conf.d/52rigwright-nvidia", "/etc/rigwright/power"
+SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
+FILES = (Setting(UNATTENDED, "x\n"), Setting(SCRIPT, "#!/bin/sh\n"))
+SOUND = Found(
+    {one.path: Lying("file", one.mode, "root:root", hashlib.sha256(one.text.encode()).hexdigest()) for one in FILES},
+    {"nvidia-persistenced.service": "enabled", "rigwright-power.service": "enabled"},
+)
+SCRIPT_THERE = SOUND.files[SCRIPT]
+
+
+def found(**files: Lying) -> Found:
+    """The sound host with something else at the script's place."""
+    return replace(SOUND, files=SOUND.files | {SCRIPT: files["script"]})
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (SOUND, []),
+        (found(script=replace(SCRIPT_THERE, sha256="0")), [(f"{SCRIPT} as it is rendered", "another text")]),
+        (
+            found(script=replace(SCRIPT_THERE, mode="644")),
+            [(f"{SCRIPT} as it is rendered", "mode 644 of root:root")],
+        ),
+        (
+            found(script=replace(SCRIPT_THERE, owner="ana:ana")),
+            [(f"{SCRIPT} as it is rendered", "mode 755 of ana:ana")],
+        ),
+        (found(script=Lying("a link to /dev/null")), [(f"{SCRIPT} as it is rendered", "a link to /dev/null")]),
+        (
+            replace(SOUND, files={UNATTENDED: SOUND.files[UNATTENDED]}),
+            [(f"{SCRIPT} as it is rendered", "nothing")],
+        ),
+        (replace(SOUND, files=SOUND.files | {SYSCTL: Lying("file")}), [(f"no {SYSCTL}", "one")]),
+        (
+            replace(SOUND, enabled=SOUND.enabled | {"rigwright-power.service": "masked"}),
+            [("rigwright-power.service to start at boot", "masked")],
+        ),
+        (
+            replace(SOUND, enabled={"rigwright-power.service": "enabled"}),
+            [("nvidia-persistenced.service to start at boot", "nothing")],
+        ),
+    ],
+    ids=str,
+)
+def test_each_file_and_unit_is_as_it_has_to_be_or_is_named(there: Found, said: list[tuple[str, str]]) -> None:
+    assert [(one.expected, one.found) for one in as_rendered(RIG, FILES, there)] == said
+
+
+def test_a_unit_that_the_rig_does_not_need_may_be_as_it_is() -> None:
+    assert (
+        as_rendered(box(C3090, managed=True), FILES, replace(SOUND, enabled={"nvidia-persistenced.service": "enabled"}))
+        == []
+    )
+
+
+def test_what_the_probe_prints_is_read(tmp_path: Path) -> None:
+    stand_in(tmp_path / "bin", "systemctl", "[ $2 = nvidia-persistenced.service ] && echo enabled")
+    places = {path: tmp_path / path[1:].replace("/", "_") for path in paths(RIG)}
+    places[UNATTENDED].write_text("x\n")
+    places[UNATTENDED].chmod(0o640)
+    places[SCRIPT].symlink_to("/dev/null")
+    places[SYSCTL].mkdir()
+    asked = questions(RIG) | {"paths": list(places.values())}
+    done = subprocess.run(
+        ["sh", "-c", render("probe/driver_files.sh.j2", **asked)],
+        env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen = parse(done.stdout.splitlines())
+    owner = places[UNATTENDED]
+    assert seen == Found(
+        {
+            str(places[UNATTENDED]): Lying(
+                "file", "640", f"{owner.owner()}:{owner.group()}", hashlib.sha256(b"x\n").hexdigest()
+            ),
+            str(places[SCRIPT]): Lying("a link to /dev/null"),
+            str(places[SYSCTL]): Lying("something that is no file"),
+        },
+        {"nvidia-persistenced.service": "enabled", "rigwright-power.service": "none"},
+    )
+
+
+@pytest.mark.parametrize("line", ["", "file 644 root:root /etc/x", "link /etc/x", "unit x", "other", "what /etc/x"])
+def test_a_line_that_is_cut_short_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="cut short"):
+        parse([line])
