@@ -24,6 +24,7 @@ PLACES = {
     "modprobe": "usr/local/sbin/modprobe",
     "uname": "usr/local/lib/lab/uname",
     "initramfs-hook": "etc/initramfs-tools/hooks/lab",
+    "initramfs.conf": "etc/initramfs-tools/conf.d/lab",
     "lab-kernel.service": "etc/systemd/system/lab-kernel.service",
 }
 WANTED = "etc/systemd/system/sysinit.target.wants/lab-kernel.service"
@@ -93,7 +94,7 @@ def _put_stand_ins(upper: Path) -> None:
         target = upper / place
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(INSIDE / name, target)
-        target.chmod(0o644 if name.endswith(".service") else 0o755)
+        target.chmod(0o644 if name.endswith((".service", ".conf")) else 0o755)
     wanted = upper / WANTED
     wanted.parent.mkdir(parents=True)
     wanted.symlink_to(f"/{PLACES['lab-kernel.service']}")

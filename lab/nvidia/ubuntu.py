@@ -59,7 +59,7 @@ class Release:
 
 RELEASES = {
     "ubuntu-22.04": Release("debian-12", ("6.8.0-40-generic",), "generic-hwe-22.04"),
-    "ubuntu-24.04": Release("debian-12", ("6.8.0-40-generic", "6.8.0-45-generic"), "generic"),
+    "ubuntu-24.04": Release("debian-12", ("6.8.0-40-generic",), "generic"),
     "ubuntu-26.04": Release("debian-13", ("7.0.0-34-generic",), "generic"),
 }
 

@@ -48,6 +48,9 @@ def existing(rig: Rig, facts: DriverFacts) -> Existing | None:
     ours = (library.name, library.version) in facts.recorded
     if source is None and exact and (ours or exact.of(library)):
         source = exact.source
+    elif source is None and ours and not library.origin:
+        # apt has read no lists; what we bring without a lock is the distribution's
+        source = "distribution"
     return Existing(library.driver, branch, facts.flavour, source, library.origin)
 
 

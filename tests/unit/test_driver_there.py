@@ -24,6 +24,7 @@ from tests.unit.driver_hosts import (
     SERVER,
     UBUNTU,
     box,
+    deb,
     debian,
     host,
     installed,
@@ -32,6 +33,8 @@ from tests.unit.driver_hosts import (
     ubuntu,
 )
 
+MANAGED = box(C3090, managed=True)
+BOTH = tuple(deb(name, "595.71.05-1") for name in ("libcuda1", "nvidia-kernel-dkms"))
 # rig, host, action, removed, what the reason or the reboot says
 THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
     "the desktop's driver is kept": (
@@ -84,12 +87,26 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         ("libcuda1", "nvidia-kernel-dkms"),
         "branch 535 is older than 580",
     ),
+    "what the lock has too is moved, and only the rest removed": (
+        replace(MANAGED, driver_packages={"debian-13": BOTH}),
+        host("debian-13", **installed("Debian", "550.163.01-2", "libcuda1", "nvidia-kernel-dkms", "nvidia-smi")),
+        "migrate",
+        ("nvidia-kernel-dkms", "nvidia-smi"),
+        "branch 550 is older than 580",
+    ),
     "a stranger's driver is replaced": (
         box(C3090),
         host(**installed("LP-PPA-graphics-drivers", "580.159.03-0ubuntu0~gpu24.04.1", *DESKTOP)),
         "migrate",
         DESKTOP,
         "from no archive that is accepted",
+    ),
+    "what we have installed is kept where apt has no lists": (
+        box(C3090),
+        host(**installed("", UBUNTU, *SERVER), recorded=tuple((name, UBUNTU) for name in SERVER)),
+        "adopt",
+        (),
+        "it stays",
     ),
     "a driver of nobody's is replaced": (
         box(C3090),
