@@ -15,7 +15,7 @@ INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
 # with APT::Get::Purge, settings go too
 REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
 # The same names as the driver probe asks dpkg for
-OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda1|cuda-drivers.*")
+OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda.*1|libnvcuvid1|libnvoptix1|cuda-drivers.*")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,10 @@ def objections(seen: Simulation, one: Wanted) -> list[str]:
         driver = driver_of(package.version)
         branch = driver.partition(".")[0]
         if one.version and driver != one.version:
-            found.append(f"{package.name} would come as {driver}, and {one.version} is wanted")
+            found.append(
+                f"{package.name} would come as {driver}, and {one.version} is wanted: its name hides another "
+                "driver, or an archive has taken ours away; `apt-cache policy` names it"
+            )
         elif branch != str(one.plan.branch):
             found.append(
                 f"{package.name} would come as {driver}, of branch {branch} and not {one.plan.branch}: its "

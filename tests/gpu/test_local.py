@@ -13,7 +13,7 @@ from rigwright.inventory import ROOT
 from tests.gpu.machine import Machine
 
 FILES = ("driver", "modules", "packages", "cards")
-# What has to be shown wherever there is a card: cards, module, libraries, devices, health, links, flavour, memory, kernel
+# What has to hold wherever there is a card, whoever has installed its driver
 SHOWN = {"N01", "N02", "N03", "N06", "N07", "N08", "N23", "N26", "N27"}
 
 

@@ -44,9 +44,14 @@ def host(system: str = "ubuntu-24.04", *pci_ids: str, **changes: Any) -> DriverF
 def box(*cards: Card, **keys: Any) -> Rig:
     """A rig; one whose driver is managed has one that is locked, for Debian."""
     made = rig(cards=cards, driver=Driver.model_construct(**Driver().model_dump() | keys))
+    return with_lock(made) if made.driver.managed else made
+
+
+def with_lock(one: Rig) -> Rig:
+    """The rig with a driver that is locked for each Debian."""
     rows = {f"debian-{release}": (deb("libcuda1", version),) for release, version in LOCKED.items()}
     keyed = dict.fromkeys(rows, "-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
-    return replace(made, driver_packages=rows, driver_keys=keyed) if made.driver.managed else made
+    return replace(one, driver_packages=rows, driver_keys=keyed)
 
 
 def deb(name: str, version: str) -> Artefact:

@@ -123,6 +123,7 @@ NOUVEAU = (BusCard("0000:01:00.0", "10de:2204", "nouveau"),)
 UNLOADED: dict[str, tuple[DriverFacts, str]] = {
     "it runs": (WHOLE, ""),
     "it can be loaded": (replace(WHOLE, module="", module_open=False, devices=False), ""),
+    "it runs, from a file that is gone": (replace(WHOLE, kernel_modules=((KERNEL, ""), (NEXT, NEW))), ""),
     "nouveau is loaded": (replace(WHOLE, nouveau=True), "nouveau has the cards"),
     "nouveau has a card": (replace(WHOLE, cards=NOUVEAU), "nouveau has the cards"),
     "another version runs": (replace(WHOLE, module=OLD), f"the module {OLD} is loaded, and {NEW} is installed"),

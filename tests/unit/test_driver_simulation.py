@@ -162,6 +162,7 @@ def test_what_was_asked_for_may_happen(text: str) -> None:
     assert one(text) == []
 
 
+ELSE = "its name hides another driver, or an archive has taken ours away; `apt-cache policy` names it"
 OBJECTIONS: dict[str, tuple[str, list[str]]] = {
     "no way": (
         f"{PLAIN}\n{CLASSIC}",
@@ -176,7 +177,7 @@ OBJECTIONS: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "a removal where apt purges": (PURGE, ["apt would remove theirs, nvidia-smi: remove or update"]),
-    "another version": (DOWNGRADE, [f"libcuda1 would come as {OLD}, and {NEW} is wanted"]),
+    "another version": (DOWNGRADE, [f"libcuda1 would come as {OLD}, and {NEW} is wanted: {ELSE}"]),
     "a package that the lock has not": (
         "Inst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])",
         ["libnvidia-ml1 595.71.05-1 is not in the lock: run `rigwright lock --refresh`"],

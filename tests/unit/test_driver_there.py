@@ -66,6 +66,13 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         ("linux-modules-nvidia-580-server-generic", "nvidia-headless-no-dkms-580-server"),
         "(Blackwell) asks for open modules",
     ),
+    "the desktop's driver gives way as a whole to the server's of its own branch": (
+        box(C5090),
+        host(**installed("Ubuntu", UBUNTU, "libnvidia-compute-580", "nvidia-dkms-580", "nvidia-utils-580")),
+        "migrate",
+        ("libnvidia-compute-580", "nvidia-dkms-580", "nvidia-utils-580"),
+        "(Blackwell) asks for open modules",
+    ),
     "open modules give way to proprietary ones for a 2080 Ti with exchanged memory": (
         box(C22G),
         host(**installed("Ubuntu", UBUNTU, *SERVER), **LOADED),

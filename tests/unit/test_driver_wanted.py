@@ -122,6 +122,12 @@ def test_what_a_run_brings(name: str) -> None:
         assert transaction(found, facts)
 
 
+def test_a_record_is_of_the_driver_that_most_of_it_is_of() -> None:
+    mixed = other(there(NEW), libcuda1=OLD)
+    facts = replace(mixed, recorded=tuple((one.name, one.version) for one in mixed.packages))
+    assert asked(rig(OTHER), facts).version == NEW
+
+
 def test_without_a_lock_an_upgrade_brings_the_newest_of_the_branch() -> None:
     one = box(C3090, managed=True)
     stays, moves = asked(one, UBUNTU_HOST), asked(one, UBUNTU_HOST, upgrading=True)

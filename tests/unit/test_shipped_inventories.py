@@ -13,7 +13,7 @@ from rigwright.driver.plan import DriverPlan, driver_plan
 from rigwright.driver.settings import POWER, limits, settings
 from rigwright.inventory import ROOT, load
 from rigwright.rig import Rig
-from tests.unit.driver_hosts import host
+from tests.unit.driver_hosts import host, reasons, with_lock
 
 # Of a machine or a throwaway host that has to be there first
 MADE_FOR_ONE = {"demo", "metal"}
@@ -68,11 +68,20 @@ def test_its_cards_and_what_they_are_set_to(
 @pytest.mark.parametrize("system", ["ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04", "debian-12", "debian-13"])
 def test_there_is_a_driver_for_it_and_its_settings(name: str, system: str) -> None:
     one = ALL[name]
-    plan = driver_plan(one, host(system, *(card.pci_ids[0] for card in one.cards)))
+    facts = host(system, *(card.pci_ids[0] for card in one.cards))
+    plan = driver_plan(with_lock(one), facts)
     assert isinstance(plan, DriverPlan), plan
     assert plan.flavour == ("proprietary" if name.startswith("rig2080ti") else "open")
     files = {setting.path for setting in settings(one, plan)}
     assert (POWER in files) == (one.driver.power_w is not None)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("system", ["debian-12", "debian-13"])
+def test_on_debian_its_operator_is_told_to_lock_a_driver_and_nothing_else(name: str, system: str) -> None:
+    one = ALL[name]
+    (reason,) = reasons(one, host(system, *(card.pci_ids[0] for card in one.cards)))
+    assert reason.startswith(f"no driver is locked for {system}")
 
 
 def test_only_cards_that_can_have_a_resizable_bar_are_given_one() -> None:

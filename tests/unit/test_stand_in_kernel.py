@@ -16,7 +16,7 @@ from lab.labs import Lab
 from lab.nvidia import kernel, models
 
 SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-SCRIPTS = sorted(name for name in kernel.PLACES if not name.endswith(".service"))
+SCRIPTS = sorted(name for name in kernel.PLACES if not name.endswith((".service", ".conf")))
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="no shellcheck here")

@@ -1,0 +1,272 @@
+"""What happens to a host's driver and cards beside us: how it is done on a throwaway host, who notices, the cure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lab.nvidia import kernels, world
+from lab.nvidia.deb import Deb
+from lab.nvidia.keys import Key
+from lab.nvidia.models import addresses
+from tests.hosts.drivers import C3090, KERNELS, NEW, OLD, Box
+
+ONE, OTHER = addresses([C3090, C3090])
+DECLARED = {
+    "power_w": 280,
+    "clocks_mhz": (210, 1695),
+    "lanes": [16, 16],
+    "nvlinks": [(0, 1)],
+    "module_options": {"NVreg_EnableResizableBar": 1},
+    "sysctl": {"net.ipv4.tcp_fin_timeout": 61, "net.ipv4.tcp_keepalive_time": 600},
+}
+# of a branch that nobody asked for
+ANOTHER = {"debian-12": "595.71.05", "debian-13": "610.43.02"}
+PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
+SCRIPT = "/etc/rigwright/power"
+UNIT = "/etc/systemd/system/rigwright-power.service"
+SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
+RECORD = "/etc/rigwright/driver.json"
+# every check that asks a driver that answers
+ASKS = {"N01", "N02", "N04", "N05", "N06", "N07", "N21", "N22", "N23", "N24", "N27"}
+Act = str | Callable[[Box], object]
+
+
+def change(**values: object) -> Callable[[Box], None]:
+    """Say something else of the second card."""
+    return lambda box: world.change(box.host, OTHER, **values)
+
+
+def say(line: str) -> Callable[[Box], None]:
+    return lambda box: world.say(box.host, line)
+
+
+def fetched(name: str) -> str:
+    """Words that fetch a package's file of the stand-in archive, and name it."""
+    url = f'"$(sed -n "s/^URIs: //p" {SOURCE})/{name}"'
+    return f"cd /var/tmp && /usr/lib/apt/apt-helper -q download-file {url} {name}"
+
+
+def publish(box: Box, key: Key | None = None) -> None:
+    unattended = Deb("unattended-upgrades", "99", "unattended-upgrades")
+    box.publish(OLD[box.system], NEW[box.system], ANOTHER[box.system], key=key, also=(unattended,))
+
+
+def sign_anew(box: Box) -> None:
+    """With a key that nobody has locked."""
+    publish(box, Key.make(box.folder / "another"))
+
+
+def upgrade_by_hand(box: Box) -> None:
+    """One library alone."""
+    file = f"libnvidia-nvvm4_{NEW[box.system]}-1_amd64.deb"
+    box.host.run(f"{fetched(file)} && dpkg --force-depends,hold -i {file}")
+
+
+def let_clocks_go(box: Box) -> None:
+    """Of a card that is at work."""
+    world.change(box.host, OTHER, clock=1900)
+    box.host.run(f"nvidia-smi -i {OTHER} -rgc")
+
+
+def reboot(box: Box) -> None:
+    box.host.reboot()
+
+
+def power_cycle(box: Box) -> None:
+    """It brings back a card that has fallen off the bus."""
+    world.come_back(box.host, OTHER)
+    box.host.reboot()
+
+
+def boot_nouveau(box: Box) -> None:
+    world.bind_nouveau(box.host)
+    box.host.reboot()
+
+
+def boot_the_older_kernel(box: Box) -> None:
+    """With its headers, and so with a module."""
+    kernel = KERNELS[box.system][0]
+    file = f"linux-headers-{kernel}_{kernels.package_version(kernel)}_amd64.deb"
+    box.host.run(f"{fetched(file)} && dpkg -i {file}")
+    world.boot_with(box.host, kernel)
+    box.host.reboot()
+
+
+def lose_the_newest_module(box: Box) -> None:
+    kernel = KERNELS[box.system][1]
+    box.host.run(f"rm -r /lib/modules/{kernel}/updates && depmod {kernel}")
+
+
+def add_to_dkms(box: Box) -> None:
+    """A source that was never built."""
+    box.host.run(
+        f"cp -r /usr/src/nvidia-{OLD[box.system]} /usr/src/nvidia-999.10 && "
+        "sed -i 's/^PACKAGE_VERSION=.*/PACKAGE_VERSION=\"999.10\"/' /usr/src/nvidia-999.10/dkms.conf && "
+        "dkms add -m nvidia -v 999.10"
+    )
+
+
+def library_first(box: Box) -> None:
+    """Another one's than the driver's, in the loader's path."""
+    found = f"/usr/lib/x86_64-linux-gnu/libcuda.so.{OLD[box.system]}"
+    box.host.run(
+        f"mkdir /opt/old && cp {found} /opt/old/libcuda.so.470.57.02 && "
+        "echo /opt/old > /etc/ld.so.conf.d/000-old.conf && ldconfig"
+    )
+
+
+def act(box: Box, what: Act) -> None:
+    """Do something to the host; an empty text is nothing."""
+    if callable(what):
+        what(box)
+    elif what:
+        box.host.run(what)
+
+
+# What somebody or something does to the host, the checks that must notice, and the cure, where none is a deploy alone.
+# Drifts of one round are there together: no two of them turn the same check red.
+ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
+    "what a deploy or one command puts right": {
+        "a library of another driver before ours": (
+            library_first,
+            {"N02"},
+            "rm -r /opt/old /etc/ld.so.conf.d/000-old.conf && ldconfig",
+        ),
+        "persistence mode off": (f"nvidia-smi -i {OTHER} -pm 0", {"N05"}, ""),
+        "a link with half of its lanes": (
+            lambda box: world.narrow(box.host, OTHER, 8),
+            {"N07"},
+            lambda box: world.narrow(box.host, OTHER, 16),
+        ),
+        "a module that DKMS never built": (
+            add_to_dkms,
+            {"N10"},
+            "dkms remove nvidia/999.10 --all && rm -r /usr/src/nvidia-999.10",
+        ),
+        "a hold that is gone": ("apt-mark unhold libcuda1", {"N15"}, ""),
+        "preferences that let another branch in": (
+            lambda box: box.host.run(f"sed -i 's/^Pin: .*/Pin: version {ANOTHER[box.system]}*/' {PREFERENCES}"),
+            {"N16", "N28"},
+            "",
+        ),
+        "a record that is gone": (f"rm {RECORD}", {"N20"}, ""),
+        "a power limit that was reset": (f"nvidia-smi -i {OTHER} -pl 350", {"N21"}, ""),
+    },
+    "what cards say, and files": {
+        "somebody else on a card": (
+            "systemd-run -q --unit=stranger sleep 600 && mkdir -p /run/lab/cards && "
+            f"echo $(systemctl show -P MainPID stranger) 512 > /run/lab/cards/{OTHER}.apps",
+            {"N04"},
+            f"systemctl stop stranger; rm /run/lab/cards/{OTHER}.apps",
+        ),
+        "a card that asks for a reset": (change(recovery="Reset"), {"N06"}, change(recovery="None")),
+        "a setting of the kernel's": ("sysctl -q -w net.ipv4.tcp_fin_timeout=60", {"N12"}, ""),
+        "unattended upgrades that nobody stops": (
+            f"{fetched('unattended-upgrades_99_amd64.deb')} && dpkg -i unattended-upgrades_99_amd64.deb && "
+            "rm /etc/apt/apt.conf.d/52rigwright-nvidia",
+            {"N15", "N28"},
+            "",
+        ),
+        "a pin of somebody else's before ours": (
+            lambda box: box.host.run(
+                f"printf 'Package: libcuda1\\nPin: version {ANOTHER[box.system]}*\\nPin-Priority: 1001\\n' "
+                "> /etc/apt/preferences.d/00-another"
+            ),
+            {"N16"},
+            "rm /etc/apt/preferences.d/00-another",
+        ),
+        "a reboot that a package asks for": (
+            "echo libc6 > /run/reboot-required.pkgs; touch /run/reboot-required",
+            {"N18"},
+            "rm /run/reboot-required*",
+        ),
+        "a record of another kernel": (f'sed -i \'s/"kernel": .*/"kernel": "6.0",/\' {RECORD}', {"N20"}, ""),
+        "clocks that are held no more": (
+            let_clocks_go,
+            {"N22"},
+            "systemctl restart rigwright-power",
+        ),
+        "a small window": (change(bar1_mib=256), {"N23"}, change(bar1_mib=32768)),
+        "another VBIOS": (change(vbios="94.02.42.00.aa"), {"N27"}, ""),
+    },
+    "what cards say, and packages": {
+        "memory that ECC could not correct": (change(uncorrected=3), {"N06"}, change(uncorrected="[N/A]")),
+        "a package of another version": (upgrade_by_hand, {"N13", "N14", "N15", "N16", "N20"}, ""),
+        "an archive that another key signs": (sign_anew, {"N17"}, publish),
+        "a bridge with a link that is down": (change(nvlinks=3), {"N24"}, change(nvlinks=4)),
+        "copies from card to card": (
+            "systemd-run -q --unit=rigwright-peer --slice=rigwright.slice --setenv=GGML_CUDA_P2P=0 sleep 600",
+            {"N25"},
+            "systemctl stop rigwright-peer",
+        ),
+        "a hot card": (change(temperature=96), {"N27"}, change(temperature=40)),
+        "a unit for power that is masked": (f"ln -sf /dev/null {UNIT} && systemctl daemon-reload", {"N28"}, ""),
+    },
+    "what is put right by a reboot": {
+        "a device file that is gone": ("rm /dev/nvidia-uvm", {"N03"}, ""),
+        "a memory error of a card, in the kernel's log": (
+            say(f"NVRM: Xid (PCI:{OTHER[:-2]}): 48, pid=77, name=python3, DBE (double bit error)"),
+            {"N06"},
+            "",
+        ),
+        "a module of the other flavour": (
+            "sed -i 's/Open Kernel Module for x86_64/x86_64 Kernel Module/' /proc/driver/nvidia/version",
+            {"N08"},
+            "",
+        ),
+        "an option that is not in force": (
+            "sed -i 's/^EnableResizableBar: .*/EnableResizableBar: 0/' /proc/driver/nvidia/params",
+            {"N12"},
+            "",
+        ),
+        "a bus that corrects errors": (
+            say(f"pcieport 0000:00:01.0: AER: Corrected error message received from {OTHER}"),
+            {"N26"},
+            "",
+        ),
+        "a script for power with other limits": (f"sed -i 's/280/350/' {SCRIPT}", {"N28"}, ""),
+    },
+    "a card that falls off the bus": {
+        "a card that falls off the bus": (
+            lambda box: world.fall_off_bus(box.host, OTHER),
+            {"N01", "N03", "N06"},
+            power_cycle,
+        ),
+        "a source that is gone, with its lists": (f"rm -r {SOURCE} /var/lib/apt/lists/*", {"N17", "N28"}, ""),
+    },
+    "a driver that was upgraded without a reboot": {
+        "a module of another version": (
+            lambda box: world.load_version(box.host, NEW[box.system]),
+            ASKS | {"N09", "N20"},
+            "",
+        ),
+        "a unit for power that does not start at boot": ("systemctl -q disable rigwright-power", {"N28"}, ""),
+    },
+    "nouveau": {
+        "nouveau on the cards": (
+            boot_nouveau,
+            ASKS | {"N03", "N08", "N12", "N20", "N28"},
+            "",
+        ),
+    },
+    "an older kernel": {
+        "the older kernel after a reboot": (
+            boot_the_older_kernel,
+            {"N18", "N20"},
+            lambda box: world.boot_with(box.host, None),
+        ),
+        "a next kernel without the module": (lose_the_newest_module, {"N09"}, ""),
+    },
+    "another boot": {
+        "a card that stays away": (
+            lambda box: world.fall_off_bus(box.host, OTHER),
+            {"N01", "N21", "P01"},  # no card gets its limit where one is away
+            lambda box: world.come_back(box.host, OTHER),
+        ),
+        "another kernel than at the last deploy": (
+            reboot,
+            {"N20"},
+            reboot,
+        ),
+    },
+}

@@ -1,0 +1,60 @@
+"""A check for each thing of driver and cards that drifts: red when it is broken, green after a deploy or its cure."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.nvidia import world
+from tests.hosts.drivers import Box
+from tests.hosts.nvidia_drifts import DECLARED, ONE, OTHER, ROUNDS, SOURCE, act, publish
+from tests.hosts.support import check, deploy
+
+# What no drift here turns red, and why. Their unit tests do.
+ALWAYS_GREEN = {
+    "N11": "no host of the lab has firmware that asks for signatures",
+    "N19": "a kernel is held only with modules that a distribution made for it, and Debian makes none",
+}
+# Of the drifts, those whose signs depend on what the release has: apt's way to verify, and DKMS
+DIFFER = {"an archive that another key signs", "a module that DKMS never built", "a next kernel without the module"}
+WHOLE = "debian-13"
+
+
+@pytest.fixture
+def drifting(driven: Box) -> Box:
+    """A host on which no check is left out for want of something declared, and an archive with another branch."""
+    for card, partner in ((ONE, OTHER), (OTHER, ONE)):
+        world.change(driven.host, card, bridge=partner, nvlinks=4, nvlinks_max=4)
+    driven.declare(**DECLARED)
+    publish(driven)
+    driven.rig("deploy")
+    driven.host.run(f"apt-get -q update -o Dir::Etc::SourceList={SOURCE} -o Dir::Etc::SourceParts=-")
+    driven.host.reboot()  # the module's options count from then on
+    return driven
+
+
+def test_each_drift_turns_its_checks_red_and_its_cure_turns_them_green(
+    drifting: Box, subtests: pytest.Subtests
+) -> None:
+    assert drifting.red() == set()
+    seen: set[str] = set()
+    for name, drifts in ROUNDS.items():
+        here = {what: row for what, row in drifts.items() if drifting.system == WHOLE or what in DIFFER}
+        if not here:
+            continue
+        with subtests.test(name):
+            expected = [red for _, red, _ in here.values()]
+            assert len(set().union(*expected)) == sum(map(len, expected)), "two drifts of one round have one check"
+            for break_it, _, _ in here.values():
+                act(drifting, break_it)
+            assert drifting.red() == set().union(*expected)
+            seen |= set().union(*expected)
+            for _, _, cure in here.values():
+                act(drifting, cure)
+            run = deploy(drifting.inventory, "--yes", "--data", "reboot=true")
+            assert run.status == 0, run.said
+    # each round's exact set of red checks says that the one before it was cured; this says so of the last
+    verdicts = check(drifting.inventory)
+    green = {identifier for identifier, word in verdicts.items() if word == "ok"}
+    assert "FAIL" not in verdicts.values()
+    if drifting.system == WHOLE:
+        assert {identifier for identifier in green if identifier.startswith("N")} - seen == set(ALWAYS_GREEN)
