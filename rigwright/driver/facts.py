@@ -80,7 +80,7 @@ class DriverFacts:
     old_initrds: tuple[str, ...] = ()
     """Kernels whose initial file system was made before our file in modprobe.d."""
     devices: bool = False
-    """Whether the driver's control device is there."""
+    """Whether the device files are there that are not a card's."""
     recorded: tuple[tuple[str, str], ...] = ()
     """(name, version) of each package that we have installed last."""
     kept: tuple[str, ...] = ()

@@ -55,9 +55,26 @@ DRIFTS = {
     ),
     "an edited unit": (f"sed -i 's/^ProtectHome=.*/ProtectHome=no/' {FILE}; systemctl daemon-reload", "G01", ""),
 }
-# What is asked only of a driver that deploys bring, of bridges that are declared, or where packages, DKMS, a kernel of
-# its own or the firmware's variables are there
-NOT_OURS = {"N09", "N10", "N11", "N12", "N13", "N14", "N15", "N16", "N17", "N19", "N20", "N21", "N22", "N24", "N28"}
+# What is asked only of a driver or a toolkit that deploys bring, of bridges that are declared, or where packages, DKMS,
+# a kernel of its own or the firmware's variables are there
+NOT_OURS = {
+    "K01",
+    "N09",
+    "N10",
+    "N11",
+    "N12",
+    "N13",
+    "N14",
+    "N15",
+    "N16",
+    "N17",
+    "N19",
+    "N20",
+    "N21",
+    "N22",
+    "N24",
+    "N28",
+}
 # of the sandbox: what a service with a card cannot have
 WITHHELD = {
     "private devices": "PrivateDevices=yes",

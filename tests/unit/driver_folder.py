@@ -118,6 +118,7 @@ class Host:
             "/var/lib/",
             "/boot/",
             "/dev/nvidiactl",
+            "/dev/nvidia-uvm",
         ):
             assert place in script
             script = script.replace(place, f"{self.root}{place}")

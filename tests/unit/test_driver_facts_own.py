@@ -100,10 +100,13 @@ def test_our_own_record_and_the_drivers_that_are_kept_whole_are_found(host: Host
     assert found.kept == ("580.178.04", "595.71.05")
 
 
-def test_the_drivers_control_device_is_a_device(host: Host) -> None:
+def test_the_drivers_device_files_are_devices_and_both_of_them(host: Host) -> None:
     assert host.look().devices is False
     host.write("dev/nvidiactl")
+    (host.root / "dev/nvidia-uvm").symlink_to("/dev/null")
     assert host.look().devices is False
     (host.root / "dev/nvidiactl").unlink()
     (host.root / "dev/nvidiactl").symlink_to("/dev/null")
     assert host.look().devices is True
+    (host.root / "dev/nvidia-uvm").unlink()
+    assert host.look().devices is False
