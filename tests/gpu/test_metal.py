@@ -59,6 +59,9 @@ DRIFTS = {
 # a kernel of its own or the firmware's variables are there
 NOT_OURS = {
     "K01",
+    *(f"N{number:02}" for number in (9, 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21, 22, 24, 28)),
+}
+    "K01",
     "N09",
     "N10",
     "N11",

@@ -77,7 +77,6 @@ nvidia-ppa:
 END
 fi
 """
-MORE = ("/boot/", "/dev/nvidiactl")
 SECURE_BOOT = "efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
