@@ -57,27 +57,7 @@ DRIFTS = {
 }
 # What is asked only of a driver or a toolkit that deploys bring, of bridges that are declared, or where packages, DKMS,
 # a kernel of its own or the firmware's variables are there
-NOT_OURS = {
-    "K01",
-    *(f"N{number:02}" for number in (9, 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21, 22, 24, 28)),
-}
-    "K01",
-    "N09",
-    "N10",
-    "N11",
-    "N12",
-    "N13",
-    "N14",
-    "N15",
-    "N16",
-    "N17",
-    "N19",
-    "N20",
-    "N21",
-    "N22",
-    "N24",
-    "N28",
-}
+NOT_OURS = {"K01", *(f"N{number:02}" for number in (*range(9, 18), *range(19, 23), 24, 28))}
 # of the sandbox: what a service with a card cannot have
 WITHHELD = {
     "private devices": "PrivateDevices=yes",
