@@ -1,6 +1,7 @@
 """Two boxes of RTX 2080 Ti with 22 GB: one with a bridged pair, one with four cards.
 
-Copy it into a folder of your own, keep the box that is like yours, and put your address in. It has no instances: which
+Copy it into a folder of your own, keep the box that is like yours, and put your address in. On Debian the driver is
+locked first (docs/driver.md). It has no instances: which
 weights you serve is for your own catalogue and lock (docs/catalog-and-lock.md); a variant for two cards is then added
 as `"instances": {"chat": {"variant": "llamacpp/mine", "cards": [0, 1], "port": 8000}}`.
 """

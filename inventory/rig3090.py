@@ -1,6 +1,7 @@
 """Two boxes of RTX 3090: one with a single card, one with two.
 
-Copy it into a folder of your own, keep the box that is like yours, and put your address in. It has no instances: which
+Copy it into a folder of your own, keep the box that is like yours, and put your address in. On Debian the driver is
+locked first (docs/driver.md). It has no instances: which
 weights you serve is for your own catalogue and lock (docs/catalog-and-lock.md); a variant for one card is then added as
 `"instances": {"chat": {"variant": "llamacpp/mine", "cards": [0], "port": 8020}}`.
 """
