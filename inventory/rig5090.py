@@ -2,8 +2,8 @@
 
 Copy it into a folder of your own and put your box's address in. With another number of cards change both numbers, in
 `cards` and in `lanes`; a box with one processor needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is
-known to work; others lost days with newer kernels. It has no instances: which weights you serve is for your own catalogue and lock
-(docs/catalog-and-lock.md); a variant for four cards is then added as
+known to work; others lost days with newer kernels. It has no instances: which weights you serve is for your own
+catalogue and lock (docs/catalog-and-lock.md); a variant for four cards is then added as
 `"instances": {"chat": {"variant": "llamacpp/mine", "cards": [0, 1, 2, 3], "port": 8000}}`.
 """
 

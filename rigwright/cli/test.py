@@ -47,9 +47,9 @@ def _no_card() -> str:
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
 @click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
 def test(stages: tuple[str, ...], **options: str | bool | None) -> None:
-    """Run the project's own tests: lint, types, unit tests, and tests on throwaway hosts. Without a name: lint, types, unit and hosts.
+    """Run the project's own tests: lint, types, unit tests, and tests on throwaway hosts; those four without a name.
 
-    Host tests need root and half an hour to an hour on two cores; compiling llama.cpp, once a Debian release, is a part.
+    Host tests need root and half an hour to an hour on two cores, in which llama.cpp is compiled once a Debian release.
 
     `test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
     notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
 from lab.nvidia import archive, from_nvidia, kernels
@@ -26,6 +28,11 @@ KERNELS = {
 OLD, NEW = {"debian-12": "580.159.03", "debian-13": "595.58.03"}, {"debian-12": "580.178.04", "debian-13": "595.71.05"}
 C2080, C22G, C3090, C5090 = "10de:1e04", "10de:1e07", "10de:2204", "10de:2b85"
 NAMES = {C2080: "rtx-2080-ti", C22G: "rtx-2080-ti-22g", C3090: "rtx-3090", C5090: "rtx-5090"}
+
+
+def one_release(release: str) -> pytest.MarkDecorator:
+    """Where releases do not differ, one is enough: a host with a driver takes most of a minute."""
+    return pytest.mark.parametrize("release", [release], indirect=True)
 
 
 def boot(lab: Lab, release: str, folder: Path, key: Key, *layers: str, cards: tuple[str, ...] = (C3090, C3090)) -> Box:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.nvidia import world
-from tests.hosts.drivers import KERNELS, NEW, OLD, Box
+from tests.hosts.drivers import KERNELS, NEW, OLD, Box, one_release
 from tests.hosts.support import deploy, plan
 
 
@@ -31,6 +31,7 @@ def test_a_host_comes_out_with_its_driver_held_and_running(undriven: Box) -> Non
     box.unchanged()
 
 
+@one_release("debian-13")
 def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_files(driven: Box) -> None:
     box, old, new = driven, OLD[driven.system], NEW[driven.system]
     box.lock(new)
@@ -55,6 +56,7 @@ def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_fil
     assert box.red() == set()
 
 
+@one_release("debian-12")
 def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven: Box) -> None:
     box, older = driven, KERNELS[driven.system][0]
     world.boot_with(box.host, older)
@@ -68,6 +70,7 @@ def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven:
     assert box.red() == set()
 
 
+@one_release("debian-12")
 def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it_off(driven: Box) -> None:
     box = driven
     assert box.held
@@ -87,7 +90,9 @@ def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it
     assert box.host.run("find / -xdev -name '*rigwright*' -not -path '/proc/*' -not -path '/sys/*' 2>/dev/null") == ""
 
 
-@pytest.mark.parametrize("what", ["powered off", "controller killed"])
+@pytest.mark.parametrize(
+    ("release", "what"), [("debian-13", "powered off"), ("debian-12", "controller killed")], indirect=["release"]
+)
 def test_a_transaction_that_ends_in_the_middle_is_finished_by_the_next_run(undriven: Box, what: str) -> None:
     box = undriven
     box.interrupt(what, "==> installing the driver")

@@ -18,7 +18,7 @@ from lab.nvidia.keys import Key
 from lab.nvidia.parts import REFUSES
 from rigwright.driver.tables import tables
 from rigwright.inventory import ROOT
-from tests.hosts.drivers import KERNELS, NEW, OLD, Box
+from tests.hosts.drivers import KERNELS, NEW, OLD, Box, one_release
 from tests.hosts.support import command, plan, until
 from tests.locks import resealed
 
@@ -41,11 +41,6 @@ time.sleep(4)
 lists.close()
 open("/var/tmp/let-go", "w")
 """
-
-
-def one_release(release: str) -> pytest.MarkDecorator:
-    """Where releases do not differ, one is enough."""
-    return pytest.mark.parametrize("release", [release], indirect=True)
 
 
 def put(box: Box, *debs: Deb) -> str:
