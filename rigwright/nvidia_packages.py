@@ -37,6 +37,7 @@ UNREACHABLE = re.compile(
 )
 # timeout's own status, and the one of a command that only SIGKILL could end (coreutils manual)
 TIMED_OUT = (124, 137)
+MOVE = "`rigwright upgrade` moves it, or lock what you want"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -103,11 +104,15 @@ def of_lock(facts: DriverFacts, version: str, packages: Mapping[str, str]) -> li
     other = {name: there[name] for name in there.keys() & packages.keys() if there[name] != packages[name]}
     found = []
     if library.driver != version:
-        found.append(Difference(f"the locked driver {version}", library.driver, "deploy again, and lock what you want"))
+        found.append(
+            Difference(
+                f"the locked driver {version}", library.driver, "`rigwright upgrade` moves it, or lock what you want"
+            )
+        )
     elif other:
         said = listed(f"{name} {which}" for name, which in other.items())
         wanted = listed(f"{name} {packages[name]}" for name in other)
-        found.append(Difference(f"the locked {wanted}", said, "deploy again, and lock what you want"))
+        found.append(Difference(f"the locked {wanted}", said, MOVE))
     return found
 
 

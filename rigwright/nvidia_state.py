@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rigwright.driver.facts import release_key
 from rigwright.rig import Rig
 
 # dkms 2.8 writes `nvidia, 580.95.05, KERNEL, ARCH: installed`, later ones `nvidia/580.95.05, KERNEL, ARCH: installed`;
@@ -82,14 +83,6 @@ class State:
         """What boots next: the newest kernel in /boot, or what runs where none is there."""
         there = [one for one in self.kernels if one.bootable]
         return max(there, key=lambda one: release_key(one.release), default=self.module(self.running))
-
-
-def release_key(release: str) -> list[tuple[int, int, str]]:
-    """Orders kernels as a boot loader does (`sort -V`): numbers by value, and 6.12~rc5 before 6.12."""
-    return [
-        (1, int(part), "") if part.isdecimal() else (0 if part.startswith("~") else 2, 0, part)
-        for part in re.findall(r"[0-9]+|[^0-9]+", f"{release}-")
-    ]
 
 
 def questions(rig: Rig) -> dict[str, object]:

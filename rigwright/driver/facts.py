@@ -15,6 +15,7 @@ from rigwright.types import Flavour
 # The libraries that every program on a card loads; their version is the driver's.
 LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")
 MODULES = re.compile(r"linux-modules-nvidia-.*|nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
+OF_A_KERNEL = re.compile(r"linux-(?:modules|objects|signatures)-nvidia-.*-[0-9]+\.[0-9]+\.[0-9]+.*")
 # Settings of the kernel modules, ours.
 MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 OWN_VERSIONS = re.compile(r"nvidia-settings|nvidia-modprobe|nvidia-xconfig|nvidia-driver-pinning-.*")
@@ -115,7 +116,7 @@ class DriverFacts:
     @property
     def newest_kernel(self) -> str:
         """The one that boots next, as boot loaders choose."""
-        return max((kernel for kernel, _ in self.kernel_modules), key=_numbers, default=self.kernel)
+        return max((kernel for kernel, _ in self.kernel_modules), key=release_key, default=self.kernel)
 
     @property
     def driver_packages(self) -> tuple[Package, ...]:
@@ -126,6 +127,11 @@ class DriverFacts:
             for one in self.packages
             if one.driver or MODULES.fullmatch(one.name) or driver_of(one.version) == library
         )
+
+    @property
+    def own_packages(self) -> tuple[Package, ...]:
+        """The same without those of one kernel alone: they come and go with it, by a metapackage."""
+        return tuple(one for one in self.driver_packages if not OF_A_KERNEL.fullmatch(one.name))
 
     @property
     def library(self) -> Package | None:
@@ -159,6 +165,14 @@ def _kind(kernel: str) -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"[0-9]+", version))
+
+
+def release_key(release: str) -> list[tuple[int, int, str]]:
+    """Orders kernels as a boot loader does (`sort -V`): numbers by value, and 6.12~rc5 before 6.12."""
+    return [
+        (1, int(part), "") if part.isdecimal() else (0 if part.startswith("~") else 2, 0, part)
+        for part in re.findall(r"[0-9]+|[^0-9]+", f"{release}-")
+    ]
 
 
 def questions(rig: Rig) -> dict[str, object]:

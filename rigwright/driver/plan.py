@@ -264,7 +264,7 @@ def _warnings(facts: DriverFacts, cards: tuple[Seen, ...], branch: int, *, dkms:
 
 
 def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, ...]) -> DriverPlan | Refused:
-    packages = tuple(one.name for one in facts.driver_packages)
+    packages = tuple(one.name for one in facts.own_packages)
     dkms = not any(name.startswith("linux-modules-nvidia-") for name in packages)
     if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
         return Refused((_console(facts),))

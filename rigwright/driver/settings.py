@@ -31,7 +31,9 @@ PATHS = (SOURCE, PREFERENCES, UNATTENDED, MODPROBE, PERSISTENCED, POWER, SYSCTL)
 DRIVER_PATTERNS = (
     "nvidia-",
     "libnvidia-",
-    "libcuda1",
+    "lib.*-nvidia",
+    "libcuda.*1",
+    "libnvoptix1",
     "firmware-nvidia",
     "libnvcuvid1",
     "cuda-drivers",
@@ -76,7 +78,9 @@ def release(rig: Rig) -> dict[str, object]:
     return {
         "power": POWER,
         "power_unit": POWER_UNIT,
-        "driver_files": (*paths(rig), COMPONENT),
+        "driver_files": [path for path in (*paths(rig), COMPONENT) if path != PREFERENCES],
+        "preferences": PREFERENCES,
+        "persistence_link": "/etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service",
         "driver_store": store(rig),
         "driver_record": record_path(rig),
     }

@@ -64,7 +64,7 @@ def wanted(plan: DriverPlan, facts: DriverFacts, locked: Locked | None, *, upgra
     )
     if locked and (moved or (drifted and locked.version == before)):
         # with all that is there, or one would stay behind at the old version
-        there = [one.name for one in facts.driver_packages]
+        there = [one.name for one in facts.own_packages]
         named = [name for name in (*names, *there) if name not in plan.removed]
         exact = {name: locked.packages[name].version for name in named if name in locked.packages}
         hashes = {name: row.sha256 for name, row in locked.packages.items()}
@@ -130,7 +130,7 @@ def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
 def holds(one: Wanted, facts: DriverFacts) -> list[str]:
     """What apt is to keep as it is: the driver's packages that are there, and the kernel where the plan says so."""
     kernels = {name for name, _ in facts.kernel_packages} & set(one.plan.holds)
-    return sorted({package.name for package in facts.driver_packages} | kernels)
+    return sorted({package.name for package in facts.own_packages} | kernels)
 
 
 def transaction(one: Wanted, facts: DriverFacts) -> bool:

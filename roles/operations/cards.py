@@ -89,7 +89,7 @@ def _set(state: Any, host: Any, rig: Rig, plan: DriverPlan) -> bool:
         facts = driver_facts.parse(shell.run(render("probe/driver.sh.j2", **driver_facts.questions(rig))))
         path = shlex.quote(record_path(rig))
         shell.run(f"cat > {path}.new && sync -d {path}.new && mv {path}.new {path}", stdin=record(plan, facts, now))
-    except Lost as error:
+    except (Lost, ValueError, IndexError) as error:  # the latter two: a card is lost in the middle
         logger.error(f"{host.print_prefix}{error}; run again to go on from here")
         return False
     return True

@@ -75,7 +75,7 @@ def running(rig: Rig, wanted: Wanted, facts: DriverFacts, consent: bool) -> Comm
     + consent: whether the host may be rebooted
     """
     installed = facts.library.driver if facts.library else ""
-    stays = not lacking(wanted, facts) or wanted.version == installed
+    stays = not wanted.newest and (not lacking(wanted, facts) or wanted.version == installed)
     if stays and facts.module and facts.devices and not unloaded(wanted, facts):
         host.noop(f"the module {facts.module} is loaded")
         return
@@ -96,7 +96,7 @@ def _guarded(state: Any, host: Any, function: Any, *arguments: Any) -> bool:
     """False fails this host, where an exception would show a traceback."""
     try:
         return bool(function(_Host(state, host, *arguments)))
-    except Lost as error:
+    except (Lost, ValueError) as error:  # the latter: a host that answers what it cannot mean
         logger.error(f"{host.print_prefix}{error}; run again to go on from here")
         return False
 
@@ -161,7 +161,7 @@ def _bring(one: _Host) -> bool:
 
 def _installation(one: _Host, facts: DriverFacts) -> str | None:
     """The installing job's script; empty where nothing is left for one, None after saying what speaks against it."""
-    wanted, seen = one.wanted, simulation.parse([])
+    wanted, seen, how = one.wanted, simulation.parse([]), ""
     targets: tuple[str, ...] = ()
     if transaction(wanted, facts):
         kept = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
@@ -191,6 +191,7 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         INSTALL,
         folder=one.store,
         targets=targets,
+        fetched=how != "how kept",
         hashes=[(name, wanted.hashes[name]) for name in names if name in wanted.hashes],
         names=names,
         version=wanted.version or next((package.driver for package in seen.drivers), installed),
@@ -204,12 +205,16 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
 
 def _settle(one: _Host, facts: DriverFacts) -> None:
     """Hold what is there, write down what that is, and let go of files that nobody goes back to."""
-    held = holds(one.wanted, facts)
-    recorded = sorted((package.name, package.version) for package in facts.driver_packages)
+    before = set(one.shell.run(f"cat {one.store}/held 2>/dev/null || true"))
+    # what the operator has held is not ours to let go of one day
+    held = [name for name in holds(one.wanted, facts) if name in before or name not in facts.held]
+    recorded = sorted((package.name, package.version) for package in facts.own_packages)
     write = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
     for name, lines in (("held", held), ("installed", [" ".join(row) for row in recorded])):
         one.shell.run(f"set -- {one.store} {name}; {write}", stdin="".join(f"{line}\n" for line in lines))
-    one.shell.run(f"apt-mark hold {' '.join(held)} >/dev/null")
+    for verb, names in (("unhold", sorted(before - set(held))), ("hold", held)):
+        if names:
+            one.shell.run(f"apt-mark {verb} {' '.join(names)} >/dev/null")
     # what an interrupted job has left is newer than what there is to go back to
     one.shell.run(f"cd {one.store} && rm -rf fetched.* *.new && ls -1dt */ | tail -n +{KEPT + 1} | xargs -r rm -rf")
 

@@ -129,6 +129,7 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
         values |= {
             "folder": f"{STATE}/driver",
             "hashes": [("nvidia-driver-cuda", "c" * 64)],
+            "fetched": True,
             "names": ("nvidia-driver-cuda",),
             "version": "595.71.05",
             "fresh": ("nvidia-driver-cuda", "dkms"),
@@ -181,6 +182,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "look through mirrors": lambda: driver("look", WIDE, component="", first=(), kept=""),
     "install a driver": lambda: driver("install"),
     "build modules alone": lambda: driver("install", targets=(), names=(), hashes=[], fresh=()),
+    "install kept files": lambda: driver("install", fetched=False),
     "install prebuilt modules": lambda: driver("install", WIDE, dkms=False, hashes=[], fresh=()),
     "live cards": lambda: render(
         "nvidia_driver/live.sh.j2",

@@ -58,6 +58,7 @@ def test_a_host_without_kernels_of_its_own_has_the_one_that_runs(host: Host) -> 
 def test_an_initial_file_system_is_old_that_was_made_before_our_options(
     host: Host, image: int | None, options: int | None, old: bool
 ) -> None:
+    stand_in(host.root / "bin", "update-initramfs", "true")
     host.write("boot/vmlinuz-6.1.0-40-amd64")
     places = {"boot/initrd.img-6.1.0-40-amd64": image, "modprobe": options}
     for name, second in places.items():

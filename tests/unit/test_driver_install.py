@@ -83,10 +83,14 @@ def test_a_file_that_is_not_the_locked_one_is_refused_before_anything_is_install
     assert (list(host.store.iterdir()), host.done.exists()) == ([], False)
 
 
-def test_what_the_lock_has_and_is_there_already_is_not_fetched_and_not_missed(host: JobHost) -> None:
-    done = install(host, hashes=[("nvidia-persistenced", "f" * 64)], names=(*NAMES, "nvidia-persistenced"))
-    assert done.returncode == 0, done.stdout
-    assert set(files(host.store / VERSION)) == {f"{CUDA}.deb", f"{LIBRARY}.deb", "SHA256SUMS"}
+@pytest.mark.parametrize("fetched", [True, False])
+def test_a_file_that_is_not_there_to_be_compared_is_refused_but_for_one_that_was_kept(
+    host: JobHost, fetched: bool
+) -> None:
+    hashes = [("nvidia-persistenced", "f" * 64)]
+    done = install(host, hashes=hashes, names=(*NAMES, "nvidia-persistenced"), fetched=fetched)
+    assert ("the file of nvidia-persistenced is not there to be compared" in done.stdout) is fetched
+    assert done.returncode == int(fetched)
 
 
 def test_only_the_drivers_own_files_are_kept(host: JobHost) -> None:

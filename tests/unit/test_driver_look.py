@@ -192,8 +192,13 @@ def test_a_driver_that_the_archive_has_dropped_comes_from_whole_files(
 
 def release(root: Path) -> tuple[list[str], str]:
     """Let go of a driver in a folder: what programs were asked, and what was said."""
-    for name in ("systemctl", "apt-mark"):
-        stand_in(root / "bin", name, f'echo "{name} $*" >> {root}/asked\n[ "$3" != gone ]')
+    stand_in(root / "bin", "systemctl", f'[ "$1" = is-enabled ] && echo static || echo "systemctl $*" >> {root}/asked')
+    # the second try gets the lock
+    waits = f"[ -e {root}/tried ] || {{ touch {root}/tried; exit 1; }}"
+    unhold = f'{waits}\necho "apt-mark $*" >> {root}/asked; : > {root}/holds'
+    stand_in(root / "bin", "apt-mark", f'[ "$1" != showhold ] || {{ cat {root}/holds; exit; }}\n{unhold}')
+    stand_in(root / "bin", "sleep", "true")
+    (root / "holds").write_text("libcuda1:amd64\nnvidia-driver-cuda\ntheirs\n")
     (root / "asked").touch()
     script = render(
         "nvidia_driver/release.sh.j2",
@@ -202,6 +207,8 @@ def release(root: Path) -> tuple[list[str], str]:
         driver_files=[root / "etc/rigwright-nvidia", root / "units/rigwright-power.service"],
         driver_store=root / "state/driver",
         driver_record=root / "etc/driver.json",
+        preferences=root / "etc/preferences",
+        persistence_link=root / "units/persistence",
     )
     environment = {"PATH": f"{root}/bin:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
@@ -210,7 +217,8 @@ def release(root: Path) -> tuple[list[str], str]:
 
 
 def test_letting_go_takes_our_files_holds_and_limits_and_nothing_else(tmp_path: Path) -> None:
-    ours = ("etc/rigwright-nvidia", "etc/driver.json", "units/rigwright-power.service")
+    ours = ("etc/rigwright-nvidia", "etc/driver.json", "units/rigwright-power.service", "etc/preferences")
+    ours += ("units/persistence",)
     kept = ("state/driver/595.71.05/libcuda1.deb", "state/driver/installed")
     theirs = ("etc/theirs", "units/theirs.service", "state/owned", "state/drivers/x")
     for name in (*ours, *kept, *theirs):
@@ -219,13 +227,13 @@ def test_letting_go_takes_our_files_holds_and_limits_and_nothing_else(tmp_path: 
     (tmp_path / "state/driver/held").write_text("libcuda1\ngone\nnvidia-driver-cuda\n")
     asked, said = release(tmp_path)
     assert asked == [
+        "apt-mark -qq unhold libcuda1 nvidia-driver-cuda",
         "systemctl disable --quiet --now rigwright-power.service",
-        *(f"apt-mark -qq unhold {name}" for name in ("libcuda1", "gone", "nvidia-driver-cuda")),
         "systemctl daemon-reload",
     ]
     assert said == ""
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert left - {"asked", "bin/systemctl", "bin/apt-mark"} == set(theirs)
+    assert {one for one in left if not one.startswith("bin/")} - {"asked", "holds", "tried"} == set(theirs)
 
 
 def test_a_host_without_a_driver_of_ours_has_nothing_to_let_go(tmp_path: Path) -> None:

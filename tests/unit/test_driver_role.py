@@ -79,7 +79,7 @@ def test_a_transaction_that_is_objected_to_does_not_happen(said: list[str], tmp_
 
 
 def test_a_driver_is_looked_at_installed_held_and_written_down(said: list[str], tmp_path: Path) -> None:
-    one = OnHost(tmp_path, LOCKED, there(), WHOLE)
+    one = OnHost(tmp_path, LOCKED, there(), replace(WHOLE, held=frozenset({"theirs"})), WHOLE)
     assert _bring(one) is True
     assert (one.units, said) == ([LOOK, INSTALL], [])
     script = one.jobs_run[1][1]
@@ -94,6 +94,19 @@ def test_a_driver_is_looked_at_installed_held_and_written_down(said: list[str], 
     assert Path(one.store, "held").read_text().split() == sorted(NAMES)
     assert Path(one.store, "installed").read_text().splitlines() == [f"{name} {NEW}-1" for name in sorted(NAMES)]
     assert told(tmp_path) == [f"apt-mark hold {' '.join(sorted(NAMES))}"]
+
+
+def test_what_the_operator_has_held_is_not_ours_and_what_we_hold_no_more_is_let_go(
+    said: list[str], tmp_path: Path
+) -> None:
+    before = replace(WHOLE, recorded=(), held=frozenset({"libcuda1"}))
+    one = OnHost(tmp_path, LOCKED, before, before, WHOLE)
+    Path(one.store).mkdir(parents=True)
+    Path(one.store, "held").write_text("linux-image-generic\n")
+    assert _bring(one) is True
+    ours = sorted(set(NAMES) - {"libcuda1"})
+    assert Path(one.store, "held").read_text().split() == ours
+    assert told(tmp_path) == ["apt-mark unhold linux-image-generic", f"apt-mark hold {' '.join(ours)}"]
 
 
 def test_packages_that_were_not_there_are_ours(said: list[str], tmp_path: Path) -> None:

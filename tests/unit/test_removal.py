@@ -53,6 +53,14 @@ class Host:
             + "package g++\npackage cmake\npackage ninja-build\npackage g++\n"
         )
 
+    def holds(self, *names: str) -> None:
+        """Have packages held, by us, until they are let go."""
+        (self.root / "opt/driver").mkdir(exist_ok=True)
+        for place in ("opt/driver/held", "bin/holds"):
+            (self.root / place).write_text("".join(f"{name}\n" for name in names))
+        keep = f'[ "$1" != showhold ] || {{ cat {self.root}/bin/holds; exit; }}\n{REMEMBER}'
+        stand_in(self.root / "bin", "apt-mark", f"{keep}\ncase $* in *unhold*) : > {self.root}/bin/holds ;; esac")
+
     def remove(self, keep_weights: bool = False) -> str:
         script = render(
             "removal/remove.sh.j2",
@@ -68,6 +76,8 @@ class Host:
             driver_files=[self.root / "etc/rigwright-nvidia", self.root / "units/rigwright-power.service"],
             driver_store=self.root / "opt/driver",
             driver_record=self.root / "etc/driver.json",
+            preferences=self.root / "etc/preferences",
+            persistence_link=self.root / "units/persistence",
         )
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
         done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
@@ -131,12 +141,12 @@ def test_a_driver_of_ours_is_let_go_before_its_packages_are_removed(host: Host) 
     for path in (*ours, "units/rigwright-power.service"):
         (host.root / path).parent.mkdir(parents=True, exist_ok=True)
         (host.root / path).touch()
-    (host.root / "opt/driver/held").write_text("g++\nlibcuda1\n")
+    host.holds("g++", "libcuda1")
     host.remove()
     assert host.left() == EMPTY
     assert "systemctl disable --quiet --now rigwright-power.service" in host.asked
     steps = [line.split()[-2:] for line in host.asked if "unhold" in line or " purge " in line]
-    assert steps == [["unhold", "g++"], ["unhold", "libcuda1"], ["purge", "g++"]]
+    assert steps == [["g++", "libcuda1"], ["purge", "g++"]]
 
 
 def test_a_host_without_a_driver_of_ours_is_not_asked_about_one(host: Host) -> None:
@@ -145,8 +155,7 @@ def test_a_host_without_a_driver_of_ours_is_not_asked_about_one(host: Host) -> N
 
 
 def test_a_driver_is_let_go_though_weights_are_kept(host: Host) -> None:
-    (host.root / "opt/driver").mkdir()
-    (host.root / "opt/driver/held").write_text("libcuda1\n")
+    host.holds("libcuda1")
     host.remove(keep_weights=True)
     assert "apt-mark -qq unhold libcuda1" in host.asked
     assert not (host.root / "opt/driver").exists()
