@@ -163,7 +163,7 @@ def test_an_upgrade_behind_our_back_is_seen_and_undone(driven: Box, subtests: py
         said = box.rig("check", status=1)
         assert {"N02", "N09", "N14", "N15", "N20"} <= set(re.findall(r"FAIL +\S+ +(N[0-9]+) ", said))
         assert "reboot if the driver was upgraded" in said
-        assert "deploy again, and lock what you want" in said
+        assert "`rigwright upgrade` moves it, or lock what you want" in said
         box.rig("deploy")
         assert (box.installed, box.loaded) == (old, old)
     assert box.red() == set()
