@@ -93,20 +93,27 @@ def questions(rig: Rig) -> dict[str, object]:
     }
 
 
+def keyed(lines: list[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """A probe's `key value...` lines: those of one value, and those whose key ends in a plus, without it."""
+    single: dict[str, str] = {}
+    many: dict[str, list[str]] = {}
+    for line in lines:
+        key, _, value = line.partition(" ")
+        if key.endswith("+"):
+            many.setdefault(key[:-1], []).append(value)
+        else:
+            single[key] = value
+    return single, many
+
+
 def parse(lines: list[str]) -> HostFacts:
     """Read the probe's `key value...` lines (templates/probe/probe.sh.j2).
 
     Raises:
         ValueError: a line or a key is missing or malformed.
     """
-    single: dict[str, str] = {}
-    many: dict[str, list[list[str]]] = {}
-    for line in lines:
-        key, _, value = line.partition(" ")
-        if key.endswith("+"):
-            many.setdefault(key[:-1], []).append(value.split())
-        else:
-            single[key] = value
+    single, values = keyed(lines)
+    many = {key: [value.split() for value in found] for key, found in values.items()}
     try:
         return HostFacts(
             os_id=single["os_id"],

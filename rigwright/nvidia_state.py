@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from rigwright.driver.facts import release_key
+from rigwright.facts import keyed
 from rigwright.rig import Rig
 
 # dkms 2.8 writes `nvidia, 580.95.05, KERNEL, ARCH: installed`, later ones `nvidia/580.95.05, KERNEL, ARCH: installed`;
@@ -96,14 +97,7 @@ def parse(lines: list[str]) -> State:
     Raises:
         ValueError: it did not get as far as the running kernel, or a line is cut short.
     """
-    single: dict[str, str] = {}
-    many: dict[str, list[str]] = {}
-    for line in lines:
-        key, _, value = line.partition(" ")
-        if key.endswith("+"):
-            many.setdefault(key[:-1], []).append(value)
-        else:
-            single[key] = value
+    single, many = keyed(lines)
     if not single.get("running"):
         raise ValueError("the probe of the driver's state printed no running kernel")
     days = single.get("kernel_days")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.driver.versions import driver_of
-from rigwright.facts import NOWHERE
+from rigwright.facts import NOWHERE, keyed
 from rigwright.rig import Rig
 from rigwright.types import Flavour
 
@@ -186,14 +186,7 @@ def parse(lines: list[str]) -> DriverFacts:
     Raises:
         ValueError: a line or a key is missing or malformed.
     """
-    single: dict[str, str] = {}
-    many: dict[str, list[str]] = {}
-    for line in lines:
-        key, _, value = line.partition(" ")
-        if key.endswith("+"):
-            many.setdefault(key[:-1], []).append(value)
-        else:
-            single[key] = value
+    single, many = keyed(lines)
     try:
         origins = dict(_pair(row) for row in many.get("origin", []))
         return DriverFacts(
