@@ -20,6 +20,7 @@ from roles.removal import removal
 from roles.rig import rig_of
 from roles.rollback import rollback
 from roles.serving import serving
+from roles.sharing import sharing
 from roles.tools import tools
 from roles.weights import weights
 
@@ -54,5 +55,7 @@ elif held and (facts := probe(rig)):
             cuda_toolkit(rig, cuda, host_tools)
         for one in builds.values():
             llama_cpp(rig, one, host_tools)
-        weights(rig)
+        if rig.share or facts.sharing.there:
+            sharing(rig)  # before weights: others see what is on its way here
+        weights(rig, facts)
         serving(rig, generation(rig, builds, host_tools))

@@ -22,7 +22,7 @@ from rigwright.preflight import HOME
 from rigwright.rig import Rig
 from rigwright.serving import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
 from rigwright.tools import tools
-from roles.weights import record_path
+from rigwright.weights import recorded, records_folder
 
 LOCK = ROOT / "locks" / "bench.txt"
 VENV = ROOT / ".venv-bench"
@@ -105,7 +105,10 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         "authority": authority_path(rig),
         "tools_marker": host_tools.marker,
         "engines": engines,
-        "weights": [{"path": rig.weight_path(one), "record": record_path(rig, one)} for one in rig.weights],
+        "weights": [
+            {"path": rig.weight_path(one), "record": f"{records_folder(rig)}/{recorded(rig, one).record}"}
+            for one in rig.weights
+        ],
         "keys": keys,
         "texts": [
             {"path": f"{current}/{path}", "text": text, "mode": f"0{mode(text)}"}

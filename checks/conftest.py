@@ -12,9 +12,10 @@ from testinfra.host import Host
 from checks.backend import UnknownHost, connect, testinfra_host
 from checks.nvidia import with_cards
 from checks.nvidia_smi import ask
-from checks.report import Reporter
+from checks.report import Reporter, label
 from rigwright import facts as host_facts
 from rigwright import nvidia_record, nvidia_smi, nvidia_state, served
+from rigwright import stored as weights_stored
 from rigwright.driver import facts as driver_probe
 from rigwright.driver.facts import DriverFacts
 from rigwright.facts import HostFacts
@@ -27,13 +28,16 @@ from rigwright.nvidia_state import State
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.served import Served, state_script
+from rigwright.stored import Stored
 from rigwright.tools import tools
+from rigwright.weights import hash_scripts, parse_hashes, recorded
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the checks."""
     parser.addoption("--inventory", help="the inventory whose hosts are checked")
     parser.addoption("--limit", help="one host or group of it")
+    parser.addoption("--deep", action="store_true", help="read all bytes of all weights")
 
 
 @pytest.hookimpl(trylast=True)
@@ -76,13 +80,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "instance": lambda rig: rig.instances,
         "engine_name": lambda rig: list(rig.engines),
         "weight": lambda rig: rig.weights,
+        "share": lambda rig: [rig.share] if rig.share else [],
     }
     wanted = [name for name in parts if name in metafunc.fixturenames]
     if not wanted:
         metafunc.parametrize("target_name", list(targets), scope="session")
         return
     pairs = [(name, part) for name, target in targets.items() for part in parts[wanted[0]](_rig(target))]
-    labels = [f"{name}/{getattr(part, 'name', part)}" for name, part in pairs]
+    labels = [f"{name}/{label(part)}" for name, part in pairs]
     if pairs:
         metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")
     else:
@@ -146,6 +151,22 @@ def found(host: Host, rig: Rig) -> Served:
     """What the host serves now."""
     script = state_script(rig.roots.config, rig.roots.software)
     return served.parse(host.check_output("sh -c %s", script).splitlines())
+
+
+@pytest.fixture(scope="session")
+def stored(host: Host, rig: Rig) -> Stored:
+    """Which weights lie on the host, and what is known of them."""
+    return weights_stored.parse(rig, host.check_output("sh -c %s", weights_stored.script(rig)).splitlines())
+
+
+@pytest.fixture(scope="session")
+def bytes_now(pytestconfig: pytest.Config, host: Host, rig: Rig) -> dict[str, str] | None:
+    """Path -> SHA-256 of every weight, all read now; None where that is not asked for."""
+    if not pytestconfig.getoption("--deep"):
+        return None
+    files = [recorded(rig, weight) for weight in rig.weights]
+    lines = [line for script in hash_scripts(files) for line in host.run("sh -c %s", script).stdout.splitlines()]
+    return parse_hashes(lines)
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,7 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
             "tools",
             "cuda_toolkit",
             "llama_cpp",
+            "sharing",
             "weights",
             "generation",
             "serving",
@@ -70,6 +71,8 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
         self._tw.write(f"  {mark['target']}  {mark['identifier']}  {part}{mark['title']}")
         if report.outcome == "failed":
             self._tw.write(f"\n        [{mark['severity']}] {_reason(report)}\n        why it matters: {mark['why']}")
+        elif how := dict(report.user_properties).get("how"):
+            self._tw.write(f" ({how})")
         elif report.outcome == "skipped" and isinstance(report.longrepr, tuple):
             self._tw.write(f" ({report.longrepr[2].removeprefix('Skipped: ')})")
         self._tw.write("\n")
@@ -105,8 +108,14 @@ def _part(item: pytest.Item) -> str:
     params = getattr(item, "callspec").params  # noqa: B009
     for name in ("instance", "engine_name", "weight"):
         if name in params:
-            return str(getattr(params[name], "name", params[name]))
+            return label(params[name])
     return ""
+
+
+def label(part: Any) -> str:
+    """What an instance, engine or weight is called; one of a model's files as the catalogue names it."""
+    name = str(getattr(part, "name", part))
+    return f"{name}:{part.path}" if getattr(part, "group", None) else name
 
 
 def _reason(report: pytest.TestReport) -> str:

@@ -1,7 +1,7 @@
 """One RTX 5090: a chat model with vision on the card, a small one for translations on the CPU.
 
-Copy it into a folder of your own, with a lock of its three weights in locks/ beside it (catalog/rig5090solo.toml says
-which files are meant), and put your box's address in. Until the weights are locked it is refused, and names them.
+Copy it into a folder of your own, put your box's address in, and lock its weights with `rigwright lock rig5090solo.py`:
+20 GB that the box then fetches from the hub. Until they are locked it is refused, and names them.
 """
 
 from rigwright.inventory import hosts

@@ -19,6 +19,7 @@ from rigwright.types import (
     Commit,
     Flag,
     FlagValue,
+    ModelFile,
     PciId,
     Positive,
     Subtree,
@@ -41,7 +42,7 @@ OWN_FLAGS = frozenset(
         *("model", "model-url", "hf-repo", "hf-file", "alias", "host", "port", "ctx-size", "parallel"),
         *("kv-unified-per-slot", "n-gpu-layers", "gpu-layers"),
         *("cache-type-k", "cache-type-v", "flash-attn", "api-key", "api-key-file"),
-        *("mmproj", "mmproj-url", "mmproj-auto", "spec-draft-hf", "hf-repo-draft"),
+        *("mmproj", "mmproj-url", "mmproj-auto", "spec-draft-hf", "hf-repo-draft", "spec-draft-model"),
         *("ssl-key-file", "ssl-cert-file", "api-prefix", "hf-token", "docker-repo", "models-dir", "models-preset"),
         *("embedding", "rerank"),
         *("tools", "tools-runtime", "agent", "ui-mcp-proxy", "webui-mcp-proxy"),
@@ -99,10 +100,15 @@ class Card(Frozen):
 class Model(Frozen):
     """Weights."""
 
-    file: CatalogName = Field(description="The input, or the lock's artefact, that is loaded.")
-    mmproj: CatalogName | None = Field(
-        default=None,
-        description="The input, or the lock's artefact, with its vision projector; without one it sees no images.",
+    file: ModelFile = Field(
+        description="What is loaded: an input, or `INPUT:PATH` where it has several files that could be."
+    )
+    mmproj: ModelFile | None = Field(default=None, description="Its vision projector; without one it sees no images.")
+    draft: ModelFile | None = Field(
+        default=None, description="A small model that guesses its next tokens, for speculative decoding."
+    )
+    chat_template: ModelFile | None = Field(
+        default=None, description="A Jinja template in place of the one in its own file."
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rigwright.rig import Instance, Rig, Roots
+from rigwright.entry import Roots
+from rigwright.rig import Instance, Rig
 
 
 def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
@@ -11,9 +12,7 @@ def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
     systemd expands ${CREDENTIALS_DIRECTORY}.
     """
     variant = instance.variant
-    made: dict[str, str | bool] = {"model": roots.weight_path(instance.weight)}
-    if instance.projector:
-        made["mmproj"] = roots.weight_path(instance.projector)
+    made: dict[str, str | bool] = {part.option: roots.weight_path(part.files[0]) for part in instance.parts}
     made |= {
         "alias": instance.model_name,
         "host": "127.0.0.1",

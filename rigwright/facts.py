@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from types import MappingProxyType
 
+from rigwright import sharing
 from rigwright.rig import Rig
 
+# What the name of a file ends in that is not whole yet.
+PART = ".part"
 # Where the probe looks for a toolkit when the operator has named none.
 NOWHERE = "/nonexistent"
 # Fetching (curl, CA certificates), tools in Python (venv), and what llama.cpp is compiled with.
 PACKAGES = ("ca-certificates", "curl", "python3-venv", "cmake", "g++", "ninja-build")
+
+
+def packages(rig: Rig) -> tuple[str, ...]:
+    """The distribution's packages that a rig's host needs."""
+    return (*PACKAGES, sharing.PACKAGE) if rig.share else PACKAGES
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class HostFacts:
     linked_roots: tuple[str, ...] = ()
     """Roots that are symbolic links."""
     missing_packages: tuple[str, ...] = ()
-    """Of those that every rig needs, in their order."""
+    """Of those that the rig needs, in their order."""
     clock: int = 0
     """Seconds since the epoch, as the host has it."""
     foreign_roots: tuple[tuple[str, str, int], ...] = ()
@@ -70,6 +79,14 @@ class HostFacts:
     """Whether we have made it."""
     driver_ours: bool = False
     """Whether we see to its NVIDIA driver, or did before this run."""
+    addresses: frozenset[str] = field(default_factory=frozenset)
+    """Those that it has, of both families."""
+    sharing: sharing.Found = sharing.NOTHING
+    """The unit that shares its weights with other boxes."""
+
+    def has(self, address: str) -> bool:
+        """Whether it has this address, however that is written."""
+        return str(ip_address(address)) in {str(ip_address(one.partition("%")[0])) for one in self.addresses}
 
     @property
     def system(self) -> str:
@@ -84,12 +101,13 @@ def questions(rig: Rig) -> dict[str, object]:
         "engines": f"{rig.roots.software}/engines",
         "builds": f"{rig.roots.state}/build",
         "jobs": f"{rig.roots.state}/jobs",
-        "weights": [rig.weight_path(artefact) for artefact in rig.weights],
+        "weights": sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
         "cuda_root": rig.cuda_root or NOWHERE,
         "service_user": rig.service_user,
-        "packages": list(PACKAGES),
+        "packages": list(packages(rig)),
         "ledger": rig.ledger,
         "config": rig.roots.config,
+        **sharing.questions(),
     }
 
 
@@ -132,7 +150,7 @@ def parse(lines: list[str]) -> HostFacts:
             pci_cards=tuple(sorted((address, pci_id) for address, pci_id in many.get("pci", []))),
             listeners=tuple(sorted((_listener(row) for row in many.get("listener", [])), key=lambda one: one.port)),
             built_engines=frozenset(name for (name,) in many.get("engine", [])),
-            weight_bytes=MappingProxyType({path: int(size) for path, size in many.get("weight", [])}),
+            weight_bytes=MappingProxyType(_weights(many.get("weight", []))),
             started_builds=frozenset(name for (name,) in many.get("building", [])),
             missing_packages=tuple(name for (name,) in many.get("missing", [])),
             clock=int(single["clock"]),
@@ -142,9 +160,18 @@ def parse(lines: list[str]) -> HostFacts:
             service_user=_passwd(single["service_user"]),
             user_ours=single["user_ours"] == "yes",
             driver_ours=single["driver_ours"] == "yes",
+            addresses=frozenset(address for (address,) in many.get("address", [])),
+            sharing=sharing.found(single),
         )
     except KeyError as error:
         raise ValueError(f"the probe printed no {error.args[0]!r}") from error
+
+
+def _weights(rows: list[list[str]]) -> dict[str, int]:
+    """Bytes and path of whole files and of parts: a part counts where there is no whole one."""
+    found = {path: int(size) for size, path in rows}
+    parts = {path.removesuffix(PART): size for path, size in found.items() if path.endswith(PART)}
+    return parts | {path: size for path, size in found.items() if not path.endswith(PART)}
 
 
 def _passwd(line: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from packaging.requirements import Requirement as PythonRequirement
 from packaging.utils import canonicalize_name
@@ -14,10 +17,14 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from rigwright.driver.versions import locked_driver
 from rigwright.lock import Artefact, Kind, Lock
 from rigwright.problems import Frozen, unknown
-from rigwright.types import CatalogName, FileName, Requirement, Source, Version
+from rigwright.types import CatalogName, FileName, Pattern, Repository, Requirement, Revision, Source
 
+# A source: the hub that weights are published on. Mirrors of that name are its endpoints.
+HUB = "hub"
 # Kinds of input that become a group of rows.
 GROUPED = ("wheel", "deb")
+# What the names of folders on hosts are made of, beside commits.
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}")
 # A driver's own version, and where it is had: a folder of NVIDIA's, or a part of the distribution's archive.
 _DRIVER = re.compile(r"[0-9]{3}(?:\.[0-9]+){1,3}")
 _ARCHIVE = re.compile(r"nvidia:.+|apt:[a-z][a-z-]*")
@@ -29,9 +36,19 @@ class Input(Frozen):
     kind: Kind = Field(
         description="What it is; `wheel` stands for a whole environment, `deb` for an NVIDIA driver with its packages."
     )
-    version: Version | None = Field(
+    version: Revision | None = Field(
         default=None,
-        description="Its exact version; of weights, the revision of their repository; of a driver, its own.",
+        description="Its exact version; of a repository, the branch, tag or commit to follow, without it the main "
+        "branch; of a driver, its own.",
+    )
+    repository: Repository | None = Field(
+        default=None, description="Of weights: the hub's repository that they are from, such as owner/name."
+    )
+    include: tuple[Pattern, ...] = Field(
+        default=(), description="Of weights of many files: patterns of the paths that are wanted; without any, all."
+    )
+    exclude: tuple[Pattern, ...] = Field(
+        default=(), description="Patterns of the paths that are not wanted, though included."
     )
     file: FileName | None = Field(
         default=None, description="Its file name; without it, the last part of the first source's path."
@@ -48,17 +65,35 @@ class Input(Frozen):
     @model_validator(mode="after")
     def _whole(self) -> Input:
         if self.kind == "wheel":
-            if not self.requirements or self.version or self.file or self.sources:
+            if not self.requirements or self.model_fields_set - {"kind", "requirements"}:
                 raise ValueError("an environment: kind and requirements, nothing else")
             return self
         if self.kind == "deb":
             return self._driver()
+        if self.repository or self.include or self.exclude:
+            return self._many()
+        if self.version and not _PLAIN.fullmatch(self.version):
+            raise ValueError("of a version of letters, digits, dots, dashes and +")
         if self.requirements or not self.version or not self.sources:
             raise ValueError(f"a {self.kind}: version and sources, no requirements")
         if self.projects:
             _refuse_on_index(self.kind, self.version)
         if self.file is None and len(self.projects) < len(self.sources) and self.file_name is None:
             raise ValueError("given a file: the source's path does not end in a file name")
+        return self
+
+    def _many(self) -> Input:
+        if self.kind != "weight":
+            raise ValueError(f"weights: a {self.kind} has no repository, include or exclude")
+        if self.requirements or self.file:
+            raise ValueError("weights of many files: without requirements and file")
+        indexed = [source for source in self.sources if source.startswith("index:")]
+        if indexed:
+            raise ValueError(f"had elsewhere: the index has no weights, {indexed[0]} is refused")
+        if self.repository is None and not (self.include and self.version and len(self.sources) > 0):
+            raise ValueError("given a repository; or, for weights of your own, version, include and a source")
+        if self.repository is None and not _PLAIN.fullmatch(str(self.version)):
+            raise ValueError("of a version of letters, digits, dots, dashes and +")
         return self
 
     def _driver(self) -> Input:
@@ -76,7 +111,38 @@ class Input(Frozen):
     @property
     def grouped(self) -> bool:
         """Whether it has many rows in the lock, as a group of its name."""
-        return self.kind in GROUPED
+        return self.kind in GROUPED or self.many
+
+    @property
+    def many(self) -> bool:
+        """Whether it is weights of many files."""
+        return bool(self.repository or self.include)
+
+    @property
+    def selection(self) -> str:
+        """Digest of its patterns and revision: a lock that was made with others is not the answer to it."""
+        asked = [self.version if self.repository else None, self.include, self.exclude]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+
+    def selects(self, path: str) -> bool:
+        """Whether its patterns want a path of the repository.
+
+        By the rules of huggingface_hub.utils.filter_repo_objects: one that ends in a slash means the whole folder.
+        """
+
+        def fits(patterns: Sequence[str]) -> bool:
+            return any(fnmatchcase(path, f"{one}*" if one.endswith("/") else one) for one in patterns)
+
+        return (not self.include or fits(self.include)) and not fits(self.exclude)
+
+    def sources_of(self, path: str) -> tuple[str, ...]:
+        """Of weights of many files: where one of them is had, in order.
+
+        Args:
+            path: From the top of the repository.
+        """
+        own = tuple(f"{source.rstrip('/')}/{path}" for source in self.sources)
+        return (f"{HUB}:{self.repository}", *own) if self.repository else own
 
     @property
     def projects(self) -> list[str]:
@@ -97,13 +163,17 @@ class Input(Frozen):
         """The row that it will have, or one like its rows, with a hash and a size that are nobody's."""
         if self.kind == "deb":
             file, sources = f"{name}.deb", tuple(f"{source}/{name}.deb" for source in self.sources)
+        elif self.many:
+            file, sources = name, self.sources_of(name) if self.repository else self.sources
         else:
             file, sources = self.file_name or name, self.sources or (f"index:{name}",)
         return Artefact(
             kind=self.kind,
             name=name,
-            version=self.version or "0",
-            group=name if self.kind == "deb" else None,
+            version=self.version if self.version and not self.repository else "0",
+            group=name if self.grouped else None,
+            repository=self.repository,
+            selection=self.selection if self.many else None,
             file=file,
             sha256="0" * 64,
             size=1,
@@ -134,12 +204,32 @@ def mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
         return f"is locked without {', '.join(missing)}" if missing else ""
     if wanted.kind == "deb":
         return _driver_mismatch(wanted, rows)
+    if wanted.many:
+        return _many_mismatch(wanted, rows)
+    if len(rows) > 1 or rows[0].group:
+        return f"is locked as {len(rows)} files, not as one"
     (row,) = rows
     for key in ("kind", "version", "sources"):
         if getattr(row, key) != getattr(wanted, key):
             return f"is locked with {key} {_shown(getattr(row, key))}, not {_shown(getattr(wanted, key))}"
     if wanted.file_name not in (None, row.file):
         return f"is locked with file {row.file}, not {wanted.file_name}"
+    return ""
+
+
+def _many_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
+    for row in rows:
+        if row.kind != wanted.kind:
+            return f"is locked with kind {row.kind}, not {wanted.kind}"
+        if row.repository != wanted.repository:
+            return f"is locked from {row.repository or 'no repository'}, not {wanted.repository or 'your own files'}"
+        if row.sources != wanted.sources_of(row.path):
+            return f"is locked with sources {_shown(row.sources)}, not {_shown(wanted.sources_of(row.path))}"
+        if row.selection != wanted.selection:
+            return "is locked with another version, or other patterns in include and exclude"
+    exact = wanted.version if not wanted.repository or re.fullmatch("[0-9a-f]{40}", wanted.version or "") else None
+    if exact and (others := {row.version for row in rows} - {exact}):
+        return f"is locked with version {min(others)}, not {exact}"
     return ""
 
 
@@ -183,12 +273,17 @@ def complaint(name: str, kind: Kind, inputs: Mapping[CatalogName, Input], lock: 
     if asked and asked.kind != kind:
         return f"the catalogue's input {name} is a {asked.kind}, not a {kind}"
     if kind in GROUPED:
-        names, rows = set(lock.groups), lock.groups.get(name, ())
+        names = {group for group, found in lock.groups.items() if any(row.kind == kind for row in found)}
+        rows = lock.groups.get(name, ())
     else:
-        names, rows = set(lock.artefacts), tuple(row for row in lock.artefacts.values() if row.name == name)
+        names = {row.name for row in lock.artefacts.values() if row.kind == kind}
+        rows = tuple(row for row in lock.artefacts.values() if row.name == name)
+        if kind == "weight":
+            names |= {group for group, found in lock.groups.items() if found[0].kind == kind}
+            rows = rows or lock.groups.get(name, ())
     if asked and (wrong := mismatch(asked, rows)):
         return f"{name} {wrong}: run `rigwright lock {inventory}`"
-    if name not in names:
+    if name not in names and not rows:
         names |= {other for other, one in inputs.items() if one.kind == kind}
         return unknown("locked environment" if kind == "wheel" else f"locked {kind}", name, names)
     if others := {row.kind for row in rows} - ({kind, "key"} if kind == "deb" else {kind}):

@@ -26,10 +26,12 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.catalog import Catalog
+from rigwright.entry import RigEntry
+from rigwright.instances import Making
 from rigwright.lock import Lock
 from rigwright.problems import WORDS, Invalid, Problem, shown, suggestion
-from rigwright.resolve import Making, parse
-from rigwright.rig import Rig, RigEntry
+from rigwright.resolve import parse
+from rigwright.rig import Rig
 from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,7 +12,19 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from rigwright import toml
 from rigwright.problems import Frozen, Invalid, Problem
-from rigwright.types import CatalogName, DebFileName, DebVersion, Marker, Positive, Sha256, Source
+from rigwright.types import (
+    CatalogName,
+    DebFileName,
+    DebVersion,
+    Digits,
+    Marker,
+    Positive,
+    RelativePath,
+    Repository,
+    Sha256,
+    Source,
+    Text,
+)
 
 Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
 
@@ -29,6 +41,11 @@ class Artefact(Frozen):
     version: DebVersion = Field(description="Its version, or the revision of the repository that it comes from.")
     group: CatalogName | None = Field(default=None, description="The environment that it is a part of.")
     marker: Marker | None = Field(default=None, description="Which hosts a wheel is for, as in PEP 508.")
+    repository: Repository | None = Field(default=None, description="Of weights: the hub's, that they are from.")
+    folder: RelativePath | None = Field(default=None, description="Of weights: their folder in the repository.")
+    selection: Digits | None = Field(default=None, description="Digest of the revision and patterns that selected it.")
+    licence: Text | None = Field(default=None, description="Of weights: what the repository says.")
+    gated: Literal[True] | None = Field(default=None, description="Whether the hub asks for a token with access.")
     file: DebFileName = Field(description="Its file name.")
     sha256: Sha256
     size: Positive = Field(description="Bytes.")
@@ -45,6 +62,13 @@ class Artefact(Frozen):
             raise ValueError("left out: only a wheel has a marker")
         return marker
 
+    @field_validator("repository", "folder", "selection", "licence", "gated")
+    @classmethod
+    def _of_weights(cls, value: object, info: ValidationInfo) -> object:
+        if value is not None and info.data.get("kind") != "weight":
+            raise ValueError("left out: only weights have it")
+        return value
+
     @field_validator("version", "file")
     @classmethod
     def _plain(cls, value: str, info: ValidationInfo) -> str:
@@ -53,9 +77,24 @@ class Artefact(Frozen):
         return value
 
     @property
+    def path(self) -> str:
+        """From the top of its repository."""
+        return f"{self.folder}/{self.file}" if self.folder else self.file
+
+    @property
+    def weight_path(self) -> str:
+        """Of weights: from the folder of all models, on hosts, in bundles and on peers."""
+        return f"{self.weight_folder}/{self.path}"
+
+    @property
+    def weight_folder(self) -> str:
+        """Of weights: the folder of their model and version in the folder of all models."""
+        return f"{self.repository or self.name}/{self.version}"
+
+    @property
     def order(self) -> tuple[str, str, str]:
         """Where the row stands in a lock."""
-        return (self.group or "", self.name, self.file)
+        return (self.group or "", self.name, self.path)
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -141,7 +180,7 @@ def text(rows: Iterable[Artefact], catalogue: str) -> str:
 
 
 def _key(row: Artefact) -> tuple[str | None, str]:
-    return (row.group, row.file if row.group else row.name)
+    return (row.group, row.path if row.group else row.name)
 
 
 def key(folder: Path, row: Artefact) -> str:
@@ -167,7 +206,7 @@ def key(folder: Path, row: Artefact) -> str:
 
 
 def _twice(path: Path, row: Artefact) -> Problem:
-    place = f"{row.group}.{row.file}" if row.group else row.name
+    place = f"{row.group}.{row.path}" if row.group else row.name
     return Problem(str(path), f"artefact.{place}", "is there twice")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from rigwright.rig import Rig
 
@@ -35,7 +36,8 @@ def network(rig: Rig) -> Network:
     return Network(
         authority_path(rig) if rig.authorities else "",
         rig.proxy or "",
-        ",".join(("localhost", "127.0.0.1", *rig.no_proxy)),
+        # peers are in the boxes' own network: a proxy would not reach them, or be who asks there
+        ",".join(("localhost", "127.0.0.1", *rig.no_proxy, *(str(urlsplit(peer).hostname) for peer in rig.peers))),
         rig.mirrors.get(APT, ()),
         rig.mirrors.get(INDEX, ()),
     )

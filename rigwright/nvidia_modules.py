@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rigwright.driver.cards import possible, seen
 from rigwright.driver.facts import DriverFacts
+from rigwright.driver.options import differing
 from rigwright.driver.plan import DriverPlan, driver_plan
 from rigwright.nvidia_driver import Difference
 from rigwright.nvidia_state import Kernel, State
@@ -12,10 +13,6 @@ from rigwright.types import Flavour
 
 # modinfo's word for the open module (NVIDIA, open-gpu-kernel-modules, MODULE_LICENSE)
 OPEN_LICENSE = "Dual MIT/GPL"
-# Where the module shows an option under another name than it is set by (NVIDIA, nv-reg.h: entries with a custom name)
-SHOWN_AS = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
-# What the module shows for an option that was left at "as the driver sees fit": -1 without its sign
-UNSET = str(2**32 - 1)
 
 
 def flavours(rig: Rig, facts: DriverFacts) -> tuple[Flavour, ...]:
@@ -98,7 +95,8 @@ def on_disk(loaded: str, state: State) -> list[Difference]:
 def dkms(state: State) -> list[Difference]:
     """N10: DKMS has the driver's module built and installed for this kernel and the next, and nothing half done.
 
-    That a file differs from what DKMS built is not held against it: older ones say so of every compressed module.
+    That a file differs from what DKMS built is held against it in the words of 3.2 and later alone: older ones say
+    "Diff between built and installed module" of every compressed module.
     """
     found = [
         Difference(
@@ -112,7 +110,7 @@ def dkms(state: State) -> list[Difference]:
     ]
     for release in dict.fromkeys((state.running, state.newest.release)):
         rows = [one for one in state.dkms if one.kernel == release]
-        whole = [one for one in rows if one.state == "installed" and "missing" not in one.remark]
+        whole = [one for one in rows if one.state == "installed" and "missing" not in one.remark.lower()]
         wanted = state.module(release).version
         if not whole or (wanted and wanted not in {one.version for one in whole}):
             said = ", ".join(f"{one.version} {one.state} {one.remark}".strip() for one in rows)
@@ -124,6 +122,15 @@ def dkms(state: State) -> list[Difference]:
                     "make.log below /var/lib/dkms",
                 )
             )
+        found += [
+            Difference(
+                f"the module nvidia {one.version} that DKMS has built for kernel {release}",
+                f"another one {one.remark}",
+                f"something has written over it: `dkms install --force` what `dkms status` names, with -k {release}",
+            )
+            for one in whole
+            if "Differences" in one.remark
+        ]
     return found
 
 
@@ -154,21 +161,17 @@ def signed(secure_boot: str, state: State) -> list[Difference]:
 
 def settings(rig: Rig, state: State) -> list[Difference]:
     """N12: the module's options and the kernel's settings are the declared ones."""
-    found = []
-    params, values = dict(state.params), dict(state.sysctl)
-    for name, value in sorted(rig.driver.module_options.items()):
-        short = name.removeprefix("NVreg_")
-        there = params.get(SHOWN_AS.get(short, short))
-        if there != str(value):
-            found.append(
-                Difference(
-                    f"module option {name}={value}",
-                    "no such option" if there is None else "the driver's own choice" if there == UNSET else there,
-                    "take it out of the inventory: this driver does not know it"
-                    if there is None and params
-                    else "deploy again and reboot: an option counts from when the module is loaded",
-                )
-            )
+    values = dict(state.sysctl)
+    found = [
+        Difference(
+            f"module option {one.name}={one.value}",
+            one.now,
+            "take it out of the inventory: this driver does not know it"
+            if one.loaded is None and state.params
+            else "deploy again with --reboot: an option counts from when the module is loaded",
+        )
+        for one in differing(rig.driver.module_options.items(), state.params)
+    ]
     found += [
         Difference(f"sysctl {name} {value}", values.get(name) or "none", "deploy again: something else has set it")
         for name, value in sorted(rig.driver.sysctl.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rigwright.driver.facts import release_key
+from rigwright.driver.facts import param, release_key
 from rigwright.facts import keyed
 from rigwright.rig import Rig
 
@@ -113,7 +113,7 @@ def parse(lines: list[str]) -> State:
         security=tuple(_pair(row) for row in many.get("security", [])),
         reboot=single.get("reboot") == "yes",
         reboot_for=tuple(many.get("reboot_for", [])),
-        params=tuple(_param(row) for row in many.get("param", [])),
+        params=tuple(param(row) for row in many.get("param", [])),
         sysctl=tuple(_pair(row) for row in many.get("sysctl", [])),
         p2p=tuple((name, int(pid)) for name, pid in (_pair(row) for row in many.get("p2p", []))),
     )
@@ -142,8 +142,3 @@ def _kernel(row: str) -> Kernel:
 def _pair(row: str) -> tuple[str, str]:
     first, _, second = row.partition(" ")
     return first, second.strip()
-
-
-def _param(row: str) -> tuple[str, str]:
-    name, _, value = row.partition(":")
-    return name, value.strip()

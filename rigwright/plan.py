@@ -9,13 +9,14 @@ from rigwright.driver.facts import DriverFacts
 from rigwright.driver.locked import locked
 from rigwright.driver.plan import DriverPlan
 from rigwright.driver.told import named
-from rigwright.driver.wanted import lacking, transaction, unloaded
+from rigwright.driver.wanted import lacking, transaction, unheld, unloaded
 from rigwright.driver.wanted import wanted as driver_wanted
 from rigwright.facts import HostFacts
 from rigwright.generation import Generation
 from rigwright.llama_cpp import Build
 from rigwright.rig import Rig
 from rigwright.served import Served, activation, goal, surplus
+from rigwright.sharing import endpoint, reason
 from rigwright.tools import Tools
 
 REBOOT = "reboot"
@@ -88,6 +89,10 @@ def plan(
             for_ = f"cards sm {build.options['CMAKE_CUDA_ARCHITECTURES']}" if build.cuda else "the CPU"
             why = f"no build with these inputs ({build.digest}) is there"
             steps.append(Step("llama_cpp", f"compile {build.source} for {for_}", why, build.source.size))
+    if rig.share and (why := reason(rig, facts.sharing)):
+        steps.append(Step("sharing", f"share weights on {endpoint(rig.share)}", why))
+    elif not rig.share and facts.sharing.there:
+        steps.append(Step("sharing", "stop sharing weights", "it is not declared any more; nginx's package stays"))
     for artefact in rig.weights:
         there = facts.weight_bytes.get(rig.weight_path(artefact), 0)
         if there < artefact.size:
@@ -124,13 +129,19 @@ def _driver(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[Step]:
     if missing:
         verb, why = "install", f"there is {there or 'none'}"
         if made.action == "adopt":
-            verb, why = "complete", "; ".join(missing[:LISTED])
-            why += f"; and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+            verb, why = "complete", _some(missing)
         steps.append(Step("nvidia_driver", f"{verb} driver {named(made, one.version)}", why))
+    elif loose := unheld(one, facts):
+        steps.append(Step("nvidia_driver", f"hold driver {named(made, one.version)}", _some(loose)))
     if why := made.reboot if missing and transaction(one, facts) else unloaded(one, facts):
         consent = "" if rig.driver.reboot else "; without --reboot the deploy ends there"
         steps.append(Step("nvidia_driver", REBOOT, f"{why}{consent}"))
     return steps
+
+
+def _some(reasons: list[str]) -> str:
+    more = f"; and {len(reasons) - LISTED} more" if len(reasons) > LISTED else ""
+    return "; ".join(reasons[:LISTED]) + more
 
 
 def _names(units: tuple[str, ...]) -> str:

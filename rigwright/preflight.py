@@ -7,9 +7,10 @@ from collections import Counter
 
 from rigwright.cuda_toolkit import DISK_KIB
 from rigwright.driver.toolkit import toolkit_refusals
-from rigwright.facts import HostFacts
+from rigwright.facts import HostFacts, Listener
 from rigwright.llama_cpp import Build
 from rigwright.rig import Rig
+from rigwright.sharing import UNIT
 
 SUPPORTED = {
     ("debian", "12"),
@@ -75,7 +76,7 @@ def refusals(rig: Rig, facts: HostFacts, builds: list[Build], now: float) -> lis
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
     found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, builds)
-    return found + _bundle(rig, facts) + _ports(rig, facts) + _disks(rig, facts, builds)
+    return found + _bundle(rig, facts) + _ports(rig, facts) + _share(rig, facts) + _disks(rig, facts, builds)
 
 
 def warnings(facts: HostFacts) -> list[str]:
@@ -154,9 +155,31 @@ def _ports(rig: Rig, facts: HostFacts) -> list[str]:
         f"port {one.port} of instance {ports[one.port]} is taken by {one.process}"
         f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
         for one in facts.listeners
-        if one.port in ports and not one.unit.startswith("rigwright-")
+        if one.port in ports and not _ours(one)
     ]
     return sorted(set(taken))  # one listener can have a line for each address
+
+
+def _ours(listener: Listener) -> bool:
+    """Whether a deploy has it listen elsewhere, or not at all, before somebody else gets its port."""
+    return listener.unit == UNIT or listener.unit.startswith("rigwright-")
+
+
+def _share(rig: Rig, facts: HostFacts) -> list[str]:
+    if not rig.share:
+        return []
+    found = [
+        f"port {one.port}, on which weights are to be shared, is taken by {one.process}"
+        f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another share.port"
+        for one in facts.listeners
+        if one.port == rig.share.port and not _ours(one)
+    ]
+    if not facts.has(rig.share.address):
+        found.append(
+            f"it has no address {rig.share.address} to share weights on, but {', '.join(sorted(facts.addresses))}: "
+            "name one of these in share.address"
+        )
+    return sorted(set(found))
 
 
 def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:

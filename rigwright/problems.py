@@ -25,9 +25,12 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        line = f"{self.file}: {self.key}: {self.text}"
-        # a newline or an escape code in a key would break the line, or write on the terminal
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+        return printable(f"{self.file}: {self.key}: {self.text}")
+
+
+def printable(line: str) -> str:
+    """A line whose newlines and escape codes are spelt: they would break it, or write on the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 class Invalid(Exception):

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
 from rigwright import bundle as bundles
-from rigwright import certificates, flags, keys
+from rigwright import certificates, keys
 from rigwright.bundle import Bundle
-from rigwright.catalog import DRIVER, OWN_FLAGS, Catalog, Engine
-from rigwright.command import options
+from rigwright.catalog import DRIVER, Catalog
 from rigwright.driver.tables import Tables, tables
-from rigwright.inputs import complaint
-from rigwright.lock import Artefact, Kind, Lock
+from rigwright.entry import RigEntry
+from rigwright.inputs import HUB, complaint
+from rigwright.instances import Making, Refuse, beside, refuse_flags, refuse_shared
+from rigwright.instances import instance as instance_of
+from rigwright.lock import Artefact, Lock
 from rigwright.problems import Invalid, Problem, of_validation, unknown
-from rigwright.rig import CUDA, POWER_UNIT, TOOLS, Instance, InstanceEntry, Rig, RigEntry, Roots, urls
-
-_Refuse = Callable[[str, str], None]
-Making = Literal["", "lock", "bundle"]
-"""What of a rig is only being made while it is loaded."""
+from rigwright.rig import CUDA, HUB_CLIENT, TOOLS, Rig, urls
 
 
 def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
@@ -85,13 +80,13 @@ def parse(
     instances = [
         instance
         for instance_name, declared in entry.instances.items()
-        if (instance := _resolve(instance_name, declared, present, catalog, lock, refuse, Path(file)))
+        if (instance := instance_of(instance_name, declared, present, catalog, lock, refuse, Path(file), making))
     ]
-    _refuse_shared(entry, refuse)
+    refuse_shared(entry, refuse)
     authorities = ""
     if entry.ca_file is not None:
         try:
-            authorities = certificates.read(_beside(Path(file).parent, entry.ca_file))
+            authorities = certificates.read(beside(Path(file).parent, entry.ca_file))
         except ValueError as error:
             refuse("ca_file", f"{entry.ca_file} {error}")
     if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
@@ -109,10 +104,23 @@ def parse(
             refuse("driver.managed", wrong)
     sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
     for instance in instances:
-        _refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
-    needed = [*sources.values(), *(artefact for i in instances for artefact in i.weights)]
+        refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
+    weights = [artefact for i in instances for artefact in i.weights]
+    client: tuple[Artefact, ...] = ()
+    if entry.bundle is None and any(source.startswith(f"{HUB}:") for one in weights for source in one.sources):
+        if wrong := complaint(HUB_CLIENT, "wheel", catalog.inputs, lock, file):
+            refuse("instances", f"some weights are from the hub, and its client cannot be had: {wrong}")
+        client = lock.groups.get(HUB_CLIENT, ())
+    token_file = None
+    if entry.hub_token_file is not None:
+        token_file = beside(Path(file).parent, entry.hub_token_file)
+        try:
+            keys.read(token_file)
+        except ValueError as error:
+            refuse("hub_token_file", f"{token_file} {error}")
+    needed = [*sources.values(), *weights]
     bundle, faults = None, []
-    bundle_folder = _beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
+    bundle_folder = beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
     if bundle_folder is not None and not making:
         try:
             bundle = bundles.read(Path(bundle_folder))
@@ -138,6 +146,10 @@ def parse(
         proxy=entry.proxy,
         no_proxy=entry.no_proxy,
         authorities=authorities,
+        peers=entry.peers,
+        share=entry.share,
+        hub_token_file=token_file,
+        fs_verity=entry.fs_verity,
         keep_generations=entry.keep_generations,
         cuda_root=entry.cuda_root,
         cuda=cuda,
@@ -147,6 +159,7 @@ def parse(
         bundle_faults=tuple(faults),
         sources=sources,
         tools=lock.groups[TOOLS],
+        hub_client=client,
     )
 
 
@@ -156,7 +169,7 @@ def _drivers(catalog: Catalog, lock: Lock) -> list[str]:
     return sorted(asked | {group for group in lock.groups if group.startswith(DRIVER)})
 
 
-def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: int, refuse: _Refuse) -> None:
+def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: int, refuse: Refuse) -> None:
     """Refuse what the cards, or the tables of drivers, have no place for."""
     driver = entry.driver
     if driver.managed and not present:
@@ -180,90 +193,6 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
             )
 
 
-def _resolve(
-    name: str, declared: InstanceEntry, present: int, catalog: Catalog, lock: Lock, refuse: _Refuse, inventory: Path
-) -> Instance | None:
-    """One instance with its names resolved, or None after refusing it."""
-    key = f"instances.{name}"
-    if f"rigwright-{name}.service" == POWER_UNIT:
-        refuse(key, f"another name: {POWER_UNIT} sets the cards' power limits")
-    variant = catalog.variants.get(declared.variant)
-    if variant is None:
-        refuse(f"{key}.variant", unknown("variant", declared.variant, catalog.variants))
-        return None
-    if len(declared.cards) != variant.cards:
-        refuse(f"{key}.cards", f"{declared.variant} takes {variant.cards} cards, {len(declared.cards)} are named")
-    if missing := [index for index in declared.cards if index >= present]:
-        refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {present} cards, counted from 0")
-    said = f"{declared.variant}: "
-    engine = catalog.engines.get(variant.engine)
-    model = catalog.models.get(variant.model)
-    if engine is None:
-        refuse(f"{key}.variant", said + unknown("engine", variant.engine, catalog.engines))
-    if model is None:
-        refuse(f"{key}.variant", said + unknown("model", variant.model, catalog.models))
-    parts: list[tuple[Kind, str]] = [("source", engine.source)] if engine else []
-    parts += [("weight", file) for file in (model.file, model.mmproj) if file] if model else []
-    for kind, part in parts:
-        if wrong := complaint(part, kind, catalog.inputs, lock, str(inventory)):
-            refuse(f"{key}.variant", said + wrong)
-    if not engine or not model or any(part not in lock.artefacts for _, part in parts):
-        return None
-    try:
-        snapshot = _snapshot(catalog, engine, lock)
-    except Invalid as error:
-        refuse(f"{key}.variant", f"{said}{error}")
-        return None
-    key_file, key_name = None, f"{name}.api-key"
-    if declared.api_key_file is not None:
-        key_file = _beside(inventory.parent, declared.api_key_file)
-        try:
-            key_name = f"{name}.{keys.fingerprint(keys.read(key_file), name)}.api-key"
-        except ValueError as error:
-            refuse(f"{key}.api_key_file", f"{key_file} {error}")
-    return Instance(
-        name=name,
-        variant_name=declared.variant,
-        variant=variant,
-        model_name=variant.model,
-        weight=lock.artefacts[model.file],
-        projector=lock.artefacts[model.mmproj] if model.mmproj else None,
-        engine_name=variant.engine,
-        engine=engine,
-        snapshot=snapshot,
-        cards=declared.cards,
-        port=declared.port,
-        api_key_file=key_file,
-        key_name=key_name,
-    )
-
-
-def _snapshot(catalog: Catalog, engine: Engine, lock: Lock) -> flags.Snapshot | None:
-    """The engine's options, if the catalogue has them.
-
-    Raises:
-        Invalid: the file with them is none.
-    """
-    path = catalog.snapshots.get(flags.file_name(lock.artefacts[engine.source].version, engine.commit))
-    return flags.read(path) if path else None
-
-
-def _refuse_flags(instance: Instance, roots: Roots, source: Artefact, folder: Path, refuse: _Refuse) -> None:
-    """Refuse what the engine's llama-server would not start with, be it the variant's or what its keys become."""
-    key, variant = f"instances.{instance.name}.variant", instance.variant
-    if instance.snapshot is None:
-        if variant.flags or variant.memory_lock or variant.thinking:
-            path = folder / "catalog" / "flags" / flags.file_name(source.version, instance.engine.commit)
-            text = f"nothing says which options {instance.engine_name} takes: its `llama-server --help > {path}` does"
-            refuse(key, f"{instance.variant_name}: {text}")
-        return
-    ours = options(instance, roots)
-    for option, wrong in flags.judge(instance.snapshot, ours).items():
-        refuse(key, f"{instance.variant_name}: {instance.engine_name} cannot be started: --{option} {wrong}")
-    for flag, wrong in flags.judge(instance.snapshot, variant.flags, own=OWN_FLAGS | ours.keys()).items():
-        refuse(key, f"{instance.variant_name}: flags.{flag} {wrong}")
-
-
 def _lacking(bundle: Bundle, artefacts: list[Artefact], file: str, name: str) -> list[Problem]:
     return [
         Problem(file, f"{name}.bundle", f"{bundle.folder} lacks {one} ({one.file}): {bundles.AGAIN}")
@@ -272,29 +201,10 @@ def _lacking(bundle: Bundle, artefacts: list[Artefact], file: str, name: str) ->
     ]
 
 
-def _refuse_unreachable(artefacts: list[Artefact], mirrors: dict[str, tuple[str, ...]], refuse: _Refuse) -> None:
+def _refuse_unreachable(artefacts: list[Artefact], mirrors: dict[str, tuple[str, ...]], refuse: Refuse) -> None:
     for artefact in artefacts:
-        indexed = artefact.kind == "source" and any(source.startswith("index:") for source in artefact.sources)
-        if not indexed and not urls(artefact, mirrors):
-            refuse("mirrors", f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}")
-
-
-def _beside(folder: Path, path: str) -> str:
-    """A path from the inventory's folder; a `~name` of nobody is left for the reader to complain about."""
-    with suppress(RuntimeError):
-        return str(folder / Path(path).expanduser())
-    return path
-
-
-def _refuse_shared(entry: RigEntry, refuse: _Refuse) -> None:
-    """Refuse two instances on one port, and a card that two instances (or one, twice) want."""
-    ports: dict[int, str] = {}
-    users: dict[int, str] = {}
-    for name, instance in entry.instances.items():
-        if instance.port in ports:
-            refuse(f"instances.{name}.port", f"{instance.port} is already the port of {ports[instance.port]}")
-        ports.setdefault(instance.port, name)
-        for card in instance.cards:
-            if card in users:
-                refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
-            users.setdefault(card, name)
+        known = {"source": "index:", "weight": f"{HUB}:"}.get(artefact.kind, "")
+        if not any(known and source.startswith(known) for source in artefact.sources) and not urls(artefact, mirrors):
+            lacking = dict.fromkeys(source.partition(":")[0] for source in artefact.sources if source[:6] != "index:")
+            said = f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}"
+            refuse("mirrors", f"{said}; name a mirror called {' or '.join(lacking)}")

@@ -1,209 +1,36 @@
-"""A rig: one host with its cards and what it serves, as its inventory entry declares it."""
+"""A rig: one host with its cards and what it serves, with every name resolved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import permutations
-from typing import Annotated
-
-from pydantic import Discriminator, Field, Tag, model_validator
 
 from rigwright.bundle import Bundle
 from rigwright.catalog import Card, Engine, Variant
 from rigwright.driver.tables import Tables
+from rigwright.entry import Driver, Roots, Share
 from rigwright.flags import Snapshot
+from rigwright.inputs import HUB
 from rigwright.lock import Artefact
-from rigwright.problems import Frozen, Problem
-from rigwright.types import (
-    AbsolutePath,
-    Archive,
-    Capability,
-    CatalogName,
-    Count,
-    Flavour,
-    HostName,
-    HttpUrl,
-    Lanes,
-    ModuleOption,
-    Name,
-    Port,
-    Root,
-    SysctlName,
-    UserName,
-    VariantName,
-)
+from rigwright.problems import Problem
 
 # Locked environments: what hosts need in Python, and the CUDA toolkit.
 TOOLS = "tools"
 CUDA = "cuda"
 # What sets the cards' limits; it stands among the instances' units.
 POWER_UNIT = "rigwright-power.service"
-CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
-Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
-Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
-# Keys of a driver that only a managed one has; lanes and bridges are the box's own, and are checked in any case.
-NEEDS_MANAGED = frozenset({"reboot", "power_w", "clocks_mhz", "module_options", "sysctl"})
+# The locked environment with the hub's own client, for hosts that fetch from it.
+HUB_CLIENT = "hub-client"
 
 
-class Roots(Frozen):
-    """Where things go on the host; a box with a data disk moves them there. No two are the same or one in another."""
+@dataclass(frozen=True)
+class Part:
+    """One of the things that a model is made of."""
 
-    software: Root = Field(default="/opt/rigwright", description="Compiled engines and tools.")
-    models: Root = Field(default="/srv/models", description="Weights.")
-    state: Root = Field(default="/var/lib/rigwright", description="Records, jobs and their logs.")
-    config: Root = Field(default="/etc/rigwright", description="What the rig is, and its secrets.")
-
-    @model_validator(mode="after")
-    def _apart(self) -> Roots:
-        paths = [self.software, self.models, self.state, self.config]
-        for one, other in permutations(paths, 2):
-            if other == one or other.startswith(f"{one}/"):
-                raise ValueError(f"roots that lie apart: {other} is in {one}")
-        if not self.config.startswith("/etc/"):
-            raise ValueError("a config below /etc: systemd reads units before other disks are mounted")
-        return self
-
-    def weight_path(self, artefact: Artefact) -> str:
-        """Where an artefact of kind `weight` lies on the host."""
-        return f"{self.models}/{artefact.name}/{artefact.version}/{artefact.file}"
-
-
-class InstanceEntry(Frozen):
-    """One instance, as declared."""
-
-    variant: VariantName
-    port: Port = Field(description="The API's TCP port on the loopback interface.")
-    cards: tuple[CardIndex, ...] = Field(default=(), description="Indices into the rig's cards.")
-    api_key_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A file on the operator's machine, from the inventory's folder, that holds the API key; "
-        "without it the host makes one.",
-    )
-
-
-class Driver(Frozen):
-    """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
-
-    managed: bool = Field(
-        default=False,
-        strict=True,
-        description="Whether deploys bring it; else it is the operator's, and checks hold it to what the cards need.",
-    )
-    branch: int | None = Field(
-        default=None,
-        ge=1,
-        le=999,
-        strict=True,
-        description="The driver's first number; without it, the one with the longest support that is published.",
-    )
-    flavour: Flavour | None = Field(
-        default=None, description="Of the kernel modules; without it, what the cards need, and open where both will do."
-    )
-    source: Archive | None = Field(
-        default=None, description="Whose archive it is from; without it, the distribution's where that has the branch."
-    )
-    open_despite_cards: bool = Field(
-        default=False,
-        strict=True,
-        description="Run open modules also where a declared card is known to fail with them.",
-    )
-    reboot: bool = Field(
-        default=False,
-        strict=True,
-        description="Whether every deploy may reboot the host where the driver needs it; without it, `--reboot` says "
-        "so for one.",
-    )
-    power_w: Watts | tuple[Watts, ...] | None = Field(
-        default=None,
-        description="Power limit, W: one for all cards, or one a card by slot.",
-    )
-    clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
-        default=None, description="Lowest and highest clock that all cards are held to, MHz."
-    )
-    lanes: tuple[Lanes, ...] = Field(
-        default=(), description="Lanes of the PCI link of each card by slot; without it, as many as card and slot have."
-    )
-    nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
-        default=(), description="Pairs of cards that have an NVLink bridge."
-    )
-    module_options: dict[ModuleOption, Count] = Field(
-        default_factory=dict, description="Options of the kernel module, such as NVreg_EnableResizableBar = 1."
-    )
-    sysctl: dict[SysctlName, Count] = Field(
-        default_factory=dict, description="The kernel's own settings, such as vm.swappiness = 10."
-    )
-
-    @model_validator(mode="after")
-    def _fitting(self) -> Driver:
-        if self.open_despite_cards and self.flavour == "proprietary":
-            raise ValueError("without open_despite_cards where the flavour is proprietary")
-        if self.clocks_mhz and self.clocks_mhz[0] > self.clocks_mhz[1]:
-            raise ValueError("clocks_mhz from the lower to the higher")
-        if any(one == other for one, other in self.nvlinks):
-            raise ValueError("nvlinks between two cards each")
-        if not self.managed and (idle := sorted(self.model_fields_set & NEEDS_MANAGED)):
-            raise ValueError(f"managed = True beside {', '.join(idle)}: nothing else brings them about")
-        return self
-
-
-def _kind(card: object) -> str:
-    return "[table]" if isinstance(card, (dict, Card)) else "[name]"
-
-
-# a discriminator's marks are left out of what an error says (rigwright.problems)
-CardEntry = Annotated[
-    Annotated[CatalogName, Tag("[name]")] | Annotated[Card, Tag("[table]")],
-    Discriminator(_kind),
-]
-
-
-class RigEntry(Frozen):
-    """One rig, as declared in an inventory."""
-
-    cards: tuple[CardEntry, ...] = Field(
-        default=(), description="Its cards by slot: the catalogue's name of each, or its description."
-    )
-    driver: Driver = Driver()
-    instances: dict[Name, InstanceEntry] = Field(default_factory=dict)
-    roots: Roots = Roots()
-    service_user: UserName = Field(default="rigwright", description="The user that services run as.")
-    mirrors: dict[Name, tuple[HttpUrl, ...]] = Field(
-        default_factory=dict,
-        description="Base addresses, in order, of the sources that the lock only names; `apt` and `index` are archives "
-        "and Python package indexes to use in place of what the host is configured with.",
-    )
-    proxy: HttpUrl | None = Field(default=None, description="What the host goes through to fetch anything.")
-    no_proxy: tuple[HostName, ...] = Field(default=(), description="Hosts and domains that are reached without it.")
-    ca_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A PEM file on the operator's machine, from the inventory's folder, with authorities that the "
-        "host trusts for fetching beside the system's.",
-    )
-    keep_generations: int = Field(
-        default=5,
-        ge=1,
-        le=100,
-        strict=True,
-        description="Generations that stay on the host, the current one among them.",
-    )
-    cuda_root: AbsolutePath | None = Field(
-        default=None,
-        description="A CUDA toolkit of the operator's own on the host, to build engines with; without it the lock's is "
-        "brought there.",
-    )
-    also_build_for: tuple[Capability, ...] = Field(
-        default=(),
-        description="Compute capabilities that engines for cards are compiled for beside those of the rig's own cards.",
-    )
-    bundle: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A folder on the operator's machine, from the inventory's folder, that `rigwright bundle` made: "
-        "what the host lacks comes from there over SSH, and the host fetches nothing.",
-    )
+    option: str
+    """The option that names it to the engine, without dashes."""
+    files: tuple[Artefact, ...]
+    """The file that the option names, then those that the engine finds by it: the rest of a model in several files."""
 
 
 @dataclass(frozen=True)
@@ -214,10 +41,8 @@ class Instance:
     variant_name: str
     variant: Variant
     model_name: str
-    weight: Artefact
-    """The model's own file."""
-    projector: Artefact | None
-    """Its vision projector."""
+    parts: tuple[Part, ...]
+    """What the model is made of, its own weights first."""
     engine_name: str
     engine: Engine
     snapshot: Snapshot | None
@@ -233,7 +58,7 @@ class Instance:
     @property
     def weights(self) -> tuple[Artefact, ...]:
         """All files that it loads, the model's own first."""
-        return (self.weight, self.projector) if self.projector else (self.weight,)
+        return tuple(dict.fromkeys(file for part in self.parts for file in part.files))
 
     @property
     def unit(self) -> str:
@@ -264,6 +89,11 @@ class Rig:
     no_proxy: tuple[str, ...]
     authorities: str
     """Certificates in PEM; empty without any."""
+    peers: tuple[str, ...]
+    share: Share | None
+    hub_token_file: str | None
+    """A path on the operator's machine."""
+    fs_verity: bool
     keep_generations: int
     cuda_root: str | None
     """The operator's own toolkit; None where ours is brought."""
@@ -281,6 +111,8 @@ class Rig:
     """Engine name -> the source it is compiled from."""
     tools: tuple[Artefact, ...]
     """The wheels of the hosts' Python tools."""
+    hub_client: tuple[Artefact, ...]
+    """The wheels of the hub's own client; none where no weights are from there."""
 
     @property
     def engines(self) -> dict[str, Engine]:
@@ -289,8 +121,11 @@ class Rig:
 
     @property
     def weights(self) -> tuple[Artefact, ...]:
-        """The weights that instances load, each once, by name."""
-        return tuple(sorted({a for i in self.instances for a in i.weights}, key=lambda artefact: artefact.name))
+        """The weights that instances load, in the lock's order; each once, though several inputs may select it."""
+        found: dict[str, Artefact] = {}
+        for artefact in sorted({a for i in self.instances for a in i.weights}, key=lambda artefact: artefact.order):
+            found.setdefault(artefact.weight_path, artefact)
+        return tuple(found.values())
 
     @property
     def ledger(self) -> str:
@@ -307,12 +142,15 @@ class Rig:
 
 
 def urls(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """The http(s) addresses to try, in order, with the mirrors that a rig has; `index:` sources are not among them."""
+    """The http(s) addresses to try, in order, with the mirrors that a rig has.
+
+    Sources `index:` and `hub:` are not among them: an index, or the hub's own client, says where those files are.
+    """
     found = []
     for source in artefact.sources:
         scheme, _, rest = source.partition(":")
         if scheme in ("http", "https"):
             found.append(source)
-        elif scheme != "index":
+        elif scheme not in ("index", HUB):
             found += [f"{base.rstrip('/')}/{rest}" for base in mirrors.get(scheme, ())]
     return found

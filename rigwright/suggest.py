@@ -9,11 +9,11 @@ from itertools import combinations
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.catalog import Catalog
+from rigwright.entry import RigEntry
 from rigwright.inventory import CONNECTION
 from rigwright.lock import Lock
 from rigwright.problems import Invalid
 from rigwright.resolve import parse
-from rigwright.rig import RigEntry
 from rigwright.survey import Disk, SeenCard, Survey
 from rigwright.types import Root
 

@@ -1,4 +1,4 @@
-"""The Python tools that hosts need: one hashed environment, in a folder named by the digest of its lock."""
+"""What hosts need in Python: hashed environments, each in a folder named by the digest of its lock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rigwright.facts import HostFacts
 from rigwright.lock import Artefact
-from rigwright.rig import Rig
+from rigwright.rig import HUB_CLIENT, TOOLS, Rig
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,17 @@ def requirements(wheels: Iterable[Artefact]) -> str:
 
 
 def tools(rig: Rig, facts: HostFacts) -> Tools:
-    """The tools of a host; its distribution's release is an input, for a release brings another Python."""
-    text = requirements(rig.tools)
+    """The tools of a host."""
+    return _environment(rig, facts, TOOLS, rig.tools)
+
+
+def hub_client(rig: Rig, facts: HostFacts) -> Tools | None:
+    """The hub's own client on a host; None where nothing is fetched with it."""
+    return _environment(rig, facts, HUB_CLIENT, rig.hub_client) if rig.hub_client else None
+
+
+def _environment(rig: Rig, facts: HostFacts, name: str, wheels: Iterable[Artefact]) -> Tools:
+    """The distribution's release is an input, for a release brings another Python."""
+    text = requirements(wheels)
     digest = hashlib.sha256(f"{text}{facts.os_id}{facts.os_version}".encode()).hexdigest()[:12]
-    return Tools(text, f"{rig.roots.software}/tools-{digest}")
+    return Tools(text, f"{rig.roots.software}/{name}-{digest}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address, ip_network
 from typing import Annotated, Literal
 
 from packaging.markers import InvalidMarker
@@ -67,6 +68,7 @@ def _own(path: str) -> str:
 Root = Annotated[AbsolutePath, AfterValidator(_own)]
 UserName = Annotated[str, _matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
 Sha256 = Annotated[str, _matching(r"[0-9a-f]{64}", "64 small hexadecimal digits")]
+Digits = Annotated[str, _matching(r"[0-9a-f]{12}", "12 small hexadecimal digits")]
 PciId = Annotated[str, _matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in hexadecimal, such as "10de:2204"')]
 Capability = Annotated[str, _matching(r"[0-9]{1,2}\.[0-9]", 'a CUDA compute capability, such as "8.6"')]
 CmakeOption = Annotated[str, _matching(r"[A-Z][A-Z0-9_]*", "a CMake option name, such as GGML_NATIVE")]
@@ -113,6 +115,53 @@ RelativePath = Annotated[
         "a path inside the folder: letters, digits and ._+~-",
     ),
 ]
+# Of the hub: owner and name. Two dots in a row, or a dash or dot at either end, are refused there too
+# (huggingface_hub.utils.validate_repo_id).
+Repository = Annotated[
+    str,
+    _matching(
+        r"(?!.*(?:\.\.|--))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "owner/name, as on the hub"
+    ),
+]
+Pattern = Annotated[
+    str,
+    _matching(
+        r"[A-Za-z0-9._+~*?\[\]!/-]{1,200}", "a pattern of letters, digits and ._+~-/*?[]!, such as *.safetensors"
+    ),
+]
+# A branch, a tag or a commit of a repository.
+Revision = Annotated[
+    str,
+    _matching(
+        r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,95}", "letters, digits, dots, dashes and +, as a version or a branch has"
+    ),
+]
+# An input, or one file of an input that has many.
+ModelFile = Annotated[
+    str,
+    _matching(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?::(?!.*(?:/|:)\.\.?(?:/|\Z))[A-Za-z0-9._+~-]+(?:/[A-Za-z0-9._+~-]+)*)?",
+        "an input, or INPUT:PATH/IN/IT for one of its files",
+    ),
+]
+
+
+def _address(value: str) -> str:
+    try:
+        return str(ip_address(value))
+    except ValueError:
+        raise ValueError("an IP address of the host") from None
+
+
+def _cidr(value: str) -> str:
+    try:
+        return str(ip_network(value))
+    except ValueError:
+        raise ValueError("a network, such as 10.0.0.0/24") from None
+
+
+Address = Annotated[str, AfterValidator(_address)]
+Cidr = Annotated[str, AfterValidator(_cidr)]
 System = Annotated[str, _matching(r"(?:debian|ubuntu)-[0-9]{1,2}(?:\.[0-9]{2})?", "a system, such as debian-12")]
 
 

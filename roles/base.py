@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.facts import PACKAGES, HostFacts
+from rigwright import sharing
+from rigwright.facts import HostFacts
+from rigwright.facts import packages as packages_of
 from rigwright.preflight import HOME
 from rigwright.rig import Rig
 from roles.operations.files import directories
@@ -31,4 +33,10 @@ def base(rig: Rig, facts: HostFacts) -> None:
         ledger=rig.ledger,
     )
     service_user(name=f"User {rig.service_user}", user=rig.service_user, home=HOME, ledger=rig.ledger)
-    packages(name="Packages", names=PACKAGES, rig=rig, system=facts.system)
+    packages(
+        name="Packages",
+        names=packages_of(rig),
+        rig=rig,
+        system=facts.system,
+        masked={sharing.PACKAGED_UNIT: sharing.LEFT} if rig.share else {},
+    )

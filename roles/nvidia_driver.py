@@ -11,10 +11,10 @@ from rigwright.driver.facts import MODPROBE, DriverFacts
 from rigwright.driver.locked import locked
 from rigwright.driver.plan import DriverPlan, Refused, driver_plan
 from rigwright.driver.settings import PERSISTENCED, paths, settings_of, store
-from rigwright.driver.wanted import PREBUILT, returned, wanted
+from rigwright.driver.wanted import PREBUILT, returned, unloaded, wanted
 from rigwright.rig import Rig
 from roles.operations.cards import retired, set_up
-from roles.operations.drivers import brought, look, released, running
+from roles.operations.drivers import brought, held, lacks, look, released, running
 from roles.operations.files import Text, differ, directories, texts
 
 
@@ -48,8 +48,10 @@ def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: boo
     texts(name="Driver's settings", files=written)
     retired(name="Settings that are not declared", paths=sorted(set(paths(rig)) - {file.path for file in files}))
     brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
+    held(name="Driver's holds", rig=rig, wanted=one, facts=facts, options=options)
     running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))
-    set_up(name="Cards", rig=rig, plan=plan, facts=facts)
+    moving = lacks(one, facts) or bool(unloaded(one, facts))
+    set_up(name="Cards", rig=rig, plan=plan, facts=facts, moving=moving)
 
 
 @deploy("Rollback of the driver")
@@ -66,7 +68,8 @@ def earlier_driver(rig: Rig) -> None:
         reasons = plan.reasons if isinstance(plan, Refused) else ("no files of an earlier driver are kept",)
         if built:
             reasons = (
-                "modules that the distribution has built are not kept, for each is of one kernel: lock the driver",
+                "the driver before it has modules for the kernel before alone, and going back would take away the "
+                "kernel that runs: lock a driver of NVIDIA's archive to have a way back",
             )
         for reason in reasons:
             logger.error(f"{host.print_prefix}refused: {reason}")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
+COMMIT = re.compile(r"\b[0-9a-f]{40}/")  # of a path, where it tells the operator nothing
 
 
 @dataclass
@@ -30,6 +33,8 @@ class Task:
     total: int = 0
     said: float = 0.0
     bar: TaskID | None = None
+    steps_only: bool = False
+    """Without a terminal only its steps are said, and not how far each is."""
 
     def label(self, text: str) -> None:
         """Say which step is under way; counting starts anew with it."""
@@ -71,14 +76,14 @@ class Writer:
         self.open = 0
 
     @contextmanager
-    def task(self, host: str, text: str) -> Iterator[Task]:
+    def task(self, host: str, text: str, *, steps_only: bool = False) -> Iterator[Task]:
         """Show a job while the block runs."""
         if self.console.is_terminal and self.bars is None:
             columns = (TextColumn("    {task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
             self.bars = Progress(*columns, TimeElapsedColumn(), console=self.console, transient=True)
             self.bars.start()
         self.open += 1
-        task = Task(self, host, text)
+        task = Task(self, host, text, steps_only=steps_only)
         if self.bars:
             task.bar = self.bars.add_task(escape(f"[{host}] {text}"), total=None, detail="")
         try:
@@ -104,10 +109,50 @@ class Writer:
             )
             return
         now = time.monotonic()
-        if fresh or now - task.said >= PLAIN_INTERVAL:
+        if fresh or (not task.steps_only and now - task.said >= PLAIN_INTERVAL):
             task.said = now
             detail = task.describe()
             print(f"    [{task.host}] {task.text}{f': {detail}' if detail else ''}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class Files:
+    """One job's files, each a task of its own while it is in work, and all of them in the job's own task."""
+
+    def __init__(self, whole: Task) -> None:
+        self.whole = whole
+        self.open: dict[str, tuple[Task, ExitStack]] = {}
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._only(set())
+
+    def show(self, document: Mapping[str, Any]) -> None:
+        """Bring everything up to date.
+
+        Args:
+            document: `done` and `total` in bytes, and `files`: `path`, `size`, `done`, `state` and `from` of each that
+                is not done.
+        """
+        self.whole.at(document["done"], document["total"], "bytes")
+        rows = [row for row in document["files"] if row["state"] != "waiting"]
+        self._only({row["path"] for row in rows})
+        for row in rows:
+            name = COMMIT.sub("", row["path"])
+            source = f" from {row['from']}" if row["from"] and row["state"] == "fetching" else ""
+            if row["path"] not in self.open:
+                stack = ExitStack()
+                task = stack.enter_context(self.whole.writer.task(self.whole.host, name, steps_only=True))
+                self.open[row["path"]] = task, stack
+            task, _ = self.open[row["path"]]
+            task.label(f"{name}: {row['state']}{source}")
+            task.at(row["done"], row["size"], "bytes")
+
+    def _only(self, paths: set[str]) -> None:
+        for path in self.open.keys() - paths:
+            _, stack = self.open.pop(path)
+            stack.close()
 
 
 progress = Writer()

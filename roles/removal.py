@@ -6,11 +6,14 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
 from rigwright.driver.settings import release
+from rigwright.fetching import CREDENTIAL
 from rigwright.generation import JOURNAL
 from rigwright.network import authority_path
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.serving import STARTED_FROM, UNITS
+from rigwright.sharing import release as release_share
+from rigwright.weights import REHASH_STAMP, REHASH_UNITS, programs
 from roles.operations.generations import look
 from roles.operations.jobs import job
 
@@ -30,18 +33,24 @@ def removal(rig: Rig, keep_weights: bool) -> None:
     loose = ("current", "current.rigwright-new", JOURNAL, f"{JOURNAL}.rigwright-new")
     script = render(
         "removal/remove.sh.j2",
+        helpers=REHASH_UNITS,
+        stamp=REHASH_STAMP,
         units=sorted({*found.links, *found.processes}),
         unit_folder=UNITS,
         links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig)],
         trees=[
             *(f"{roots.config}/{name}" for name in ("generations", "credentials")),
             f"{roots.software}/engines",
+            programs(rig),
             *(f"{roots.state}/{name}" for name in ("jobs", "build", "weights")),
         ],
+        models=roots.models,
+        tokens=f"/run/rw-job-*.{CREDENTIAL}",
         ledger=rig.ledger,
         started_from=STARTED_FROM,
         keep_weights=keep_weights,
         **release(rig),
+        **release_share(rig),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"
     # what is served is ours too, even where the list of what is ours has gone

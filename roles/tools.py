@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyinfra.api import deploy
 
+from rigwright.lock import Artefact
 from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
@@ -13,19 +16,34 @@ from roles.operations.jobs import job, sent
 
 @deploy("Tools")
 def tools(rig: Rig, wanted: Tools) -> None:
-    """Install the environment beside older ones."""
+    """Install the host's tools beside older ones."""
+    environment(rig, wanted, rig.tools, "host tools")
+
+
+def environment(rig: Rig, wanted: Tools, wheels: Sequence[Artefact], title: str, alone: str = "") -> None:
+    """Install an environment.
+
+    Args:
+        rig: The rig.
+        wanted: The environment.
+        wheels: What it is made of.
+        title: What it is, in the operator's words.
+        alone: What the names of its folders begin with, where older ones are of no use.
+    """
     unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", f"{rig.roots.state}/jobs"
     job(
-        name="Install host tools",
+        name=f"Install {title}",
         unit=unit,
         script=render(
             "tools/install.sh.j2",
             tools=wanted,
             network=network(rig),
+            title=title,
+            alone=f"{rig.roots.software}/{alone}" if alone else "",
             ledger=rig.ledger,
             sent=sent(folder, unit) if rig.bundle else "",
         ),
         test=f"[ -e {wanted.marker} ]",
         folder=folder,
-        files=rig.bundle.files(rig.tools) if rig.bundle else (),
+        files=rig.bundle.files(wheels) if rig.bundle else (),
     )

@@ -50,21 +50,35 @@ def package_version(release: str) -> str:
 
 
 def kernels(releases: Sequence[str], flavour: str) -> list[Deb]:
-    """Image and headers of each release, and the metapackages, which bring the last one.
+    """Image and headers of each release, Ubuntu's other modules too, and the metapackages, which bring the last one.
 
     Args:
         releases: The oldest first, such as 6.1.0-40-amd64.
         flavour: What stands behind linux-image- in the metapackage's name: amd64, generic, generic-hwe-24.04.
     """
+    newest, version = releases[-1], package_version(releases[-1])
+    debian = newest.endswith("amd64")
     found = []
     for release in releases:
-        found += [image(release), headers(release)]
-    newest = releases[-1]
-    source = "linux-signed-amd64" if newest.endswith("amd64") else "linux-meta"
-    for kind in ("image", "headers"):
-        brought = (f"linux-{kind}-{newest} (= {package_version(newest)})",)
-        found.append(Deb(f"linux-{kind}-{flavour}", package_version(newest), source, brought, section="kernel"))
+        found += [image(release), headers(release), *([] if debian else [extra(release)])]
+
+    def meta(kind: str, *brought: str) -> Deb:
+        source = "linux-signed-amd64" if debian else "linux-meta"
+        return Deb(f"linux-{kind}{flavour}", version, source, brought, section="kernel")
+
+    more = () if debian else (f"linux-modules-extra-{newest}",)
+    found += [
+        meta("image-", f"linux-image-{newest} (= {version})", *more),
+        meta("headers-", f"linux-headers-{newest} (= {version})"),
+    ]
+    if not debian:
+        found.append(meta("", *(f"linux-{kind}-{flavour} (= {version})" for kind in ("image", "headers"))))
     return found
+
+
+def extra(release: str) -> Deb:
+    """The drivers that Ubuntu leaves out of a kernel's image; the metapackage alone brings them."""
+    return Deb(f"linux-modules-extra-{release}", package_version(release), "linux", section="kernel")
 
 
 def image(release: str) -> Deb:

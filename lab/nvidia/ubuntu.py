@@ -67,7 +67,8 @@ RELEASES = {
 def images(system: str) -> list[Deb]:
     """The kernels that such a host has when it is new."""
     release = RELEASES[system]
-    return [deb for deb in kernels(release.kernels, release.flavour) if deb.name.startswith("linux-image-")]
+    kinds = ("linux-image-", "linux-modules-extra-")
+    return [deb for deb in kernels(release.kernels, release.flavour) if deb.name.startswith(kinds)]
 
 
 def recast(host: Host, system: str, shelf: Path, url: str) -> None:

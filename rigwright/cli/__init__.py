@@ -28,6 +28,7 @@ PARTS = {
         "status": "state:status",
         "logs": "state:logs",
         "generations": "state:generations",
+        "models": "models:models",
     },
     "Try": {"demo": "demo:demo", "lab": "lab:lab", "test": "test:test", "bench": "bench:bench"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import median
 
 import click
 
@@ -24,7 +25,7 @@ def _say(text: str) -> None:
 
 @click.group()
 def bench() -> None:
-    """Measure a deploy that changes nothing, what an instance's sandbox costs, or a build. Nothing is asserted."""
+    """Measure a deploy that changes nothing, an instance's sandbox, weights, or a build. Nothing is asserted."""
 
 
 @bench.command()
@@ -162,6 +163,46 @@ def compile_(inventory: str, limit: str | None) -> None:
         numbers = (report.cpus, report.role, report.role_compiling, report.plain)
         rows.append((engine, report.architectures or "CPU", *map(str, numbers), f"{report.ratio:.2f}"))
     show(columns, rows)
+
+
+@bench.command()
+@click.option("--mebibytes", type=click.IntRange(64, 1 << 20), default=4096, show_default=True, help="Of made data.")
+@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="How often each is timed.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/var/tmp",  # noqa: S108 # a folder of its own is made in it
+    show_default=True,
+    help="On the disk to measure on; six times the data have to fit.",
+)
+@JSON
+def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
+    """Time weights: fetching beside curl and hf, verifying, looking at 100 GB unchanged, four boxes through one.
+
+    Needs root, nginx, curl and openssl, and about ten minutes; all of it runs on this machine.
+    """
+    from tempfile import TemporaryDirectory
+
+    from bench import weights as bench_weights
+    from bench.made import NotMeasured
+
+    with TemporaryDirectory(prefix="rigwright-bench-", dir=folder) as scratch:
+        try:
+            report = bench_weights.measure(Path(scratch), mebibytes, runs, _say)
+        except (NotMeasured, OSError) as error:
+            raise click.ClickException(str(error)) from None
+    if file:
+        Path(file).write_text(report.as_json())
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.what, f"{median(row.ours):.2f}", row.against, f"{median(row.theirs):.2f}" if row.theirs else ""),
+            *(f"{row.ratio:.2f}" if row.ratio is not None else "", row.goal),
+        )
+        for row in report.rows
+    ]
+    show(("what", "seconds", "beside", "seconds", "ratio", "goal"), rows)
+    click.echo(f"four boxes drew {report.uplink:.3f} of the model's bytes from the hub; goal: at most 1.05")
+    click.echo(f"{report.date}, {report.cpus} CPUs, {report.data_bytes / 1e9:.1f} GB, medians of up to {runs} runs")
 
 
 def _rows(report: Report) -> list[tuple[str, ...]]:

@@ -23,12 +23,13 @@ class CannotLook(click.ClickException):
 @click.option(
     "--from-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Hash the files that lie in this folder instead of fetching them.",
+    help="Hash the files that lie in this folder instead of fetching them; of a checkpoint of your own, all of it.",
 )
 def lock(inventory: Path | None, only_look: bool, refresh: bool, from_dir: Path | None) -> None:
     """Find and hash the inputs of the catalogue beside INVENTORY, and write them to the locks folder beside it.
 
-    Without INVENTORY, Rigwright's own catalogue is locked. What is locked already stays as it is: only a changed input
+    Models of Rigwright's own catalogue are locked there too, where a rig of INVENTORY uses them. Without INVENTORY,
+    Rigwright's own catalogue is locked, without its models. What is locked already stays as it is: only a changed input
     is fetched, and packages keep their versions, unless --refresh is given. Nothing is written when one input fails.
 
     Exit status of --check: 0, nothing moved upstream. 1: something did. 2: something could not be looked at.

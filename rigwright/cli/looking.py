@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 
 from checks.backend import UnknownHost, connect
 from rigwright import facts as host_facts
-from rigwright import served
+from rigwright import served, stored
 from rigwright.driver import facts as driver_facts
 from rigwright.driver.facts import DriverFacts
 from rigwright.facts import HostFacts
@@ -23,6 +25,7 @@ from rigwright.problems import Invalid
 from rigwright.render import render
 from rigwright.rig import Rig
 from rigwright.served import Served, state_script
+from rigwright.stored import Stored
 from rigwright.tools import tools
 
 T = TypeVar("T")
@@ -48,6 +51,10 @@ class Box:
     def served(self) -> Served:
         """What it serves now."""
         return self._read(served.parse, state_script(self.rig.roots.config, self.rig.roots.software))
+
+    def stored(self) -> Stored:
+        """Which weights lie on it."""
+        return self._read(partial(stored.parse, self.rig), stored.script(self.rig))
 
     def facts(self) -> HostFacts:
         """What a probe finds."""
@@ -85,6 +92,14 @@ def boxes(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
     except (UnknownHost, SystemExit) as error:
         raise click.ClickException(str(error)) from None
     return [Box(name, rig_of(name, target.data.get("rig")), target) for name, target in reached.items()], gone
+
+
+def leave(gone: list[str]) -> None:
+    """Name the hosts that are out of reach, and end with exit status 2 where there are any."""
+    for name in gone:
+        click.echo(f"{name}: cannot be reached", err=True)
+    if gone:
+        sys.exit(2)
 
 
 def rig_of(name: str, data: object) -> Rig:

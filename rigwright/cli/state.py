@@ -11,7 +11,7 @@ from threading import Thread
 import click
 
 from rigwright.cli.hosts import INVENTORY, LIMIT
-from rigwright.cli.looking import Box, boxes, each
+from rigwright.cli.looking import Box, boxes, each, leave
 from rigwright.cli.tables import show, size
 from rigwright.problems import unknown
 from rigwright.served import Process, Served, goal
@@ -20,13 +20,6 @@ JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
 # memory of the whole service, and since when it is what it is
 USE = "systemctl show --property=Id,ActiveEnterTimestamp,MemoryCurrent 'rigwright-*.service'"
 HOLDER = "flock -s -n /run/rigwright/lease true 2>/dev/null || cat /run/rigwright/lease 2>/dev/null"
-
-
-def _leave(gone: list[str]) -> None:
-    for name in gone:
-        click.echo(f"{name}: cannot be reached", err=True)
-    if gone:
-        sys.exit(2)
 
 
 def _use(lines: list[str]) -> dict[str, dict[str, str]]:
@@ -136,7 +129,7 @@ def status(inventory: str, limit: str | None, as_json: bool) -> None:
         click.echo(json.dumps([asdict(one) for one in seen], indent=2))
     else:
         _show(seen, inventory)
-    _leave(gone)
+    leave(gone)
 
 
 def _show(seen: list[Status], inventory: str) -> None:
@@ -192,7 +185,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
     ]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
-        _leave(gone)
+        leave(gone)
         return
     shown: list[tuple[str, ...]] = []
     for row in rows:
@@ -200,7 +193,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
         number, digest = str(row["number"]), str(row["digest"])[:12]
         shown.append((str(row["host"]), number, str(row["created"]), digest, ", ".join(words)))
     show(("host", "generation", "written (UTC)", "digest", ""), shown)
-    _leave(gone)
+    leave(gone)
 
 
 @click.command()
@@ -232,7 +225,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
             thread.join()
     except KeyboardInterrupt:
         sys.exit(130)
-    _leave(gone)
+    leave(gone)
 
 
 def _plain(line: str) -> str:

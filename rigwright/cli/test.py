@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 
 import click
 
@@ -13,16 +15,19 @@ from lab import gpus, images
 from lab.machine import Unsupported
 from rigwright.inventory import ROOT
 
+UNIT = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "unit").glob("test_*.py"))
+# Each of a stage's lines is a set of commands that run at the same time. Host tests of a Debian release share a
+# process: they boot from what the first of them has left.
 STAGES = {
-    "lint": [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["shellcheck", "rig", ".ci/run"]],
-    "types": [["mypy"]],
-    "unit": [["pytest", "tests/unit"]],
-    "hosts": [["pytest", "tests/hosts"]],
+    "lint": [[["ruff", "check", "."]], [["ruff", "format", "--check", "."]], [["shellcheck", "rig", ".ci/run"]]],
+    "types": [[["mypy"]]],
+    "unit": [[["pytest", "-q", *UNIT[0::2]], ["pytest", "-q", *UNIT[1::2]]]],
+    "hosts": [[["pytest", "-v", "tests/hosts", "-k", words] for words in ("debian-12", "not debian-12")]],
 }
 # Asked for by name alone.
 PROOFS = {
-    "gpu": [["pytest", "-s", "-v", "--no-header", "tests/gpu"]],
-    "dkms": [["pytest", "-v", "--no-header", "tests/dkms"]],
+    "gpu": [[["pytest", "-s", "-v", "--no-header", "tests/gpu"]]],
+    "dkms": [[["pytest", "-v", "--no-header", "tests/dkms"]]],
 }
 
 
@@ -49,7 +54,7 @@ def _no_card() -> str:
 def test(stages: tuple[str, ...], **options: str | bool | None) -> None:
     """Run the project's own tests: lint, types, unit tests, and tests on throwaway hosts; those four without a name.
 
-    Host tests need root and half an hour to an hour on two cores, in which llama.cpp is compiled once a Debian release.
+    Host tests need root and about an hour on two cores, in which llama.cpp is compiled once a Debian release.
 
     `test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
     notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic
@@ -71,11 +76,38 @@ def test(stages: tuple[str, ...], **options: str | bool | None) -> None:
         if stage == "gpu" and not options["host"] and (without := _no_card()):
             click.echo(f"==> gpu: skipped: {without}; give a machine that has one with --host")
             continue
-        for command in {**STAGES, **PROOFS}[stage]:
-            click.echo(f"==> {' '.join(command)}")
+        for commands in {**STAGES, **PROOFS}[stage]:
             started = time.monotonic()
-            program = str(Path(sys.executable).with_name(command[0]))
-            status = subprocess.run([program, *command[1:], *given], cwd=ROOT, check=False).returncode
-            click.echo(f"==> {stage}: {'ok' if status == 0 else 'failed'} after {time.monotonic() - started:.0f} s")
-            if status:
+            failed = _run([[*command, *given] for command in commands])
+            click.echo(f"==> {stage}: {'failed' if failed else 'ok'} after {time.monotonic() - started:.0f} s")
+            if failed:
                 sys.exit(1)
+
+
+def _run(commands: list[list[str]]) -> bool:
+    """Run commands at the same time; whether one failed. Of several, each line has its command's number before it."""
+    for command in commands:
+        words = " ".join(command)
+        click.echo(f"==> {words if len(words) < 120 else words[:120] + ' ...'}")
+    programs = [[str(Path(sys.executable).with_name(command[0])), *command[1:]] for command in commands]
+    if len(programs) == 1:
+        return subprocess.run(programs[0], cwd=ROOT, check=False).returncode != 0
+    # a line is told when it is there, not when a pipe is full
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    running = [
+        subprocess.Popen(
+            program, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for program in programs
+    ]
+    tellers = [Thread(target=_tell, args=pair) for pair in enumerate(running, start=1)]
+    for teller in tellers:
+        teller.start()
+    for teller in tellers:
+        teller.join()
+    return any(process.wait() for process in running)
+
+
+def _tell(number: int, process: subprocess.Popen[str]) -> None:
+    for line in process.stdout or ():
+        click.echo(f"{number}| {line}", nl=False)

@@ -66,6 +66,8 @@ class DriverFacts:
     module_open: bool = False
     nouveau: bool = False
     """Whether that is loaded."""
+    params: tuple[tuple[str, str], ...] = ()
+    """(name, value) of the loaded module's options, as it shows them."""
     packages: tuple[Package, ...] = ()
     run_files: tuple[str, ...] = ()
     """What an installation from a .run file has left."""
@@ -201,6 +203,7 @@ def parse(lines: list[str]) -> DriverFacts:
             module=single["module"],
             module_open=single["module_open"] == "yes",
             nouveau=single["nouveau"] == "yes",
+            params=tuple(param(row) for row in many.get("param", [])),
             packages=tuple(
                 Package(name, version, origins.get(name, ""))
                 for name, version in sorted(_pair(row) for row in many.get("package", []))
@@ -228,6 +231,12 @@ def _pair(row: str) -> tuple[str, str]:
     if not gap or not first or not second:
         raise ValueError(f"the driver probe printed a line that is cut short: {row!r}")
     return first, second
+
+
+def param(row: str) -> tuple[str, str]:
+    """(name, value) of a line of /proc/driver/nvidia/params."""
+    name, _, value = row.partition(":")
+    return name, value.strip()
 
 
 def _card(row: str) -> BusCard:

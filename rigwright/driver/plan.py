@@ -9,6 +9,7 @@ from rigwright.driver.cards import Seen, flavour_of, names, seen
 from rigwright.driver.existing import Existing, against, existing, to_remove
 from rigwright.driver.facts import DriverFacts
 from rigwright.driver.locked import locked
+from rigwright.driver.options import late
 from rigwright.driver.pins import pin_of
 from rigwright.driver.tables import Offer, Tables
 from rigwright.driver.toolkit import numbers, toolkit_refusals
@@ -40,6 +41,8 @@ class DriverPlan:
     holds: tuple[str, ...]
     modules: tuple[str, ...]
     """Kernel modules that are loaded in the end."""
+    options: tuple[tuple[str, int], ...]
+    """(name, value) of those that are declared for them."""
     dkms: bool
     """Whether the host builds them."""
     reboot: str
@@ -113,6 +116,7 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
         pin=pin_of(rig, facts, offer.source, branch),
         holds=(*packages, f"linux-image-{kernel}") if layout.prebuilt else packages,
         modules=MODULES,
+        options=tuple(rig.driver.module_options.items()),
         dkms=not layout.prebuilt,
         reboot=_reboot(facts, flavour=flavour, brought=facts.metapackage[1] if layout.prebuilt else ""),
         why=tuple(reasons),
@@ -283,8 +287,9 @@ def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, .
         pin=pin_of(rig, facts, source, branch),
         holds=(*packages, f"linux-image-{kernel}") if not dkms and kernel else packages,
         modules=MODULES,
+        options=(options := tuple(rig.driver.module_options.items())),
         dkms=dkms,
-        reboot=_reboot(facts, flavour=flavour, version=there.version),
+        reboot=_reboot(facts, flavour=flavour, version=there.version) or late(options, facts.params),
         why=(f"{there} will do: it stays, and is held",),
         warnings=_warnings(facts, cards, branch, dkms=dkms),
     )

@@ -151,7 +151,9 @@ def limits(rig: Rig) -> tuple[int | None, ...]:
     return declared if isinstance(declared, tuple) else (declared,) * len(rig.cards)
 
 
-def power_script(rig: Rig, timeout: int = TIMEOUT, devices: str = DEVICES, applied: str = APPLIED) -> str:
+def power_script(
+    rig: Rig, timeout: int = TIMEOUT, devices: str = DEVICES, applied: str = APPLIED, record: str = ""
+) -> str:
     """The script of the unit for power: `set` and `reset`.
 
     Args:
@@ -159,6 +161,7 @@ def power_script(rig: Rig, timeout: int = TIMEOUT, devices: str = DEVICES, appli
         timeout: For one call of nvidia-smi, s.
         devices: The kernel's folder of the bus.
         applied: The file by which the script says that it has set everything.
+        record: The file in which cards are written down, where that is not the rig's.
     """
     return render(
         "nvidia_driver/power.sh.j2",
@@ -166,6 +169,7 @@ def power_script(rig: Rig, timeout: int = TIMEOUT, devices: str = DEVICES, appli
         timeout=timeout,
         devices=devices,
         applied=applied,
+        record=record or record_path(rig),
         limits=limits(rig),
         clocks=rig.driver.clocks_mhz,
     )

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from rigwright.driver.facts import Package
 from rigwright.driver.versions import driver_of
-from rigwright.driver.wanted import Wanted
+from rigwright.driver.wanted import PREBUILT, Wanted
 
 # apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
 INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
 # with APT::Get::Purge, settings go too
 REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
+IMAGE = re.compile(r"linux-image-(?:unsigned-)?([0-9].*)")
 # The same names as the driver probe asks dpkg for
 OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda.*1|libnvcuvid1|libnvoptix1|cuda-drivers.*")
 
@@ -36,6 +37,11 @@ class Simulation:
         named = [Package(name, new) for name, _, new in self.installed if OF_A_DRIVER.fullmatch(name)]
         drivers = {package.driver for package in named} - {""}
         return tuple(package for package in named if driver_of(package.version) in drivers)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kernels whose images would come."""
+        return tuple(dict.fromkeys(matched[1] for name, *_ in self.installed if (matched := IMAGE.fullmatch(name))))
 
 
 def parse(lines: Iterable[str]) -> Simulation:
@@ -71,6 +77,12 @@ def objections(seen: Simulation, one: Wanted) -> list[str]:
         found.append(
             f"apt would remove {', '.join(surplus)}: remove or update those yourself if they can go, then deploy again"
         )
+    modules = [name for name, *_ in seen.installed if PREBUILT.fullmatch(name)]
+    found += [
+        f"{one.kernel} would bring kernel {kernel}, for which the archive has no modules yet: try again when it has"
+        for kernel in seen.kernels
+        if one.kernel and not any(name.endswith(f"-{kernel}") for name in modules)
+    ]
     for package in seen.drivers:
         driver = driver_of(package.version)
         branch = driver.partition(".")[0]

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from rigwright.driver.facts import DriverFacts, Package, flavour_of
+from rigwright.driver.facts import DriverFacts, Package, flavour_of, release_key
 from rigwright.driver.locked import Locked
+from rigwright.driver.options import late
 from rigwright.driver.plan import DriverPlan
 
 # Modules that are made for each kernel have the kernel's version before the driver's.
 PREBUILT = re.compile(r"linux-modules-nvidia-.*")
+FOR_A_KERNEL = re.compile(r"linux-modules-nvidia-.*-([0-9]+\.[0-9]+\.[0-9]+-.*)")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Wanted:
 
     newest: bool = False
     """Whether apt may know a newer one of the branch that is to come."""
+
+    @property
+    def kernel(self) -> str:
+        """The metapackage of the kernel that is held with the modules; empty where the host builds them."""
+        return next((name for name in self.plan.holds if name.startswith("linux-image-")), "")
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -123,8 +130,12 @@ def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
     module = dict(facts.kernel_modules).get(facts.newest_kernel, "")
     if target and module != target:
         found.append(f"kernel {facts.newest_kernel} has {_module(module)}, and {target} is needed")
-    found += [f"{name} is not held" for name in holds(one, facts) if name not in facts.held]
     return found + [f"the initial file system of kernel {kernel} lacks our options" for kernel in facts.old_initrds]
+
+
+def unheld(one: Wanted, facts: DriverFacts) -> list[str]:
+    """What of it apt does not keep as it is, in words; nothing where all is held."""
+    return [f"{name} is not held" for name in holds(one, facts) if name not in facts.held]
 
 
 def holds(one: Wanted, facts: DriverFacts) -> list[str]:
@@ -141,6 +152,16 @@ def transaction(one: Wanted, facts: DriverFacts) -> bool:
     return moved or away or bool(facts.half) or one.newest
 
 
+def behind(one: Wanted, facts: DriverFacts) -> bool:
+    """Whether the kernel's metapackage brings an older kernel than modules are there for.
+
+    The modules bring that kernel's image by themselves, and nothing else of it.
+    """
+    brought = dict(facts.kernel_packages).get(one.kernel)
+    made = [matched[1] for package in facts.packages if (matched := FOR_A_KERNEL.fullmatch(package.name))]
+    return brought is not None and any(release_key(kernel) > release_key(brought) for kernel in made)
+
+
 def unloaded(one: Wanted, facts: DriverFacts) -> str:
     """Why the driver on disk is not the one that runs; empty where it is."""
     target = one.version or (facts.library.driver if facts.library else "")
@@ -152,7 +173,7 @@ def unloaded(one: Wanted, facts: DriverFacts) -> str:
         return f"the {'open' if facts.module_open else 'proprietary'} module is loaded"
     if not facts.module and dict(facts.kernel_modules).get(facts.kernel, "") != target:
         return f"kernel {facts.kernel} runs, which has no module {target}"
-    return ""
+    return late(one.plan.options, facts.params)
 
 
 def _driver(packages: Mapping[str, str]) -> str:

@@ -39,15 +39,18 @@ class LiveNow(FactBase[Live]):
 
 
 @operation()
-def set_up(rig: Rig, plan: DriverPlan, facts: DriverFacts) -> Generator[FunctionCommand, None, None]:
+def set_up(
+    rig: Rig, plan: DriverPlan, facts: DriverFacts, moving: bool = False
+) -> Generator[FunctionCommand, None, None]:
     """Have the cards set to what the rig says, have that outlive a reboot, and write down where they are.
 
     + rig: the rig
     + plan: its driver's
     + facts: what was found before the run
+    + moving: whether the run brings another driver, or another kernel: what is written down of them counts no more
     """
     now = host.get_fact(LiveNow, questions=json.dumps(live.questions(rig)))
-    if now and not unset(rig, now) and now.record == digest(record(plan, facts, now)):
+    if now and not moving and not unset(rig, now) and now.record == digest(record(plan, facts, now)):
         host.noop("the cards are set")
         return
     yield FunctionCommand(_set, (rig, plan), {})

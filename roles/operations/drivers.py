@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 from pyinfra import host, logger
@@ -13,8 +14,9 @@ from pyinfra.api.exceptions import FactProcessError
 from rigwright.driver import facts as driver_facts
 from rigwright.driver import simulation
 from rigwright.driver.facts import MODPROBE, DriverFacts
+from rigwright.driver.options import late
 from rigwright.driver.settings import COMPONENT, SOURCE, release, store
-from rigwright.driver.wanted import Wanted, holds, lacking, transaction, unloaded
+from rigwright.driver.wanted import Wanted, behind, holds, lacking, transaction, unheld, unloaded
 from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
@@ -59,10 +61,25 @@ def brought(rig: Rig, wanted: Wanted, facts: DriverFacts, options: bool = False)
     + facts: what was found before the run
     + options: whether the run has changed the modules' options, which initial file systems have copies of
     """
-    if not lacking(wanted, facts) and facts.recorded and not wanted.newest and not options:
+    if not lacks(wanted, facts, options):
         host.noop(f"driver {facts.library.driver if facts.library else ''} is there")
         return
     yield FunctionCommand(_guarded, (_bring, rig, wanted), {})
+
+
+@operation()
+def held(rig: Rig, wanted: Wanted, facts: DriverFacts, options: bool = False) -> Commands:
+    """Hold a driver that is there; one that `brought` brings is held with that.
+
+    + rig: the rig
+    + wanted: the driver
+    + facts: what was found before the run
+    + options: as of `brought`
+    """
+    if lacks(wanted, facts, options) or not unheld(wanted, facts):
+        host.noop("the driver is held")
+        return
+    yield FunctionCommand(_guarded, (_hold, rig, wanted), {})
 
 
 @operation()
@@ -75,7 +92,9 @@ def running(rig: Rig, wanted: Wanted, facts: DriverFacts, consent: bool) -> Comm
     + consent: whether the host may be rebooted
     """
     installed = facts.library.driver if facts.library else ""
-    stays = not wanted.newest and (not lacking(wanted, facts) or wanted.version == installed)
+    # initial file systems are made anew without the module's doing
+    missing = lacking(wanted, replace(facts, old_initrds=()))
+    stays = not wanted.newest and (not missing or wanted.version == installed)
     if stays and facts.module and facts.devices and not unloaded(wanted, facts):
         host.noop(f"the module {facts.module} is loaded")
         return
@@ -139,6 +158,24 @@ class _Host:
         )
 
 
+def lacks(wanted: Wanted, facts: DriverFacts, options: bool = False) -> bool:
+    """Whether there is more to bring than holds."""
+    return bool(lacking(wanted, facts)) or not facts.recorded or wanted.newest or options
+
+
+def _hold(one: _Host) -> bool:
+    _settle(one, one.look())
+    return _whole(one)
+
+
+def _whole(one: _Host) -> bool:
+    now = one.look()
+    left = lacking(one.wanted, now) + unheld(one.wanted, now)
+    for line in left:
+        one.error(f"the driver is not whole: {line}")
+    return not left
+
+
 def _bring(one: _Host) -> bool:
     # what an earlier run has begun goes on by itself
     active = one.shell.run(f"systemctl is-active {INSTALL}.service || true")[0]
@@ -153,10 +190,7 @@ def _bring(one: _Host) -> bool:
             return False
         facts = one.look()
     _settle(one, facts)
-    left = lacking(one.wanted, one.look())
-    for line in left:
-        one.error(f"the driver is not whole: {line}")
-    return not left
+    return _whole(one)
 
 
 def _installation(one: _Host, facts: DriverFacts) -> str | None:
@@ -167,8 +201,17 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         kept = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
         there = {package.name for package in facts.packages}
         first = [name for name in wanted.plan.before if name not in there]
+        targets = wanted.targets
+        if wanted.newest and behind(wanted, facts):
+            targets += (wanted.kernel,)
         script = one.script(
-            "nvidia_driver/look.sh.j2", LOOK, first=first, targets=wanted.targets, kept=kept, names=wanted.packages
+            "nvidia_driver/look.sh.j2",
+            LOOK,
+            first=first,
+            targets=targets,
+            kept=kept,
+            names=wanted.packages,
+            kernel=wanted.kernel,
         )
         if not one.job(LOOK, script):
             return None
@@ -178,7 +221,8 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
             for reason in reasons:
                 one.error(f"refused: {reason}")
             return None
-        targets = wanted.targets
+        if how == "how kernel":
+            targets += (wanted.kernel,)
         if how == "how kept":
             logger.warning(f"{one.host.print_prefix}the archive has dropped {wanted.version}: it comes from kept files")
             targets = (f"{kept}/*.deb", *(f"{name}-" for name in wanted.plan.removed))
@@ -231,6 +275,8 @@ def _run(one: _Host) -> bool:
             return False
         facts = one.look()
         if still := unloaded(one.wanted, facts):
+            if late(one.wanted.plan.options, facts.params) == still:
+                return one.error(f"after the reboot, {still}: take it out of driver.module_options")
             newest = f"kernel {facts.kernel} came up, and {facts.newest_kernel} is the newest one"
             return one.error(f"after the reboot, {still} ({newest}): see what the boot loader starts")
     if not facts.module or not facts.devices:

@@ -31,6 +31,8 @@ class Text:
     path: str
     text: str
     mode: str = "644"
+    proof: str = ""
+    """Shell words that succeed where they are given the path of a file with this text before it takes its place."""
 
     def __post_init__(self) -> None:
         if not self.text.endswith("\n"):
@@ -94,8 +96,9 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
         if state.config.DIFF:
             show_diff(file.path, host.get_fact(FileContents, path=file.path) or [], file.text)
         new = QuoteString(f"{file.path}.rigwright-new")
+        proven = ("&& {", file.proof, new, "|| { rm -f", new, "; false; }; }") if file.proof else ()
         yield StringCommand(
-            *("umask 077 && cat >", new, "&& chown root:root", new, "&& chmod", file.mode, new),
+            *("umask 077 && cat >", new, "&& chown root:root", new, "&& chmod", file.mode, new, *proven),
             *("&& sync -d", new, "&& mv -fT", new, QuoteString(file.path)),
             _stdin=file.text.splitlines(keepends=True),
         )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import gevent
 from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 
+from rigwright import keys
 from rigwright.bundle import LocalFile
 from roles.operations.shell import Lost, Shell
-from roles.progress import progress
+from roles.progress import Files, progress
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
@@ -43,6 +46,7 @@ def job(
     watch: str = "",
     files: Sequence[LocalFile] = (),
     present: str = "",
+    secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> Generator[FunctionCommand, None, None]:
     """Run a script as a transient unit until a test succeeds, showing how far it is.
 
@@ -53,9 +57,11 @@ def job(
     + script: shell script, run as root
     + test: shell condition that holds once the result is there
     + folder: where script and log are kept on the host
-    + watch: a file that grows as `size path` (bytes), when progress is a download
+    + watch: a file that grows as `size path` (bytes), when progress is a download, or `files path` for the progress
+      file of a download of many files, which `roles.progress.Files` describes
     + files: what the script finds in `FOLDER/UNIT/files`, sent before it starts; it takes them away itself
     + present: shell condition under which they are not sent
+    + secrets: a systemd credential's name -> the file on the operator's machine whose only line it is
 
     **Example:**
 
@@ -66,7 +72,7 @@ def job(
     if host.get_fact(Done, test=test):
         host.noop(f"{unit} has done its work")
         return
-    yield FunctionCommand(run_job, (unit, script, test, folder, watch, files, present), {})
+    yield FunctionCommand(run_job, (unit, script, test, folder, watch, files, present, secrets), {})
 
 
 def sent(folder: str, unit: str) -> str:
@@ -84,6 +90,7 @@ def run_job(
     watch: str = "",
     files: Sequence[LocalFile] = (),
     present: str = "",
+    secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> bool:
     """Start or re-attach, and watch to the end; False fails this host, where an exception would show a traceback."""
     folder = f"{folder}/{unit}"
@@ -95,9 +102,9 @@ def run_job(
         else:
             if watcher.lacks(files, present):
                 watcher.send(files)
-            watcher.start(script)
+            watcher.start(script, {name: keys.read(path) for name, path in secrets.items()})
         succeeded = watcher.follow(test)
-    except Unfit as error:
+    except (Unfit, ValueError) as error:  # the latter: a secret's file is gone
         logger.error(f"{host.print_prefix}{error}")
         return False
     except Lost as error:
@@ -164,29 +171,44 @@ class _Watcher:
                 done += file.size
                 task.at(done, total, "bytes")
 
-    def start(self, script: str) -> None:
-        """Write the script and start the unit; one that failed before makes room."""
+    def start(self, script: str, secrets: Mapping[str, str]) -> None:
+        """Write the script and start the unit; one that failed before makes room.
+
+        systemd copies a secret to where only the unit reads it, before the unit begins; ours is on no disk, and goes.
+        """
+        paths = {name: f"/run/{self.unit}.{name}" for name in secrets}
+        # one command: a connection that breaks leaves none of them behind
+        taken = "".join(f"read -r value && printf '%s\\n' \"$value\" > {path}; " for path in paths.values())
+        if taken:
+            taken = f"umask 077; trap 'rm -f {' '.join(paths.values())}' EXIT; {taken}"
+        given = "".join(f"--property=LoadCredential={name}:{path} " for name, path in paths.items())
         self.shell.run(f"mkdir -p {self.folder} && umask 077 && cat > {self.folder}/script", stdin=script)
         self.shell.run(
-            f"systemctl reset-failed {self.unit}.service 2>/dev/null; : > {self.folder}/log; "
+            f"{taken}systemctl reset-failed {self.unit}.service 2>/dev/null; : > {self.folder}/log; "
             f"systemd-run --quiet --unit={self.unit} --service-type=exec --nice=5 "
             f"--property=StandardOutput=append:{self.folder}/log --property=StandardError=append:{self.folder}/log "
-            f"--property=PrivateTmp=yes --setenv=HOME=/root --setenv=LC_ALL=C.UTF-8 /bin/sh {self.folder}/script"
+            f"--property=PrivateTmp=yes {given}--setenv=HOME=/root --setenv=LC_ALL=C.UTF-8 "
+            f"/bin/sh {self.folder}/script",
+            stdin="".join(f"{value}\n" for value in secrets.values()) if secrets else None,
         )
         self.begun = True
 
     def follow(self, test: str) -> bool:
         """Watch until the unit ends; whether its result is there."""
-        grown = self.watch.partition(" ")[2]
+        size, _, grown = self.watch.partition(" ")
+        listed = size == "files"
         look = (
             f"echo $(systemctl show --property=ActiveState --value {self.unit}.service) "
-            f"$(stat -c %s {grown or '/dev/null'} 2>/dev/null || echo 0); tail -c 3000 {self.folder}/log"
+            f"$(stat -c %s {grown or '/dev/null'} 2>/dev/null || echo 0); "
+            f"printf 'files '; cat {grown if listed else '/dev/null'} 2>/dev/null; echo; tail -c 3000 {self.folder}/log"
         )
-        with progress.task(self.host.name, self.unit) as task:
+        with progress.task(self.host.name, self.unit) as task, Files(task) as files:
             while True:
-                first, *log = self.shell.run(look)
-                active, _, size = first.rpartition(" ")
-                self._report(task, int(size), log)
+                first, document, *log = self.shell.run(look)
+                active, _, there = first.rpartition(" ")
+                self._report(task, 0 if listed else int(there), log)
+                if text := document.removeprefix("files "):
+                    files.show(json.loads(text))
                 if active in ("inactive", "failed"):
                     break
                 gevent.sleep(POLL)

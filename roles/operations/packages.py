@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from types import MappingProxyType
 
 from pyinfra.api import FunctionCommand, operation
 
@@ -13,7 +14,9 @@ from roles.operations.jobs import job, sent
 
 
 @operation()
-def packages(names: Sequence[str], rig: Rig, system: str) -> Generator[FunctionCommand, None, None]:
+def packages(
+    names: Sequence[str], rig: Rig, system: str, masked: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Generator[FunctionCommand, None, None]:
     """Install packages that are missing, from the rig's bundle, its apt mirrors or else the archives the host is
     configured with, and write down which are new.
 
@@ -22,6 +25,8 @@ def packages(names: Sequence[str], rig: Rig, system: str) -> Generator[FunctionC
     + names: package names
     + rig: the rig
     + system: the host's, such as debian-12
+    + masked: units that these packages bring and would start, each with files that its package leaves behind; one that
+      is there already is somebody else's, and stays as it is
 
     **Example:**
 
@@ -39,6 +44,7 @@ def packages(names: Sequence[str], rig: Rig, system: str) -> Generator[FunctionC
         names=names,
         network=network(rig),
         ledger=rig.ledger,
+        masked=masked,
         files=files,
         sent=sent(folder, unit) if files else "",
     )

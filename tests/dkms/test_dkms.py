@@ -67,6 +67,8 @@ def test_a_driver_is_compiled_and_a_kernel_that_it_does_not_compile_for_is_seen_
         assert box.module(newer) == box.loaded
         assert (verdicts["N09"], verdicts["N10"]) == ("ok", "ok")
         box.host.reboot()
+        # without a persistence daemon that starts here, nothing but a deploy loads it
+        assert "does not build" not in box.deploy()
         assert (box.host.run("uname -r").strip(), box.loaded) == (newer, box.module(newer))
         return
     assert f"Bad return status for module build on kernel: {newer}" in said

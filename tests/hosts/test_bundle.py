@@ -82,7 +82,7 @@ def cut_off(host: Host) -> None:
 
 def weight_on(host: Host) -> Path | None:
     """The half of the weight that the host was sent."""
-    return next(host.upper.glob(f"{JOBS[1:]}/rw-job-weight-*/files/tiny-rig.gguf"), None)
+    return next(host.upper.glob(f"{JOBS[1:]}/rw-job-weights-*/files/tiny-rig.gguf"), None)
 
 
 def received(host: Host) -> int:
@@ -179,7 +179,7 @@ def test_a_disk_that_fills_up_is_said_so_and_what_was_sent_counts_when_there_is_
     host = boot(first_run.engine_layer)
     # room enough when it is looked at, none half way; and then again, but not enough for all of it a second time
     reserve, slack, sent = DISK_RESERVE >> 10, 120, 250
-    size, weight = (PADDING >> 20) + reserve + slack, "/data/state/jobs/rw-job-weight-*/files/tiny-rig.gguf"
+    size, weight = (PADDING >> 20) + reserve + slack, "/data/state/jobs/rw-job-weights-*/files/tiny-rig.gguf"
     host.run(f"mkdir /data; mount -t tmpfs -o size={size}m none /data")
     cut_off(host)
     host.run(

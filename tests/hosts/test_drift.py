@@ -15,6 +15,8 @@ RESTART = "systemctl daemon-reload; systemctl restart rigwright-chat"
 UNIT = "/etc/rigwright/current/units/rigwright-chat.service"
 LINK = "/etc/systemd/system/rigwright-chat.service"
 MODEL = "/srv/models/tiny-rig/1/tiny-rig.gguf"
+RECORDS = "/var/lib/rigwright/weights"
+REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash {RECORDS} --now"
 
 # what somebody or something does to the host, the checks that must notice, and the cure: none is a deploy alone
 DRIFTS = {
@@ -56,7 +58,20 @@ DRIFTS = {
         f'sed -i \'s/"sha256": "932d/"sha256": "832d/\' {ENGINE}/build.json',
     ),
     "weights with another byte": (f"printf x | dd of={MODEL} bs=1 seek=700000 conv=notrunc status=none", {"W01"}, ""),
-    "weights that the service can write": (f"chown rigwright {MODEL}; chmod 644 {MODEL}", {"W02", "B02"}, ""),
+    # a record that says the same of the new bytes: what nobody has written, a disk changes so
+    "weights of which a disk has lost a byte": (
+        f"printf x | dd of={MODEL} bs=1 seek=700000 conv=notrunc status=none; "
+        f"stat -c '%s %.9Y %.9Z %i %n' {MODEL} > $(find {RECORDS} -maxdepth 1 -type f); {REHASH} || true",
+        {"W01", "W03"},
+        "",
+    ),
+    "weights in a folder that anybody can write": (
+        "chmod o+w /srv/models/tiny-rig",
+        {"W04", "B02"},
+        "chmod o-w /srv/models/tiny-rig",
+    ),
+    "weights that are never hashed again": ("systemctl -q disable --now rigwright_rehash.timer", {"W05"}, ""),
+    "weights that the service can write": (f"chown rigwright {MODEL}; chmod 644 {MODEL}", {"W01", "W02", "B02"}, ""),
     "a stopped service": ("systemctl stop rigwright-chat", {"S01", "S02", "S04", "S05", "S06"}, ""),
     "services that will not start at boot": ("systemctl -q disable rigwright.target", {"G02", "S01"}, ""),
     "an edited unit": (
@@ -96,6 +111,11 @@ DRIFTS = {
         f"systemd-run -q --unit=stray {ENGINE}/bin/llama-server -m {MODEL} --port 9999",
         {"S09"},
         "systemctl stop stray",
+    ),
+    "weights that nobody declared to be shared": (
+        "printf '[Service]\\nExecStart=/bin/sleep 600\\n' > /etc/systemd/system/rigwright_share.service",
+        {"H09"},
+        "",
     ),
     "an instance nobody declared": (
         f"sed 's/{PORT}/8077/' {UNIT} > /etc/systemd/system/rigwright-two.service",

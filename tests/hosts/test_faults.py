@@ -30,6 +30,9 @@ from tests.hosts.support import (
 )
 from tests.locks import lock_text, resealed
 
+# one release is enough: what is tested here runs on this machine and in shell scripts that every release has
+pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
+
 KILLING = Path(__file__).with_name("killing_deploy.py")
 CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT + 2}}
 
@@ -69,8 +72,7 @@ def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
     old = main_pid(converged)
     run = deploy(inventory)
     assert run.status == 1
-    assert f"{MODEL} is not the locked file" in run.said
-    assert "no source has the locked file" in run.said
+    assert re.search(rf"{MODEL}: .*not the locked file", run.said)
     assert "Traceback" not in run.said
     assert (main_pid(converged), served(converged)) == (old, True)
     assert converged.run("find /srv/models -name '*.part'") == ""
@@ -212,7 +214,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_the_next_one_finishes_it(
     inventory = write_inventory(tmp_path, lab, converged, mirrors={"shelf": [slow.url]})
     run = deploy(inventory)
     assert run.status == 1
-    assert "No space left on device" in run.said or "Failure writing output" in run.said, run.said
+    assert "the disk of /srv/models is full" in run.said, run.said
     assert "Traceback" not in run.said
     assert (main_pid(converged), served(converged)) == (old, True)
     converged.run("systemctl stop filler; rm -f /srv/models/full /srv/models/more")

@@ -8,12 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
 from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot
 from tests.locks import resealed
+
+# one release is enough: what is tested here runs on this machine and in shell scripts that every release has
+pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
 
 CARDS = ("10de:2204", "10de:2204")
 

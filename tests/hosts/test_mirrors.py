@@ -36,8 +36,8 @@ def test_weights_come_from_the_first_mirror_that_is_up_honest_and_not_slow(
     assert run.status == 0, run.said
     assert [len(one.asked) > 0 for one in (liar, slow, honest)] == [True, True, True]
     assert red(write_inventory(tmp_path / "same", lab, converged, mirrors=mirrors)) == set()
-    log = converged.run("cat /var/lib/rigwright/jobs/rw-job-weight-*/log")
-    assert f"{MODEL} is not the locked file" in log
+    log = converged.run("cat /var/lib/rigwright/jobs/rw-job-weights-*/log")
+    assert "not the locked file" in log
 
 
 def test_mirrors_that_all_lie_are_refused_and_nothing_is_left(lab: Lab, converged: Host, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_mirrors_that_all_lie_are_refused_and_nothing_is_left(lab: Lab, converge
     converged.run(FORGET)
     run = deploy(write_inventory(tmp_path, lab, converged, mirrors={"shelf": [liar.url for liar in liars]}))
     assert run.status == 1
-    assert "no source has the locked file" in run.said
+    assert run.said.count("not the locked file") >= 2
     assert converged.run("find /srv/models -type f") == ""
 
 

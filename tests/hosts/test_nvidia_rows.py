@@ -22,13 +22,14 @@ from lab.nvidia.parts import smi
 from tests.hosts import drivers, ubuntus
 from tests.hosts.drivers import C22G, C2080, C3090, C5090, OLD, Box
 from tests.hosts.support import deploy
-from tests.hosts.ubuntus import LTS, PRODUCTION
+from tests.hosts.ubuntus import LTS, PRODUCTION, UbuntuBox
 
 ALL = "main restricted universe multiverse"
 MINE = "/etc/apt/sources.list.d/cuda.list"
 OURS = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 COMPONENT = "/etc/apt/sources.list.d/rigwright-component.sources"
 INSTALLED = "dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n' | grep '^installed'"
+NEWER, NEWEST = "580.190.02", "580.200.01"
 Boot = Callable[..., Box]
 
 
@@ -198,6 +199,32 @@ def test_a_desktops_driver_of_the_distribution_is_adopted_as_it_is(up: Boot) -> 
     assert deploy(box.inventory).changed == []
     box.host.reboot()
     assert (box.loaded, box.red()) == (LTS, set())
+
+
+@on("ubuntu-24.04")
+def test_an_upgrade_of_ubuntus_own_waits_for_modules_and_then_moves_the_kernel_with_all_of_it(up: Boot) -> None:
+    box, old, new = up("ubuntu-24.04", C3090), "6.8.0-40-generic", "6.8.0-45-generic"
+    assert isinstance(box, UbuntuBox)
+    box.host.run("apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install -y linux-generic")
+    box.declare()
+    converge(box, server(LTS, "generic"))
+    try:
+        # a newer driver for the kernel that is there, and a newer kernel that has none
+        box.distribute(NEWER, new, without=1, respin=2)
+        box.rig("upgrade", "--reboot")
+        holds(box, server(NEWER, "generic"))
+        assert packages(box)["linux-image-generic"] == "6.8.0-40.40"
+        box.distribute(NEWEST, new, respin=3)
+        assert "rebooting: the module" in box.rig("upgrade", "--reboot")
+        holds(box, server(NEWEST, "generic"))
+        assert box.host.run("uname -r").strip() == new
+        there = packages(box)
+        assert {there[f"linux-{name}generic"] for name in ("", "image-", "headers-")} == {"6.8.0-45.45"}
+        assert {f"linux-image-{old}", f"linux-image-{new}", f"linux-modules-extra-{new}"} <= set(there)
+        said = box.rig("rollback", "--driver", "--reboot", status=1)
+        assert "refused: the driver before it has modules for the kernel before alone" in said
+    finally:
+        box.distribute()
 
 
 @on("debian-12")

@@ -80,6 +80,9 @@ UNDO = {
     "Base | User rigwright": "usermod --shell /bin/sh rigwright",
     "Base | Packages": "dpkg --purge ninja-build",
     "Tools | Install host tools": "rm /opt/rigwright/tools-*/.complete",
+    "Weights | Folder of programs for weights": "chmod 700 /opt/rigwright/weights",
+    "Weights | Programs for weights": "rm /opt/rigwright/weights/rigwright_weights/fetch.py",
+    "Weights | Weights are hashed again as time passes": "systemctl disable --quiet --now rigwright_rehash.timer",
 }
 # Seconds into an operation: its beginning, and where it waits for something.
 MOMENTS = {
@@ -138,8 +141,11 @@ def answered(host: Host, number: int) -> bool:
 def cut_off(host: Host, rigs: dict[int, Path], now: int, operation: str, after: float, kind: str) -> None:
     """Deploy the rig that is not served, cut it off, look what is served, and deploy it again."""
     target = 3 - now
-    host.run(WAIT if after and "Activate" in operation else UNDO.get(operation, "true"))
-    host.run(f"rm -rf /srv/models/tiny-rig/{target} /var/lib/rigwright/weights/tiny-rig-{target}-*")
+    if after and "Activate" in operation:
+        host.run(WAIT)  # what fetches goes through setpriv too, so weights stay
+    else:
+        host.run(UNDO.get(operation, "true"))
+        host.run(f"rm -rf /srv/models/tiny-rig/{target} /var/lib/rigwright/weights/*")
     environment = {"KILL_AT": operation, "KILL_AFTER": str(after)}
     if kind == "host":
         environment["KILL_HOST"] = host.namespace

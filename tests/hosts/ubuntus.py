@@ -34,12 +34,6 @@ class UbuntuBox(Box):
         """What the lab serves."""
         return Archives(self.lab.shelf, self.lab.shelf_url, self.key)
 
-    @property
-    def kernels(self) -> list[Deb]:
-        """Images, headers and metapackages of its kernels."""
-        release = ubuntu.RELEASES[self.system]
-        return kernels.kernels(release.kernels, release.flavour)
-
     def publish(self, *versions: str, key: Key | None = None, also: tuple[Deb, ...] = (), **more: Any) -> None:
         """Have NVIDIA's archive hold these drivers."""
         own = tables(ROOT).archive(self.system)
@@ -47,15 +41,21 @@ class UbuntuBox(Box):
         debs = [*nvidia_packages(self.system, *versions, **more), *also]
         archive.write(place, debs, key or self.key, archive.Flat(own.key))
 
-    def distribute(self) -> None:
-        """Have Ubuntu's archive hold its kernels and, with modules for them, the newest driver of two branches."""
+    def distribute(self, version: str = LTS, *newer: str, without: int = 0, respin: int = 1) -> None:
+        """Have Ubuntu's archive hold its kernels and, with modules for them, the newest driver of two branches.
+
+        Args:
+            version: That of the older branch.
+            newer: More kernels.
+            without: How many of these have no modules yet.
+            respin: Counted up where a kernel gets another driver.
+        """
         release = ubuntu.RELEASES[self.system]
-        place = self.lab.shelf / "distribution" / self.system
-        if place.exists():
-            return
-        debs = ubuntu_packages(self.system, LTS, PRODUCTION, releases=release.kernels, flavour=release.flavour)
-        debs += from_ubuntu.prebuilt(LTS, release.kernels, release.flavour, from_ubuntu.DESKTOP)
-        self.archives.write_distribution(self.system, [*debs, *self.kernels])
+        releases = (*release.kernels, *newer)
+        built = releases[: len(releases) - without]
+        debs = ubuntu_packages(self.system, version, PRODUCTION, releases=built, flavour=release.flavour, respin=respin)
+        debs += from_ubuntu.prebuilt(version, built, release.flavour, from_ubuntu.DESKTOP, respin=respin)
+        self.archives.write_distribution(self.system, [*debs, *kernels.kernels(releases, release.flavour)])
 
     @property
     def installed(self) -> str:
@@ -69,7 +69,8 @@ def boot(lab: Lab, system: str, folder: Path, key: Key, *layers: str, cards: tup
     """A host that stands in for a release of Ubuntu, and knows its archive."""
     made = drivers.boot(lab, ubuntu.RELEASES[system].tree, folder, key, *layers, cards=cards)
     box = UbuntuBox(lab, made.host, folder, key, system)
-    box.distribute()
+    if not (lab.shelf / "distribution" / system).exists():
+        box.distribute()
     ubuntu.sources(box.host, system, box.archives, components)
     return box
 

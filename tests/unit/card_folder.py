@@ -78,7 +78,8 @@ class CardFolder:
 
     def power(self, rig: Rig, word: str, timeout: int = 20) -> tuple[int, list[str]]:
         """Run a rig's script: how it ends, and what it prints."""
-        done = self._run(power_script(rig, timeout, str(self.devices), str(self.root / "applied")), word)
+        places = (self.devices, self.root / "applied", self.root / "driver.json")
+        done = self._run(power_script(rig, timeout, *map(str, places)), word)
         return done.returncode, done.stdout.splitlines()
 
     def look(self, timeout: int = 20) -> Topology:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rigwright.cli.bundling import collect, packages
+from rigwright import facts
+from rigwright.cli.bundling import packages
 from rigwright.cli.resolving import web
+from roles.weights.host import rehash
+from roles.weights.host.load import Load
 from tests.unit.bundle_world import AptArchive, BundleWorld, signing
 from tests.unit.driver_world import DRIVER, DriverArchive, DriverWorld, Signer, signer
 from tests.unit.file_server import FileServer, file_server
 from tests.unit.lock_world import World
 from tests.unit.samples import Box
+from tests.unit.shelf import Shelf
 
 SIGNING = ("apt-get", "dpkg-deb", "gpg", "gpgconf")
 
@@ -79,7 +84,7 @@ def maker(
     made = BundleWorld(tmp_path / "box", files)
     monkeypatch.setenv("PIP_INDEX_URL", made.index.url)
     monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(collect, "NEEDED", ("curl", "g++"))
+    monkeypatch.setattr(facts, "PACKAGES", ("curl", "g++"))
     monkeypatch.setattr(packages, "KEYRING", str(archive_key[0]))
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -110,3 +115,11 @@ def drivers(files: FileServer, drivers_key: Signer, tmp_path: Path, monkeypatch:
     archive.package("libcuda1", f"{DRIVER}-2", "i386")
     archive.publish()
     return DriverWorld(tmp_path / "box", archive)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """Weights on a box that has nothing to do."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(rehash, "Load", lambda most: Load(most, tmp_path / "no-pressure", 0.0))
+    return Shelf(tmp_path)

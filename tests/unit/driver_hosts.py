@@ -8,9 +8,10 @@ from typing import Any
 from rigwright.catalog import Card, Catalog
 from rigwright.driver.facts import BusCard, DriverFacts, Package
 from rigwright.driver.plan import DriverPlan, Refused, driver_plan
+from rigwright.entry import Driver
 from rigwright.inventory import ROOT
 from rigwright.lock import Artefact
-from rigwright.rig import Driver, Rig
+from rigwright.rig import Rig
 from tests.unit.samples import artefact, rig
 
 CARDS = Catalog.load([ROOT / "catalog"]).cards

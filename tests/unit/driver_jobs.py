@@ -35,7 +35,14 @@ echo "$*" >> arguments
 [ $verb != update ] || [ ! -s lists ] || {{ cat lists >&2; : > lists; exit 100; }}
 case $verb in
   indextargets) case "$*" in *ORIGIN*) cat targets ;; *) cat components ;; esac ;;
-  simulate) case $words in linux-headers*) cat headers ;; */kept/*) cat simulated-kept ;; *) cat simulated ;; esac ;;
+  simulate)
+    case $words in
+      linux-headers*) cat headers ;;
+      */kept/*) cat simulated-kept ;;
+      *' linux-image-'*) cat simulated-kernel ;;
+      *) cat simulated ;;
+    esac
+    ;;
   fetch) cp archive/*.deb "$into/" ;;
 esac
 ! echo "$verb $words" | grep -qf broken
@@ -71,6 +78,7 @@ FILES = (
     "headers",
     "simulated",
     "simulated-kept",
+    "simulated-kernel",
     "locked",
     "lists",
     "half",

@@ -14,8 +14,8 @@ from typing import Any
 from rigwright.catalog import Card
 from rigwright.driver.plan import DriverPlan, driver_plan
 from rigwright.driver.settings import settings_of
+from rigwright.entry import Driver
 from rigwright.nvidia_state import Dkms, Kernel, State
-from rigwright.rig import Driver
 from tests.unit.driver_hosts import host, installed, ubuntu
 from tests.unit.samples import facts, instance, rig
 from tests.unit.scripts import stand_in

@@ -13,12 +13,13 @@ import pytest
 
 from rigwright.catalog import Card, Engine, Variant
 from rigwright.driver.tables import tables
+from rigwright.entry import Driver, Roots
 from rigwright.facts import HostFacts
 from rigwright.flags import file_name, read
 from rigwright.inventory import ROOT, HostGroup, hosts
 from rigwright.llama_cpp import Build
 from rigwright.lock import Artefact
-from rigwright.rig import Driver, Instance, Rig, Roots
+from rigwright.rig import Instance, Part, Rig
 from tests.locks import lock_text, resealed
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -230,6 +231,13 @@ def engine(**changes: object) -> Engine:
     return Engine.model_validate({"kind": "llama.cpp", "source": "engine-source", "commit": COMMIT} | changes)
 
 
+def parts(model: Artefact | None = None, **others: Artefact) -> tuple[Part, ...]:
+    """What an instance's model is made of: option, with underscores -> its only file."""
+    return tuple(
+        Part(option.replace("_", "-"), (file,)) for option, file in {"model": model or artefact(), **others}.items()
+    )
+
+
 def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: object) -> Instance:
     """An instance; keys of its variant may be changed beside its own."""
     own = {key: changes.pop(key) for key in tuple(changes) if key in Instance.__dataclass_fields__}
@@ -239,8 +247,7 @@ def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: obje
         variant_name="llamacpp/sample",
         variant=Variant.model_validate(recipe),
         model_name="small",
-        weight=artefact(),
-        projector=None,
+        parts=parts(),
         engine_name="plain",
         engine=engine(),
         snapshot=HELP,
@@ -269,6 +276,10 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         proxy=None,
         no_proxy=(),
         authorities="",
+        peers=(),
+        share=None,
+        hub_token_file=None,
+        fs_verity=False,
         keep_generations=5,
         cuda_root="/usr/local/cuda",
         cuda=(),
@@ -278,6 +289,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         bundle_faults=(),
         sources={"plain": SOURCE},
         tools=(wheel(),),
+        hub_client=(),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -324,5 +336,8 @@ def probed(**changes: object) -> dict[str, object]:
         "packages": ["base-files", "dpkg"],
         "ledger": "/nowhere/owned",
         "config": "/etc/nowhere",
+        "share_unit": "nowhere.service",
+        "share_path": "/nowhere",
+        "share_record": "/nowhere",
     }
     return nothing | changes

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from rigwright import sharing, stored
 from rigwright.bundle import Bundle, Row
 from rigwright.cuda_toolkit import Toolkit
 from rigwright.driver import live, topology
 from rigwright.driver.facts import MODPROBE, questions
 from rigwright.driver.settings import COMPONENT, SOURCE, power_script, release
+from rigwright.entry import Driver
 from rigwright.generation import JOURNAL, PROVEN, generation
 from rigwright.llama_cpp import build
 from rigwright.network import Network, network
 from rigwright.render import render
-from rigwright.rig import Driver, Rig
+from rigwright.rig import Rig
 from rigwright.served import Activation, state_script
 from rigwright.serving import DIGEST_VARIABLE, STARTED_FROM, UNITS
 from rigwright.tools import Tools
+from rigwright.weights import REHASH_STAMP, REHASH_UNITS, hash_scripts, recorded, records_folder, verified_test
 from roles.llama_cpp import build_script
 from roles.weights import fetch_script
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig
@@ -58,16 +62,30 @@ def generated(name: str) -> str:
     return generation(rig(instance()), {"plain": plan()}, TOOLS).files[name]
 
 
-def packages(made: Rig, names: tuple[str, ...] = ("curl", "cmake"), ledger: str = "/var/lib/rigwright/owned") -> str:
+def packages(
+    made: Rig,
+    names: tuple[str, ...] = ("curl", "cmake"),
+    ledger: str = "/var/lib/rigwright/owned",
+    masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> str:
     """The installation of packages."""
     files = made.bundle.packages("debian-12") if made.bundle else ()
     sent = f"{STATE}/jobs/rw-job-packages/files" if files else ""
-    return render("packages/install.sh.j2", names=names, network=network(made), ledger=ledger, files=files, sent=sent)
+    values = {"network": network(made), "ledger": ledger, "files": files, "sent": sent}
+    return render("packages/install.sh.j2", names=names, masked=masked, **values)
 
 
-def tools(network: Network, tools: Tools = TOOLS, ledger: str = "/var/lib/rigwright/owned", sent: str = "") -> str:
-    """The installation of the host's Python tools."""
-    return render("tools/install.sh.j2", tools=tools, network=network, ledger=ledger, sent=sent)
+def tools(
+    network: Network,
+    tools: Tools = TOOLS,
+    ledger: str = "/var/lib/rigwright/owned",
+    sent: str = "",
+    title: str = "host tools",
+    alone: str = "",
+) -> str:
+    """The installation of an environment of Python."""
+    values = {"network": network, "ledger": ledger, "sent": sent, "title": title, "alone": alone}
+    return render("tools/install.sh.j2", tools=tools, **values)
 
 
 def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
@@ -95,15 +113,32 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
     """The removal."""
     return render(
         "removal/remove.sh.j2",
+        helpers=REHASH_UNITS,
+        stamp=REHASH_STAMP,
         units=units,
         unit_folder=UNITS,
         links=["/etc/rigwright/current"],
         trees=["/etc/rigwright/generations", "/var/lib/rigwright/jobs"],
+        models="/srv/models",
+        tokens="/run/rw-job-*.hub-token",
         ledger="/var/lib/rigwright/owned",
         started_from=STARTED_FROM,
         keep_weights=keep_weights,
         **release(rig()),
+        **sharing.release(rig()),
     )
+
+
+def remove_model(folder: str = "/srv/models/small/1", root: str = "/srv/models", **changes: str) -> str:
+    """The removal of one model."""
+    values = {"records": f"{STATE}/weights", "ledger": f"{STATE}/owned", "config": "/etc/rigwright", "holder": "{}"}
+    return render("removal/model.sh.j2", root=root, folder=folder, **values | changes)
+
+
+def share(restart: bool) -> str:
+    """The start of the unit that shares weights."""
+    where = {"listens": "src 10.0.0.5:8090", "endpoint": "10.0.0.5:8090"}
+    return render("sharing/start.sh.j2", share_unit=sharing.UNIT, restart=restart, tries=2, **where)
 
 
 def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
@@ -124,6 +159,7 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
             "first": ("linux-headers-amd64",),
             "kept": f"{STATE}/driver/595.71.05",
             "names": ("nvidia-driver-cuda",),
+            "kernel": "",
         }
     else:
         values |= {
@@ -146,10 +182,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "survey": lambda: render("probe/survey.sh.j2"),
     "build for the CPU": compiled,
     "build for cards": lambda: compiled(0, 1),
-    "fetch": lambda: fetch_script(rig(mirrors={"store": ("http://a", "http://b")}), artefact()),
-    "fetch through a proxy": lambda: fetch_script(WIDE, artefact(sources=["http://a/b"])),
-    "fetch from nowhere": lambda: fetch_script(rig(), artefact(sources=["index:project"])),
-    "fetch from a bundle": lambda: fetch_script(BUNDLED, artefact()),
+    "fetch": lambda: fetch_script(rig(mirrors={"store": ("http://a", "http://b")}), [artefact()]),
+    "fetch through a proxy": lambda: fetch_script(WIDE, [artefact(sources=["http://a/b"])]),
+    "fetch from nowhere": lambda: fetch_script(rig(), [artefact(sources=["index:project"])]),
+    "fetch from a bundle": lambda: fetch_script(BUNDLED, [artefact()]),
     "build from a bundle": lambda: build_script(BUNDLED, plan(), TOOLS, "rw-job-x"),
     "tools from a bundle": lambda: tools(network(BUNDLED), sent=f"{STATE}/jobs/rw-job-tools/files"),
     "packages from a bundle": lambda: packages(BUNDLED),
@@ -162,8 +198,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         sent="",
     ),
     "tools": lambda: tools(network(PLAIN)),
+    "hub's client": lambda: tools(network(PLAIN), title="the hub's client", alone="/opt/rigwright/hub-client-"),
     "tools from mirrors": lambda: tools(network(WIDE)),
     "packages": lambda: packages(PLAIN),
+    "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": sharing.LEFT}),
+    "what is shared": lambda: render("sharing/state.sh.j2", **sharing.questions()),
+    "share": lambda: share(restart=True),
+    "share at boot": lambda: share(restart=False),
+    "stop sharing": lambda: render("sharing/release.sh.j2", **sharing.release(rig())),
     "packages from mirrors": lambda: packages(WIDE),
     "ready": lambda: generated("ready"),
     "settle": lambda: generated("settle"),
@@ -175,11 +217,15 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "hold": hold,
     "hold after a while": lambda: hold(120),
     "remove": remove,
+    "remove a model": remove_model,
+    "look at weights": lambda: stored.script(rig()),
+    "verified weights": lambda: verified_test(records_folder(rig()), [recorded(rig(), artefact())]),
+    "hash weights": lambda: "\n".join(hash_scripts([recorded(rig(), artefact())])),
     "remove from a host without units": lambda: remove((), True),
     "probe": lambda: render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])),
     "driver probe": lambda: render("probe/driver.sh.j2", **questions(rig())),
     "look for a driver": lambda: driver("look"),
-    "look through mirrors": lambda: driver("look", WIDE, component="", first=(), kept=""),
+    "look through mirrors": lambda: driver("look", WIDE, component="", first=(), kept="", kernel="linux-image-generic"),
     "install a driver": lambda: driver("install"),
     "build modules alone": lambda: driver("install", targets=(), names=(), hashes=[], fresh=()),
     "install kept files": lambda: driver("install", fetched=False),

@@ -71,6 +71,17 @@ def test_several_systems_and_rigs_share_one_bundle(maker: BundleWorld, archive: 
     assert maker.paths == {INDEX, *FILES, *DEBS}
 
 
+def test_a_rig_that_shares_weights_has_nginx_in_the_bundle(maker: BundleWorld, archive: AptArchive) -> None:
+    archive.package("nginx", "1.22", "nginx-common")
+    archive.package("nginx-common", "1.22")
+    archive.publish()
+    maker.inventory("good", rigs=2)
+    assert {row.path for row in maker.bundled().rows} == FILES | DEBS
+    maker.inventory("good", share={"address": "192.0.2.7", "allow": ["192.0.2.0/24"]})
+    more = {row.path.rpartition("/")[2].partition("_")[0] for row in maker.bundled().rows if row.path not in DEBS}
+    assert {"nginx", "nginx-common"} <= more
+
+
 def test_a_system_that_is_not_to_be_had_leaves_the_earlier_bundle_whole(
     maker: BundleWorld, archive: AptArchive
 ) -> None:

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from rigwright.cli import rigs
 from rigwright.cli.looking import Box
 from rigwright.driver.facts import DriverFacts
-from rigwright.rig import Driver, Rig
+from rigwright.entry import Driver
+from rigwright.rig import Rig
 from rigwright.served import Served
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.samples import facts, rig

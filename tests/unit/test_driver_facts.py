@@ -192,9 +192,11 @@ def test_cards_have_the_driver_that_they_are_bound_to(host: Host) -> None:
 def test_a_loaded_module_has_its_version_and_flavour(host: Host, flavour: str) -> None:
     host.write("sys/module/nvidia/version", "580.159.03\n")
     host.write("sys/module/nouveau/refcnt")
+    host.write("proc/driver/nvidia/params", 'EnableResizableBar: 1\nRegistryDwords: ""\n')
     host.write("proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX {flavour}  580.159.03\n")
     found = host.look()
     assert (found.module, found.module_open, found.nouveau) == ("580.159.03", flavour.startswith("Open"), True)
+    assert found.params == (("EnableResizableBar", "1"), ("RegistryDwords", '""'))
 
 
 def test_what_a_run_file_has_left_is_found_unless_a_package_owns_it(host: Host) -> None:
@@ -216,6 +218,26 @@ def test_sources_of_nvidias_have_their_release(host: Host) -> None:
         ("debian13", str(new)),
         ("ubuntu2404", str(local)),
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("Enabled: no", False),
+        ("enabled:OFF ", False),
+        ("Enabled: false", False),
+        ("Enabled: yes", True),
+        ("#Enabled: no", True),
+        ("X-Enabled: no", True),
+    ],
+)
+@pytest.mark.parametrize("gap", ["\n", " \n"], ids=["blank", "of blanks"])
+def test_a_source_that_is_switched_off_is_none(host: Host, line: str, counts: bool, gap: str) -> None:
+    uri = "URIs: https://x.example/cuda/repos/{}/x86_64/\n"
+    text = f"Types: deb\n{line}\n{uri.format('debian12')}{gap}Types: deb\n{uri.format('debian13')}"
+    path = host.write("etc/apt/sources.list.d/c.sources", text)
+    releases = ["debian12", "debian13"] if counts else ["debian13"]
+    assert host.look().nvidia_sources == tuple((release, str(path)) for release in releases)
 
 
 def test_nvcc_says_its_own_version(host: Host) -> None:

@@ -100,6 +100,12 @@ def test_only_the_drivers_own_files_are_kept(host: JobHost) -> None:
     assert set(files(host.store / VERSION)) == {f"{CUDA}.deb", f"{LIBRARY}.deb", "SHA256SUMS"}
 
 
+def test_a_driver_whose_modules_come_built_is_not_kept(host: JobHost) -> None:
+    assert install(host, dkms=False).returncode == 0
+    assert host.asked == [f"fetch {WORDS}", f"install {WORDS}"]
+    assert list(host.store.iterdir()) == []
+
+
 def test_an_archive_that_does_not_do_leaves_the_host_alone(host: JobHost) -> None:
     host.says(broken="^fetch")
     done = install(host)

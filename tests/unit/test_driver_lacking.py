@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rigwright.driver.facts import BusCard, DriverFacts, Package
-from rigwright.driver.wanted import holds, lacking, transaction, unloaded
+from rigwright.driver.wanted import behind, holds, lacking, transaction, unheld, unloaded
 from tests.unit.driver_hosts import C3090, box
 from tests.unit.driver_ours import KERNEL, LOCKED, NAMES, NEW, NEXT, OLD, UBUNTU_HOST, WHOLE, asked, other, rig
 
@@ -40,7 +40,6 @@ LACKING: dict[str, tuple[DriverFacts, list[str]]] = {
         replace(WHOLE, kernel_modules=((KERNEL, ""), (NEXT, NEW))),
         [],
     ),
-    "a hold": (replace(WHOLE, held=WHOLE.held - {"libcuda1"}), ["libcuda1 is not held"]),
     "an initial file system": (
         replace(WHOLE, old_initrds=(KERNEL,)),
         [f"the initial file system of kernel {KERNEL} lacks our options"],
@@ -56,6 +55,11 @@ LACKING: dict[str, tuple[DriverFacts, list[str]]] = {
 def test_a_host_lacks(name: str) -> None:
     facts, expected = LACKING[name]
     assert lacking(LOCKED, facts) == expected
+
+
+def test_a_hold_that_is_gone_is_nothing_that_the_driver_lacks() -> None:
+    facts = replace(WHOLE, held=WHOLE.held - {"libcuda1"})
+    assert (lacking(LOCKED, facts), unheld(LOCKED, facts), unheld(LOCKED, WHOLE)) == ([], ["libcuda1 is not held"], [])
 
 
 def test_a_host_that_has_what_is_to_go_lacks_its_removal() -> None:
@@ -151,3 +155,42 @@ def test_proprietary_modules_are_no_reason_where_they_are_wanted() -> None:
     closed = replace(LOCKED, plan=replace(LOCKED.plan, flavour="proprietary"))
     assert unloaded(closed, replace(WHOLE, module_open=False)) == ""
     assert unloaded(closed, WHOLE) == "the open module is loaded"
+
+
+def test_a_kernel_lags_behind_the_modules_where_its_metapackage_brings_an_older_one() -> None:
+    one, prefix = asked(box(C3090, managed=True), UBUNTU_HOST), "linux-modules-nvidia-580-server-open-"
+    assert (one.kernel, LOCKED.kernel) == ("linux-image-generic", "")
+    for release, late in {"6.8.0-40": False, "6.8.0-9": False, "6.8.0-45": True, "6.11.0-3": True}.items():
+        modules = Package(f"{prefix}{release}-generic", f"{release}.1+1", "Ubuntu")
+        facts = replace(UBUNTU_HOST, packages=(*UBUNTU_HOST.packages, modules))
+        assert behind(one, facts) is late
+        assert not behind(LOCKED, facts)
+        assert not behind(one, replace(facts, kernel_packages=()))
+    assert not behind(one, UBUNTU_HOST)
+
+
+LOADED = (("EnableResizableBar", "0"), ("RmProfilingAdminOnly", "1"), ("UsePageAttributeTable", "4294967295"))
+OPTIONS: dict[str, tuple[dict[str, int], tuple[tuple[str, str], ...], str]] = {
+    "as it is loaded": ({"NVreg_EnableResizableBar": 0, "NVreg_RestrictProfilingToAdminUsers": 1}, LOADED, ""),
+    "another value": (
+        {"NVreg_EnableResizableBar": 1},
+        LOADED,
+        "the module is loaded with NVreg_EnableResizableBar=0, and 1 is declared",
+    ),
+    "one that was left to the driver, and another": (
+        {"NVreg_UsePageAttributeTable": 1, "NVreg_RestrictProfilingToAdminUsers": 0},
+        LOADED,
+        "the module is loaded with NVreg_RestrictProfilingToAdminUsers=1, and 0 is declared; "
+        "the module is loaded without NVreg_UsePageAttributeTable, and 1 is declared",
+    ),
+    "one that it does not know": ({"NVreg_Old": 1}, LOADED, ""),
+    "no module": ({"NVreg_EnableResizableBar": 1}, (), ""),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_that_are_not_in_force_ask_for_a_reboot(name: str) -> None:
+    options, params, expected = OPTIONS[name]
+    facts = replace(WHOLE, params=params)
+    one = asked(rig(module_options=options), facts)
+    assert (unloaded(one, facts), one.plan.reboot) == (expected, expected)

@@ -190,6 +190,30 @@ def test_a_driver_that_the_archive_has_dropped_comes_from_whole_files(
     assert lines == (["Inst libcuda1 (595.58.03-1 local-deb [amd64])"] if how == "kept" else simulated.splitlines())
 
 
+IMAGE = "Inst linux-image-6.8.0-45-generic (6.8.0-45.45 Ubuntu:24.04/noble [amd64])\n"
+
+
+@pytest.mark.parametrize(
+    ("simulated", "kernel", "how"),
+    [
+        (IMAGE, "linux-image-generic", "kernel"),
+        (IMAGE.replace("image-", "image-unsigned-"), "linux-image-generic", "kernel"),
+        (IMAGE, "", "archive"),
+        (WOULD, "linux-image-generic", "archive"),
+        (NO_WAY, "linux-image-generic", "archive"),
+    ],
+    ids=["a kernel comes", "unsigned", "and the host builds modules", "none comes", "apt finds no way"],
+)
+def test_where_modules_bring_a_kernel_its_metapackage_brings_what_else_is_of_it(
+    host: JobHost, simulated: str, kernel: str, how: str
+) -> None:
+    host.says(simulated=simulated, simulated_kernel=f"{IMAGE}{WOULD}")
+    assert look(host, kernel=kernel).returncode == 0
+    said = f"{IMAGE}{WOULD}" if how == "kernel" else simulated
+    assert host.done.read_text() == f"how {how}\n{said}"
+    assert (f"simulate {WORDS} linux-image-generic" in host.asked) is (how == "kernel")
+
+
 def release(root: Path) -> tuple[list[str], str]:
     """Let go of a driver in a folder: what programs were asked, and what was said."""
     stand_in(root / "bin", "systemctl", f'[ "$1" = is-enabled ] && echo static || echo "systemctl $*" >> {root}/asked')

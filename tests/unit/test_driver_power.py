@@ -1,14 +1,16 @@
-"""Power limits and clocks: set on every card or on none, within what each card says it takes, and taken back."""
+"""Power limits and clocks: set on every card that is there, within what each says it takes, and taken back."""
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rigwright.rig import Driver
+from rigwright.driver.topology import Pair, Placed, Topology
+from rigwright.entry import Driver
 from tests.unit.card_folder import CardFolder
 from tests.unit.samples import card, rig
 
@@ -88,22 +90,77 @@ def test_slots_are_those_of_the_bus_whatever_the_order_of_the_answer(host: CardF
             ROWS.replace("100.00", "[N/A]"),
             "card 0 at 0000:01:00.0: 280 W is refused: the card says no range",
         ),
-        ({"power_w": 280}, row("01", "aa"), "card 1 at 0000:41:00.0: the driver does not answer for it"),
-        ({"clocks_mhz": (210, 900)}, row("01", "aa"), "card 1 at 0000:41:00.0: the driver does not answer for it"),
     ],
 )
-def test_nothing_is_set_unless_all_can_be(host: CardFolder, keys: dict[str, Any], rows: str, line: str) -> None:
+def test_nothing_is_set_where_a_card_does_not_take_its_limit(
+    host: CardFolder, keys: dict[str, Any], rows: str, line: str
+) -> None:
     host.says(power=rows)
     status, lines = run(host, **keys)
     assert (status, host.told, lines[-1]) == (1, [], "nothing is set")
     assert line in lines
 
 
-def test_a_card_that_is_not_on_the_bus_is_named(host: CardFolder) -> None:
-    made = rig(cards=(card("8.6"),) * 3, driver=Driver(managed=True, power_w=280))
-    status, lines = host.power(made, "set")
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [({"power_w": (280, 300)}, "-i GPU-bb -pl 300"), ({"clocks_mhz": (210, 900)}, "-i GPU-bb -lgc 210,900")],
+)
+def test_a_card_that_does_not_answer_is_named_last_and_the_others_get_theirs(
+    host: CardFolder, keys: dict[str, Any], told: str
+) -> None:
+    host.says(power=row("41", "bb"))
+    status, lines = run(host, **keys)
+    assert (status, host.told, (host.root / "applied").exists()) == (1, [told], False)
+    assert lines[-1] == "card 0 at 0000:01:00.0: the driver does not answer for it"
+
+
+def three(host: CardFolder, power_w: Any, word: str = "set") -> tuple[int, list[str]]:
+    """A rig of three cards, of which the bus has two."""
+    return host.power(rig(cards=(card("8.6"),) * 3, driver=Driver(managed=True, power_w=power_w)), word)
+
+
+def recorded(host: CardFolder, *cards: tuple[str, str]) -> None:
+    """Have cards written down, by address and UUID."""
+    placed = (Placed(slot, address, uuid, 0, "0-7", 16, 16, "94.02", 256) for slot, (address, uuid) in enumerate(cards))
+    rows = Topology(tuple(placed), (Pair((0, 1), "PHB", "OK"),)).record()
+    (host.root / "driver.json").write_text(json.dumps({"version": "580.178.04", **rows}, indent=2, sort_keys=True))
+
+
+def test_a_card_that_is_not_on_the_bus_is_named_and_where_limits_are_the_same_the_others_get_theirs(
+    host: CardFolder,
+) -> None:
+    status, lines = three(host, 280)
+    assert (status, host.told) == (1, ["-i GPU-aa -pl 280", "-i GPU-bb -pl 280"])
+    assert lines[-1] == "card 2: no such card on the bus, which has 2"
+
+
+def test_where_limits_differ_a_card_is_told_by_what_was_written_down(host: CardFolder) -> None:
+    # buses are numbered anew where a card is away
+    recorded(host, ("0000:01:00.0", "GPU-aa"), ("0000:02:00.0", "GPU-cc"), ("0000:42:00.0", "GPU-bb"))
+    status, lines = three(host, (110, 120, 130))
+    assert (status, host.told) == (1, ["-i GPU-aa -pl 110", "-i GPU-bb -pl 130"])
+    assert lines[-1] == "card 1, GPU-cc, is away: it was at 0000:02:00.0, and the bus has 2 of 3 cards"
+
+
+@pytest.mark.parametrize("known", [0, 2], ids=["nothing", "of fewer cards"])
+def test_where_limits_differ_and_nothing_says_which_card_is_away_none_gets_anothers(
+    host: CardFolder, known: int
+) -> None:
+    recorded(host, *[("0000:01:00.0", "GPU-aa"), ("0000:41:00.0", "GPU-bb")][:known])
+    status, lines = three(host, (110, 120, 130))
     assert (status, host.told) == (1, [])
-    assert lines == ["card 2: no such card on the bus, which has 2", "nothing is set"]
+    assert lines == [
+        "the bus has 2 of 3 cards, their limits differ, and which one is away is not written down: nothing is set"
+    ]
+    # what every card has of itself it gets
+    assert three(host, (110, 120, 130), "reset")[0] == 1
+    assert [order for order in host.told if "-pl" in order] == ["-i GPU-aa -pl 350", "-i GPU-bb -pl 350"]
+
+
+def test_what_was_written_down_is_no_matter_while_the_bus_is_full(host: CardFolder) -> None:
+    recorded(host, ("0000:01:00.0", "GPU-bb"), ("0000:41:00.0", "GPU-gone"))
+    assert run(host, power_w=(110, 120))[0] == 0
+    assert host.told == ["-i GPU-aa -pl 110", "-i GPU-bb -pl 120"]
 
 
 @pytest.mark.parametrize("word", ["set", "reset"])
@@ -147,7 +204,7 @@ def test_a_reset_does_what_it_can_without_a_card(host: CardFolder) -> None:
     host.says(power=row("41", "bb"))
     status, lines = run(host, "reset", power_w=280)
     assert (status, host.told) == (1, ["-i GPU-bb -rgc", "-i GPU-bb -pl 350"])
-    assert lines[0] == "card 0 at 0000:01:00.0: the driver does not answer for it"
+    assert lines[-1] == "card 0 at 0000:01:00.0: the driver does not answer for it"
 
 
 def test_a_driver_that_is_not_there_is_told_in_its_words(host: CardFolder) -> None:
@@ -161,7 +218,15 @@ def test_a_driver_that_is_not_there_is_told_in_its_words(host: CardFolder) -> No
 def test_a_card_that_is_lost_behind_one_that_answers_is_told(host: CardFolder) -> None:
     lost = "Unable to determine the device handle for GPU1: 0000:41:00.0: Unknown Error"
     host.says(power=f"{row('01', 'aa')}{lost}\n", status="255")
-    assert run(host, power_w=280) == (1, [f"nvidia-smi says: {lost}: nothing is changed"])
+    assert run(host, power_w=280) == (
+        1,
+        [
+            "card 0 at 0000:01:00.0: 280 W",
+            "card 1 at 0000:41:00.0: the driver does not answer for it",
+            f"nvidia-smi says: {lost}",
+        ],
+    )
+    assert host.told == ["-i GPU-aa -pl 280"]
 
 
 def test_another_word_is_refused(host: CardFolder) -> None:

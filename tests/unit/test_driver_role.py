@@ -3,70 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from rigwright.driver.facts import DriverFacts
-from rigwright.driver.wanted import Wanted
-from rigwright.rig import Roots
-from roles.operations import drivers, shell
-from roles.operations.drivers import INSTALL, LOOK, _bring, _Host, _installation, _run, _settle
-from tests.unit.driver_ours import KERNEL, LOCKED, NAMES, NEW, NEXT, OLD, WHOLE, asked, other, there
+from rigwright.driver.facts import DriverFacts, Package
+from roles.operations.drivers import INSTALL, LOOK, _bring, _hold, _installation, _settle
+from tests.unit.driver_hosts import C3090, box
+from tests.unit.driver_on_host import OnHost, listen, told
+from tests.unit.driver_ours import KERNEL, LOCKED, NAMES, NEW, NEXT, OLD, UBUNTU_HOST, WHOLE, asked, other, there
 from tests.unit.driver_ours import rig as managed
-from tests.unit.scripts import stand_in
-from tests.unit.ssh_host import Host
-
-COMES = [f"Inst {name} [{OLD}-1] ({NEW}-1 NVIDIA CUDA [amd64])" for name in NAMES]
-
-
-class OnHost(_Host):
-    """A host whose jobs do nothing but leave what a test says, and whose driver is what a test says."""
-
-    def __init__(self, root: Path, wanted: Wanted, *seen: DriverFacts, consent: bool = False) -> None:
-        made = replace(managed(), roots=Roots.model_construct(**Roots().model_dump() | {"state": str(root / "state")}))
-        super().__init__(None, Host(), made, wanted, consent)
-        self.seen, self.jobs_run, self.says, self.fails = list(seen), [], ["how archive", *COMES], ""
-
-    def look(self) -> DriverFacts:
-        return self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]
-
-    def job(self, unit: str, script: str) -> bool:
-        self.jobs_run.append((unit, script))
-        if unit == LOOK:
-            done = Path(f"{self.jobs}/{LOOK}/done")
-            done.parent.mkdir(parents=True, exist_ok=True)
-            done.write_text("".join(f"{line}\n" for line in self.says))
-        return unit != self.fails
-
-    @property
-    def units(self) -> list[str]:
-        return [unit for unit, _ in self.jobs_run]
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What the operator is told; apt-mark and systemctl are stand-ins that remember."""
-    lines: list[str] = []
-    monkeypatch.setattr(
-        drivers, "logger", SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
-    )
-    monkeypatch.setattr(shell, "lease_of", lambda _: None)
-    for name in ("apt-mark", "modprobe"):
-        stand_in(tmp_path / "bin", name, f'echo "{name} $*" >> {tmp_path}/asked')
-    stand_in(tmp_path / "bin", "systemctl", 'echo "${ACTIVE:-inactive}"; [ -n "$ACTIVE" ]')
-    stand_in(tmp_path / "bin", "nvidia-modprobe", "true")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    (tmp_path / "asked").touch()
-    return lines
-
-
-def told(root: Path) -> list[str]:
-    return (root / "asked").read_text().splitlines()
+    return listen(monkeypatch, tmp_path)
 
 
 def test_a_transaction_that_is_objected_to_does_not_happen(said: list[str], tmp_path: Path) -> None:
@@ -100,13 +52,23 @@ def test_what_the_operator_has_held_is_not_ours_and_what_we_hold_no_more_is_let_
     said: list[str], tmp_path: Path
 ) -> None:
     before = replace(WHOLE, recorded=(), held=frozenset({"libcuda1"}))
-    one = OnHost(tmp_path, LOCKED, before, before, WHOLE)
+    one = OnHost(tmp_path, LOCKED, before, WHOLE)
     Path(one.store).mkdir(parents=True)
     Path(one.store, "held").write_text("linux-image-generic\n")
     assert _bring(one) is True
     ours = sorted(set(NAMES) - {"libcuda1"})
     assert Path(one.store, "held").read_text().split() == ours
     assert told(tmp_path) == ["apt-mark unhold linux-image-generic", f"apt-mark hold {' '.join(ours)}"]
+
+
+def test_a_hold_that_is_gone_is_put_back_without_apt_get(said: list[str], tmp_path: Path) -> None:
+    loose = replace(WHOLE, held=WHOLE.held - {"libcuda1"})
+    one = OnHost(tmp_path, LOCKED, loose, WHOLE)
+    assert _hold(one) is True
+    assert (one.jobs_run, told(tmp_path)) == ([], ["apt-mark hold libcuda1"])
+    stays = OnHost(tmp_path, LOCKED, loose)
+    assert _hold(stays) is False
+    assert said == ["[box] the driver is not whole: libcuda1 is not held"]
 
 
 def test_packages_that_were_not_there_are_ours(said: list[str], tmp_path: Path) -> None:
@@ -184,6 +146,36 @@ def test_what_the_archive_has_dropped_comes_from_kept_files(said: list[str], tmp
     assert "sha256sum --quiet" not in other_kept.jobs_run[0][1]
 
 
+def ubuntus(*kernels: str) -> DriverFacts:
+    """A host with Ubuntu's own driver, and modules for these kernels."""
+    modules = (Package(f"linux-modules-nvidia-580-server-open-{kernel}", "6.8.0-40.40+1") for kernel in kernels)
+    return replace(UBUNTU_HOST, packages=(*UBUNTU_HOST.packages, *modules))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "how", "upgrading", "asked_for", "installed"),
+    [
+        ("6.8.0-40-generic", "how archive", True, False, False),
+        ("6.8.0-40-generic", "how kernel", True, False, True),
+        ("6.8.0-45-generic", "how archive", True, True, True),
+        ("6.8.0-45-generic", "how archive", False, False, False),
+    ],
+    ids=["it stays", "it comes", "an earlier run has left it behind", "and this is no upgrade"],
+)
+def test_a_kernel_that_moves_brings_its_metapackage(
+    said: list[str], tmp_path: Path, kernel: str, how: str, upgrading: bool, asked_for: bool, installed: bool
+) -> None:
+    facts = replace(ubuntus(kernel), half=("nvidia-utils-580-server",))
+    one = OnHost(tmp_path, asked(box(C3090, managed=True), facts, upgrading), facts)
+    one.says = [how, "Inst nvidia-utils-580-server [1] (580.178.04-0ubuntu0.24.04.1 Ubuntu [amd64])"]
+    script = _installation(one, facts)
+    assert script is not None
+    simulated = next(line for line in one.jobs_run[0][1].splitlines() if "how archive" in line)
+    assert simulated.count(" linux-image-generic") == int(asked_for)
+    line = next(line for line in script.splitlines() if "force-confold" in line)
+    assert line.count(" linux-image-generic") == int(installed)
+
+
 @pytest.mark.parametrize("there_", [True, False], ids=["there", "not there"])
 def test_headers_come_first_where_they_are_not_there(said: list[str], tmp_path: Path, there_: bool) -> None:
     wanted = replace(LOCKED, plan=replace(LOCKED.plan, before=("linux-headers-amd64",)))
@@ -221,92 +213,3 @@ def test_two_drivers_are_kept_the_one_before_among_them(
     folders(Path(one.store), *there_)
     _settle(one, WHOLE)
     assert {path.name for path in Path(one.store).iterdir()} == left | {"held", "installed"}
-
-
-@pytest.fixture
-def reboots(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Why hosts were rebooted."""
-    asked_: list[str] = []
-    monkeypatch.setattr(drivers, "reboot", lambda host, why: asked_.append(why) or True)
-    return asked_
-
-
-STUCK = replace(WHOLE, module=OLD)
-BARE = replace(WHOLE, module="", devices=False)
-
-
-def test_a_reboot_needs_consent(said: list[str], reboots: list[str], tmp_path: Path) -> None:
-    assert _run(OnHost(tmp_path, LOCKED, STUCK)) is False
-    assert reboots == []
-    assert said[0].startswith(f"[box] needs a reboot: the module {OLD} is loaded, and {NEW} is installed. Deploy again")
-
-
-def test_with_consent_the_driver_runs_after_it(said: list[str], reboots: list[str], tmp_path: Path) -> None:
-    assert _run(OnHost(tmp_path, LOCKED, STUCK, WHOLE, consent=True)) is True
-    assert (said, reboots) == ([], [f"the module {OLD} is loaded, and {NEW} is installed"])
-    assert told(tmp_path) == []
-
-
-def test_a_reboot_that_is_refused_ends_it(said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drivers, "reboot", lambda *_: False)
-    assert _run(OnHost(tmp_path, LOCKED, STUCK, WHOLE, consent=True)) is False
-
-
-def test_a_reboot_that_does_not_help_is_said_and_not_repeated(
-    said: list[str], reboots: list[str], tmp_path: Path
-) -> None:
-    after = replace(WHOLE, module="", kernel_modules=((KERNEL, ""), (NEXT, NEW)))
-    assert _run(OnHost(tmp_path, LOCKED, STUCK, after, consent=True)) is False
-    assert len(reboots) == 1
-    assert said == [
-        f"[box] after the reboot, kernel {KERNEL} runs, which has no module {NEW} (kernel {KERNEL} came up, and {NEXT} "
-        "is the newest one): see what the boot loader starts"
-    ]
-
-
-@pytest.mark.parametrize("facts", [BARE, replace(WHOLE, devices=False)], ids=["no module", "no device files"])
-def test_what_is_not_in_the_way_is_loaded(
-    said: list[str], reboots: list[str], tmp_path: Path, facts: DriverFacts
-) -> None:
-    assert _run(OnHost(tmp_path, LOCKED, facts, WHOLE)) is True
-    assert (told(tmp_path), reboots) == (["modprobe nvidia", "modprobe nvidia_uvm"], [])
-
-
-def test_a_module_that_cannot_be_loaded_is_said(said: list[str], reboots: list[str], tmp_path: Path) -> None:
-    assert _run(OnHost(tmp_path, LOCKED, BARE)) is False
-    assert said == ["[box] the module nvidia cannot be loaded: read `journalctl -k -b -g NVRM`"]
-
-
-@pytest.fixture
-def noop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    lines: list[str] = []
-    monkeypatch.setattr(drivers, "host", SimpleNamespace(noop=lines.append))
-    return lines
-
-
-@pytest.mark.parametrize(
-    ("operation", "facts", "more", "quiet"),
-    [
-        ("brought", WHOLE, {}, True),
-        ("brought", there(), {}, False),
-        ("brought", replace(WHOLE, recorded=()), {}, False),
-        ("running", WHOLE, {"consent": False}, True),
-        ("running", STUCK, {"consent": False}, False),
-        ("running", BARE, {"consent": False}, False),
-        ("running", replace(WHOLE, devices=False), {"consent": False}, False),
-        # the driver that is about to come is not the one that runs
-        ("running", there(), {"consent": False}, False),
-    ],
-    ids=["whole", "older", "not ours", "runs", "stuck", "not loaded", "no devices", "older, and runs"],
-)
-def test_a_host_that_has_it_is_left_alone(
-    noop: list[str], operation: str, facts: DriverFacts, more: dict[str, Any], quiet: bool
-) -> None:
-    inner: Callable[..., Any] = getattr(drivers, operation)._inner
-    steps = list(inner(rig=managed(), wanted=LOCKED, facts=facts, **more))
-    assert (len(steps), len(noop)) == ((0, 1) if quiet else (1, 0))
-
-
-def test_an_upgrade_to_the_newest_is_always_looked_at(noop: list[str]) -> None:
-    newest = replace(asked(managed(), WHOLE), newest=True)
-    assert len(list(drivers.brought._inner(rig=managed(), wanted=newest, facts=WHOLE))) == 1  # type: ignore[attr-defined]

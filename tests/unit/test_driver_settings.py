@@ -23,7 +23,7 @@ from rigwright.driver.settings import (
     paths,
     settings,
 )
-from rigwright.rig import Roots
+from rigwright.entry import Roots
 from rigwright.serving import OWNED
 from tests.unit.driver_hosts import C3090, C5090, box, host, made
 from tests.unit.samples import Box, rig

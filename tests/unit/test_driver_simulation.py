@@ -235,3 +235,22 @@ def test_where_the_wanted_driver_is_gone_those_that_are_there_whole_are_named() 
     for there in (["has a 595.58.03-1", "has b 595.58.03-1"], [], ["has a 595.45.04-1"]):
         (reason,) = objections(parse([lines[0], *there]), one)
         assert reason.startswith("apt finds no way: Version '595.58.03-1'")
+
+
+KERNEL = "6.8.0-45-generic"
+MODULES = f"Inst linux-modules-nvidia-580-server-open-{KERNEL} (6.8.0-45.45+1 Ubuntu:24.04/noble [amd64])"
+
+
+@pytest.mark.parametrize("image", ["linux-image-", "linux-image-unsigned-"])
+@pytest.mark.parametrize(
+    ("lines", "objected"),
+    [([], True), ([MODULES], False), ([MODULES.replace("-45-", "-44-")], True)],
+    ids=["no modules", "modules", "another kernel's"],
+)
+def test_a_kernel_does_not_come_without_modules(image: str, lines: list[str], objected: bool) -> None:
+    kernel = f"Inst {image}{KERNEL} (6.8.0-45.45 Ubuntu:24.04/noble [amd64])"
+    found = objections(parse([kernel, *lines]), unlocked())
+    why = f"linux-image-generic would bring kernel {KERNEL}, for which the archive has no modules yet: try again when"
+    assert [reason.startswith(why) for reason in found] == [True] * objected
+    # where the host builds modules, that is seen when it has
+    assert objections(parse([kernel]), LOCKED) == []

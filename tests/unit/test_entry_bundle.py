@@ -13,9 +13,10 @@ from rigwright import bundle
 from rigwright.bundle import INDEX, Row
 from rigwright.cli import main
 from rigwright.cli.hosts import named
+from rigwright.entry import Driver
 from rigwright.inventory import load, making
 from rigwright.lock import Lock
-from rigwright.rig import Driver, Rig
+from rigwright.rig import Rig
 from tests.locks import lock_text
 from tests.unit.samples import Box, chat, entry
 

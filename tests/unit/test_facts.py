@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from rigwright import sharing
 from rigwright.facts import PACKAGES, HostFacts, Listener, parse, questions
+from rigwright.fetching import run_name
 from rigwright.render import render
+from rigwright.sharing import Found
 from tests.unit.samples import artefact, instance, probed, rig
 
 OUTPUT = """\
@@ -36,7 +39,7 @@ listener+ 8020 llama-server rigwright-chat.service
 listener+ 22 sshd ssh.service
 listener+ 5000 python3
 engine+ plain-1.0-0123456789ab
-weight+ /srv/models/small/1/small.gguf 4096
+weight+ 4096 /srv/models/small/1/small.gguf
 building+ plain-1.0-ba9876543210
 linked+ /srv/models
 missing+ ninja-build
@@ -45,6 +48,15 @@ foreign+ /srv/models ops 2775
 elsewhere /etc/other
 user_ours yes
 driver_ours yes
+address+ 127.0.0.1
+address+ 10.0.0.5
+address+ fe80::1
+share_replaced no
+share_there yes
+share_active active
+share_enabled enabled
+share_reload no
+share_started_from 0123
 clock 1790000000
 service_user rigwright:x:999:999::/nonexistent:/usr/sbin/nologin""".splitlines()
 
@@ -84,6 +96,8 @@ def test_a_probes_lines_become_facts() -> None:
         elsewhere="/etc/other",
         user_ours=True,
         driver_ours=True,
+        addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
+        sharing=Found(there=True, active="active", enabled="enabled", started_from="0123"),
         service_user="rigwright:x:999:999::/nonexistent:/usr/sbin/nologin",
     )
 
@@ -128,11 +142,13 @@ def test_a_line_that_is_missing_is_named(key: str) -> None:
         "pci+",
         "engine+",
         "engine+ a b",
-        "weight+ /srv/a.gguf",
-        "weight+ /srv/a.gguf much",
-        "weight+ /srv/a.gguf 1 2",
+        "weight+ 1",
+        "weight+ much /srv/a.gguf",
+        "weight+ 1 /srv/a.gguf 2",
         "listener+ ssh sshd",
         "clock noon",
+        "address+",
+        "address+ 10.0.0.5 10.0.0.6",
         "clock ",
         "missing+",
         "missing+ a b",
@@ -163,6 +179,8 @@ def test_the_probe_finds_out_what_this_machine_is() -> None:
     assert (found.architecture, found.kernel, found.uid) == (kernel.machine, kernel.release, os.geteuid())
     assert found.os_id == platform.freedesktop_os_release()["ID"]
     assert f"MemTotal: {found.memory_kib} kB" in " ".join(Path("/proc/meminfo").read_text().split())
+    assert "127.0.0.1" in found.addresses
+    assert found.sharing.there is False
     assert found.disk_free_kib["/not/yet/there"] > 0
     assert set(found.disk_free_kib) == {"/", "/not/yet/there"}
 
@@ -172,7 +190,10 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
         (tmp_path / name).mkdir()
     (tmp_path / "whole" / "build.json").touch()
     (tmp_path / "link").symlink_to("whole")
-    weight, begun, both = (tmp_path / f"{name}.gguf" for name in ("small", "begun", "both"))
+    models = tmp_path / "models"
+    (models / "deep").mkdir(parents=True)
+    weight, begun, both = (models / "deep" / f"{name}.gguf" for name in ("small", "begun", "both"))
+    (models / "with\nuid 7").touch()  # a name that would be a line of its own
     weight.write_bytes(b"x" * 10)
     for path in (begun, both):
         path.with_name(path.name + ".part").write_bytes(b"x" * 3)
@@ -181,18 +202,18 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
     nvcc.parent.mkdir(parents=True)
     nvcc.write_text("#!/bin/sh\necho 'nvcc: NVIDIA (R) Cuda compiler driver'\necho 'release 13.0, V13.0.88'\n")
     nvcc.chmod(0o755)
-    gone = str(tmp_path / "gone.gguf")
-    found = probe(
-        engines=str(tmp_path), weights=[str(weight), str(begun), str(both), gone], cuda_root=str(tmp_path / "cuda")
-    )
+    folders = [str(models), str(tmp_path / "gone")]
+    found = probe(engines=str(tmp_path), weights=folders, cuda_root=str(tmp_path / "cuda"))
     assert found.built_engines == {"whole"}
     assert found.weight_bytes == {str(weight): 10, str(begun): 3, str(both): 7}
+    assert found.uid == os.getuid()
     assert (found.cuda_version, found.nvcc) == ("13.0", "13.0.88")
 
 
 def test_the_probe_adds_up_what_was_sent_of_weights_and_says_where_file_systems_are_mounted(tmp_path: Path) -> None:
     assert probe(jobs=str(tmp_path)).sent_kib == 0
-    for unit in ("rw-job-weight-a", "rw-job-weight-b", "rw-job-packages"):
+    weights = [run_name([artefact(sha256=digit * 64)]) for digit in "ab"]
+    for unit in (*weights, "rw-job-packages"):
         (tmp_path / unit / "files").mkdir(parents=True)
         (tmp_path / unit / "files" / "one").write_bytes(os.urandom(300 << 10))
         (tmp_path / unit / "log").write_bytes(os.urandom(500 << 10))
@@ -226,12 +247,13 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "engines": "/opt/rigwright/engines",
         "builds": "/var/lib/rigwright/build",
         "jobs": "/var/lib/rigwright/jobs",
-        "weights": [made.weight_path(artefact())],
+        "weights": [made.weight_path(artefact()).rpartition("/")[0]],
         "cuda_root": "/opt/cuda",
         "service_user": "svc",
         "packages": list(PACKAGES),
         "ledger": "/var/lib/rigwright/owned",
         "config": "/etc/rigwright",
+        **sharing.questions(),
     }
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from rigwright.catalog import OWN_FLAGS, Catalog
 from rigwright.command import options
+from rigwright.entry import Roots
 from rigwright.flags import RENAMED, Snapshot, file_name, judge, parse, read
 from rigwright.inventory import ROOT
 from rigwright.lock import Lock
 from rigwright.problems import Invalid
-from rigwright.rig import Roots
-from tests.unit.samples import CATALOG, HELP, HELP_FILE, Box, artefact, chat, entry, instance
+from tests.unit.samples import CATALOG, HELP, HELP_FILE, Box, artefact, chat, entry, instance, parts
 
 OLD = read(Path(__file__).parent / "data" / file_name("0.3.34", "e3546c7"))
 SHIPPED = sorted((ROOT / "catalog" / "flags").glob("*.txt"))
@@ -177,7 +177,7 @@ def test_what_became_another_option_is_of_the_older_version_alone() -> None:
 
 EVERY_KEY = {
     "cpu": instance(),
-    "all": instance(cards=(0,), projector=artefact(name="eye"), memory_lock=True, thinking="off", slots=4),
+    "all": instance(cards=(0,), parts=parts(mmproj=artefact(name="eye")), memory_lock=True, thinking="off", slots=4),
 }
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from rigwright.entry import Roots
 from rigwright.generation import SETTLE, Generation, generation
-from rigwright.rig import Rig, Roots
+from rigwright.rig import Rig
 from rigwright.serving import OWNED
 from rigwright.tools import Tools
-from tests.unit.samples import artefact, card, instance, plan, rig
+from tests.unit.samples import artefact, card, instance, parts, plan, rig
 from tests.unit.scripts import TOOLS
 from tests.unit.states import CHAT, two, wanted
 
@@ -39,7 +40,7 @@ INPUTS: dict[str, Any] = {
     "another card": lambda: made(rig(instance(cards=(1,)), cards=CARDS)),
     "context": lambda: made(rig(instance(context=8192), cards=CARDS)),
     "variant's name": lambda: made(rig(instance(variant_name="llamacpp/other"), cards=CARDS)),
-    "weights": lambda: made(rig(instance(weight=artefact(sha256="c" * 64)), cards=CARDS)),
+    "weights": lambda: made(rig(instance(parts=parts(artefact(sha256="c" * 64))), cards=CARDS)),
     "user": lambda: made(rig(instance(), cards=CARDS, service_user="svc")),
     "software": lambda: made(rig(instance(), cards=CARDS, roots=Roots(software="/data/s"))),
     "models": lambda: made(rig(instance(), cards=CARDS, roots=Roots(models="/data/m"))),
@@ -97,7 +98,7 @@ def test_a_generation_has_a_unit_an_instance_and_what_they_share() -> None:
 
 
 def test_a_generation_refers_to_all_that_it_needs_on_the_host() -> None:
-    one = rig(instance("a"), instance("b", port=8021, weight=artefact(name="other")))
+    one = rig(instance("a"), instance("b", port=8021, parts=parts(artefact(name="other"))))
     assert made(one).files["references"].splitlines() == sorted(
         [
             "/etc/rigwright/credentials/a.api-key",

@@ -158,6 +158,13 @@ def test_an_input_of_another_kind_is_refused(box: Box) -> None:
     assert line.endswith("llamacpp/cpu: the catalogue's input small is a wheel, not a weight")
 
 
+def test_what_is_no_weight_is_not_offered_as_one(box: Box) -> None:
+    box.write("catalog/box.toml", CATALOG.replace('[models.small]\nfile = "small"', '[models.small]\nfile = "smal"'))
+    (line,) = box.refusal(instances=chat())
+    assert 'no locked weight is called "smal"; did you mean "small"?; allowed: ' in line
+    assert "engine-source" not in line
+
+
 def test_an_input_that_no_instance_uses_may_wait(box: Box) -> None:
     box.write("catalog/box.toml", CATALOG + INPUT.replace("inputs.small", "inputs.later"))
     assert len(box.group({"box": entry()})) == 1

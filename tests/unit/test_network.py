@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from rigwright.entry import Roots
 from rigwright.network import Network, network
 from rigwright.render import render
-from rigwright.rig import Roots
 from rigwright.tools import Tools
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in, tools
@@ -35,6 +35,10 @@ NOTHING = Network("", "", "", (), ())
         (
             {"mirrors": {}, "proxy": "http://p:3128", "no_proxy": ("h", ".example.org")},
             Network("", "http://p:3128", f"{LOCAL},h,.example.org", (), ()),
+        ),
+        (
+            {"mirrors": {}, "proxy": "http://p:3128", "peers": ("http://10.0.0.5:8090", "http://one")},
+            Network("", "http://p:3128", f"{LOCAL},10.0.0.5,one", (), ()),
         ),
         ({"mirrors": {}, "authorities": "x"}, Network("/etc/rigwright/ca.pem", "", LOCAL, (), ())),
         (

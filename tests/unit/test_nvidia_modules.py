@@ -161,7 +161,25 @@ def test_a_boot_without_the_module_is_seen_before_it(
             (*BUILT, Dkms("570.1.1", "", "broken", "")),
             [("DKMS to have nvidia 570.1.1 installed or not at all", "broken")],
         ),
-        # said of every compressed module
+        (
+            (BUILT[0], replace(BUILT[1], remark="(WARNING! Missing some built modules!)")),
+            [
+                (
+                    f"DKMS to have nvidia {VERSION} installed for kernel {NEXT}",
+                    f"{VERSION} installed (WARNING! Missing some built modules!)",
+                )
+            ],
+        ),
+        (
+            (BUILT[0], replace(BUILT[1], remark="(Differences between built and installed modules)")),
+            [
+                (
+                    f"the module nvidia {VERSION} that DKMS has built for kernel {NEXT}",
+                    "another one (Differences between built and installed modules)",
+                )
+            ],
+        ),
+        # said of every compressed module by versions up to 3.1
         ((BUILT[0], replace(BUILT[1], remark="(WARNING! Diff between built and installed module!)")), []),
         # an old kernel's is nobody's business
         ((*BUILT, Dkms("570.1.1", "6.8.0-9-generic", "built", "")), []),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.entry import Driver
 from rigwright.nvidia_driver import Difference
 from rigwright.nvidia_record import Record, SeenCard, drift, parse, path, vitals
 from rigwright.nvidia_settings import (
@@ -23,7 +24,7 @@ from rigwright.nvidia_settings import (
     windows,
 )
 from rigwright.nvidia_state import State
-from rigwright.rig import Driver, Rig
+from rigwright.rig import Rig
 from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN
 from tests.unit.samples import card, facts, instance, rig
 

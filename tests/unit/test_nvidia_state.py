@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from rigwright.entry import Driver
 from rigwright.nvidia_state import Dkms, Kernel, State, dkms_line, parse, questions, release_key
 from rigwright.render import render
-from rigwright.rig import Driver
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 

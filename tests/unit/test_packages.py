@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -40,14 +42,16 @@ class Host:
         stand_in(folder / "bin", "apt-get", APT)
         (folder / "os-release").write_text(RELEASES[release])
 
-    def run(self, made: Rig, broken: str = "") -> subprocess.CompletedProcess[str]:
-        script = packages(made, ("curl", "g++"), str(self.folder / "owned"))
+    def run(
+        self, made: Rig, broken: str = "", masked: Mapping[str, Sequence[str]] = MappingProxyType({}), **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        script = packages(made, ("curl", "g++"), str(self.folder / "owned"), masked)
         script = script.replace(". /etc/os-release", f". {self.folder}/os-release")
         names = ("log", "arguments", "environment")
         paths = {name.upper(): str(self.folder / name) for name in names}
         environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "TMPDIR": str(self.folder), "BROKEN": broken}
         return subprocess.run(
-            ["sh", "-c", script], env=environment | paths, capture_output=True, text=True, check=False
+            ["sh", "-c", script], env=environment | paths | more, capture_output=True, text=True, check=False
         )
 
     def read(self, name: str) -> list[str]:
@@ -141,6 +145,33 @@ def test_only_packages_that_were_not_there_are_written_down_as_ours(tmp_path: Pa
     host = Host(tmp_path)
     assert host.run(mirrored()).returncode == 0
     assert host.read("owned") == ["package curl", "package libc:amd64"]
+
+
+SYSTEMCTL = 'case $1 in show) echo "$STATE" ;; *) echo "systemctl $*" >> "$LOG" ;; esac'
+MASKING = ["systemctl mask --quiet nginx.service"]
+
+
+@pytest.mark.parametrize(
+    ("state", "asked", "owned"),
+    [
+        ("not-found", MASKING, ["dir WWW/html", "dir WWW", "file WWW/html/index.html", "mask nginx.service"]),
+        ("masked", [], []),
+        ("loaded", [], []),
+    ],
+    ids=["not there", "masked by an earlier run", "somebody's"],
+)
+def test_a_service_that_a_package_would_start_is_masked_before_it_comes(
+    tmp_path: Path, state: str, asked: list[str], owned: list[str]
+) -> None:
+    host = Host(tmp_path)
+    stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
+    (tmp_path / "there").touch()
+    left = [f"{tmp_path}/there", f"{tmp_path}/www/html/index.html"]
+    done = host.run(mirrored(), masked={"nginx.service": left}, STATE=state)
+    assert done.returncode == 0, done.stderr
+    assert host.read("log") == [*asked, *(f"{verb} " for verb in WHOLE)]
+    owned = [line.replace("WWW", f"{tmp_path}/www") for line in owned]
+    assert host.read("owned") == [*owned, "package curl", "package libc:amd64"]
 
 
 def test_apt_asks_nothing_waits_for_the_lock_and_goes_through_the_proxy(tmp_path: Path) -> None:

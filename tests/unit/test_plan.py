@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from rigwright.bundle import Bundle
+from rigwright.entry import Driver
 from rigwright.facts import HostFacts
 from rigwright.plan import Plan, Step, plan
-from rigwright.rig import Driver, Rig
+from rigwright.rig import Rig
 from rigwright.served import Served
 from rigwright.tools import tools
 from tests.unit import samples
@@ -192,7 +193,7 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
         {},
         [
             (
-                f"complete driver 580 {FROM_UBUNTU}",
+                f"hold driver 580 {FROM_UBUNTU}",
                 "libnvidia-compute-580-server is not held; linux-image-generic is not held; and 4 more",
             )
         ],
@@ -209,6 +210,17 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
             (
                 "reboot",
                 "the module 580.105.08 is loaded, and 580.159.03 is installed; without --reboot the deploy ends there",
+            )
+        ],
+    ),
+    "one that was loaded with other options": (
+        replace(DRIVEN, params=(("EnableResizableBar", "0"),)),
+        {"module_options": {"NVreg_EnableResizableBar": 1}},
+        [
+            (
+                "reboot",
+                "the module is loaded with NVreg_EnableResizableBar=0, and 1 is declared; without --reboot the deploy "
+                "ends there",
             )
         ],
     ),

@@ -14,7 +14,7 @@ from rigwright.facts import HostFacts, Listener
 from rigwright.llama_cpp import Build
 from rigwright.preflight import SUPPORTED, refusals, warnings
 from rigwright.rig import Rig
-from tests.unit.samples import GIB, NOW, artefact, card, facts, instance, plan, rig
+from tests.unit.samples import GIB, NOW, artefact, card, facts, instance, parts, plan, rig
 
 AMPERE = card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")
 TURING = card("7.5", "10de:1e07", "NVIDIA GeForce RTX 2080 Ti")
@@ -168,7 +168,7 @@ def test_a_card_is_known_by_any_of_its_ids() -> None:
 
 def test_the_space_for_all_missing_weights_is_summed() -> None:
     large = [artefact(name=name, size=10 * GIB * 1024) for name in ("one", "two")]
-    made = rig(instance("a", weight=large[0]), instance("b", weight=large[1], port=8021))
+    made = rig(instance("a", parts=parts(large[0])), instance("b", parts=parts(large[1]), port=8021))
     host = facts(disk_free_kib=space(models=20.5))
     (reason,) = refusals(made, host, [], NOW)
     assert "/srv/models has 20.5 GiB free, 21.0 GiB are needed" in reason
@@ -189,7 +189,7 @@ def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse() -> None:
 
 def test_what_is_downloaded_already_needs_no_space_again() -> None:
     large = artefact(size=10 * GIB * 1024)
-    made = rig(instance(weight=large))
+    made = rig(instance(parts=parts(large)))
     for begun_gib, free_gib, refused in ((0, 10.5, 1), (4, 7, 0), (4, 6.5, 1), (10, 0, 0)):
         there = MappingProxyType({made.weight_path(large): begun_gib * GIB * 1024})
         host = facts(disk_free_kib=space(models=free_gib), weight_bytes=there)
@@ -206,7 +206,7 @@ def test_a_port_that_is_listened_on_over_both_protocols_is_told_once() -> None:
 def bundled(*systems: str) -> Rig:
     """A rig with a bundle that has packages of these systems."""
     large = artefact(size=10 * GIB * 1024)
-    return rig(instance(weight=large), bundle=Bundle(Path("/home/ops/bundle"), systems, ()))
+    return rig(instance(parts=parts(large)), bundle=Bundle(Path("/home/ops/bundle"), systems, ()))
 
 
 @pytest.mark.parametrize(
@@ -269,4 +269,4 @@ def test_what_was_sent_already_needs_no_space_again(
 def test_without_a_bundle_nothing_lies_below_the_state_first() -> None:
     large = artefact(size=10 * GIB * 1024)
     host = facts(disk_free_kib=space(models=11, state=0), file_systems=MappingProxyType(TOGETHER), sent_kib=GIB)
-    assert refusals(rig(instance(weight=large)), host, [], NOW) == []
+    assert refusals(rig(instance(parts=parts(large))), host, [], NOW) == []

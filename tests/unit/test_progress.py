@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from roles import progress
-from roles.progress import Task, Writer
+from roles.progress import Files, Task, Writer
 
 
 class Clock:
@@ -137,3 +137,45 @@ def test_what_looks_like_markup_is_shown_as_it_is(text: str) -> None:
     shown = text_on(screen)
     assert f"[h[/]1] {text}" in shown
     assert f"[h2] {text}" in shown
+
+
+def document(*rows: tuple[str, int, str], done: int = 0) -> dict[str, object]:
+    listed = [{"path": path, "size": 10**8, "done": at, "state": state, "from": "hub"} for path, at, state in rows]
+    return {"updated": 1.0, "done": done, "total": 10**9, "files": listed}
+
+
+A, B = f"org/name/{'c' * 40}/a.gguf", "mine/v1/b.gguf"
+
+
+def test_on_a_terminal_each_file_in_work_has_a_bar_beside_the_one_of_all() -> None:
+    made, screen = writer(terminal=True)
+    with made.task("h1", "rw-job-weights") as task, Files(task) as files:
+        files.show(document((A, 10**7, "fetching"), (B, 0, "verifying"), ("mine/v1/c.gguf", 0, "waiting"), done=10**8))
+        assert made.bars is not None
+        made.bars.refresh()
+        shown = text_on(screen)
+        assert re.search(r"\[h1\] rw-job-weights .*100/1000 MB", shown)
+        assert re.search(r"\[h1\] org/name/a\.gguf: fetching from hub .*10/100 MB", shown)
+        assert re.search(r"\[h1\] mine/v1/b\.gguf: verifying .*0/100 MB", shown)
+        assert "c.gguf" not in shown
+        files.show(document((B, 0, "verifying")))
+        assert len(made.bars.tasks) == 2
+    assert made.bars is None
+
+
+def test_without_a_terminal_a_file_s_steps_are_said_and_how_far_all_are(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, _ = writer(terminal=False)
+    with made.task("h1", "rw-job-weights") as task, Files(task) as files:
+        for second in range(11):
+            clock.now += 1
+            files.show(document((A, second * 10**6, "fetching"), done=second * 10**7))
+        files.show(document((A, 10**8, "verifying"), done=10**8))
+        files.show(document())
+    assert capsys.readouterr().err.splitlines() == [
+        "    [h1] rw-job-weights: 0/1000 MB",
+        "    [h1] org/name/a.gguf: fetching from hub",
+        "    [h1] rw-job-weights: 100/1000 MB, 10.0/s, 90 s left",
+        "    [h1] org/name/a.gguf: verifying",
+    ]

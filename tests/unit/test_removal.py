@@ -65,9 +65,13 @@ class Host:
         script = render(
             "removal/remove.sh.j2",
             units=[CHAT],
+            helpers=["rigwright_rehash.timer"],
+            stamp=self.root / "stamp",
             unit_folder=self.root / "units",
             links=[self.root / "etc/current"],
             trees=[self.root / "etc/generations", self.root / "opt/engines"],
+            models=self.root / "srv",
+            tokens=self.root / "run/rw-job-*.hub-token",
             ledger=self.ledger,
             started_from=self.root / "run/rigwright",
             keep_weights=keep_weights,
@@ -78,6 +82,10 @@ class Host:
             driver_record=self.root / "etc/driver.json",
             preferences=self.root / "etc/preferences",
             persistence_link=self.root / "units/persistence",
+            share_unit="rigwright_share.service",
+            share_config=self.root / "etc/share.conf",
+            share_path=self.root / "units/rigwright_share.service",
+            share_record=self.root / "run/rigwright/rigwright_share.service",
         )
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
         done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
@@ -128,6 +136,21 @@ def test_weights_can_be_kept(host: Host) -> None:
     assert host.left() == EMPTY
 
 
+@pytest.mark.parametrize("keep_weights", [False, True])
+def test_what_a_killed_fetch_has_left_goes(host: Host, keep_weights: bool) -> None:
+    for path in (
+        "srv/.progress.json",
+        "srv/.progress.json.new",
+        "srv/.hub-x/files/y",
+        "run/rw-job-weights-1.hub-token",
+    ):
+        (host.root / path).parent.mkdir(exist_ok=True, parents=True)
+        (host.root / path).touch()
+    host.remove(keep_weights)
+    assert not [path for path in host.left() if "/." in path or "token" in path]
+    assert keep_weights or host.left() == EMPTY
+
+
 def test_packages_that_something_else_needs_stay(host: Host) -> None:
     said = host.remove()
     assert "cmake stays: something else needs it" in said
@@ -159,6 +182,27 @@ def test_a_driver_is_let_go_though_weights_are_kept(host: Host) -> None:
     host.remove(keep_weights=True)
     assert "apt-mark -qq unhold libcuda1" in host.asked
     assert not (host.root / "opt/driver").exists()
+
+
+def test_what_shares_weights_is_stopped_and_goes(host: Host) -> None:
+    files = ("units/rigwright_share.service", "etc/share.conf", "run/rigwright/rigwright_share.service")
+    for path in files:
+        (host.root / path).touch()
+    host.remove()
+    assert host.left() == EMPTY
+    stops = [line for line in host.asked if "rigwright_share" in line]
+    assert stops == [f"systemctl {verb} rigwright_share.service" for verb in ("disable --quiet", "stop")]
+
+
+@pytest.mark.parametrize("theirs", [False, True], ids=["ours", "theirs by now"])
+def test_a_unit_that_was_kept_from_starting_is_let_go_after_its_package(host: Host, theirs: bool) -> None:
+    with host.ledger.open("a") as ledger:
+        ledger.write("mask nginx.service\n")
+    (host.root / "units/nginx.service").symlink_to("/opt/theirs.service" if theirs else "/dev/null")
+    host.remove()
+    assert host.left() == EMPTY | ({"units/nginx.service"} if theirs else set())
+    asked = [line.split()[0:2] for line in host.asked if "purge" in line or "nginx" in line]
+    assert asked == [["apt-get", "-q"]] + ([] if theirs else [["systemctl", "disable"]])
 
 
 def test_a_second_removal_finds_nothing(host: Host) -> None:

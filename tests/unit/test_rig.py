@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from rigwright.fetching import spec
 from rigwright.inventory import load
 from rigwright.rig import Rig
 from tests.locks import lock_text
@@ -93,7 +95,9 @@ def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
     box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, EYE_ROW))
     (group,) = box.group({"box": entry()})
     made = load(group[1]["rig"])
-    assert [(i.weight.name, i.projector and i.projector.name) for i in made.instances] == [("small", "eye")] * 2
+    assert [[(part.option, part.files[0].name) for part in i.parts] for i in made.instances] == [
+        [("model", "small"), ("mmproj", "eye")]
+    ] * 2
     assert [artefact.file for artefact in made.weights] == ["eye-f16.gguf", "small-q4.gguf"]
 
 
@@ -139,7 +143,7 @@ def test_mistakes_in_catalogue_and_lock_are_told_together(box: Box) -> None:
 def test_weights_without_any_address_are_refused(box: Box, mirrors: dict[str, list[str]]) -> None:
     (line,) = box.refusal(mirrors=mirrors)
     essence = f"the lock's small {samples.COMMIT} has no address: its sources are store:small-q4.gguf"
-    assert line == f"{box.inventory}: box.mirrors: {essence}"
+    assert line == f"{box.inventory}: box.mirrors: {essence}; name a mirror called store"
 
 
 @pytest.mark.parametrize(("source", "lines"), [("index:some-project", 0), ("http://h/x", 0), ("other:x", 1)])
@@ -202,6 +206,7 @@ def test_a_mirror_that_nothing_needs_is_not_missed(box: Box) -> None:
         (["https://x/b", "store:b"], {"store": ("http://y",)}, ["https://x/b", "http://y/b"]),
         (["index:project", "http://x/b"], {}, ["http://x/b"]),
         (["index:project"], {"index": ("http://x",)}, []),
+        (["hub:org/name", "http://x/b"], {"hub": ("http://h",)}, ["http://x/b"]),
         (["store:b", "other:b"], {"other": ("http://o",), "store": ("http://s",)}, ["http://s/b", "http://o/b"]),
     ],
 )
@@ -213,8 +218,16 @@ def test_addresses_are_tried_in_the_locks_order_and_below_every_mirror(
 
 def test_weights_that_two_instances_load_are_one_file() -> None:
     other = artefact(name="another")
-    made = samples.rig(instance("a"), instance("b"), instance("c", weight=other))
+    made = samples.rig(instance("a"), instance("b"), instance("c", parts=samples.parts(other)))
     assert made.weights == (other, artefact())
+
+
+def test_a_file_that_two_inputs_lock_of_one_repository_is_one() -> None:
+    one, other = (
+        artefact(name=name, group=name, repository="org/name", sources=["hub:org/name"]) for name in ("one", "two")
+    )
+    made = samples.rig(instance("a", parts=samples.parts(other)), instance("b", parts=samples.parts(one)))
+    assert made.weights == (one,)
 
 
 def test_two_revisions_of_weights_lie_beside_each_other() -> None:
@@ -234,3 +247,19 @@ def test_instances_are_in_the_order_of_their_names_whatever_the_inventorys(box: 
     declared = {name: {"variant": "llamacpp/cpu", "port": 8020 + n} for n, name in enumerate(names)}
     (group,) = box.group({"box": entry(instances=declared)})
     assert [i.name for i in load(group[1]["rig"]).instances] == ["a", "m", "z"]
+
+
+def test_a_file_that_two_inputs_select_is_one_file(box: Box) -> None:
+    group = f'group = "{{name}}"\nrepository = "org/name"\nversion = "{samples.COMMIT}"\nfile = "x.gguf"\n'
+    rest = f'sha256 = "{"b" * 64}"\nsize = 5\nsources = ["hub:org/name"]\n'
+    rows = [f'\n[[artefact]]\nkind = "weight"\nname = "{name}"\n{group.format(name=name)}{rest}' for name in "ab"]
+    box.write("locks/box.lock.toml", lock_text(samples.SOURCE_ROW, samples.WEIGHT_ROW, *rows))
+    variant = '[models.{0}]\nfile = "{0}"\n[variants."llamacpp/{0}"]\nengine = "plain"\nmodel = "{0}"\ncontext = 4096\n'
+    box.write("catalog/box.toml", samples.CATALOG + "".join(variant.format(name) for name in "ab"))
+    instances = {name: {"variant": f"llamacpp/{name}", "port": 8020 + at} for at, name in enumerate("ab")}
+    rig = load(box.group({"box": entry(instances=instances)})[0][1]["rig"])
+    assert [row.weight_path for row in rig.weights] == [f"org/name/{samples.COMMIT}/x.gguf"]
+    assert [len(instance.weights) for instance in rig.instances] == [1, 1]
+    told = json.loads(spec(replace(rig, mirrors={"hub": ()}), rig.weights, client=""))
+    # a table of mirrors that names no endpoint leaves the client's own
+    assert [source["endpoint"] for file in told["files"] for source in file["sources"]] == [""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import runpy
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.catalog import Catalog
 from rigwright.command import command
 from rigwright.inventory import ROOT, load
 from rigwright.llama_cpp import flash_attention_pairs
@@ -16,25 +18,40 @@ from rigwright.rig import Rig
 from tests.locks import lock_text
 
 INVENTORY = ROOT / "inventory" / "rig5090solo.py"
-WEIGHTS = ("qwen3.5-35b-a3b-ud-q4-k-xl", "qwen3.5-35b-a3b-mmproj-f16", "qwen2.5-1.5b-instruct-q8-0")
+COMMIT = "c" * 40
+CHAT, EYE = "Qwen3.5-35B-A3B-UD-Q4_K_XL.gguf", "mmproj-F16.gguf"
+SMALL = "qwen2.5-1.5b-instruct-q8_0.gguf"
+FILES = {CHAT: "Qwen3.5-35B-A3B-UD-Q4_K_XL", EYE: "Qwen3.5-35B-A3B-UD-Q4_K_XL", SMALL: "Qwen2.5-1.5B-Instruct-Q8_0"}
 # stands in for a row of the operator's own lock
 ROW = """
 [[artefact]]
 kind = "weight"
 name = "{name}"
-version = "1"
-file = "{name}.gguf"
+version = "{commit}"
+group = "{name}"
+repository = "{repository}"
+selection = "{selection}"
+file = "{file}"
 sha256 = "{hash}"
 size = 1
-sources = ["http://192.0.2.1/{name}.gguf"]
+sources = ["hub:{repository}"]
 """
+
+
+def row(file: str, name: str) -> str:
+    """A file of an input, as it would be locked."""
+    asked = Catalog.load([ROOT / "catalog"]).inputs[name]
+    assert asked.selects(file)
+    digest = hashlib.sha256(file.encode()).hexdigest()
+    values = {"repository": asked.repository, "selection": asked.selection, "hash": digest}
+    return ROW.format(name=name, file=file, commit=COMMIT, **values)
 
 
 @pytest.fixture
 def solo(tmp_path: Path) -> Rig:
     """The rig, with its weights locked beside a copy of its inventory."""
     (tmp_path / "locks").mkdir()
-    rows = [ROW.format(name=name, hash=str(number) * 64) for number, name in enumerate(WEIGHTS)]
+    rows = [row(file, name) for file, name in FILES.items()]
     (tmp_path / "locks" / "mine.lock.toml").write_text(lock_text(*rows))
     rigs: Any = runpy.run_path(shutil.copy(INVENTORY, tmp_path))["rigs"]
     ((_, data),) = rigs
@@ -45,15 +62,15 @@ def test_without_locked_weights_it_is_refused_and_names_them() -> None:
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(INVENTORY))
     lines = str(ended.value.code).splitlines()
-    assert all("no locked weight is called" in line for line in lines)
-    assert {line.split('"')[1] for line in lines} == set(WEIGHTS)
+    assert all("is not locked: run `rigwright lock" in line for line in lines)
+    assert {name for name in FILES.values() if name in str(ended.value.code)} == set(FILES.values())
 
 
 def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
     assert " ".join(command(solo, solo.instances[0], "ENGINE")) == (
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
-        " --model /srv/models/qwen3.5-35b-a3b-ud-q4-k-xl/1/qwen3.5-35b-a3b-ud-q4-k-xl.gguf"
-        " --mmproj /srv/models/qwen3.5-35b-a3b-mmproj-f16/1/qwen3.5-35b-a3b-mmproj-f16.gguf"
+        f" --model /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{CHAT}"
+        f" --mmproj /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{EYE}"
         " --alias Qwen3.5-35B-A3B --host 127.0.0.1 --port 18082 --ctx-size 131072 --parallel 4 --n-gpu-layers all"
         " --cache-type-k q4_0 --cache-type-v q8_0 --flash-attn on"
         " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
@@ -64,7 +81,7 @@ def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
 def test_the_translations_are_served_on_the_cpu(solo: Rig) -> None:
     assert " ".join(command(solo, solo.instances[1], "ENGINE")) == (
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
-        " --model /srv/models/qwen2.5-1.5b-instruct-q8-0/1/qwen2.5-1.5b-instruct-q8-0.gguf"
+        f" --model /srv/models/Qwen/Qwen2.5-1.5B-Instruct-GGUF/{COMMIT}/{SMALL}"
         " --alias Qwen2.5-1.5B-Instruct --host 127.0.0.1 --port 18083 --ctx-size 4096 --parallel 4 --n-gpu-layers 0"
         " --cache-type-k f16 --cache-type-v f16 --flash-attn auto"
         " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
@@ -78,4 +95,4 @@ def test_its_card_and_what_is_compiled_for_it(solo: Rig) -> None:
     ]
     assert [card.cuda_architecture for card in solo.cards] == ["120a-real"]
     assert flash_attention_pairs(solo, "llama.cpp") == ("f16-f16", "q4_0-q8_0")
-    assert {artefact.name for artefact in solo.weights} == set(WEIGHTS)
+    assert {artefact.file for artefact in solo.weights} == set(FILES)

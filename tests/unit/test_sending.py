@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -231,3 +232,20 @@ def test_a_file_that_is_another_one_ends_the_job_before_it_begins(host: Host, sa
     assert len(said) == 1
     assert said[0].startswith(f"[box] {one.path} has SHA-256 ")
     assert not (tmp_path / "jobs/rw-job-x/script").exists()
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["progress file", "none yet"])
+def test_a_job_of_many_files_is_watched_by_its_progress_file(
+    host: Host, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr(jobs.Files, "show", lambda files, document: shown.append((files.whole.text, document)))
+    folder = tmp_path / "jobs/rw-job-x"
+    folder.mkdir(parents=True)
+    (folder / "log").write_text("==> fetching 2 files\nplain\n")
+    document = {"done": 1, "total": 2, "files": [{"path": "it's a $(name).gguf"}]}
+    if there:
+        (tmp_path / "progress.json").write_text(json.dumps(document))
+    watcher = _Watcher(host, "rw-job-x", str(folder), f"files {tmp_path}/progress.json")
+    assert not watcher.follow("false")
+    assert shown == ([("fetching 2 files", document)] if there else [])

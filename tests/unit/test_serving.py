@@ -11,9 +11,10 @@ import pytest
 
 from rigwright import serving
 from rigwright.command import command
+from rigwright.entry import Roots
 from rigwright.flags import Snapshot
-from rigwright.rig import Instance, Rig, Roots
-from tests.unit.samples import COMMIT, HELP, artefact, card, instance, rig
+from rigwright.rig import Instance, Rig
+from tests.unit.samples import COMMIT, HELP, artefact, card, instance, parts, rig
 from tests.unit.test_flags import OLD
 
 FOLDER = "plain-1.0-0123456789ab"
@@ -86,7 +87,7 @@ def test_keys_are_rendered_as_the_engines_version_has_them(
 
 
 def test_the_projector_is_loaded_beside_the_model() -> None:
-    one = instance(projector=artefact(name="eye", file="eye.gguf"))
+    one = instance(parts=parts(mmproj=artefact(name="eye", file="eye.gguf")))
     words = command(rig(one), one, FOLDER)
     assert words[words.index("--mmproj") + 1] == f"/srv/models/eye/{COMMIT}/eye.gguf"
     assert [a.name for a in one.weights] == ["small", "eye"]
@@ -191,12 +192,12 @@ OTHERS = {
     "alias": lambda: unit(instance(model_name="other")),
     "cards": lambda: unit(instance(cards=(0,))),
     "another card": lambda: unit(instance(cards=(1,))),
-    "weights": lambda: unit(instance(weight=artefact(sha256="c" * 64))),
-    "projector": lambda: unit(instance(projector=artefact(name="eye"))),
-    "projector's bytes": lambda: unit(instance(projector=artefact(name="eye", sha256="c" * 64))),
+    "weights": lambda: unit(instance(parts=parts(artefact(sha256="c" * 64)))),
+    "projector": lambda: unit(instance(parts=parts(mmproj=artefact(name="eye")))),
+    "projector's bytes": lambda: unit(instance(parts=parts(mmproj=artefact(name="eye", sha256="c" * 64)))),
     "memory lock": lambda: unit(instance(memory_lock=True)),
     "thinking": lambda: unit(instance(thinking="off")),
-    "revision": lambda: unit(instance(weight=artefact(version="2"))),
+    "revision": lambda: unit(instance(parts=parts(artefact(version="2")))),
     "engine": lambda: unit(instance(), folder="plain-1.0-ffffffffffff"),
     "user": lambda: unit(instance(), rig(instance(), service_user="svc")),
     "models": lambda: unit(instance(), rig(instance(), roots=Roots(models="/data"))),
@@ -227,7 +228,7 @@ def test_what_is_not_the_instances_leaves_its_unit_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [instance(port=8021), instance(cards=(0,)), instance(weight=artefact(sha256="c" * 64))],
+    [instance(port=8021), instance(cards=(0,)), instance(parts=parts(artefact(sha256="c" * 64)))],
     ids=["text", "environment", "weights"],
 )
 def test_what_a_process_is_to_be_changes_with_unit_file_and_environment_file(other: Instance) -> None:

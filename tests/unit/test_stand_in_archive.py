@@ -118,6 +118,21 @@ def test_prebuilt_modules_stand_for_dkms_and_without_them_it_comes(hosts: dict[s
     assert f"linux-modules-nvidia-580-server-open-{kernel}" in come
 
 
+def test_a_kernels_metapackage_brings_all_of_it_and_moves_the_one_of_the_whole(
+    archives: Archives, tmp_path: Path
+) -> None:
+    old, new = "6.8.0-40-generic", "6.8.0-45-generic"
+    debs = [*kernels.kernels([old, new], "generic"), *kernels.tools()]
+    archives.write_distribution("ubuntu-24.04", debs, name="kernels")
+    apt = Apt(tmp_path, [archives.source("ubuntu-24.04", name="kernels")])
+    assert apt.update() == ""
+    apt.installed([*kernels.kernels([old], "generic"), *kernels.tools()])
+    come, gone = apt.install("linux-image-generic")
+    assert not gone
+    assert {f"linux-image-{new}", f"linux-modules-extra-{new}"} <= set(come)
+    assert come["linux-generic"] == come["linux-image-generic"] == "6.8.0-45.45"
+
+
 def test_desktop_and_server_cannot_both_be_there(hosts: dict[str, Apt]) -> None:
     apt = hosts["ubuntu-24.04"]
     apt.prefer("Package: *\nPin: release o=NVIDIA\nPin-Priority: -1\n")

@@ -8,9 +8,9 @@ from itertools import permutations
 import pytest
 
 from rigwright import tools
+from rigwright.entry import Roots
 from rigwright.inventory import ROOT
 from rigwright.lock import Artefact, Lock
-from rigwright.rig import Roots
 from tests.unit.samples import facts, instance, rig, wheel
 
 

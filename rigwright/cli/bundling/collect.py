@@ -6,20 +6,24 @@ import fcntl
 import os
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
 import click
+import requests
 
 from rigwright.bundle import INDEX, PACKAGES, Row, listed, text
 from rigwright.cli.bundling.packages import LIST, STAGED, Archive
 from rigwright.cli.resolving import web
+from rigwright.cli.resolving.hub import Place
 from rigwright.cli.resolving.index import Index, index_url
-from rigwright.cli.resolving.verb import Unusable, addresses, rigs_of
+from rigwright.cli.resolving.verb import Unusable, addresses, places, rigs_of
 from rigwright.cli.resolving.web import Content, Unavailable
 from rigwright.cli.tables import show, size
-from rigwright.facts import PACKAGES as NEEDED
+from rigwright.facts import packages as needed
+from rigwright.inputs import HUB
 from rigwright.lock import Artefact
 from rigwright.problems import Invalid, Problem
 from roles.progress import progress
@@ -45,6 +49,7 @@ class Bundler:
         self.session = web.session()
         self.index = Index(self.session, index_url())
         self.addresses = addresses(self.rigs)
+        self.places = places(self.rigs)
 
     def _declared(self) -> Path:
         named = {rig.bundle_folder for rig in self.rigs}
@@ -79,15 +84,19 @@ class Bundler:
             os.close(held)
 
     def _bring(self, systems: list[str]) -> None:
-        rows: list[Row] = []
+        brought: dict[str, Row] = {}  # by path: models may share files
         problems: list[Problem] = []
         counted: Counter[str] = Counter()
         for artefact in self.artefacts:
             try:
-                rows.append(self._artefact(artefact))
-                counted[artefact.kind] += 1
+                row = self._artefact(artefact)
             except Unavailable as error:
-                problems.append(Problem(str(self.inventory), str(artefact), str(error)))
+                what = f"{artefact} ({artefact.path})" if artefact.group and artefact.kind == "weight" else artefact
+                problems.append(Problem(str(self.inventory), str(what), str(error)))
+                continue
+            counted[artefact.kind] += row.path not in brought
+            brought[row.path] = row
+        rows = list(brought.values())
         mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.mirrors.get("apt", ())))
         for system in systems:
             try:
@@ -110,29 +119,31 @@ class Bundler:
         self._tell(rows, counted)
 
     def _artefact(self, artefact: Artefact) -> Row:
-        place = Path(FOLDERS[artefact.kind], *([artefact.name, artefact.version] if artefact.kind == "weight" else []))
-        path = self.folder / place / artefact.file
+        # weights lie as on hosts: the folder of a bundle's weights, served as it is, is a peer
+        place = Path(FOLDERS[artefact.kind], artefact.weight_path if artefact.kind == "weight" else artefact.file)
+        path = self.folder / place
         wanted = Content(artefact.sha256, artefact.size)
-        row = Row(path=str(place / artefact.file), sha256=artefact.sha256, size=artefact.size)
+        row = Row(path=str(place), sha256=artefact.sha256, size=artefact.size)
         if _is(path, wanted):
             return row
         path.parent.mkdir(parents=True, exist_ok=True)
-        given = self.from_dir / artefact.file if self.from_dir else None
+        names = dict.fromkeys((artefact.path, artefact.file)) if self.from_dir else ()
+        given = [self.from_dir / name for name in names if self.from_dir]
         part = path.with_name(f"{path.name}.part")
-        if given and _is(given, wanted):
-            shutil.copyfile(given, part)
+        if right := next((one for one in given if _is(one, wanted)), None):
+            shutil.copyfile(right, part)
         else:
-            self._fetch(artefact, part, wanted, [f"{given} is another file"] if given and given.exists() else [])
+            self._fetch(artefact, part, wanted, [f"{one} is another file" for one in given if one.exists()])
         part.replace(path)
         return row
 
     def _fetch(self, artefact: Artefact, part: Path, wanted: Content, failed: list[str]) -> None:
-        for url in self._urls(artefact, failed):
+        for session, url, hub in self._addresses(artefact, failed):
             with part.open("wb") as into, progress.task("bundle", f"fetching {artefact.file}") as task:
                 try:
-                    found = web.fetch(self.session, url, lambda done, total: task.at(done, total, "bytes"), into)
+                    found = web.fetch(session, url, lambda done, total: task.at(done, total, "bytes"), into)
                 except Unavailable as error:
-                    failed.append(f"{url} {error}")
+                    failed.append(_explained(hub, artefact, error) or f"{url} {error}")
                     continue
             if found == wanted:
                 return
@@ -142,8 +153,8 @@ class Bundler:
         tried = "; ".join(failed) or f"no address ({', '.join(artefact.sources)})"
         raise Unavailable(f"is not to be had: {tried}: add a mirror, or give it with --from-dir")
 
-    def _urls(self, artefact: Artefact, failed: list[str]) -> list[str]:
-        found = self.addresses(artefact)
+    def _addresses(self, artefact: Artefact, failed: list[str]) -> Iterator[tuple[requests.Session, str, Place | None]]:
+        """Where a file is asked for, in order, and by whom; beside an address of the hub's, which place it is."""
         for source in artefact.sources:
             if source.startswith("index:"):
                 try:
@@ -151,13 +162,22 @@ class Bundler:
                 except Unavailable as error:
                     failed.append(str(error))
                     continue
-                found += [package.url for package in packages if package.filename == artefact.file]
-        return found
+                found = [package.url for package in packages if package.filename == artefact.file]
+            elif source.startswith(f"{HUB}:"):
+                repository = source.removeprefix(f"{HUB}:")
+                for place in self.places:
+                    yield place.session(), place.url(repository, artefact.version, artefact.path), place
+                continue
+            else:
+                found = self.addresses(artefact.model_copy(update={"sources": (source,)}))
+            for url in found:
+                yield self.session, url, None
 
     def _packages(self, system: str, mirrors: tuple[str, ...]) -> list[Row]:
         place = f"{PACKAGES}/{system}"
         with progress.task("bundle", f"packages of {system}"):
-            found = Archive(system, mirrors).bring(NEEDED, self.folder / place)
+            names = tuple(dict.fromkeys(name for rig in self.rigs for name in needed(rig)))
+            found = Archive(system, mirrors).bring(names, self.folder / place)
         return [Row(path=f"{place}/{name}", sha256=one.sha256, size=one.size) for name, one in found.items()]
 
     def _tidy(self, paths: set[str]) -> None:
@@ -177,6 +197,16 @@ class Bundler:
             sizes[kinds.get(first, f"packages of {second}")] += row.size
         show(("what", "files", "size"), [(kind, str(counted[kind]), size(sizes[kind])) for kind in counted])
         click.echo(f"{self.folder}: {len(rows)} files, {size(sum(sizes.values()))}")
+
+
+def _explained(hub: Place | None, artefact: Artefact, error: Unavailable) -> str:
+    """Why the hub refuses a file, in one sentence with what to do; "" where it did not answer, or has it after all."""
+    if hub and (error.refused or error.gone):
+        try:
+            hub.enter(str(artefact.repository), artefact.version, artefact.path)
+        except Unavailable as explained:
+            return str(explained)
+    return ""
 
 
 def _is(path: Path, wanted: Content) -> bool:

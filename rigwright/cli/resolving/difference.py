@@ -16,6 +16,8 @@ def difference(old: Iterable[Artefact], new: Iterable[Artefact]) -> list[str]:
         one, other = before.get(key, []), after.get(key, [])
         if any(row.kind == "deb" for row in (*one, *other)):
             lines += _driver(key[0], one, other)
+        elif any(row.kind == "weight" and row.group for row in (*one, *other)):
+            lines += _model(key[0], one, other)
         elif not one:
             lines.append(f"+ {_title(other)} {_versions(other)}  {_extent(other)}")
         elif not other:
@@ -28,8 +30,8 @@ def difference(old: Iterable[Artefact], new: Iterable[Artefact]) -> list[str]:
 def _named(rows: Iterable[Artefact]) -> dict[tuple[str, str], list[Artefact]]:
     named: dict[tuple[str, str], list[Artefact]] = {}
     for row in sorted(rows, key=lambda row: row.order):
-        # a driver is one thing, whatever it is made of
-        whole = row.group and row.kind in ("deb", "key")
+        # a driver, or a model, is one thing, whatever it is made of
+        whole = row.group and row.kind in ("deb", "key", "weight")
         named.setdefault((row.group or "", "" if whole else row.name), []).append(row)
     return named
 
@@ -43,6 +45,40 @@ def _driver(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
         return [f"+ driver {name} {versions}, {count} packages"]
     others = len(set(new) - set(old))
     return [f"~ driver {name} {versions}, {count} packages, {others} other files"] if old != new else []
+
+
+def _model(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
+    if old == new:
+        return []
+    if not new:
+        return [f"- model {name} {_place(old[0])}"]
+    places = " -> ".join(dict.fromkeys(_place(rows[0]) for rows in (old, new) if rows))
+    extent = f"{amount(sum(row.size for row in new))} in {len(new)} file{'s' if len(new) > 1 else ''}"
+    said = [extent, *_terms(new)] if not old else [extent, _moved(old, new), *_terms(new, old)]
+    return [f"{'~' if old else '+'} model {name} {places} {', '.join(said)}"]
+
+
+def _place(row: Artefact) -> str:
+    return f"{row.repository}@{row.version[:7]}" if row.repository else row.version
+
+
+def _terms(new: list[Artefact], old: list[Artefact] | None = None) -> list[str]:
+    """Licence and gate; beside older rows, only what is another one."""
+    licence, gated = new[0].licence, bool(new[0].gated)
+    if old is None:
+        return [licence or "no licence named"] * bool(new[0].repository) + ["gated"] * gated
+    said = []
+    if old[0].licence != licence:
+        said.append(f"licence {old[0].licence or 'none'} -> {licence or 'none'}")
+    if bool(old[0].gated) != gated:
+        said.append("now gated" if gated else "no longer gated")
+    return said
+
+
+def _moved(old: list[Artefact], new: list[Artefact]) -> str:
+    before, after = ({row.path: row.sha256 for row in rows} for rows in (old, new))
+    changed = sum(before[path] != after[path] for path in before.keys() & after.keys())
+    return f"{len(after.keys() - before.keys())} new, {changed} changed, {len(before.keys() - after.keys())} gone"
 
 
 def _title(rows: list[Artefact]) -> str:

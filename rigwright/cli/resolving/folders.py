@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,8 @@ class Wanted:
     name: str
     input: Input
     catalogue: Path
+    shipped: bool = False
+    """Whether it is of Rigwright's own catalogue, and locked beside the inventory that uses it."""
 
     def problem(self, text: str) -> Problem:
         """What is wrong with it."""
@@ -57,13 +60,12 @@ class Folders:
             rows: Every input's, by its name.
             keys: Driver -> its archive's armoured key.
         """
-        catalogues = sorted({one.catalogue for one in self.wanted})
+        targets: dict[Path, list[Wanted]] = {}
+        for one in sorted(self.wanted, key=lambda one: one.shipped):
+            targets.setdefault(_lock_of(one.catalogue, self.locks), []).append(one)
         locks = {
-            _lock_of(path, self.locks): lock.text(
-                [row for one in self.wanted if one.catalogue == path for row in rows[one.name]],
-                f"{path.parent.name}/{path.name}",
-            )
-            for path in catalogues
+            path: lock.text([row for one in wanted for row in rows[one.name]], _named(wanted[0]))
+            for path, wanted in targets.items()
         }
         return locks | {self.locks / row.file: keys[str(row.group)] for found in rows.values() for row in _keys(found)}
 
@@ -97,23 +99,42 @@ def _keys(rows: list[Artefact]) -> list[Artefact]:
     return [row for row in rows if row.kind == "key" and row.group]
 
 
-def read(base: Path) -> Folders:
-    """Read base/catalog and base/locks.
+def _named(one: Wanted) -> str:
+    """A catalogue, as the header of its lock names it."""
+    whose = "Rigwright's own " if one.shipped else ""
+    return f"{whose}{one.catalogue.parent.name}/{one.catalogue.name}"
+
+
+def inputs(catalog: Path) -> list[Wanted]:
+    """All that a folder of catalogue files asks for.
 
     Raises:
-        Invalid: no catalogue, a mistake in it, or a lock file by hand that is broken or in the way.
+        Invalid: a mistake in one of them.
     """
-    catalog, locks = base / "catalog", base / "locks"
-    if not catalog.is_dir():
-        raise Invalid([Problem(str(catalog), "the folder", "is not there: it has the inputs to lock")])
     Catalog.load([catalog])
-    wanted = [
+    return [
         Wanted(name, one, path)
         for path in sorted(catalog.glob("*.toml"))
         for name, one in sorted(toml.parse(path, CatalogFile).inputs.items())
     ]
-    targets = {_lock_of(one.catalogue, locks): one.catalogue for one in wanted}
+
+
+def read(base: Path, own: Sequence[Wanted], offered: Sequence[Wanted] = (), used: Collection[str] = ()) -> Folders:
+    """Read what base/locks has of inputs.
+
+    Args:
+        base: The folder of the catalogue and the locks.
+        own: The inputs of its catalogue.
+        offered: Inputs that are locked here only where they are needed.
+        used: The names of those that are. What of them is locked here already stays too: a rig of another inventory of
+            the same folder may use it.
+
+    Raises:
+        Invalid: a lock file by hand that is broken or in the way.
+    """
+    locks = base / "locks"
     locked: dict[Path, tuple[Artefact, ...]] = {}
+    by_hand: dict[Path, tuple[Artefact, ...]] = {}
     problems: list[Problem] = []
     unread: list[Problem] = []
     keys: dict[str, str] = {}
@@ -127,14 +148,18 @@ def read(base: Path) -> Folders:
                 continue
             unread += error.problems
             rows = ()
-        if ours:
-            locked[path] = rows
-            for row in _keys(list(rows)):
-                try:
-                    keys[str(row.group)] = lock.key(locks, row)
-                except Invalid as error:
-                    unread += error.problems
-        elif path in targets:
+        (locked if ours else by_hand)[path] = rows
+        for row in _keys(list(rows)) if ours else ():
+            try:
+                keys[str(row.group)] = lock.key(locks, row)
+            except Invalid as error:
+                unread += error.problems
+    here = {row.group for rows in locked.values() for row in rows}
+    there = {row.group or row.name for rows in by_hand.values() for row in rows}
+    wanted = [*own, *(one for one in offered if (one.name in used and one.name not in there) or one.name in here)]
+    targets = {_lock_of(one.catalogue, locks): one.catalogue for one in wanted}
+    for path, rows in by_hand.items():
+        if path in targets:
             text = f"was not written by `rigwright lock`: make inputs of its rows in {targets[path]}, and remove it"
             problems.append(Problem(str(path), "the file", text))
         else:

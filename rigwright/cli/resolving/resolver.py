@@ -12,6 +12,7 @@ from rigwright.cli.resolving import web, wheels
 from rigwright.cli.resolving.drivers import Addresses, Drivers
 from rigwright.cli.resolving.folders import Folders, Wanted
 from rigwright.cli.resolving.index import Index
+from rigwright.cli.resolving.models import Models, called, own, own_folder
 from rigwright.cli.resolving.web import Content, Unavailable
 from rigwright.cli.resolving.wheels import Pin
 from rigwright.inputs import mismatch
@@ -40,6 +41,7 @@ class Resolver:
     index: Index
     addresses: Addresses
     drivers: Drivers
+    models: Models
     from_dir: Path | None = None
     refresh: bool = False
 
@@ -57,7 +59,7 @@ class Resolver:
                 if wanted.input.kind == "deb":
                     rows[wanted.name], keys[wanted.name] = self._driver(wanted, folders)
                 else:
-                    rows[wanted.name] = self.rows(wanted, folders.rows_of(wanted))
+                    rows[wanted.name] = self.rows(wanted, folders)
             except Unavailable as error:
                 problems.append(wanted.problem(str(error)))
         if problems:
@@ -75,19 +77,22 @@ class Resolver:
         except Unavailable as error:
             raise Unavailable(f"cannot be locked: {error}", gone=error.gone) from None
 
-    def rows(self, wanted: Wanted, locked: list[Artefact]) -> list[Artefact]:
+    def rows(self, wanted: Wanted, folders: Folders) -> list[Artefact]:
         """The rows of one input that is no driver.
 
         Args:
             wanted: The input.
-            locked: Its rows so far.
+            folders: Its rows so far, and what else is asked for.
 
         Raises:
             Unavailable: it is not to be had; the text says why and what to do.
         """
+        locked = folders.rows_of(wanted)
         if wanted.input.kind == "wheel":
             preferred = [] if self.refresh else pins(locked)
             return self.environment(wanted.name, wanted.input.requirements, preferred)
+        if wanted.input.grouped:
+            return self._model(wanted, folders)
         row = wanted.input.provisional(wanted.name)
         given = self.from_dir / row.file if self.from_dir and wanted.input.file_name else None
         if given and given.is_file():
@@ -96,6 +101,33 @@ class Resolver:
         if locked and not self.refresh and not mismatch(wanted.input, locked):
             return locked
         return [self._found(wanted, row)]
+
+    def _model(self, wanted: Wanted, folders: Folders) -> list[Artefact]:
+        """The rows of weights of many files."""
+        locked = folders.rows_of(wanted)
+        as_it_is = bool(locked) and not mismatch(wanted.input, locked)
+        if as_it_is and not self.refresh and (wanted.input.repository or not self.from_dir):
+            return locked
+        try:
+            if wanted.input.repository:
+                return self.models.rows(wanted)
+            if self.from_dir is None:
+                if as_it_is:  # nothing but the operator's own files could say it anew
+                    return locked
+                raise Unavailable("they are your own files: give the folder that they lie in with --from-dir")
+            if folder := own_folder(wanted.input, self.from_dir):
+                return own(wanted, folder)
+            others = [one for one in folders.wanted if one.input.many and not one.input.repository and one != wanted]
+            if as_it_is and (others or not self.refresh):
+                return locked
+            if any(mismatch(one.input, folders.rows_of(one)) or own_folder(one.input, self.from_dir) for one in others):
+                raise Unavailable(
+                    f"they are your own files, and {self.from_dir} may be another input's: give a folder with "
+                    f"{called(wanted.input)} in it, a link to it will do"
+                )
+            return own(wanted, self.from_dir)
+        except Unavailable as error:
+            raise Unavailable(f"cannot be locked: {error}", gone=error.gone) from None
 
     def _found(self, wanted: Wanted, row: Artefact) -> Artefact:
         """The row from its first source that works."""

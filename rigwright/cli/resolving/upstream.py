@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from packaging.version import InvalidVersion, Version
 from pypi_simple import DistributionPackage
 
-from rigwright.cli.resolving import web
+from rigwright.cli.resolving import upstream_models, web
 from rigwright.cli.resolving.difference import difference
 from rigwright.cli.resolving.folders import Folders, Wanted
 from rigwright.cli.resolving.index import newest_source
@@ -51,8 +51,11 @@ def look(resolver: Resolver, folders: Folders) -> Findings:
                 _environment(resolver, wanted, rows, found)
             elif wanted.input.kind == "deb":
                 _driver(resolver, wanted, rows, found)
+            elif wanted.input.repository:
+                found.moved += upstream_models.moved(resolver.models, wanted, rows)
             else:
-                _file(resolver, rows[0], found)
+                for row in rows:
+                    _file(resolver, row, found)
         except Unavailable as error:
             (found.moved if error.gone else found.unseen).append(f"{wanted.name}: {error}")
     return found

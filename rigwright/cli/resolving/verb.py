@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from rigwright import keys
 from rigwright.cli.resolving import folders as folders_of
 from rigwright.cli.resolving import upstream, web
 from rigwright.cli.resolving.difference import difference
 from rigwright.cli.resolving.drivers import Addresses, Drivers
 from rigwright.cli.resolving.folders import Folders
+from rigwright.cli.resolving.hub import Place
 from rigwright.cli.resolving.index import Index, index_url
+from rigwright.cli.resolving.models import Models
 from rigwright.cli.resolving.resolver import Resolver
 from rigwright.driver.tables import tables
+from rigwright.inputs import HUB, mismatch
+from rigwright.instances import Making
 from rigwright.inventory import ROOT, load, making
-from rigwright.lock import Artefact
-from rigwright.resolve import Making
+from rigwright.lock import Artefact, Lock
+from rigwright.problems import Invalid, Problem
 from rigwright.rig import Rig, urls
 
 
@@ -75,11 +81,56 @@ def look(inventory: Path | None) -> int:
 def _read(inventory: Path | None, from_dir: Path | None = None, refresh: bool = False) -> tuple[Folders, Resolver]:
     rigs = rigs_of(inventory, "lock")
     base = inventory.resolve().parent if inventory else ROOT
-    folders = folders_of.read(base)
+    folders, left = _folders(base, rigs)
+    if inventory is None and left:
+        click.echo(f"left out: {', '.join(left)}: `rigwright lock INVENTORY` locks the models that its rigs use")
     session, of = web.session(), addresses(rigs)
     apt = tuple(dict.fromkeys(url for rig in rigs for url in rig.mirrors.get("apt", ())))
     drivers = Drivers(session, of, tables(base), apt)
-    return folders, Resolver(session, Index(session, index_url()), of, drivers, from_dir, refresh)
+    models = Models(places(rigs))
+    return folders, Resolver(session, Index(session, index_url()), of, drivers, models, from_dir, refresh)
+
+
+def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[str]]:
+    """What is to be locked in a folder: its own catalogue, and of ours the models that its rigs use.
+
+    Returns:
+        That, and the models of our own catalogue that nobody uses here.
+
+    Raises:
+        Invalid: there is nothing to lock, or a mistake in it.
+    """
+    catalog, shipped = base / "catalog", folders_of.inputs(ROOT / "catalog")
+    offered = [one for one in shipped if one.input.repository]
+    if base == ROOT:
+        own = [one for one in shipped if one not in offered]
+    else:
+        own = folders_of.inputs(catalog) if catalog.is_dir() else []
+        names, answered = {one.name for one in own}, Lock.load([ROOT / "locks"]).groups
+        offered = [
+            replace(one, shipped=True)
+            for one in offered
+            if one.name not in names and mismatch(one.input, answered.get(one.name, ()))
+        ]
+    used = {row.group or row.name for rig in rigs for one in rig.instances for row in one.weights}
+    folders = folders_of.read(base, own, offered, used)
+    if not catalog.is_dir() and not folders.wanted:
+        raise Invalid([Problem(str(catalog), "the folder", "is not there: it has the inputs to lock")])
+    return folders, [one.name for one in offered if one not in folders.wanted]
+
+
+def places(rigs: list[Rig]) -> tuple[Place, ...]:
+    """Where the hub is asked, in order, and with which tokens: as every rig that shares the lock would.
+
+    A token is shown where its own rig would show it, and nowhere else.
+    """
+    found: dict[str, list[str]] = {}
+    for rig in rigs:
+        for endpoint in rig.mirrors.get(HUB) or ("",):
+            tokens = found.setdefault(endpoint.rstrip("/"), [])
+            tokens += [keys.read(rig.hub_token_file)] if rig.hub_token_file else []
+    places = [Place(endpoint, token) for endpoint, tokens in found.items() for token in tokens or (None,)]
+    return tuple(dict.fromkeys(places)) or (Place(),)
 
 
 def rigs_of(inventory: Path | None, what: Making) -> list[Rig]:

@@ -20,6 +20,7 @@ TIMEOUT = (10.0, 60.0)  # seconds: to connect, between two parts of an answer
 PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds after a failed attempt that brought nothing
 PASSING = (408, 429, 500, 502, 503, 504)
 GONE = (404, 410)
+REFUSED = (401, 403)
 PART = 1 << 20  # bytes
 # compressed on the way, a file would have another length than the one it is stored with
 PLAIN = {"Accept-Encoding": "identity"}
@@ -29,11 +30,15 @@ Report = Callable[[int, int], None]
 
 
 class Unavailable(Exception):
-    """Something is not to be had; the text says why and `gone` whether its server answered that it is not there."""
+    """Something is not to be had; the text says why.
 
-    def __init__(self, text: str, gone: bool = False) -> None:
+    `gone` says whether its server answered that it is not there, `refused` that it is not for who asked.
+    """
+
+    def __init__(self, text: str, gone: bool = False, refused: bool = False) -> None:
         super().__init__(text)
         self.gone = gone
+        self.refused = refused
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def unavailable(error: requests.RequestException) -> Unavailable:
     """A failed request in words. Never the library's own: they can hold an address with a password."""
     if error.response is not None:
         code = error.response.status_code
-        return Unavailable(f"answers {code} {error.response.reason}".rstrip(), gone=code in GONE)
+        return Unavailable(f"answers {code} {error.response.reason}".rstrip(), code in GONE, code in REFUSED)
     kinds = (
         (requests.Timeout, "does not answer in time"),
         (requests.exceptions.SSLError, "has a certificate that is not trusted"),

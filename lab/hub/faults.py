@@ -1,0 +1,180 @@
+"""What can go wrong with a hub's answers, each as it happens in the world."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Part = Literal["api", "resolve", "file"]
+"""Of a hub: what describes repositories, what leads to a file, and what sends a file's bytes."""
+
+
+@dataclass
+class Fault:
+    """Base of all. `met` is set when the first answer has suffered from it."""
+
+    met: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+    part: Part = field(default="file", init=False)
+
+
+@dataclass
+class Cut(Fault):
+    """The connection is closed after so many bytes of an answer."""
+
+    after: int
+
+
+@dataclass
+class Stall(Fault):
+    """Nothing more comes after so many bytes of an answer, until `released` is set."""
+
+    after: int
+    released: threading.Event = field(default_factory=threading.Event, repr=False)
+    dropped: bool = field(default=False, init=False)
+    """Whether the connection ends when it is released."""
+
+
+@dataclass
+class IgnoreRange(Fault):
+    """The whole file with status 200, whatever part was asked for."""
+
+
+@dataclass
+class Expired(Fault):
+    """The signed address that an answer leads to has run out already."""
+
+    def __post_init__(self) -> None:
+        self.part = "resolve"
+
+
+@dataclass
+class Changed(Fault):
+    """The file's place has another content, with another ETag."""
+
+    content: bytes
+
+
+@dataclass
+class Length(Fault):
+    """Content-Length is more, or less, than what is sent; the connection ends with the bytes."""
+
+    by: int
+
+
+@dataclass
+class Damaged(Fault):
+    """Other bytes under the same ETag; Content-Length is theirs."""
+
+    damage: Callable[[bytes], bytes]
+
+
+@dataclass
+class Status(Fault):
+    """An error instead of an answer."""
+
+    code: int
+    headers: dict[str, str] = field(default_factory=dict)
+    where: Part = "file"
+
+    def __post_init__(self) -> None:
+        self.part = self.where
+
+
+@dataclass
+class Xet(Fault):
+    """Files are had by Xet too, says the hub, and the server that should have them does not answer."""
+
+    cas: Literal["dead", "stalled"] = "dead"
+
+    def __post_init__(self) -> None:
+        self.part = "resolve"
+
+
+def flipped(where: Literal["first", "middle", "last"]) -> Damaged:
+    """One byte is another one."""
+
+    def damage(content: bytes) -> bytes:
+        at = {"first": 0, "middle": len(content) // 2, "last": len(content) - 1}[where]
+        return content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+
+    return Damaged(damage)
+
+
+def truncated(by: int = 1) -> Damaged:
+    """The last bytes are missing."""
+    return Damaged(lambda content: content[:-by])
+
+
+def extended(more: bytes = b"\0") -> Damaged:
+    """There are more bytes than there should be."""
+    return Damaged(lambda content: content + more)
+
+
+def emptied() -> Damaged:
+    """There are no bytes."""
+    return Damaged(lambda content: b"")
+
+
+def swapped(other: bytes) -> Damaged:
+    """It is another file."""
+    return Damaged(lambda content: other)
+
+
+def too_many(seconds: int = 1, where: Part = "file") -> Status:
+    """429: it was asked too often, and says how long to wait."""
+    return Status(429, {"Retry-After": str(seconds)}, where)
+
+
+@dataclass
+class Rule:
+    """A fault, and which answers suffer from it."""
+
+    fault: Fault
+    repository: str | None
+    path: str | None
+    skip: int
+    """So many answers are right first."""
+    times: int | None
+    """So many suffer; None for all that follow."""
+
+    def strikes(self, repository: str, path: str | None) -> bool:
+        """Whether an answer suffers; it is counted."""
+        if self.repository not in (None, repository) or self.path not in (None, path):
+            return False
+        if self.skip:
+            self.skip -= 1
+            return False
+        if self.times is not None:
+            if not self.times:
+                return False
+            self.times -= 1
+        return True
+
+
+class Rules:
+    """All faults of a hub."""
+
+    def __init__(self) -> None:
+        self._rules: list[Rule] = []
+        self._lock = threading.Lock()
+
+    def add(self, rule: Rule) -> None:
+        """From the next answer on."""
+        with self._lock:
+            self._rules.append(rule)
+
+    def clear(self) -> None:
+        """All is well from the next answer on. What stalls is cut off: who asked may be gone long since."""
+        with self._lock:
+            rules, self._rules = self._rules, []
+        for rule in rules:
+            if isinstance(rule.fault, Stall):
+                rule.fault.dropped = True
+                rule.fault.released.set()
+
+    def of(self, part: Part, repository: str, path: str | None) -> list[Fault]:
+        """What an answer suffers from."""
+        with self._lock:
+            return [one.fault for one in self._rules if one.fault.part == part and one.strikes(repository, path)]

@@ -1,0 +1,78 @@
+"""What a server's refusal means, in one sentence with what to do."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from time import time
+
+LET_IN = "name a file with a token that may read it as hub_token_file"
+LATER = "deploy again later"
+
+
+def sentence(status: int, code: str = "", message: str = "", *, hub: bool = False) -> str:
+    """Why a server refuses.
+
+    Args:
+        status: HTTP status.
+        code: its X-Error-Code header, as the hub sends it: GatedRepo, RepoNotFound, RevisionNotFound, EntryNotFound
+            (huggingface_hub/utils/_http.py, hf_raise_for_status).
+        message: its X-Error-Message header.
+        hub: whether it is a hub's, which may ask for a token.
+    """
+    return _of_hub(status, code, message) if hub else _of_any(status)
+
+
+def _of_hub(status: int, code: str, message: str) -> str:
+    said = f" ({message.strip().rstrip('.')})" if message.strip() else ""
+    if code == "GatedRepo":
+        return (
+            f"gated, answer {status}{said}: accept its terms on its page with your account, wait until access is "
+            f"granted, and {LET_IN}"
+        )
+    if code == "RevisionNotFound":
+        return f"the commit is not there any more, answer {status}{said}: lock the model anew"
+    if code == "EntryNotFound":
+        return f"the commit has no such file, answer {status}{said}: lock the model anew"
+    # the hub does not tell a private repository from one that does not exist
+    if code == "RepoNotFound" or status == 401:
+        return f"no such repository, or not without a token, answer {status}{said}: check its name, and {LET_IN}"
+    if status == 403:
+        return f"refused, answer 403{said}: give the token of hub_token_file leave to read this repository"
+    if status == 404:
+        return f"has it not, answer 404{said}: check repository and commit, or lock the model anew"
+    return _of_any(status)
+
+
+def _of_any(status: int) -> str:
+    if status in (401, 403, 407):
+        return f"refused, answer {status}: check what its address and the network between need to let this host in"
+    if status in (404, 410):
+        return f"has it not, answer {status}"
+    if status == 429:
+        return f"too many requests, answer 429: {LATER}, or name a peer or a mirror that has the files"
+    if status >= 500:
+        return f"the server fails, answer {status}: {LATER}"
+    return f"answer {status}"
+
+
+def passing(status: int) -> bool:
+    """Whether the same request may be answered otherwise soon."""
+    return status in (408, 425, 429) or status >= 500
+
+
+def wait_for(retry_after: str, pause: float, most: float) -> float:
+    """Seconds until the next try: what a Retry-After header asks for, between `pause` and `most`.
+
+    Args:
+        retry_after: seconds or a date (RFC 9110, section 10.2.3), or nothing.
+        pause: seconds without one.
+        most: seconds.
+    """
+    try:
+        asked = float(retry_after)
+    except ValueError:
+        try:
+            asked = parsedate_to_datetime(retry_after).timestamp() - time()
+        except (TypeError, ValueError):
+            asked = pause
+    return max(pause, min(asked, most))

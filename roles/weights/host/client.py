@@ -1,0 +1,243 @@
+"""The hub's own client: how it is started, watched, and ended when it stands still."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from .answers import passing, sentence
+from .http import bound
+from .records import File
+from .spec import DiskFull, Pace, Refused, Source
+
+GIB = 1 << 30
+LOOK = 0.1
+"""Seconds between two looks at what the client has written."""
+BESIDE = 1 << 20
+"""Bytes that the client may write into any file of its own, beside a model's."""
+PROGRAM = Path(__file__).with_name("hub.py")
+
+
+class Passed(Refused):
+    """The client did not bring it; plain HTTP may."""
+
+
+class Elsewhere(Refused):
+    """The hub itself does not have, or not give, the locked file: plain HTTP would not get it either."""
+
+
+def xet_settings(mem_available: int, cpu_count: int, file_size: int) -> dict[str, str]:
+    """The client's environment: whether it uses Xet, and with how much memory.
+
+    Xet is 4 times as fast as plain HTTP where the line is (unslothai/unsloth#7742), but its buffers follow constants
+    and not the machine: 6.6 GB in high-performance mode with 7 CPUs busy, 2.5 GB when capped
+    (unslothai/unsloth-zoo#972, 61 GB in 13 files), up to 15 GB with neither. High-performance mode is meant for 64 GB
+    of memory and more (huggingface/hub-docs#2260), and takes no caps. A file of less than one block of Xet's, 64 MiB,
+    gains nothing.
+
+    Args:
+        mem_available: bytes, of `MemAvailable` in /proc/meminfo.
+        cpu_count: CPUs that this process may use.
+        file_size: bytes.
+    """
+    if mem_available < 8 * GIB or file_size < 64 << 20:
+        return {"HF_HUB_DISABLE_XET": "1"}
+    if mem_available >= 64 * GIB and cpu_count >= 8:
+        return {"HF_XET_HIGH_PERFORMANCE": "1"}
+    return {
+        "HF_XET_RECONSTRUCTION_DOWNLOAD_BUFFER_SIZE": str(GIB),
+        "HF_XET_RECONSTRUCTION_DOWNLOAD_BUFFER_PERFILE_SIZE": str(GIB // 2),
+        "HF_XET_RECONSTRUCTION_DOWNLOAD_BUFFER_LIMIT": str(2 * GIB),
+        "HF_XET_RECONSTRUCTION_MIN_PREFETCH_BUFFER": str(GIB // 2),
+    }
+
+
+def mem_available() -> int:
+    """Bytes that may be used without swapping: proc(5), meminfo."""
+    with open("/proc/meminfo") as lines:
+        return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
+
+
+class Client:
+    """The client of one run, for as many files at once as there is memory for."""
+
+    def __init__(self, python: str, pace: Pace, token_file: Path | None) -> None:
+        self.python, self.pace, self.token_file = python, pace, token_file
+        self.memory = mem_available()
+        self.cpus = len(os.sched_getaffinity(0))
+        self.xet_slots = threading.Semaphore(max(1, self.memory // (8 * GIB)))
+
+    def address(self, source: Source, file: File) -> str:
+        """Where plain HTTP begins. The hub's own address is known to its client only.
+
+        Raises:
+            Refused: the client does not say.
+        """
+        if source.endpoint:
+            return f"{source.endpoint}/{source.repository}/resolve/{quote(source.revision)}/{quote(source.file)}"
+        command = [self.python, "-I", str(PROGRAM), _request(source, file, None)]
+        if not self.python:
+            raise Refused("no Python with the hub's client is there to ask for its address")
+        try:
+            ran = subprocess.run(
+                command, capture_output=True, env=self._environment({}, Path("/nonexistent")), timeout=60, check=False
+            )
+            return str(json.loads(ran.stdout.splitlines()[0])["url"])
+        except (OSError, subprocess.TimeoutExpired, IndexError, KeyError, ValueError) as error:
+            raise Refused(f"the hub's client does not run: {self.python} fails") from error
+
+    def download(self, source: Source, file: File, part: Path, folder: Path, growing: Callable[[Path], None]) -> None:
+        """Fetch a file from its beginning.
+
+        Bytes that came by plain HTTP are in the part as soon as they are there, and stay when the client ends.
+
+        Args:
+            source: of kind hub.
+            file: the locked one.
+            part: is not there yet; whole afterwards.
+            folder: for the client alone, on the part's file system; removed afterwards.
+            growing: told where bytes appear before they are in the part.
+
+        Raises:
+            Passed: the client did not bring it; what is in the part is the file's beginning.
+            Elsewhere: the hub does not have it.
+            DiskFull: there is no room.
+        """
+        settings = xet_settings(self.memory, self.cpus, file.size)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        try:
+            if "HF_HUB_DISABLE_XET" in settings:
+                self._download(source, file, part, folder, growing, settings)
+            else:
+                with self.xet_slots:
+                    self._download(source, file, part, folder, growing, settings)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _download(
+        self,
+        source: Source,
+        file: File,
+        part: Path,
+        folder: Path,
+        growing: Callable[[Path], None],
+        settings: dict[str, str],
+    ) -> None:
+        log = folder / "said"
+        with log.open("wb") as output, (folder / "errors").open("wb") as errors:
+            process = subprocess.Popen(
+                [
+                    *bound(max(file.size + 1, BESIDE)),
+                    self.python,
+                    "-I",
+                    str(PROGRAM),
+                    _request(source, file, folder / "files"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env=self._environment(settings, folder),
+                start_new_session=True,
+            )
+        try:
+            stalled = self._watch(process, log, folder, part, growing)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said = _said(log)
+        if "path" in said:
+            made = Path(str(said["path"]))
+            if not part.exists() or not made.samefile(part):
+                made.replace(part)
+            return
+        raise _reason(said, stalled, process.returncode, self.pace)
+
+    def _watch(
+        self, process: subprocess.Popen[bytes], log: Path, folder: Path, part: Path, growing: Callable[[Path], None]
+    ) -> bool:
+        """Wait for the end; True when it was not waited for any longer.
+
+        The client removes what it has when it fails. A second name keeps it, where it is the file's beginning for
+        certain: Xet writes in any order.
+        """
+        moved, since = 0, time.monotonic()
+        while process.poll() is None:
+            time.sleep(LOOK)
+            half = next(folder.glob("files/.cache/huggingface/download/**/*.incomplete"), None)
+            if half and _said(log).get("xet"):
+                growing(half)
+            elif half and not part.exists():
+                with suppress(FileNotFoundError):  # it has ended in this moment
+                    os.link(half, part)
+            now = time.monotonic()
+            there = _written(half)
+            moved = min(moved, there)  # it may have begun anew
+            if there >= moved + self.pace.least * self.pace.stall:
+                moved, since = there, now
+            elif now - since >= self.pace.stall:
+                return True
+        return False
+
+    def _environment(self, settings: Mapping[str, str], folder: Path) -> dict[str, str]:
+        """Nothing of another person's settings, and nothing written but into its folder."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+        token = {"HF_TOKEN_PATH": str(self.token_file)} if self.token_file else {}
+        return {
+            **kept,
+            "HOME": str(folder),
+            "HF_HOME": str(folder / "home"),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            **token,
+            **settings,
+        }
+
+
+def _request(source: Source, file: File, folder: Path | None) -> str:
+    place = {key: getattr(source, key) for key in ("endpoint", "repository", "revision", "file")}
+    return json.dumps({**place, "sha256": file.sha256, "size": file.size, "folder": str(folder or "")})
+
+
+def _written(half: Path | None) -> int:
+    """Bytes that are on their way to the disk; a file that is made at its full length at once has none of them yet."""
+    try:
+        there = half.stat() if half else None
+    except FileNotFoundError:
+        there = None
+    return min(there.st_size, there.st_blocks * 512) if there else 0
+
+
+def _said(log: Path) -> dict[str, Any]:
+    """Everything that the client's program has said so far."""
+    said: dict[str, Any] = {}
+    for line in log.read_text(errors="replace").splitlines():
+        with suppress(ValueError):  # half a line
+            said.update(json.loads(line))
+    return said
+
+
+def _reason(said: Mapping[str, Any], stalled: bool, exit_status: int, pace: Pace) -> Refused:
+    if stalled:
+        return Passed(f"the hub's client stood still for {pace.stall:.0f} s")
+    if "full" in said:
+        return DiskFull(str(said["full"]))
+    if "other" in said:
+        return Elsewhere(f"the hub has {said['other']} there, which is not what is locked: lock the model anew")
+    if status := int(said.get("status", 0)):
+        text = sentence(status, str(said.get("code", "")), str(said.get("message", "")), hub=True)
+        # an address that ran out on the way is signed anew by the next request
+        return Passed(text) if passing(status) or (status == 403 and not said.get("code")) else Elsewhere(text)
+    return Passed(f"the hub's client failed: {said.get('error') or f'exit status {exit_status}'}")

@@ -1,0 +1,108 @@
+"""Reading a file without disturbing the page cache: what is served from memory stays there, and nothing else comes in.
+
+With O_DIRECT (open(2)) the bytes come from the disk itself, which is what a search for rotten ones wants. Where that is
+refused, they are read as usual and what was not in memory before is dropped afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+CHUNK = 8 << 20  # bytes
+ALIGNED = 4096  # bytes: what O_DIRECT's offsets and lengths are multiples of, on every disk
+# what a file system answers that cannot do it for this file
+REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
+
+
+class Changed(Exception):
+    """The file has become shorter while it was read."""
+
+
+@contextmanager
+def opened(path: str, direct: bool) -> Iterator[tuple[int, bool]]:
+    """Open a file that is no link; gives its handle, and whether it is read around the page cache.
+
+    Args:
+        path: The file.
+        direct: Whether to try.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        handle = os.open(path, flags | (os.O_DIRECT if direct else 0))
+    except OSError as error:
+        if not direct or error.errno not in REFUSED:
+            raise
+        direct, handle = False, os.open(path, flags)
+    try:
+        yield handle, direct
+    finally:
+        os.close(handle)
+
+
+def read(handle: int, size: int, direct: bool, take: Callable[[memoryview], object]) -> Iterator[int]:
+    """Read a file's bytes from its beginning; yields after every chunk how many there have been.
+
+    Args:
+        handle: An open file.
+        size: Bytes to read.
+        direct: Whether it was opened with O_DIRECT.
+        take: Is given each chunk, which is good until it returns.
+
+    Raises:
+        OSError: the disk does not give them; REFUSED before the first byte where the file system cannot do O_DIRECT.
+        Changed: there are fewer.
+    """
+    if not direct:
+        # read ahead would bring in pages beyond the chunk, which would then seem to have been there before
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+    done = 0
+    # memory of its own is aligned to pages, as O_DIRECT needs it
+    with mmap.mmap(-1, CHUNK) as buffer, memoryview(buffer) as view:
+        while done < size:
+            absent = [] if direct else _absent(handle, done, min(CHUNK, size - done))
+            got = min(os.preadv(handle, [view], done), size - done)
+            if done + got < size:
+                got -= got % ALIGNED
+            if not got:
+                raise Changed
+            take(view[:got])
+            for start, length in absent:
+                os.posix_fadvise(handle, start, length, os.POSIX_FADV_DONTNEED)
+            done += got
+            yield done
+
+
+def _absent(handle: int, start: int, length: int) -> list[tuple[int, int]]:
+    """Ranges (offset, bytes) of a part of a file that are not in memory; none where that cannot be told.
+
+    mincore(2) and not a read with RWF_NOWAIT: that one starts to fetch the pages that it asks for.
+    """
+    pages = -(-length // mmap.PAGESIZE)
+    seen = (ctypes.c_ubyte * pages)()
+    with suppress(OSError, ValueError), mmap.mmap(handle, length, access=mmap.ACCESS_COPY, offset=start) as mapped:
+        # only for its address; while it exists, the mapping cannot be closed
+        anchor = ctypes.c_char.from_buffer(mapped)
+        status = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(anchor)), ctypes.c_size_t(length), seen)
+        del anchor
+        if status == 0:
+            return _runs([not page & 1 for page in seen], start)
+    return []
+
+
+def _runs(absent: list[bool], start: int) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for page, gone in enumerate(absent):
+        place = start + page * mmap.PAGESIZE
+        if gone and found and sum(found[-1]) == place:
+            found[-1] = (found[-1][0], found[-1][1] + mmap.PAGESIZE)
+        elif gone:
+            found.append((place, mmap.PAGESIZE))
+    return found

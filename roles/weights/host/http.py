@@ -1,0 +1,199 @@
+"""Bytes over HTTP with curl, going on where an earlier try ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .answers import passing, sentence, wait_for
+from .spec import DiskFull, Pace, Refused
+
+# exit statuses of curl(1)
+NO_HOST, NO_CONNECTION, NOT_WRITTEN, TOO_SLOW, NO_RESUME, UNTRUSTED = 6, 7, 23, 28, 33, 60
+MOST_WITHOUT_BYTES = 1 << 20
+"""Bytes of an answer that is not a model's file."""
+
+
+@dataclass
+class Answer:
+    """How one request ended."""
+
+    exit: int
+    """curl's exit status; negative: the signal that ended it."""
+    status: int = 0
+    redirects: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    """Of the last answer, names in lower case."""
+    body: bytes = b""
+    said: str = ""
+
+
+def bound(size: int) -> list[str]:
+    """A command's beginning: it ends with this program, and writes no file of more bytes than this.
+
+    A server that sends without end would fill the disk. Without the first part an orphan would go on writing into a
+    file that the next run reads.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", "--", "prlimit", f"--fsize={size}:{size}", "--"]
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file; 0 without one."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def get(url: str, pace: Pace) -> Answer:
+    """Get a small document."""
+    options = [f"max-time = {max(5, pace.connect)}", f"connect-timeout = {pace.connect}"]
+    return _curl(url, options, MOST_WITHOUT_BYTES, body=True)
+
+
+def download(url: str, part: Path, size: int, pace: Pace, *, last: bool, token: str = "", hub: bool = False) -> int:
+    """Fetch into a part until it has as many bytes as the locked file, or the server says that it is whole.
+
+    Each try begins at the address given, so an address that was signed for a while is signed anew.
+
+    Args:
+        url: address.
+        part: may hold the beginning already.
+        size: bytes of the locked file.
+        pace: how patient to be.
+        last: there is no other source.
+        token: for the address's own host, and no other.
+        hub: whether the server is a hub.
+
+    Returns:
+        how many answers the bytes came from.
+
+    Raises:
+        Refused: the source does not bring it.
+        DiskFull: there is no room.
+    """
+    rate, seconds = (pace.least, pace.longest) if last else (pace.slowest, pace.seconds)
+    options = [
+        "continue-at = -",
+        f"output = {_quoted(str(part))}",
+        f"connect-timeout = {pace.connect}",
+        f"speed-limit = {rate}",
+        f"speed-time = {seconds}",
+    ]
+    tries = answers = anew = 0
+    reason = ""
+    while tries < pace.tries:
+        before = size_of(part)
+        if before >= size:
+            return answers
+        answer = _curl(url, options, size + 1, token=token)
+        grown = size_of(part) > before
+        answers += grown
+        if answer.exit == 0:
+            return answers
+        wait = pace.pause
+        if answer.exit == NO_RESUME or answer.status == 416:
+            # the whole is fetched again: the server cannot go on, or has fewer bytes than are here
+            part.unlink(missing_ok=True)
+            anew += 1
+            reason = "it cannot go on where an earlier download ended"
+        elif size_of(part) > size:
+            return answers
+        elif answer.exit in (NOT_WRITTEN, -25):
+            raise DiskFull(answer.said)
+        elif answer.status >= 400:
+            reason = sentence(answer.status, *_explained(answer), hub=hub)
+            # after a redirect it was a signed address that is refused, and the next try gets another
+            if not passing(answer.status) and not (answer.redirects and answer.status in (400, 401, 403)):
+                raise Refused(reason)
+            wait = wait_for(answer.headers.get("retry-after", ""), pace.pause, pace.retry_after)
+        elif answer.exit == UNTRUSTED:
+            raise Refused(f"{answer.said}: if that is a network's own authority, name it as ca_file")
+        elif answer.exit == TOO_SLOW and not last:
+            raise Refused(f"slower than {rate / 1024:.0f} KiB/s for {seconds} s")
+        else:
+            reason = answer.said
+        # bytes that were had before are no progress: a server that always breaks off there would be asked for ever
+        tries = anew if grown else tries + 1
+        if tries < pace.tries:
+            time.sleep(wait)
+    raise Refused(f"{reason or 'no more bytes'}; given up after {pace.tries} tries without a new byte")
+
+
+def _explained(answer: Answer) -> tuple[str, str]:
+    return answer.headers.get("x-error-code", ""), answer.headers.get("x-error-message", "")
+
+
+def _curl(url: str, options: list[str], most: int, token: str = "", body: bool = False) -> Answer:
+    """Run curl once. Address and token go in by its standard input: arguments are there for everyone to read."""
+    lines = [
+        f"url = {_quoted(url)}",
+        "fail",
+        "globoff",
+        "silent",
+        "show-error",
+        "location",
+        "max-redirs = 10",
+        'proto = "=http,https"',
+        'proto-redir = "=http,https"',
+        *options,
+    ]
+    if token:
+        # curl sends it to no other host, protocol or port that a redirect leads to
+        lines.append(f"header = {_quoted(f'Authorization: Bearer {token}')}")
+    if body:
+        lines.append('write-out = "\\n%{http_code} %{num_redirects}"')
+    else:
+        lines += ["dump-header = -", 'write-out = "%{http_code} %{num_redirects}"']
+    # its own configuration files are another person's
+    ran = subprocess.run(
+        [*bound(most), "curl", "--disable", "--config", "-"],
+        input="\n".join(lines).encode(),
+        capture_output=True,
+        check=False,
+    )
+    said, _, end = ran.stdout.rpartition(b"\n")
+    status, _, redirects = end.decode("ascii", "replace").partition(" ")
+    return Answer(
+        exit=ran.returncode,
+        status=int(status) if status.isdigit() else 0,
+        redirects=int(redirects) if redirects.isdigit() else 0,
+        headers={} if body else _headers(said.decode("latin-1")),
+        body=said if body else b"",
+        said=_said(ran.stderr.decode("utf-8", "replace")),
+    )
+
+
+def _said(text: str) -> str:
+    """Why curl failed: its own line, of several that may follow with advice."""
+    found = re.search(r"^curl: \(\d+\) (.+)", text, re.MULTILINE)
+    return found[1].strip() if found else text.strip().rpartition("\n")[2]
+
+
+def _headers(text: str) -> dict[str, str]:
+    """The last answer's headers of the text that curl wrote of all answers."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("HTTP/"):
+            found = {}
+        elif ":" in line:
+            name, _, value = line.partition(":")
+            found[name.strip().lower()] = value.strip()
+    return found
+
+
+def _quoted(text: str) -> str:
+    """A value in curl's configuration: curl(1), `--config`."""
+    if any(ord(character) < 32 for character in text):
+        raise Refused("an address, a path or the token holds a line break or another control character")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def room(path: Path) -> int:
+    """Bytes that may still be written."""
+    there = os.statvfs(path)
+    return there.f_bavail * there.f_frsize

@@ -1,0 +1,74 @@
+"""The hub's own client, in a process of its own: `PYTHON -I hub.py REQUEST`, by a Python that has huggingface_hub.
+
+REQUEST is JSON: endpoint ("" for the client's own), repository, revision, file, sha256, size, and folder ("" when only
+the address is asked for). Every line that it prints is JSON: `url`, `xet`, `path`, or what ended it: `status` with
+`code` and `message`, `other` (the hub's SHA-256 or size are not the locked ones), `full`, or `error`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import sys
+from typing import Any
+
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError
+
+
+def say(**said: Any) -> None:
+    """One line for the program that started this one."""
+    print(json.dumps(said), flush=True)
+
+
+def main(request: dict[str, Any]) -> int:
+    """Say where the file is, and fetch it if a folder is named."""
+    place = {"repo_id": request["repository"], "filename": request["file"], "revision": request["revision"]}
+    endpoint = request["endpoint"] or None
+    url = hf_hub_url(**place, endpoint=endpoint)
+    say(url=url)
+    if not request["folder"]:
+        return 0
+    # with the client's own 10 MiB, a slow line looks like one that stands still, and what is cut off is lost
+    constants.DOWNLOAD_CHUNK_SIZE = 1 << 18
+    try:
+        known = get_hf_file_metadata(url, endpoint=endpoint)
+        if other := different(request, known.etag, known.size):
+            say(other=other)
+            return 1
+        say(xet=known.xet_file_data is not None and not constants.HF_HUB_DISABLE_XET)
+        say(path=hf_hub_download(**place, endpoint=endpoint, local_dir=request["folder"]))
+    except HfHubHTTPError as error:
+        headers = error.response.headers
+        say(
+            status=error.response.status_code,
+            code=headers.get("X-Error-Code", ""),
+            message=headers.get("X-Error-Message", ""),
+        )
+        return 1
+    except OSError as error:
+        say(**{"full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "error": first_line(error)})
+        return 1
+    return 0
+
+
+def different(request: dict[str, Any], etag: str | None, size: int | None) -> str:
+    """What the hub says of the file where that is not what is locked; a small file's ETag is no SHA-256."""
+    if etag and re.fullmatch("[0-9a-f]{64}", etag) and etag != request["sha256"]:
+        return f"SHA-256 {etag}"
+    return f"{size} bytes" if size is not None and size != request["size"] else ""
+
+
+def first_line(error: Exception) -> str:
+    """An error in one line."""
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(json.loads(sys.argv[1])))
+    except Exception as error:
+        # of its many libraries each has its own; the next way to the file is tried
+        say(error=first_line(error))
+        sys.exit(1)

@@ -1,0 +1,101 @@
+"""Boxes nearby that have the files, or are about to."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from .http import NO_CONNECTION, NO_HOST, TOO_SLOW, get
+from .progress import NAME
+from .spec import Pace, Refused
+
+CONNECT = 5
+"""Seconds for a connection to a box nearby."""
+MOST_BEHIND = 64
+"""Of boxes that wait for each other in a row."""
+
+
+class Peer:
+    """One box, for all files of a run."""
+
+    def __init__(self, base: str, identity: str, pace: Pace) -> None:
+        self.base, self.identity = base.rstrip("/"), identity
+        self.pace = replace(pace, connect=min(pace.connect, CONNECT))
+        self.lock = threading.Lock()
+        self._document: dict[str, Any] = {}
+        self._looked = self._changed = float("-inf")
+        self._gone = ""
+
+    def url(self, path: str) -> str:
+        """A file's address."""
+        return f"{self.base}/{quote(path)}"
+
+    def reach(self) -> None:
+        """Have a first look. One that does not answer is asked for nothing more in this run.
+
+        Raises:
+            Refused: nobody is there.
+        """
+        self._look()
+        if self._gone:
+            raise Refused(self._gone)
+
+    def wait(self, path: str, waiting: Callable[[tuple[str, ...]], None]) -> bool:
+        """Wait while the box is fetching a file; False when it was not, and is not.
+
+        Args:
+            path: the file's.
+            waiting: told for whom, at every look: the box, the one that it waits for itself, and so on.
+
+        Raises:
+            Refused: it does not get on with it.
+        """
+        waited = False
+        while row := self._row(path):
+            behind = (str(self._document.get("identity")), *map(str, row.get("behind") or ()))
+            # in a ring nobody fetches: the one with the least identity does, and the others have it from there
+            if self.identity in behind and self.identity == min(behind):
+                raise Refused("it waits for this host itself")
+            if time.monotonic() - self._changed >= self.pace.stall:
+                raise Refused(f"its own download has stood still for {self.pace.stall:.0f} s")
+            waiting(behind[:MOST_BEHIND])
+            waited = True
+            time.sleep(self.pace.pause)
+        if self._gone:
+            raise Refused(self._gone)
+        return waited
+
+    def _row(self, path: str) -> dict[str, Any] | None:
+        self._look()
+        return next((row for row in self._document.get("files", ()) if row.get("path") == path), None)
+
+    def _look(self) -> None:
+        """Read its progress, once for all files that wait. What counts is that it changes, whatever its clock says."""
+        with self.lock:
+            now = time.monotonic()
+            if self._gone or now - self._looked < self.pace.pause:
+                return
+            answer = get(f"{self.base}/{NAME}", self.pace)
+            self._looked = time.monotonic()
+            if answer.exit in (NO_HOST, NO_CONNECTION, TOO_SLOW):
+                self._gone = f"not reached: {answer.said}"
+            document = _read(answer.body) if answer.exit == 0 else {}
+            if document.get("updated") != self._document.get("updated"):
+                self._changed = self._looked
+            self._document = document
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """A progress file; an empty one of what is none."""
+    try:
+        document = json.loads(body)
+        rows = document["files"]
+        whole = all(isinstance(row, dict) and isinstance(row.get("behind", []), list) for row in rows)
+    except (ValueError, TypeError, KeyError):
+        return {}
+    return document if whole and isinstance(rows, list) else {}

@@ -1,0 +1,145 @@
+"""Where files lie on the host: folders that are ours, names that are given last, and what others have put there."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from . import records, verity
+from .progress import say
+from .records import File
+from .spec import Refused, Spec
+
+
+class Place:
+    """The models' root of a run."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.root, self.folder, self.ledger = spec.root, spec.records, spec.ledger
+        self.lock = threading.Lock()
+        self.fs_verity = spec.fs_verity
+        self.unguarded: set[str] = set()
+        """Reasons why files have no fs-verity, each told once."""
+
+    def path(self, file: File) -> Path:
+        """A file's absolute path.
+
+        Raises:
+            Refused: on its way lies a link, something else that is no folder, or a folder that others can write.
+        """
+        path = self.root
+        for part in file.path.split("/")[:-1]:
+            path /= part
+            with suppress(FileNotFoundError):
+                there = path.lstat()
+                if not stat.S_ISDIR(there.st_mode):
+                    raise Refused(f"{path} is no folder of its own: put a folder in its place, or take it away")
+                # a link that comes after this look would lead root's writing anywhere
+                if there.st_uid != 0 or there.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                    raise Refused(f"{path} can be written by others than root: chown root and chmod 755 it")
+        path = self.root / file.path
+        for one in (path, self.part(path)):
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(one.lstat().st_mode):
+                    raise Refused(f"{one} is no file of its own: put the file itself there, or take it away")
+        return path
+
+    @staticmethod
+    def part(path: Path) -> Path:
+        """What of it was fetched so far."""
+        return path.with_name(f"{path.name}.part")
+
+    def holds(self, file: File) -> bool:
+        """Whether it was verified, and nobody has touched it since."""
+        return self.path(file).exists() and records.holds(self.folder, self.root, file)
+
+    def make(self, folder: Path) -> None:
+        """Make a folder, whatever the umask; the ledger has it first."""
+        missing = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for one in reversed(missing):
+            self._write_down(f"dir {one}")
+            one.mkdir(exist_ok=True)
+            one.chmod(0o755)
+
+    def claim(self, path: Path) -> None:
+        """Write down that a file is ours before its first byte is, the half of it too."""
+        with self.lock:
+            self.make(path.parent)
+            if not self.ours(path):
+                self._write_down(f"file {path}")
+
+    def ours(self, path: Path) -> bool:
+        """Whether the ledger has a file."""
+        try:
+            return f"file {path}" in self.ledger.read_text().splitlines()
+        except FileNotFoundError:
+            return False
+
+    @staticmethod
+    def put_aside(path: Path) -> None:
+        """Give a wrong file a name that is in nobody's way."""
+        count = 1
+        aside = path.with_name(f"{path.name}.wrong")
+        while os.path.lexists(aside):
+            count += 1
+            aside = path.with_name(f"{path.name}.{count}.wrong")
+        path.rename(aside)
+        say(
+            f"note: {path} had other bytes than the lock says, and is {aside.name} now: remove it when it is not needed"
+        )
+
+    def adopt(self, file: File, path: Path) -> None:
+        """Take a right file as it lies there; the ledger goes on without it, for it was not brought."""
+        self._settle(path)
+        self._verified(file)
+
+    def name(self, file: File, path: Path) -> None:
+        """Give a part whose bytes are right its name. It is on the disk before."""
+        part = self.part(path)
+        self._settle(part)
+        handle = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        part.replace(path)
+        _settle_folder(path.parent)
+        self._verified(file)
+
+    def _verified(self, file: File) -> None:
+        """Record it; before that, the kernel is asked to guard it, which changes what is recorded."""
+        if self.fs_verity and (why := verity.protect(self.folder, self.root, file)):
+            with self.lock:
+                if why not in self.unguarded:
+                    say(f"note: no fs-verity for {file.path}: {why}; records and the hashing again do the work")
+                self.unguarded.add(why)
+        records.write(self.folder, self.root, file)
+
+    @staticmethod
+    def _settle(path: Path) -> None:
+        os.chown(path, 0, 0)
+        path.chmod(0o444)
+
+    def _write_down(self, line: str) -> None:
+        self.ledger.parent.mkdir(parents=True, exist_ok=True)
+        # one write to the end: other jobs write there, too
+        handle = os.open(self.ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, f"{line}\n".encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _settle_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

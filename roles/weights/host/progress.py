@@ -1,0 +1,115 @@
+"""How far the files are: for the operator's terminal, and for peers that wait for one of them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from .records import File
+
+NAME = ".progress.json"
+INTERVAL = 0.5
+"""Seconds between two writings."""
+
+WAITING, FETCHING, VERIFYING = "waiting", "fetching", "verifying"
+FOR_PEER = "waiting for peer"
+
+
+def say(line: str) -> None:
+    """A line of the job's log."""
+    print(line, flush=True)
+
+
+@dataclass
+class Row:
+    """One file's progress."""
+
+    file: File
+    done: int = 0
+    """Bytes."""
+    state: str = WAITING
+    source: str = ""
+    behind: tuple[str, ...] = ()
+    """Identities of those that it waits for, nearest first."""
+
+
+class Board:
+    """Every file that is not known to be right, and how far it is. It is written as often as INTERVAL says."""
+
+    def __init__(self, root: Path, files: list[File]) -> None:
+        self.path = root / NAME
+        self.identity = secrets.token_hex(8)
+        """By which boxes that wait for each other know this one."""
+        self.rows = {file.path: Row(file) for file in files}
+        self.total = sum(file.size for file in files)
+        self.finished = 0
+        self.ended = threading.Event()
+        self.lock = threading.Lock()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Board:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.thread.join()
+        self.path.unlink(missing_ok=True)
+
+    def at(
+        self, file: File, state: str, source: str = "", done: int | None = None, behind: tuple[str, ...] = ()
+    ) -> None:
+        """Say what is done with a file now, and how many of its bytes are there."""
+        with self.lock:
+            row = self.rows[file.path]
+            row.state, row.source, row.behind = state, source, behind
+            if done is not None:
+                row.done = min(done, file.size)
+
+    def done(self, file: File) -> None:
+        """A file has its name."""
+        with self.lock:
+            self.finished += self.rows.pop(file.path).file.size
+
+    def lost(self, file: File) -> None:
+        """A file is not brought in this run."""
+        with self.lock:
+            self.total -= self.rows.pop(file.path).file.size
+
+    def document(self) -> dict[str, object]:
+        """What is written."""
+        with self.lock:
+            rows = list(self.rows.values())
+            return {
+                "updated": time.time(),
+                "identity": self.identity,
+                "done": self.finished + sum(row.done for row in rows),
+                "total": self.total,
+                "files": [
+                    {
+                        "path": row.file.path,
+                        "size": row.file.size,
+                        "done": row.done,
+                        "state": row.state,
+                        "from": row.source,
+                        "behind": row.behind,
+                    }
+                    for row in rows
+                ],
+            }
+
+    def _run(self) -> None:
+        temporary = self.path.with_name(f"{NAME}.new")
+        while True:
+            try:
+                temporary.write_text(json.dumps(self.document()))
+                temporary.replace(self.path)
+            except OSError:
+                # progress is for looking at; a full disk is said where bytes are written
+                temporary.unlink(missing_ok=True)
+            if self.ended.wait(INTERVAL):
+                return

@@ -1,0 +1,150 @@
+"""Which files were verified, and what they looked like then: one small record a file.
+
+A record is `STATE PATH`. STATE is what the kernel says about the file (size, mtime, ctime, inode): whoever writes to
+the file, replaces it or changes its mode changes that too, so that asking is enough where reading 100 GB would be
+needed else. Beside the records lie `deep/NAME`, whose mtime says when the bytes were last hashed, and `wrong/NAME`,
+which says that they were other ones then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+DEEP = "deep"
+WRONG = "wrong"
+# what a record is called; anything else in the folder, such as a half-written one, is none
+NAME = re.compile(r"([0-9a-f]{64})-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that is locked."""
+
+    path: str
+    """From the models' root."""
+    sha256: str
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one record says."""
+
+    name: str
+    state: str
+    path: Path
+    """The file's absolute path."""
+
+    @property
+    def sha256(self) -> str:
+        """What the file's bytes were found to be."""
+        return self.name[:64]
+
+
+def name(file: File) -> str:
+    """What the file's record is called: by content and place, for two models may have one file in common."""
+    return f"{file.sha256}-{hashlib.sha256(file.path.encode()).hexdigest()[:12]}"
+
+
+def state(path: Path) -> str:
+    """What the kernel says about a file, in the words of `stat -c '%s %.9Y %.9Z %i'`; a link is not followed.
+
+    Raises:
+        OSError: it is not there.
+    """
+    return said(os.lstat(path))
+
+
+def said(found: os.stat_result) -> str:
+    """A state, of what has been asked already."""
+    return f"{found.st_size} {_seconds(found.st_mtime_ns)} {_seconds(found.st_ctime_ns)} {found.st_ino}"
+
+
+def _seconds(nanoseconds: int) -> str:
+    whole, rest = divmod(abs(nanoseconds), 10**9)
+    return f"{'-' if nanoseconds < 0 else ''}{whole}.{rest:09}"
+
+
+def write(folder: Path, root: Path, file: File) -> None:
+    """Record that a file's bytes have just been hashed, and are the locked ones.
+
+    The record comes last and in one step: a run that is cut off leaves none, and the file is hashed once more.
+
+    Raises:
+        OSError: the file is not there, or the record cannot be written.
+    """
+    record, path = folder / name(file), root / file.path
+    line = f"{state(path)} {path}\n"
+    (folder / DEEP).mkdir(parents=True, exist_ok=True)
+    hashed(folder, record.name)
+    replace(record, line)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a small file in one step, whatever ends this process or the machine."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w") as half:
+        half.write(text)
+        half.flush()
+        os.fsync(half.fileno())
+    new.replace(path)
+    _settle(path.parent)
+
+
+def hashed(folder: Path, record: str) -> None:
+    """Note that a recorded file's bytes were hashed now, and were right."""
+    (folder / DEEP / record).touch()
+    (folder / WRONG / record).unlink(missing_ok=True)
+
+
+def withdraw(folder: Path, record: str, found: str) -> None:
+    """Take a record back: its file counts as not verified from now on, and is marked as wrong.
+
+    The mark comes first: whoever is ended between the two finds the record still due, and hashes once more.
+
+    Args:
+        folder: Where the records lie.
+        record: The record's name.
+        found: What its bytes were found to be, in one line.
+    """
+    (folder / WRONG).mkdir(exist_ok=True)
+    replace(folder / WRONG / record, f"{found}\n")
+    (folder / record).unlink(missing_ok=True)
+    _settle(folder)
+
+
+def _settle(folder: Path) -> None:
+    # without this, a power cut could bring back the folder as it was
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def holds(folder: Path, root: Path, file: File) -> bool:
+    """Whether the file was verified, and nobody has touched it since."""
+    path = root / file.path
+    try:
+        return (folder / name(file)).read_text() == f"{state(path)} {path}\n"
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def listed(folder: Path) -> list[Record]:
+    """All records of a folder, by name; what cannot be read as one is left out."""
+    found = []
+    for path in sorted(folder.glob("*-*")) if folder.is_dir() else []:
+        if not NAME.fullmatch(path.name):
+            continue
+        with suppress(OSError, UnicodeDecodeError, ValueError):
+            *state, where = path.read_text().removesuffix("\n").split(" ", 4)
+            if len(state) == 4 and where.startswith("/"):
+                found.append(Record(path.name, " ".join(state), Path(where)))
+    return found

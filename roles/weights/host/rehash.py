@@ -1,0 +1,202 @@
+"""Hash recorded weights again, those first that were hashed longest ago: disks lose bits, and no record sees that.
+
+Run as `python3 -m rigwright_weights.rehash RECORDS`. It does its work while the box has little to do, and may be ended
+at any time: what is right is noted file by file, and what is wrong before anything else is done about it.
+Exit status 1 when a file's bytes are wrong: its record is taken back then, and the next deploy fetches that file anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import fcntl
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import direct, records, verity
+from .load import Load
+from .records import DEEP, Record
+
+DUE_DAYS = 7.0
+MAX_LOAD = 0.5  # load average a CPU, without this program's own share
+STRETCH = 4 << 30  # bytes between two looks at the load
+PATIENCE = 3600.0  # seconds that a file half read waits for calm; then the run ends, and the next one begins it anew
+DAY = 86_400.0  # seconds
+# what a disk answers that has lost bytes: ext4, xfs and btrfs have one each; a block that fs-verity refuses is EIO
+LOST = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
+
+
+class Busy(Exception):
+    """The box has better things to do."""
+
+
+def due(folder: Path, days: float, now: float) -> list[Record]:
+    """The records whose files were last hashed more than this many days ago, oldest first."""
+    found = [(_hashed_at(folder, record), record) for record in records.listed(folder)]
+    # a time to come is that of a clock that was wrong
+    late = [one for one in found if one[0] > now or now - one[0] >= days * DAY]
+    return [record for _, record in sorted(late, key=lambda one: (one[0], one[1].name))]
+
+
+def _hashed_at(folder: Path, record: Record) -> float:
+    try:
+        return (folder / DEEP / record.name).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def digest(record: Record, load: Load | None) -> str:
+    """SHA-256 of a recorded file; empty when it is not the one any more that was recorded.
+
+    Raises:
+        OSError: it cannot be read.
+        Busy: the box has become busy, and stays so.
+    """
+    try:
+        return _digest(record, load, not _has_verity(record.path))
+    except OSError as error:
+        if error.errno not in direct.REFUSED:
+            raise
+        return _digest(record, load, False)
+
+
+def _has_verity(path: Path) -> bool:
+    # a file system reads these through the page cache, whatever it is asked
+    try:
+        return bool(verity.measure(path))
+    except OSError:
+        return False
+
+
+def _digest(record: Record, load: Load | None, around: bool) -> str:
+    hashed = hashlib.sha256()
+    with direct.opened(str(record.path), around) as (handle, around):
+        found = os.fstat(handle)
+        if records.said(found) != record.state:
+            return ""
+        looked = 0
+        try:
+            for done in direct.read(handle, found.st_size, around, hashed.update):
+                if load and done - looked >= STRETCH:
+                    looked = done
+                    _wait(load)
+        except direct.Changed:
+            return ""
+        return hashed.hexdigest() if records.said(os.fstat(handle)) == record.state else ""
+
+
+def _wait(load: Load) -> None:
+    """Wait for calm in the middle of a file: to read it from its beginning again would cost more."""
+    load.begun = True
+    end = time.monotonic() + PATIENCE
+    while why := load.busy():
+        if time.monotonic() > end:
+            raise Busy(why)
+        time.sleep(load.pause)
+
+
+def look(folder: Path, record: Record, load: Load | None) -> bool:
+    """Hash one file, note what was found, and say what is not right; returns False when its bytes are wrong.
+
+    Raises:
+        Busy: as `digest`.
+    """
+    wrong = verity.held(folder, record.name, record.path)
+    try:
+        found = "" if wrong else digest(record, load)
+    except OSError as error:
+        if error.errno not in LOST:
+            print(f"note: {record.path} was verified, and cannot be read: {error.strerror}")
+            return True
+        found = f"no bytes ({error.strerror})"
+    if found == record.sha256:
+        records.hashed(folder, record.name)
+        return True
+    if not (found or wrong):
+        _touched(folder, record)
+        return True
+    wrong = wrong or f"expected {record.sha256}, found {found}"
+    print(f"{record.path}: {wrong}; deploy again: this file is fetched anew", flush=True)
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    records.withdraw(folder, record.name, f"{found or 'another file'} {at}")
+    return False
+
+
+def _touched(folder: Path, record: Record) -> None:
+    state = records.state(record.path)
+    current = {one.name for one in records.listed(folder) if one.path == record.path and one.state == state}
+    if record.name in current:
+        # a deploy has hashed it since the run began: there is nothing to say
+        return
+    if current:
+        # another version of it lies in its place by now, and has a record of its own
+        (folder / record.name).unlink(missing_ok=True)
+    else:
+        print(f"note: {record.path} was touched since it was verified: the next deploy hashes it")
+
+
+def rehash(folder: Path, days: float, load: Load | None) -> int:
+    """Hash what is due; returns how many files are wrong.
+
+    Args:
+        folder: Where the records lie.
+        days: Age of a hash, from which on it is due.
+        load: Whether the box is busy; None to go on in any case.
+    """
+    listed = due(folder, days, time.time())
+    wrong = looked = 0
+    try:
+        for record in listed:
+            if load and (why := load.busy()):
+                raise Busy(why)
+            wrong += not look(folder, record, load)
+            looked += 1
+            if load:
+                load.begun = True
+    except Busy as busy:
+        print(f"stopped: {busy}; the next run goes on")
+    print(f"{looked} files looked at, {wrong} of them wrong; {len(listed) - looked} are still due")
+    return wrong
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            yield True
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(handle)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="rehash", description="Hash recorded weights again.")
+    parser.add_argument("records", type=Path, help="folder of the records")
+    parser.add_argument("--due-days", type=float, default=DUE_DAYS, help="hash what was not hashed for so long")
+    parser.add_argument("--max-load", type=float, default=MAX_LOAD, help="wait above this load average a CPU")
+    parser.add_argument("--now", action="store_true", help="hash all files, due or not, whatever the load is")
+    asked = parser.parse_args(arguments)
+    if not asked.records.is_dir():
+        print("nothing was verified here yet")
+        return 0
+    with _alone(asked.records) as alone:
+        if not alone:
+            print("another run is at it")
+            return 0
+        days = 0.0 if asked.now else asked.due_days
+        return 1 if rehash(asked.records, days, None if asked.now else Load(asked.max_load)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

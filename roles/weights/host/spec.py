@@ -1,0 +1,137 @@
+"""What is to be brought, and from where: the file that the role writes for one run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from .records import File
+
+
+class Refused(Exception):
+    """A source that does not bring the file, or a file that is not brought; the message says why and what to do."""
+
+
+class DiskFull(Refused):
+    """No room on the disk: no other source helps, and no other file fares better."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How patient the program is; rates in bytes a second, times in seconds."""
+
+    slowest: int = 65536
+    """A source that is slower, while there is another one, is given up."""
+    seconds: int = 30
+    """For so long it may be slower."""
+    least: int = 1024
+    """The last source is tried again when it is slower than this."""
+    longest: int = 60
+    """For so long the last source may be slower."""
+    stall: float = 60.0
+    """Without any progress for so long, the hub's client and a peer's own download are not waited for any longer."""
+    connect: int = 30
+    tries: int = 5
+    """In a row without a byte, until a source is given up."""
+    pause: float = 1.0
+    """Between two tries, and between two looks at a peer's progress."""
+    retry_after: float = 120.0
+    """The most that a server's Retry-After is followed."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a file may be had. Of which kind it is decides which of the other fields are set."""
+
+    kind: str
+    """`sent`, `peer`, `hub` or `http`."""
+    base: str = ""
+    endpoint: str = ""
+    repository: str = ""
+    revision: str = ""
+    file: str = ""
+    url: str = ""
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """How messages call it; never with what an address may hold before its `@`."""
+        if self.kind in ("hub", "sent"):
+            return self.name or self.kind
+        host = (self.base or self.url).partition("://")[2].partition("/")[0].rpartition("@")[2]
+        return self.name or (f"peer {host}" if self.kind == "peer" else host)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file and its sources, in the order in which they are asked."""
+
+    file: File
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One run."""
+
+    root: Path
+    records: Path
+    ledger: Path
+    hub_python: str
+    sent: Path | None
+    files: tuple[Wanted, ...]
+    pace: Pace = field(default_factory=Pace)
+    parallel: int = 4
+    """Transfers at once."""
+    reserve: int = 1 << 30
+    """Bytes that are to stay free."""
+    fs_verity: bool = False
+    """Whether the kernel is asked to guard what is verified."""
+
+
+def read(path: Path) -> Spec:
+    """Read a run's file.
+
+    Raises:
+        Refused: a path in it leads, or could lead, out of the models' root.
+    """
+    given = json.loads(path.read_text())
+    files = []
+    for row in given["files"]:
+        sources = tuple(Source(**source) for source in row.get("sources", ()))
+        for relative in (row["path"], *(source.file for source in sources if source.kind == "hub")):
+            check(relative)
+        files.append(Wanted(File(row["path"], row["sha256"], row["size"]), sources))
+    if twice := {one.file.path for one in files if sum(one.file.path == other.file.path for other in files) > 1}:
+        raise Refused(f"{min(twice)} is asked for twice")
+    return Spec(
+        root=Path(given["root"]),
+        records=Path(given["records"]),
+        ledger=Path(given["ledger"]),
+        hub_python=given.get("hub_python", ""),
+        sent=Path(given["sent"]) if given.get("sent") else None,
+        files=tuple(files),
+        pace=Pace(**given.get("pace", {})),
+        parallel=given.get("parallel", 4),
+        reserve=given.get("reserve", 1 << 30),
+        fs_verity=given.get("fs_verity", False),
+    )
+
+
+def check(relative: str) -> None:
+    """Refuse a path that is not plainly one of a file below a folder.
+
+    Raises:
+        Refused: it is absolute, has `..` or empty components, control characters, or a name that the program itself
+            gives.
+    """
+    parts = relative.split("/")
+    if (
+        PurePosixPath(relative).is_absolute()
+        or any(part in ("", ".", "..") for part in parts)
+        or any(ord(character) < 32 or character in "\\\x7f" for character in relative)
+        or parts[0].startswith(".")
+        or parts[-1].endswith((".part", ".wrong"))
+    ):
+        raise Refused(f"{relative!r} is no path for a file of a model: lock the model anew")

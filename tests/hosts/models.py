@@ -1,0 +1,99 @@
+"""A rig that serves a model of a hub: a repository in the lab, and the catalogue, lock and inventory for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.hosts import Host
+from lab.hub import Hub
+from lab.labs import Lab
+from lab.shelf import MODEL
+from tests.hosts.support import PORT, write_inventory
+
+REPOSITORY = "lab/tiny-GGUF"
+TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+CHAT = {"chat": {"variant": "llamacpp/hub", "port": PORT}}
+CATALOG = f"""
+[inputs.tiny]
+kind = "weight"
+repository = "{REPOSITORY}"
+include = ["*.gguf", "*.jinja"]
+
+[models.tiny]
+file = "tiny:tiny.gguf"
+draft = "tiny:draft/tiny.gguf"
+chat_template = "tiny"
+
+[variants."llamacpp/hub"]
+engine = "llama.cpp"
+model = "tiny"
+context = 4096
+slots = 4
+
+[variants."llamacpp/hub".flags]
+threads = "2"
+metrics = true
+spec-type = "draft-simple"
+"""
+
+
+@dataclass
+class Models:
+    """A hub with one repository, and rigs that serve what is in it."""
+
+    lab: Lab
+    hub: Hub
+    folder: Path
+    files: dict[str, bytes] = field(default_factory=dict)
+    """What a rig needs of it, by path."""
+
+    def publish(self, template: str = TEMPLATE, **options: Any) -> str:
+        """Make a commit of the repository."""
+        model = (self.lab.shelf / MODEL).read_bytes()
+        self.files = {"tiny.gguf": model, "draft/tiny.gguf": model, "chat.jinja": template.encode()}
+        others = {"README.md": b"# A model\n", "other-q8.safetensors": b"\0" * 100_000}
+        return self.hub.repository(REPOSITORY, {**self.files, **others}, licence="mit", **options)
+
+    def inventory(self, host: Host, name: str = "box", **rig: Any) -> Path:
+        """The inventory of a host that serves the model, with its catalogue beside it."""
+        folder = self.folder / name
+        (folder / "catalog").mkdir(parents=True, exist_ok=True)
+        (folder / "catalog" / "mine.toml").write_text(CATALOG)
+        mirrors = {"shelf": [self.lab.shelf_url], "hub": [self.hub.url]}
+        return write_inventory(folder, self.lab, host, **{"instances": CHAT, "mirrors": mirrors, **rig})
+
+    @property
+    def fetched(self) -> list[str]:
+        """The files that were asked for, in order, as often as they were; bytes may come from another address."""
+        marks = {f"/resolve/{commit}/": commit for one in self.hub.repositories.values() for commit in one.commits}
+        return [
+            asked.path.partition("?")[0].partition(mark)[2]
+            for asked in self.hub.asked
+            for mark in marks
+            if mark in asked.path
+        ]
+
+
+def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    return subprocess.run([sys.executable, "-m", "rigwright", *words], capture_output=True, text=True)
+
+
+def lock(inventory: Path, *options: str) -> str:
+    """Lock what the inventory's rigs need; returns what was said."""
+    done = rigwright("lock", str(inventory), *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@contextmanager
+def models(lab: Lab, folder: Path) -> Iterator[Models]:
+    """A hub that the lab's hosts reach, until the block ends."""
+    with Hub(lab.gateway) as hub:
+        yield Models(lab, hub, folder)

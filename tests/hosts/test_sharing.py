@@ -1,0 +1,170 @@
+"""A box shares its weights: another one gets them, nobody else does, and nginx on port 80 is the operator's affair."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.hosts import Host
+from lab.labs import Lab
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.support import deploy, plan, red, until, write_inventory
+from tests.hosts.test_generations import rigwright
+
+MODEL = "tiny-rig/1/tiny-rig.gguf"
+UNIT = "/etc/systemd/system/rigwright_share.service"
+CONFIG = "/etc/rigwright/share.conf"
+AGAIN = "systemctl daemon-reload; systemctl reset-failed rigwright_share; systemctl restart rigwright_share"
+# what a package, a unit and a configuration of ours are on the host, and what the package's own scripts make
+TRACES = (
+    f"ls -d {UNIT} {CONFIG} /etc/nginx /var/log/nginx /var/lib/nginx /var/www /run/rigwright_share "
+    "/etc/systemd/system/nginx.service /etc/systemd/system/multi-user.target.wants/*nginx* "
+    "/etc/systemd/system/multi-user.target.wants/*share* 2>/dev/null; dpkg-query -W 'nginx*' 'libnginx*' 2>/dev/null"
+)
+
+# what somebody or something does to what is shared, the checks that must notice, and the cure: none is a deploy alone
+DRIFTS = {
+    "it was stopped": ("systemctl stop rigwright_share", {"H01", "H02", "H04", "H05", "H06", "H08"}, ""),
+    "it will not start at boot": ("systemctl -q disable rigwright_share", {"H01"}, ""),
+    # what is hidden is let out by the same words
+    "it lets everybody in": (
+        f"sed -i 's/deny all/allow all/' {CONFIG}; sed -i '/^IPAddress/d' {UNIT}; {AGAIN}",
+        {"H02", "H06", "H07"},
+        "",
+    ),
+    "it listens on every address": (f"sed -i 's/listen .*:/listen /' {CONFIG}; {AGAIN}", {"H02", "H04"}, ""),
+    "it gives parts": (f"sed -i 's/.part[$]/.never$/' {CONFIG}; {AGAIN}", {"H02", "H06"}, ""),
+    "it follows links": (f"sed -i /disable_symlinks/d {CONFIG}; {AGAIN}", {"H02", "H06"}, ""),
+    "its unit was edited and not read": (f"echo '# mine' >> {UNIT}", {"H02"}, ""),
+    "a drop-in opens the sandbox": (
+        f"mkdir {UNIT}.d; printf '[Service]\\nDynamicUser=no\\nUser=root\\nProtectSystem=no\\nNoNewPrivileges=no\\n"
+        "PrivateUsers=no\\nCapabilityBoundingSet=~\\nSystemCallFilter=\\nPrivateDevices=no\\nProtectHome=no\\n' "
+        f"> {UNIT}.d/x.conf; {AGAIN}",
+        {"H02", "H03", "H08"},
+        f"rm -r {UNIT}.d; {AGAIN}",
+    ),
+    "nginx was upgraded beneath it": (
+        "cp -p /usr/sbin/nginx /usr/sbin/nginx.new; mv -f /usr/sbin/nginx.new /usr/sbin/nginx",
+        {"H02"},
+        "",
+    ),
+    "others may not read the weights": (f"chmod 600 /srv/models/{MODEL}", {"H05", "W01", "W02"}, ""),
+}
+
+
+def declared(folder: Path, lab: Lab, host: Host, **more: Any) -> Path:
+    """The inventory of a host that shares with its whole network."""
+    share = {"address": host.address, "allow": [str(lab.subnet)]} | more
+    return write_inventory(folder, lab, host, share=share)
+
+
+def web(host: Host) -> str:
+    """What listens on nginx's own port."""
+    return host.run("ss -Hltn 'sport = :80'").strip()
+
+
+def got(fetching: Host, sharing: Host, *options: str, path: str = MODEL) -> str:
+    """The status that another host is answered with, or 000."""
+    words = " ".join(options)
+    ask = f"curl -s --max-time 5 -o /root/got -w '%{{http_code}}' {words} http://{sharing.address}:8090/{path}"
+    return fetching.run(ask, check=False)
+
+
+def test_a_box_gets_another_ones_weights_and_nothing_is_left_of_it(
+    lab: Lab, converged: Host, boot: Boot, first_run: FirstRun, tmp_path: Path
+) -> None:
+    other = boot(first_run.layer)
+    before = converged.run(TRACES, check=False)
+    inventory = declared(tmp_path, lab, converged)
+    planned = plan(inventory).planned
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert run.changed == planned
+    assert [name.partition(" | ")[0] for name in planned] == ["Base", "Sharing", "Sharing"]
+    assert deploy(inventory).changed == plan(inventory).planned == []
+    assert red(inventory) == set()
+    assert web(converged) == ""
+
+    assert got(other, converged) == "200"
+    assert other.run(f"cmp /root/got /srv/models/{MODEL} && echo same").strip() == "same"
+    assert got(other, converged, "--range 1000-1999") == "206"
+    assert other.run(f"tail -c +1001 /srv/models/{MODEL} | head -c 1000 | cmp - /root/got && echo same").split()
+    assert got(other, converged, "-X PUT", "--data x") == "405"
+    hidden = ("x.part", "x.wrong", ".x")
+    converged.run("cd /srv/models && echo '{}' | tee .progress.json x.part x.wrong .x")
+    assert got(other, converged, path=".progress.json") == "200"
+    assert {path: got(other, converged, path=path) for path in (*hidden, "", "tiny-rig/1/")} == dict.fromkeys(
+        (*hidden, "", "tiny-rig/1/"), "403"
+    )
+    converged.run("cd /srv/models && rm .progress.json x.part x.wrong .x")
+
+    converged.reboot()
+    until(lambda: got(other, converged) == "200", "shared after a boot")
+    assert deploy(inventory).changed == []
+    assert red(inventory) == set()
+    assert web(converged) == ""
+
+    alone = declared(tmp_path / "alone", lab, converged, allow=[f"{converged.address}/32"])
+    assert deploy(alone).status == 0
+    assert red(alone) == set()
+    assert got(other, converged) in ("000", "403")
+
+    silent = write_inventory(tmp_path / "silent", lab, converged)
+    run = deploy(silent)
+    assert run.status == 0, run.said
+    assert deploy(silent).changed == []
+    assert red(silent) == set()
+    assert converged.run(f"ls {UNIT} {CONFIG}; ss -Hltn 'sport = :8090'", check=False) == ""
+    assert deploy(declared(tmp_path / "again", lab, converged)).status == 0
+    assert rigwright("remove", str(inventory), "--yes").returncode == 0
+    assert converged.run(TRACES, check=False) == before
+    assert web(converged) == ""
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_each_drift_of_what_is_shared_turns_its_check_red(
+    lab: Lab, converged: Host, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    inventory = declared(tmp_path, lab, converged)
+    assert deploy(inventory).status == 0
+    assert red(inventory) == set()
+    for what, (break_it, expected, cure) in DRIFTS.items():
+        with subtests.test(what):
+            converged.run(break_it)
+            assert red(inventory) == expected
+            if cure:
+                converged.run(cure)
+            run = deploy(inventory)
+            assert run.status == 0, run.said
+    assert red(inventory) == set()
+
+
+@pytest.mark.parametrize("release", ["debian-12"], indirect=True)
+def test_an_nginx_that_was_there_before_us_goes_on(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    converged.run("apt-get -q update && apt-get -q -y --no-install-recommends install nginx")
+    until(lambda: web(converged), "the operator's nginx")
+    theirs = "systemctl show --property=MainPID,UnitFileState nginx; md5sum /etc/nginx/nginx.conf"
+    before = converged.run(theirs)
+    inventory = declared(tmp_path, lab, converged)
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert red(inventory) == set()
+    assert converged.run(theirs) == before
+    assert rigwright("remove", str(inventory), "--yes").returncode == 0
+    assert converged.run(theirs) == before
+    assert web(converged)
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_what_stands_in_the_way_is_refused_before_anything_is_done(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    converged.run("systemd-run -q --unit=foreign --socket-property=ListenStream=8090 true")
+    run = deploy(declared(tmp_path, lab, converged, address="192.0.2.1"))
+    assert run.status == 1
+    assert "refused: port 8090, on which weights are to be shared, is taken by systemd" in run.said
+    refused = re.search(r"refused: it has no address 192.0.2.1 to share weights on, but (.+)", run.said)
+    assert refused, run.said
+    assert converged.address in refused[1]
+    assert converged.run(TRACES, check=False) == ""

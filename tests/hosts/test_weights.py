@@ -1,0 +1,236 @@
+"""Weights of a hub on real hosts: locked, fetched, served, cut off in the middle, changed afterwards, and shared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host
+from lab.hub.faults import Stall
+from lab.labs import Lab
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.models import REPOSITORY, Models, lock, models, rigwright
+from tests.hosts.support import command, deploy, plan, red, served, until
+
+RECORDS = "/var/lib/rigwright/weights"
+REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash {RECORDS} --now"
+SECRET = "hf_0123456789abcdefSECRET"  # opens a door of this test alone
+
+
+@pytest.fixture
+def hub(lab: Lab, converged: Host, tmp_path: Path) -> Iterator[Models]:
+    """A hub in the network of a host that is there."""
+    with models(lab, tmp_path) as found:
+        yield found
+
+
+def there(host: Host) -> dict[str, str]:
+    """Path below the models' root -> mode and owner, of all files of the hub's repository."""
+    lines = host.run(f"cd /srv/models && find {REPOSITORY} -type f -printf '%P %m %U\\n'").splitlines()
+    return {path: rest for path, _, rest in (line.partition(" ") for line in lines)}
+
+
+def users(inventory: Path) -> dict[str, list[str]]:
+    """What uses each commit of the repository, as `rigwright models` says."""
+    rows = json.loads(rigwright("models", str(inventory), "--json").stdout)
+    return {row["version"]: row["users"] for row in rows if row["name"] == REPOSITORY}
+
+
+def test_a_model_is_locked_fetched_and_served_and_stays_so(hub: Models, converged: Host) -> None:
+    commit = hub.publish()
+    inventory = hub.inventory(converged)
+    assert f"{REPOSITORY}@{commit[:7]}" in lock(inventory)
+    assert lock(inventory) == "no change\n"
+    asked = len(hub.hub.asked)
+
+    dry = plan(inventory)
+    assert "Weights | Fetch 3 files of weights" in dry.planned
+    assert len(hub.hub.asked) == asked
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert run.changed == dry.planned
+    assert served(converged)
+    assert there(converged) == dict.fromkeys((f"{commit}/{path}" for path in hub.files), "444 0")
+    assert set(hub.fetched) == set(hub.files)
+    assert red(inventory) == set()
+
+    asked = len(hub.hub.asked)
+    assert deploy(inventory).changed == []
+    converged.reboot()
+    until(lambda: served(converged), "serving after a boot")
+    assert deploy(inventory).changed == []
+    assert len(hub.hub.asked) == asked
+
+    newer = hub.publish(branch="next")
+    assert newer == commit
+    hub.hub.close()
+    assert deploy(inventory).changed == []
+    assert red(inventory) == set()
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+@pytest.mark.parametrize("end", ["job", "host"])
+def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: Models, converged: Host, end: str) -> None:
+    hub.publish()
+    inventory = hub.inventory(converged)
+    lock(inventory)
+    stall = hub.hub.fault(Stall(400_000), REPOSITORY, "tiny.gguf", times=1)
+    with subprocess.Popen(command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
+        assert stall.met.wait(120)
+        until(lambda: converged.run("find /srv/models -size +390k -newer /etc/rigwright", check=False), "bytes on disk")
+        running.kill()
+    if end == "host":
+        converged.kill()
+        converged.start()
+        converged.wait()
+    else:
+        converged.run("systemctl kill --signal=KILL 'rw-job-weights-*'")
+    before = hub.hub.sent_bytes
+    hub.hub.heal()
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    total = sum(map(len, hub.files.values()))
+    assert hub.hub.sent_bytes - before < total - 300_000
+    assert red(inventory) == set()
+    assert converged.run("find /srv/models -name '*.part' -o -name '.hub*' -o -name '.progress.json'") == ""
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_what_changes_later_is_found_and_only_that_is_fetched_again(hub: Models, converged: Host) -> None:
+    commit = hub.publish()
+    inventory = hub.inventory(converged)
+    lock(inventory)
+    assert deploy(inventory).status == 0
+    place = f"/srv/models/{REPOSITORY}/{commit}"
+    flip = f"printf X | dd of={place}/draft/tiny.gguf bs=1 seek=300000 conv=notrunc status=none"
+
+    converged.run(flip)
+    assert red(inventory) == {"W01"}
+    before = len(hub.fetched)
+    assert deploy(inventory).status == 0
+    assert set(hub.fetched[before:]) == {"draft/tiny.gguf"}
+    assert red(inventory) == set()
+
+    # a bit that rots on the disk changes none of what the kernel says of a file: so the record follows
+    converged.run(flip)
+    record = converged.run(f"grep -l draft/ {RECORDS}/*-*").strip()
+    converged.run(f"stat -c '%s %.9Y %.9Z %i %n' {place}/draft/tiny.gguf > {record}")
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+    assert "draft/tiny.gguf" in converged.run(f"{REHASH} 2>&1 || true")
+    assert "W01" in red(inventory)
+    before = len(hub.fetched)
+    assert deploy(inventory).status == 0
+    assert set(hub.fetched[before:]) == {"draft/tiny.gguf"}
+    assert red(inventory) == set()
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(hub: Models, converged: Host) -> None:
+    old = hub.publish()
+    inventory = hub.inventory(converged, keep_generations=2)
+    lock(inventory)
+    assert deploy(inventory).status == 0
+    new = hub.publish(template="{{ messages[-1].content }}")
+    assert lock(inventory) == "no change\n"
+    assert f"{REPOSITORY}@{old[:7]}" in lock(inventory, "--refresh")
+    before = len(hub.fetched)
+    assert deploy(inventory).status == 0
+    assert {path.partition("/")[0] for path in there(converged)} == {old, new}
+    assert "chat.jinja" in hub.fetched[before:]
+    assert red(inventory) == set()
+    assert users(inventory)[new] == ["chat"]
+    assert [user.partition(" ")[0] for user in users(inventory)[old]] == ["generation"]
+
+    refused = rigwright("models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
+    assert refused.returncode == 1
+    assert "generation" in refused.stdout + refused.stderr
+    # another generation, and the one that needs the old commit goes
+    assert deploy(hub.inventory(converged, keep_generations=1)).status == 0
+    assert users(inventory)[old] == []
+    gone = rigwright("models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
+    assert gone.returncode == 0, gone.stdout + gone.stderr
+    assert {path.partition("/")[0] for path in there(converged)} == {new}
+    assert deploy(hub.inventory(converged, keep_generations=1)).changed == []
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_files_that_were_placed_by_hand_are_taken_and_nothing_is_fetched(hub: Models, converged: Host) -> None:
+    commit = hub.publish()
+    inventory = hub.inventory(converged)
+    lock(inventory)
+    place = f"/srv/models/{REPOSITORY}/{commit}"
+    converged.run(f"mkdir -p {place}/draft && cp /srv/models/tiny-rig/1/tiny-rig.gguf {place}/tiny.gguf")
+    converged.run(f"cp {place}/tiny.gguf {place}/draft/ && chown daemon {place}/tiny.gguf")
+    text = hub.files["chat.jinja"].decode()
+    converged.run(f"printf '%s' '{text}' > {place}/chat.jinja")
+    hub.hub.close()
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert set(there(converged).values()) == {"444 0"}
+    assert red(inventory) == set()
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_a_token_opens_a_gated_repository_and_stays_nowhere(hub: Models, converged: Host, tmp_path: Path) -> None:
+    hub.publish(gated=True, token=SECRET)
+    (tmp_path / "token").write_text(f"{SECRET}\n")
+    inventory = hub.inventory(converged, hub_token_file=str(tmp_path / "token"))
+    assert "gated" in lock(inventory)
+    without = hub.inventory(converged)
+    refused = deploy(without)
+    assert refused.status == 1
+    assert "hub_token_file" in refused.said
+    assert "Traceback" not in refused.said
+
+    inventory = hub.inventory(converged, hub_token_file=str(tmp_path / "token"))
+    run = deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
+    assert run.status == 0, run.said
+    assert SECRET not in run.said
+    assert red(inventory) == set()
+    assert converged.run(f"grep -rlF {SECRET} /etc /var /opt /srv /run /tmp 2>/dev/null || true") == ""
+    assert converged.run(f"journalctl --no-pager | grep -cF {SECRET} || true").strip() == "0"
+    assert not (tmp_path / "box" / "locks" / "mine.lock.toml").read_text().count(SECRET)
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_one_box_fetches_for_all_and_when_it_dies_the_hub_goes_on(
+    hub: Models, lab: Lab, converged: Host, boot: Boot, first_run: FirstRun
+) -> None:
+    hub.publish()
+    first, second = converged, boot(first_run.layer)
+    until(lambda: served(second), "serving after a boot")
+    address = str(first.connection["ssh_hostname"])
+    share = {"address": address, "allow": [str(lab.subnet)]}
+    inventory = hub.inventory(first, share=share)
+    lock(inventory)
+    fleet = inventory.with_name("fleet.py")
+    declared = {
+        "first": {**first.connection, "share": share},
+        "second": {**second.connection, "peers": [f"http://{address}:8090"]},
+    }
+    text = inventory.read_text()
+    shared = "instances={'chat': {'variant': 'llamacpp/hub', 'port': 8020}}, mirrors="
+    mirrors = {"shelf": [lab.shelf_url], "hub": [hub.hub.url]}
+    assert "hosts(" in text
+    fleet.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({declared!r}, {shared}{mirrors!r})\n")
+    run = deploy(fleet)
+    assert run.status == 0, run.said
+    assert set(hub.fetched) == set(hub.files)
+    # the lock has fetched the template, too
+    assert hub.hub.sent_bytes <= 1.05 * sum(map(len, hub.files.values()))
+    assert red(fleet) == set()
+    assert deploy(fleet).changed == []
+
+    second.run("rm -rf /srv/models/lab /var/lib/rigwright/weights/*")
+    first.kill()
+    alone = hub.inventory(second, "alone", peers=[f"http://{address}:8090"])
+    lock(alone)
+    before = len(hub.fetched)
+    run = deploy(alone)
+    assert run.status == 0, run.said
+    assert set(hub.fetched[before:]) == set(hub.files)

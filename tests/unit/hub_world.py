@@ -1,0 +1,115 @@
+"""A box's folder with models to lock, a hub on the loopback interface, and `rigwright lock`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lab.hub import Hub
+from rigwright.cli import main
+from rigwright.cli.resolving import web
+from rigwright.lock import Artefact, Lock
+
+NAME = "org/name"
+GGUF = bytes(range(256)) * 100
+CONFIG = b'{"a": 1}'
+FILES: dict[str, bytes | Path] = {
+    ".gitattributes": b"*.gguf filter=lfs",
+    "README.md": b"# Name",
+    "q4/model.gguf": GGUF,
+    "config.json": CONFIG,
+    "mmproj.gguf": b"projector",
+}
+CATALOG = """
+[inputs.model]
+kind = "weight"
+repository = "org/name"
+"""
+INVENTORY = """
+from rigwright.inventory import hosts
+
+rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", {keys}}}}})
+"""
+TOKEN = "hf_" + "t" * 34
+
+
+class HubWorld:
+    """A box's folder, a hub, and `rigwright lock` over them."""
+
+    def __init__(self, folder: Path, hub: Hub) -> None:
+        self.folder, self.hub = folder, hub
+        (folder / "catalog").mkdir(parents=True)
+        self.catalog()
+        self.rig()
+        self.commit = hub.repository(NAME, FILES, licence="apache-2.0")
+
+    def catalog(self, *more: str, text: str = CATALOG) -> None:
+        """The input, with more keys."""
+        (self.folder / "catalog" / "mine.toml").write_text("\n".join([text, *more]))
+
+    def rig(self, *more: str) -> None:
+        """The inventory, whose hub is ours, with more keys."""
+        keys = [f'"mirrors": {{"hub": ["{self.hub.url}/"]}}', *more]
+        (self.folder / "rig.py").write_text(INVENTORY.format(keys=", ".join(keys)))
+
+    def token(self, token: str = TOKEN) -> None:
+        """The inventory, with a token."""
+        (self.folder / "hub.token").write_text(f"{token}\n")
+        self.rig('"hub_token_file": "hub.token"')
+
+    def lock(self, *options: str) -> Result:
+        """`rigwright lock`."""
+        return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
+
+    def locked(self, *options: str) -> list[str]:
+        """What it prints when it works."""
+        done = self.lock(*options)
+        assert done.exit_code == 0, done.output
+        return done.stdout.splitlines()
+
+    def refused(self, *options: str) -> str:
+        """What it says when it does not; nothing is written then."""
+        before = self.text
+        done = self.lock(*options)
+        assert (done.exit_code, self.text) == (1, before), done.output
+        (line,) = [line for line in done.stderr.splitlines() if not line.startswith("    [lock]")]
+        found = re.fullmatch(rf"Error: {re.escape(str(self.folder))}/catalog/mine\.toml: inputs\.model: (.*)", line)
+        assert found, line
+        return found[1].replace(self.hub.url, "URL").replace(str(self.folder), "FOLDER")
+
+    def checked(self, code: int) -> list[str]:
+        """What `--check` prints."""
+        before, sent = self.text, self.hub.sent_bytes
+        done = self.lock("--check")
+        assert (done.exit_code, self.text, self.hub.sent_bytes) == (code, before, sent), done.output
+        return done.output.replace(self.hub.url, "URL").splitlines()
+
+    @property
+    def path(self) -> Path:
+        """The lock."""
+        return self.folder / "locks" / "mine.lock.toml"
+
+    @property
+    def text(self) -> str:
+        """The lock's."""
+        return self.path.read_text() if self.path.exists() else ""
+
+    @property
+    def rows(self) -> dict[str, Artefact]:
+        """What is locked, by path."""
+        return {row.path: row for row in Lock.load([self.folder / "locks"]).groups["model"]}
+
+
+@contextmanager
+def hub_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubWorld]:
+    """A world while the block runs, in which nothing but its hub is asked."""
+    monkeypatch.setattr(web, "PAUSES", (0.0,))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple/")
+    monkeypatch.setenv("HF_TOKEN", "of-another-hub")
+    with Hub() as hub:
+        yield HubWorld(folder, hub)

@@ -1,0 +1,102 @@
+"""`rigwright bundle` for rigs whose weights are the hub's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+
+import pytest
+from huggingface_hub import constants
+
+from lab.hub import Hub
+from rigwright.inputs import Input
+from tests.locks import lock_text
+from tests.unit.bundle_world import BundleWorld
+from tests.unit.samples import CATALOG
+
+TOKEN = "hf_" + "t" * 34
+WEIGHTS = {"q4/model.gguf": b"4" * 20_000, "q8/model.gguf": b"8" * 30_000}
+INPUT = """
+[inputs.small]
+kind = "weight"
+repository = "org/name"
+"""
+MODEL = '[models.small]\nfile = "small"'
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with Hub() as made:
+        yield made
+
+
+def locked(maker: BundleWorld, hub: Hub, token: str | None = None) -> str:
+    """A model of the hub's in place of the box's, with a draft of the same name beside it; gives the commit."""
+    commit = hub.repository("org/name", WEIGHTS, gated=bool(token), token=token)
+    model = '[models.small]\nfile = "small:q4/model.gguf"\ndraft = "small:q8/model.gguf"'
+    assert MODEL in CATALOG
+    maker.box.write("catalog/box.toml", CATALOG.replace(MODEL, model) + INPUT)
+    lock = (maker.box.folder / "locks" / "box.lock.toml").read_text()
+    kept = [part for part in lock.split("\n[[artefact]]\n")[1:] if 'kind = "weight"' not in part]
+    asked = Input.model_validate({"kind": "weight", "repository": "org/name"})
+    for path, content in WEIGHTS.items():
+        folder, _, file = path.rpartition("/")
+        values = {"kind": "weight", "name": "small", "version": commit, "group": "small", "repository": "org/name"}
+        values |= {"folder": folder, "selection": asked.selection, "file": file}
+        values |= {"sha256": hashlib.sha256(content).hexdigest()}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        kept.append("\n".join([*lines, f"size = {len(content)}", 'sources = ["hub:org/name"]']))
+    maker.box.write("locks/box.lock.toml", lock_text(*(f"\n[[artefact]]\n{part}\n" for part in kept)))
+    return commit
+
+
+def mirrored(maker: BundleWorld, hub: Hub, **changes: object) -> None:
+    maker.inventory("good", mirrors={"hub": [hub.url], "apt": [f"{maker.files.url}/archive/debian"]}, **changes)
+
+
+def test_files_of_one_name_lie_in_folders_of_their_own(maker: BundleWorld, hub: Hub) -> None:
+    commit = locked(maker, hub)
+    mirrored(maker, hub)
+    expected = {f"weights/org/name/{commit}/{path}" for path in WEIGHTS}
+    for _ in range(2):
+        found = maker.bundled()
+        assert {row.path for row in found.rows if row.path.startswith("weights/")} == expected
+        assert hub.sent_bytes == sum(map(len, WEIGHTS.values()))
+
+
+def test_without_a_mirror_the_clients_own_hub_is_meant(
+    maker: BundleWorld, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
+    locked(maker, hub)
+    maker.bundled()
+
+
+def test_the_token_opens_a_gated_repository_and_goes_nowhere_else(maker: BundleWorld, hub: Hub) -> None:
+    locked(maker, hub, TOKEN)
+    maker.box.write("token", TOKEN)
+    mirrored(maker, hub, hub_token_file="token")
+    maker.bundled()
+    assert all(one.authorised != one.path.startswith("/cdn/") for one in hub.asked)
+
+
+def test_without_a_token_it_is_asked_for(maker: BundleWorld, hub: Hub) -> None:
+    locked(maker, hub, TOKEN)
+    mirrored(maker, hub)
+    lines = [line for line in maker.refused() if "small" in line]
+    assert len(lines) == len(WEIGHTS)
+    assert all("org/name is gated: ask for access on its page, and give your token by " in line for line in lines)
+
+
+def test_a_checkpoints_folder_gives_files_by_their_paths(maker: BundleWorld, hub: Hub) -> None:
+    locked(maker, hub)
+    mirrored(maker, hub)
+    given = maker.box.folder / "given"
+    for path, content in WEIGHTS.items():
+        (given / path).parent.mkdir(parents=True)
+        (given / path).write_bytes(content)
+    maker.bundled("--from-dir", str(given))
+    assert not hub.asked

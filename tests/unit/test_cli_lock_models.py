@@ -1,0 +1,178 @@
+"""`rigwright lock` of repositories, with the hub's own client against a hub on the loopback interface."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.hub import Hub
+from lab.hub.faults import Status, Xet
+from rigwright.inventory import ROOT
+from tests.unit.hub_world import CONFIG, FILES, GGUF, NAME, TOKEN, HubWorld, hub_world
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubWorld]:
+    with hub_world(tmp_path / "box", monkeypatch) as made:
+        yield made
+
+
+def test_a_repository_is_pinned_file_by_file(world: HubWorld) -> None:
+    assert world.locked() == [f"+ model model org/name@{world.commit[:7]} 25.6 kB in 4 files, apache-2.0"]
+    rows = world.rows
+    assert sorted(rows) == ["README.md", "config.json", "mmproj.gguf", "q4/model.gguf"]
+    assert {path: (row.sha256, row.size) for path, row in rows.items()} == {
+        path: (hashlib.sha256(content).hexdigest(), len(content))
+        for path, content in FILES.items()
+        if isinstance(content, bytes) and path != ".gitattributes"
+    }
+    row = rows["q4/model.gguf"]
+    assert (row.version, row.repository, row.folder, row.file) == (world.commit, NAME, "q4", "model.gguf")
+    assert (row.sources, row.licence, row.gated) == (("hub:org/name",), "apache-2.0", None)
+    assert world.hub.url not in world.text
+
+
+def test_only_what_the_hub_does_not_hash_is_fetched(world: HubWorld) -> None:
+    world.locked()
+    assert world.hub.sent_bytes == len(CONFIG) + len(b"# Name")
+
+
+def test_a_second_lock_changes_and_asks_nothing(world: HubWorld) -> None:
+    world.locked()
+    text, asked = world.text, len(world.hub.asked)
+    world.hub.repository(NAME, {**FILES, "config.json": b"{}"})
+    assert world.locked() == ["no change"]
+    assert (world.text, len(world.hub.asked)) == (text, asked)
+    world.path.unlink()
+    world.hub.repository(NAME, dict(reversed(FILES.items())), licence="apache-2.0")
+    world.locked()
+    assert world.text == text
+
+
+def test_refresh_follows_the_branch(world: HubWorld) -> None:
+    world.locked()
+    old = world.commit
+    more: dict[str, bytes | Path] = {**FILES, "config.json": b"{}", "new.json": b"[]"}
+    del more["README.md"]
+    new = world.hub.repository(NAME, more, licence="mit", gated=True, token=TOKEN)
+    world.token()
+    assert world.locked("--refresh") == [
+        f"~ model model org/name@{old[:7]} -> org/name@{new[:7]} 25.6 kB in 4 files, 1 new, 1 changed, 1 gone, "
+        "licence apache-2.0 -> mit, now gated"
+    ]
+    assert {row.version for row in world.rows.values()} == {new}
+
+
+def test_an_input_that_is_no_more_is_taken_out(world: HubWorld) -> None:
+    world.locked()
+    world.catalog(text="")
+    assert world.locked() == [f"- model model org/name@{world.commit[:7]}"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "selected"),
+    [
+        ('include = ["*.gguf"]', ["mmproj.gguf", "q4/model.gguf"]),
+        ('include = ["q4/"]', ["q4/model.gguf"]),
+        ('exclude = ["*.md", "mmproj*"]', ["config.json", "q4/model.gguf"]),
+        ('include = ["*.gguf", "*.json"]\nexclude = ["q4/*"]', ["config.json", "mmproj.gguf"]),
+    ],
+)
+def test_patterns_select(world: HubWorld, keys: str, selected: list[str]) -> None:
+    world.locked()
+    world.catalog(keys)
+    world.locked()
+    assert sorted(world.rows) == selected
+
+
+def test_an_own_mirror_stands_behind_the_hub(world: HubWorld) -> None:
+    world.catalog('sources = ["office:models/name"]')
+    world.locked()
+    assert world.rows["q4/model.gguf"].sources == ("hub:org/name", "office:models/name/q4/model.gguf")
+
+
+@pytest.mark.parametrize("version", ["v1", "commit"])
+def test_a_tag_or_a_commit_can_be_asked_for(world: HubWorld, version: str) -> None:
+    old = world.hub.repository(NAME, {"one.gguf": b"one"}, branch="v1")
+    world.catalog(f'version = "{old if version == "commit" else "v1"}"')
+    world.locked()
+    assert {path: row.version for path, row in world.rows.items()} == {"one.gguf": old}
+
+
+def test_a_gated_repository_needs_a_token_that_has_access(world: HubWorld) -> None:
+    world.hub.repository(NAME, {"model.gguf": GGUF}, gated=True, token=TOKEN)
+    assert world.refused() == (
+        "cannot be locked: org/name is gated: ask for access on its page, and give your token by the rig's "
+        "hub_token_file"
+    )
+    world.token("hf_somebody_else")
+    assert world.refused() == (
+        "cannot be locked: org/name is gated and the token has no access: ask for it on its page"
+    )
+    world.token()
+    assert world.locked()[0].endswith(", no licence named, gated")
+    assert world.rows["model.gguf"].gated is True
+    assert TOKEN not in world.text
+
+
+def test_small_files_of_a_gated_repository_are_fetched_with_the_token(world: HubWorld) -> None:
+    world.hub.repository(NAME, FILES, gated=True, token=TOKEN)
+    world.token()
+    world.locked()
+    assert world.rows["config.json"].sha256 == hashlib.sha256(CONFIG).hexdigest()
+
+
+def test_a_login_is_not_shown_to_a_mirror(world: HubWorld) -> None:
+    world.locked()
+    assert world.hub.asked
+    assert not any(one.authorised for one in world.hub.asked)
+
+
+def test_a_rigs_token_is_shown_to_no_other_rigs_mirror(world: HubWorld) -> None:
+    world.token()
+    with Hub() as other:
+        boxes = {
+            "one": {"ssh_hostname": "127.0.0.1", "mirrors": {"hub": [other.url]}},
+            "two": {"ssh_hostname": "127.0.0.1", "mirrors": {"hub": [world.hub.url]}, "hub_token_file": "hub.token"},
+        }
+        text = f"from rigwright.inventory import hosts\nrigs = hosts({boxes!r})\n"
+        (world.folder / "rig.py").write_text(text)
+        world.locked()
+        assert other.asked
+        assert not any(one.authorised for one in other.asked)
+        assert any(one.authorised for one in world.hub.asked)
+
+
+def test_a_login_is_used_at_the_clients_own_hub(world: HubWorld, tmp_path: Path) -> None:
+    world.hub.repository(NAME, FILES, gated=True, token=TOKEN)
+    (world.folder / "rig.py").write_text(
+        'from rigwright.inventory import hosts\nrigs = hosts({"box": {"ssh_hostname": "127.0.0.1"}})\n'
+    )
+    environment = os.environ | {"HF_ENDPOINT": world.hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hf")}
+    command = [sys.executable, "-m", "rigwright", "lock", str(world.folder / "rig.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert world.rows["config.json"].gated is True
+
+
+def test_the_next_endpoint_is_asked_where_one_does_not_answer(world: HubWorld) -> None:
+    world.rig(f'"mirrors": {{"hub": ["http://127.0.0.1:1", "{world.hub.url}"]}}')
+    world.locked()
+    assert len(world.rows) == 4
+
+
+def test_what_the_hub_says_for_a_moment_is_asked_again(world: HubWorld) -> None:
+    world.hub.fault(Status(503, where="api"), times=1)
+    world.locked()
+
+
+def test_xet_changes_nothing(world: HubWorld) -> None:
+    world.hub.fault(Xet())
+    world.locked()
+    assert world.rows["q4/model.gguf"].sha256 == hashlib.sha256(GGUF).hexdigest()

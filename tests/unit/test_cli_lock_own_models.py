@@ -1,0 +1,182 @@
+"""`rigwright lock --from-dir` of an operator's own weights of many files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.file_server import FileServer, whole
+from tests.unit.hub_world import HubWorld, hub_world
+
+CATALOG = """
+[inputs.model]
+kind = "weight"
+version = "3"
+include = ["*.safetensors", "*.json"]
+exclude = ["skipped/"]
+sources = ["office:models/mine"]
+"""
+FILES = {"one.safetensors": b"one" * 9, "sub/config.json": b"{}", "notes.txt": b"no", "skipped/x.json": b"{}"}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubWorld]:
+    with hub_world(tmp_path / "box", monkeypatch) as made:
+        made.catalog(text=CATALOG)
+        for path, content in FILES.items():
+            there = tmp_path / "box" / "own" / path
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.write_bytes(content)
+        yield made
+
+
+def own(world: HubWorld) -> Path:
+    return world.folder / "own"
+
+
+def test_selected_files_are_hashed(world: HubWorld) -> None:
+    assert world.locked("--from-dir", str(own(world))) == ["+ model model 3 29 bytes in 2 files"]
+    rows = world.rows
+    assert {path: (row.sha256, row.size) for path, row in rows.items()} == {
+        path: (hashlib.sha256(FILES[path]).hexdigest(), len(FILES[path]))
+        for path in ("one.safetensors", "sub/config.json")
+    }
+    row = rows["sub/config.json"]
+    assert (row.version, row.folder, row.repository) == ("3", "sub", None)
+    assert row.sources == ("office:models/mine/sub/config.json",)
+    assert not world.hub.asked
+
+
+def test_the_folder_may_lie_in_the_one_that_is_given(world: HubWorld) -> None:
+    (world.folder / "all").mkdir()
+    own(world).rename(world.folder / "all" / "mine")
+    world.locked("--from-dir", str(world.folder / "all"))
+    assert sorted(world.rows) == ["one.safetensors", "sub/config.json"]
+
+
+def test_what_is_locked_stays_without_the_files(world: HubWorld) -> None:
+    world.locked("--from-dir", str(own(world)))
+    text = world.text
+    for options in ((), ("--refresh",), ("--from-dir", str(world.folder / "catalog"))):
+        assert world.locked(*options) == ["no change"]
+    assert world.text == text
+
+
+def test_a_changed_file_is_seen_where_the_folder_is_called_so_or_all_is_asked_anew(world: HubWorld) -> None:
+    world.locked("--from-dir", str(own(world)))
+    (own(world) / "one.safetensors").write_bytes(b"two")
+    changed = ["~ model model 3 5 bytes in 2 files, 0 new, 1 changed, 0 gone"]
+    assert world.locked("--refresh", "--from-dir", str(own(world))) == changed
+    (own(world) / "one.safetensors").write_bytes(b"3")
+    mine = own(world).rename(world.folder / "mine")
+    assert world.locked("--from-dir", str(mine)) == ["~ model model 3 3 bytes in 2 files, 0 new, 1 changed, 0 gone"]
+
+
+OTHER = CATALOG.replace("inputs.model", "inputs.other").replace("models/mine", "models/theirs")
+
+
+@pytest.mark.parametrize("called", ["own", "theirs"])
+def test_one_checkpoints_folder_is_not_taken_for_anothers(world: HubWorld, called: str) -> None:
+    world.catalog(OTHER, text=CATALOG)
+    given = own(world).rename(world.folder / called)
+    done = world.lock("--from-dir", str(given))
+    assert (done.exit_code, world.text) == (1, "")
+    said = f"inputs.model: cannot be locked: they are your own files, and {given} may be another input's: give a folder"
+    assert f"{said} with mine in it, a link to it will do" in done.stderr
+    (world.folder / "all").mkdir()
+    for name in ("mine", "theirs"):
+        (world.folder / "all" / name).symlink_to(given)
+    world.locked("--from-dir", str(world.folder / "all"))
+
+
+def test_another_version_is_hashed_anew(world: HubWorld) -> None:
+    world.locked("--from-dir", str(own(world)))
+    (own(world) / "one.safetensors").write_bytes(b"two")
+    world.catalog(text=CATALOG.replace('"3"', '"4"'))
+    assert world.refused() == (
+        "cannot be locked: they are your own files: give the folder that they lie in with --from-dir"
+    )
+    assert world.locked("--from-dir", str(own(world))) == [
+        "~ model model 3 -> 4 5 bytes in 2 files, 0 new, 1 changed, 0 gone"
+    ]
+
+
+def test_a_rig_that_uses_it_is_told_which_mirror_it_lacks(world: HubWorld) -> None:
+    more = (
+        '[models.one]\nfile = "model"\n[variants."llamacpp/one"]\nengine = "llama.cpp"\nmodel = "one"\ncontext = 4096'
+    )
+    world.catalog(more, text=CATALOG)
+    world.rig('"instances": {"chat": {"variant": "llamacpp/one", "port": 8020}}')
+    done = world.lock("--from-dir", str(own(world)))
+    assert done.stderr == (
+        f"Error: {world.folder}/rig.py: box.mirrors: the lock's model 3 has no address: its sources are "
+        "office:models/mine; name a mirror called office\n"
+    )
+
+
+def test_without_a_folder_it_is_asked_for(world: HubWorld) -> None:
+    assert world.refused() == (
+        "cannot be locked: they are your own files: give the folder that they lie in with --from-dir"
+    )
+
+
+def test_check_looks_at_the_mirrors(world: HubWorld, files: FileServer) -> None:
+    world.locked("--from-dir", str(own(world)))
+    assert world.checked(0)[:-1] == [
+        f"not looked at: model 3 has no address here: office:models/mine/{path}"
+        for path in ("one.safetensors", "sub/config.json")
+    ]
+    files.serve("office/models/mine/one.safetensors", whole(FILES["one.safetensors"]))
+    files.serve("office/models/mine/sub/config.json", whole(b"other"))
+    world.rig(f'"mirrors": {{"office": ["{files.url}/office"]}}')
+    (line,) = world.checked(1)
+    assert line.startswith("model 3: config.json has 5 bytes at ")
+
+
+def linked_file(folder: Path) -> None:
+    (folder / "notes.txt").rename(folder / "real")
+    (folder / "two.json").symlink_to("real")
+
+
+def linked_folder(folder: Path) -> None:
+    (folder / "link").symlink_to("sub")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (linked_file, "OWN/two.json is a link or no file: give a folder with the files themselves"),
+        (linked_folder, "OWN/link is a link: give a folder with the files themselves, or exclude it"),
+        (lambda own: os.mkfifo(own / "two.json"), "OWN/two.json is a link or no file: give a folder"),
+        (lambda own: (own / "two.json").touch(), "OWN/two.json is empty: exclude it"),
+        (lambda own: (own / "a b.json").write_text("x"), "OWN: 'a b.json' is no name of letters"),
+        (
+            lambda own: [(own / name).unlink() for name in ("one.safetensors", "sub/config.json")],
+            "include and exclude select no file of OWN, which has notes.txt, skipped/x.json",
+        ),
+    ],
+)
+def test_what_is_no_plain_file_is_refused(world: HubWorld, change: Callable[[Path], object], text: str) -> None:
+    change(own(world))
+    said = world.refused("--from-dir", str(own(world)))
+    assert said.startswith(f"cannot be locked: {text.replace('OWN', 'FOLDER/own')}")
+
+
+def test_what_git_and_the_hubs_client_keep_beside_is_no_part_of_it(world: HubWorld) -> None:
+    for path in (".git/config.json", ".cache/huggingface/x.json", "sub/.gitattributes"):
+        (own(world) / path).parent.mkdir(parents=True, exist_ok=True)
+        (own(world) / path).write_text("x")
+    world.catalog(text=CATALOG.replace('"*.safetensors", "*.json"', '"*"'))
+    world.locked("--from-dir", str(own(world)))
+    assert sorted(world.rows) == ["notes.txt", "one.safetensors", "sub/config.json"]
+
+
+def test_an_excluded_link_is_no_matter(world: HubWorld) -> None:
+    linked_folder(own(world))
+    world.catalog(text=CATALOG.replace('"skipped/"', '"skipped/", "link/"'))
+    world.locked("--from-dir", str(own(world)))
+    assert sorted(world.rows) == ["one.safetensors", "sub/config.json"]

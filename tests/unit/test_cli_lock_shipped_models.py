@@ -1,0 +1,199 @@
+"""Models of Rigwright's own catalogue are locked beside the inventory whose rigs use them."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lab.hub import Hub
+from rigwright import inventory
+from rigwright.cli import main
+from rigwright.cli.resolving import verb
+from rigwright.inventory import load, making
+from rigwright.lock import WRITTEN, Lock
+from tests.locks import lock_text
+
+MODELS = """
+[models.one]
+file = "one-gguf"
+
+[models.two]
+file = "two-gguf:two.gguf"
+mmproj = "eye-gguf"
+
+[variants."llamacpp/one"]
+engine = "llama.cpp"
+model = "one"
+context = 4096
+
+[variants."llamacpp/two"]
+engine = "llama.cpp"
+model = "two"
+context = 4096
+
+[inputs.one-gguf]
+kind = "weight"
+repository = "org/one"
+
+[inputs.two-gguf]
+kind = "weight"
+repository = "org/two"
+
+[inputs.eye-gguf]
+kind = "weight"
+repository = "org/eye"
+"""
+RIG = """
+from rigwright.inventory import hosts
+
+rigs = hosts({{"box": {{
+    "ssh_hostname": "127.0.0.1", "mirrors": {{"hub": ["{url}"]}},
+    "instances": {{"chat": {{"variant": "llamacpp/{variant}", "port": 8020}}}},
+}}}})
+"""
+BY_HAND = """
+[[artefact]]
+kind = "weight"
+name = "one-gguf"
+version = "1"
+file = "one.gguf"
+sha256 = "{hash}"
+size = 1
+sources = ["http://192.0.2.1/one.gguf"]
+"""
+
+
+class Shipped:
+    """Rigwright's own catalogue and locks with more models, and an operator's folder without a catalogue."""
+
+    def __init__(self, root: Path, folder: Path, hub: Hub) -> None:
+        self.root, self.folder, self.hub = root, folder, hub
+        for noun in ("catalog", "locks"):
+            shutil.copytree(inventory.ROOT / noun, root / noun)
+        (root / "catalog" / "more.toml").write_text(MODELS)
+        folder.mkdir()
+        self.rig("one")
+        for name in ("one", "two", "eye"):
+            hub.repository(f"org/{name}", {f"{name}.gguf": name.encode()}, licence="mit")
+
+    def rig(self, variant: str, name: str = "rig") -> None:
+        (self.folder / f"{name}.py").write_text(RIG.format(url=self.hub.url, variant=variant))
+
+    def lock(self, *options: str, name: str = "rig") -> Result:
+        return CliRunner().invoke(main, ["lock", str(self.folder / f"{name}.py"), *options])
+
+    def locked(self, *options: str, name: str = "rig") -> list[str]:
+        done = self.lock(*options, name=name)
+        assert done.exit_code == 0, done.output
+        return [line.split("@")[0] for line in done.stdout.splitlines()]
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "locks" / "more.lock.toml"
+
+    @property
+    def groups(self) -> set[str]:
+        return set(Lock.load([self.folder / "locks"]).groups)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shipped]:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple/")
+    with Hub() as hub:
+        made = Shipped(tmp_path / "ours", tmp_path / "box", hub)
+        for module in (inventory, verb):
+            monkeypatch.setattr(module, "ROOT", made.root)
+        yield made
+
+
+def test_the_model_that_a_rig_uses_is_locked_beside_its_inventory(shipped: Shipped) -> None:
+    assert shipped.locked() == ["+ model one-gguf org/one"]
+    assert shipped.groups == {"one-gguf"}
+    assert shipped.path.read_text().startswith(f"{WRITTEN} from Rigwright's own catalog/more.toml;")
+    assert not list((shipped.root / "locks").glob("more*"))
+    assert shipped.locked() == ["no change"]
+
+
+def test_a_rig_is_whole_with_what_was_locked(shipped: Shipped) -> None:
+    shipped.locked()
+    ((_, data),) = runpy.run_path(str(shipped.folder / "rig.py"))["rigs"]
+    assert [row.file for row in load(data["rig"]).weights] == ["one.gguf"]
+
+
+def test_every_part_of_a_model_is_locked(shipped: Shipped) -> None:
+    shipped.rig("two")
+    assert shipped.locked() == ["+ model eye-gguf org/eye", "+ model two-gguf org/two"]
+
+
+def test_what_a_rig_of_another_inventory_uses_stays(shipped: Shipped) -> None:
+    shipped.locked()
+    shipped.rig("two", "other")
+    shipped.locked(name="other")
+    assert shipped.groups == {"one-gguf", "two-gguf", "eye-gguf"}
+    assert shipped.locked() == ["no change"]
+
+
+def test_beside_a_catalogue_of_the_same_name_both_are_in_one_lock(shipped: Shipped) -> None:
+    (shipped.folder / "catalog").mkdir()
+    (shipped.folder / "catalog" / "more.toml").write_text('[inputs.own]\nkind = "weight"\nrepository = "org/two"\n')
+    assert shipped.locked() == ["+ model one-gguf org/one", "+ model own org/two"]
+    assert shipped.groups == {"own", "one-gguf"}
+
+
+def test_the_own_catalogue_goes_before_ours(shipped: Shipped) -> None:
+    (shipped.folder / "catalog").mkdir()
+    text = '[inputs.one-gguf]\nkind = "weight"\nrepository = "org/two"\n'
+    (shipped.folder / "catalog" / "mine.toml").write_text(text)
+    assert shipped.locked() == ["+ model one-gguf org/two"]
+    assert not shipped.path.exists()
+
+
+def test_what_is_locked_by_hand_is_left_alone(shipped: Shipped) -> None:
+    (shipped.folder / "locks").mkdir()
+    by_hand = shipped.folder / "locks" / "hand.lock.toml"
+    by_hand.write_text(lock_text(BY_HAND.format(hash="a" * 64)))
+    done = shipped.lock()
+    assert (done.exit_code, shipped.path.exists()) == (1, False)
+    assert "there is nothing to lock" in done.stderr or "the inputs to lock" in done.stderr
+
+
+def test_what_our_own_lock_answers_is_not_locked_again(shipped: Shipped) -> None:
+    shipped.locked()
+    shutil.move(shipped.path, shipped.root / "locks" / "more.lock.toml")
+    shipped.rig("two")
+    shipped.locked()
+    assert shipped.groups == {"two-gguf", "eye-gguf"}
+    shipped.rig("one")
+    assert shipped.locked() == ["no change"]
+
+
+def test_check_looks_at_them_too(shipped: Shipped) -> None:
+    shipped.locked()
+    shipped.hub.repository("org/one", {"one.gguf": b"another"}, licence="mit")
+    done = shipped.lock("--check")
+    assert done.exit_code == 1
+    assert "  ~ one.gguf  3 bytes -> 7 bytes" in done.stdout.splitlines()
+
+
+def test_without_an_inventory_they_are_left_out_and_named(shipped: Shipped) -> None:
+    for path in (shipped.root / "catalog").glob("*.toml"):
+        if path.name != "more.toml":
+            path.unlink()
+    for path in (shipped.root / "locks").glob("*"):
+        path.unlink()
+    done = CliRunner().invoke(main, ["lock"])
+    said = "left out: eye-gguf, one-gguf, two-gguf: `rigwright lock INVENTORY` locks the models that its rigs use"
+    assert done.stdout.splitlines() == [said]
+    assert "no inputs: there is nothing to lock" in done.stderr
+    assert not shipped.hub.asked
+
+
+def test_an_inventory_whose_model_is_not_locked_yet_says_so(shipped: Shipped) -> None:
+    with making("bundle"), pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(shipped.folder / "rig.py"))
+    assert f"one-gguf is not locked: run `rigwright lock {shipped.folder}/rig.py`" in str(ended.value.code)

@@ -1,0 +1,168 @@
+"""The driver's module on a host that is a shell of this machine: loaded, or brought by a reboot; what is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rigwright.driver.facts import DriverFacts
+from rigwright.driver.live import digest
+from roles.operations import cards, drivers
+from roles.operations.drivers import _run, lacks
+from tests.unit.driver_on_host import OnHost, listen, told
+from tests.unit.driver_ours import KERNEL, LOCKED, NEW, NEXT, OLD, WHOLE, asked, there
+from tests.unit.driver_ours import rig as managed
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    return listen(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def reboots(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Why hosts were rebooted."""
+    asked_: list[str] = []
+    monkeypatch.setattr(drivers, "reboot", lambda host, why: asked_.append(why) or True)
+    return asked_
+
+
+STUCK = replace(WHOLE, module=OLD)
+BARE = replace(WHOLE, module="", devices=False)
+LOOSE = replace(WHOLE, held=WHOLE.held - {"libcuda1"})
+
+
+def test_a_reboot_needs_consent(said: list[str], reboots: list[str], tmp_path: Path) -> None:
+    assert _run(OnHost(tmp_path, LOCKED, STUCK)) is False
+    assert reboots == []
+    assert said[0].startswith(f"[box] needs a reboot: the module {OLD} is loaded, and {NEW} is installed. Deploy again")
+
+
+def test_with_consent_the_driver_runs_after_it(said: list[str], reboots: list[str], tmp_path: Path) -> None:
+    assert _run(OnHost(tmp_path, LOCKED, STUCK, WHOLE, consent=True)) is True
+    assert (said, reboots) == ([], [f"the module {OLD} is loaded, and {NEW} is installed"])
+    assert told(tmp_path) == []
+
+
+def test_a_reboot_that_is_refused_ends_it(said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "reboot", lambda *_: False)
+    assert _run(OnHost(tmp_path, LOCKED, STUCK, WHOLE, consent=True)) is False
+
+
+def test_a_reboot_that_does_not_help_is_said_and_not_repeated(
+    said: list[str], reboots: list[str], tmp_path: Path
+) -> None:
+    after = replace(WHOLE, module="", kernel_modules=((KERNEL, ""), (NEXT, NEW)))
+    assert _run(OnHost(tmp_path, LOCKED, STUCK, after, consent=True)) is False
+    assert len(reboots) == 1
+    assert said == [
+        f"[box] after the reboot, kernel {KERNEL} runs, which has no module {NEW} (kernel {KERNEL} came up, and {NEXT} "
+        "is the newest one): see what the boot loader starts"
+    ]
+
+
+def test_options_come_into_force_by_a_reboot_and_one_that_does_not_is_named(
+    said: list[str], reboots: list[str], tmp_path: Path
+) -> None:
+    before, after = (replace(WHOLE, params=(("EnableResizableBar", value),)) for value in "01")
+    wanted = asked(managed(module_options={"NVreg_EnableResizableBar": 1}), WHOLE)
+    assert _run(OnHost(tmp_path, wanted, before, after, consent=True)) is True
+    assert _run(OnHost(tmp_path, wanted, before, consent=True)) is False
+    why = "the module is loaded with NVreg_EnableResizableBar=0, and 1 is declared"
+    assert reboots == [why, why]
+    assert said == [f"[box] after the reboot, {why}: take it out of driver.module_options"]
+
+
+@pytest.mark.parametrize("facts", [BARE, replace(WHOLE, devices=False)], ids=["no module", "no device files"])
+def test_what_is_not_in_the_way_is_loaded(
+    said: list[str], reboots: list[str], tmp_path: Path, facts: DriverFacts
+) -> None:
+    assert _run(OnHost(tmp_path, LOCKED, facts, WHOLE)) is True
+    assert (told(tmp_path), reboots) == (["modprobe nvidia", "modprobe nvidia_uvm"], [])
+
+
+def test_a_module_that_cannot_be_loaded_is_said(said: list[str], reboots: list[str], tmp_path: Path) -> None:
+    assert _run(OnHost(tmp_path, LOCKED, BARE)) is False
+    assert said == ["[box] the module nvidia cannot be loaded: read `journalctl -k -b -g NVRM`"]
+
+
+@pytest.fixture
+def noop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(drivers, "host", SimpleNamespace(noop=lines.append))
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("operation", "facts", "more", "quiet"),
+    [
+        ("brought", WHOLE, {}, True),
+        ("brought", there(), {}, False),
+        ("brought", replace(WHOLE, recorded=()), {}, False),
+        ("brought", LOOSE, {}, True),
+        ("brought", WHOLE, {"options": True}, False),
+        ("held", WHOLE, {}, True),
+        ("held", LOOSE, {}, False),
+        # with what is brought
+        ("held", replace(LOOSE, recorded=()), {}, True),
+        ("held", LOOSE, {"options": True}, True),
+        ("running", WHOLE, {"consent": False}, True),
+        ("running", STUCK, {"consent": False}, False),
+        ("running", BARE, {"consent": False}, False),
+        ("running", replace(WHOLE, devices=False), {"consent": False}, False),
+        ("running", replace(WHOLE, params=(("EnableResizableBar", "0"),)), {"consent": False}, False),
+        # the driver that is about to come is not the one that runs
+        ("running", there(), {"consent": False}, False),
+    ],
+)
+def test_a_host_that_has_it_is_left_alone(
+    noop: list[str], operation: str, facts: DriverFacts, more: dict[str, Any], quiet: bool
+) -> None:
+    inner: Callable[..., Any] = getattr(drivers, operation)._inner
+    wanted = replace(LOCKED, plan=replace(LOCKED.plan, options=(("NVreg_EnableResizableBar", 1),)))
+    steps = list(inner(rig=managed(), wanted=wanted, facts=facts, **more))
+    assert (len(steps), len(noop)) == ((0, 1) if quiet else (1, 0))
+
+
+def test_an_upgrade_to_the_newest_is_always_looked_at(noop: list[str]) -> None:
+    newest = replace(asked(managed(), WHOLE), newest=True)
+    assert len(list(drivers.brought._inner(rig=managed(), wanted=newest, facts=WHOLE))) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "facts", [LOOSE, replace(WHOLE, old_initrds=(KERNEL,))], ids=["a hold", "an initial file system"]
+)
+def test_what_is_missing_beside_the_module_is_no_matter_of_the_modules(noop: list[str], facts: DriverFacts) -> None:
+    stays = asked(managed(), facts)
+    assert stays.version == ""
+    assert list(drivers.running._inner(rig=managed(), wanted=stays, facts=facts, consent=False)) == []  # type: ignore[attr-defined]
+    assert noop == [f"the module {NEW} is loaded"]
+
+
+@pytest.mark.parametrize("moving", [True, False])
+def test_cards_that_are_set_are_written_down_anew_where_the_driver_moves(
+    monkeypatch: pytest.MonkeyPatch, moving: bool
+) -> None:
+    lines: list[str] = []
+    now = SimpleNamespace(record=digest("as it was"))
+    monkeypatch.setattr(cards, "host", SimpleNamespace(noop=lines.append, get_fact=lambda *_, **__: now))
+    monkeypatch.setattr(cards, "unset", lambda *_: {})
+    monkeypatch.setattr(cards, "record", lambda *_: "as it was")
+    inner: Callable[..., Any] = cards.set_up._inner  # type: ignore[attr-defined]
+    steps = list(inner(rig=managed(), plan=LOCKED.plan, facts=WHOLE, moving=moving))
+    assert (len(steps), lines) == ((1, []) if moving else (0, ["the cards are set"]))
+
+
+def test_a_driver_moves_where_a_run_brings_more_than_holds(noop: list[str]) -> None:
+    assert [lacks(LOCKED, facts) for facts in (WHOLE, LOOSE, there(), replace(WHOLE, recorded=()))] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert lacks(replace(LOCKED, newest=True), WHOLE)

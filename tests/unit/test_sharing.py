@@ -1,0 +1,198 @@
+"""Sharing weights: who may fetch what, as nginx and systemd are told, and what is left to do on a host."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rigwright import facts as host_facts
+from rigwright.entry import Roots, Share
+from rigwright.facts import keyed
+from rigwright.render import render
+from rigwright.serving import OWNED as INSTANCES
+from rigwright.sharing import (
+    NOTHING,
+    OWNED,
+    PROOF,
+    Found,
+    allowed,
+    config,
+    config_path,
+    digest,
+    endpoint,
+    found,
+    listens,
+    questions,
+    release,
+    unit,
+)
+from tests.unit.samples import rig
+from tests.unit.scripts import stand_in
+
+SHARE = Share(address="10.0.0.5", allow=("10.0.0.0/24", "192.168.7.0/24"))
+SIXTH = Share(address="fd00::5", port=9000, allow=("fd00::/64",))
+RIG = rig()
+
+
+def values(text: str, key: str) -> list[str]:
+    """What a directive of nginx's, or a key of a unit, is set to, in order."""
+    lines = [line.strip() for line in text.splitlines()]
+    return [line[len(key) :].lstrip(" =").rstrip(";") for line in lines if line.startswith((f"{key} ", f"{key}="))]
+
+
+@pytest.mark.parametrize(
+    ("share", "where", "who", "family"),
+    [
+        (SHARE, "10.0.0.5:8090", ["10.0.0.0/24", "192.168.7.0/24", "10.0.0.5/32"], "AF_INET"),
+        (SIXTH, "[fd00::5]:9000", ["fd00::/64", "fd00::5/128"], "AF_INET6"),
+        (Share(address="10.0.0.5", allow=("10.0.0.5/32",)), "10.0.0.5:8090", ["10.0.0.5/32"] * 2, "AF_INET"),
+    ],
+    ids=["networks", "sixth version", "itself alone"],
+)
+def test_only_declared_networks_and_the_box_itself_get_in_and_at_one_address(
+    share: Share, where: str, who: list[str], family: str
+) -> None:
+    nginx, service = config(RIG, share), unit(RIG, share)
+    assert (endpoint(share), listens(share)) == (where, f"src {where}")
+    assert values(nginx, "listen") == [where]
+    assert list(allowed(share)) == values(nginx, "allow") == who
+    # the first that fits counts
+    lines = [line.strip() for line in nginx.splitlines()]
+    assert lines[max(at for at, line in enumerate(lines) if line.startswith("allow ")) + 1] == "deny all;"
+    assert values(service, "IPAddressAllow") == [" ".join(who)]
+    assert values(service, "IPAddressDeny") == values(service, "SocketBindDeny") == ["any"]
+    assert values(service, "SocketBindAllow") == [f"tcp:{share.port}"]
+    assert values(service, "RestrictAddressFamilies") == [family]
+
+
+def test_it_gives_the_folder_of_models_and_writes_only_where_it_is_told() -> None:
+    made = rig(roots=Roots(models="/data/models", config="/etc/box"))
+    nginx, service = config(made, SHARE), unit(made, SHARE)
+    assert values(nginx, "root") == ["/data/models"]
+    assert values(service, "RequiresMountsFor") == ["/data/models"]
+    assert values(service, "ExecStart") == ["/usr/sbin/nginx -p /run/rigwright_share/ -c /etc/box/share.conf"]
+    # each kind of temporary file has a default where the program was compiled to
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    own = [path for kind in kinds for path in values(nginx, f"{kind}_temp_path")] + values(nginx, "pid")
+    assert len(own) == len(kinds) + 1
+    assert not [path for path in own if "/" in path]
+    assert (values(nginx, "error_log"), values(nginx, "access_log")) == (["stderr warn"], ["off"])
+
+
+def test_its_files_are_not_taken_for_an_instances() -> None:
+    assert OWNED != INSTANCES
+    assert [text.splitlines()[0] for text in (config(RIG, SHARE), unit(RIG, SHARE))] == [OWNED] * 2
+
+
+def test_what_it_was_started_from_changes_with_each_text() -> None:
+    texts = unit(RIG, SHARE) + config(RIG, SHARE)
+    assert digest(RIG, SHARE) == hashlib.sha256(texts.encode()).hexdigest()
+    others = [SIXTH, SHARE.model_copy(update={"allow": ("10.0.0.0/25",)}), SHARE.model_copy(update={"port": 8091})]
+    assert len({digest(RIG, share) for share in (SHARE, *others)}) == len(others) + 1
+
+
+def test_a_process_writes_down_the_digest_of_what_lies_on_disk(tmp_path: Path) -> None:
+    texts = {"unit": unit(RIG, SHARE), "share.conf": config(RIG, SHARE)}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (line,) = values(texts["unit"], "ExecStartPre")
+    script = line.partition("sh -c ")[2].strip("'").replace("$$", "$")
+    for path, there in {
+        "/run/rigwright/rigwright_share.service": "run/record",
+        "/etc/systemd/system/rigwright_share.service": "unit",
+        "/etc/rigwright/share.conf": "share.conf",
+        "/run/rigwright;": "run;",
+    }.items():
+        assert path in script
+        script = script.replace(path, str(tmp_path / there))
+    for reload_needed, written in (("no", f"{digest(RIG, SHARE)}\n"), ("yes", None)):
+        stand_in(tmp_path / "bin", "systemctl", f"echo {reload_needed}")
+        path = f"{tmp_path}/bin:/usr/bin:/bin"
+        assert subprocess.run(["sh", "-c", script], env={"PATH": path}, check=False).returncode == 0
+        record = tmp_path / "run/record"
+        assert (record.read_text() if record.exists() else None) == written
+
+
+WANTED = digest(RIG, SHARE)
+SETTLED = Found(there=True, active="active", enabled="enabled", started_from=WANTED)
+
+
+@pytest.mark.parametrize(
+    ("now", "runs", "settled"),
+    [
+        (SETTLED, True, True),
+        (NOTHING, False, False),
+        (replace(SETTLED, started_from=""), False, False),
+        (replace(SETTLED, active="activating"), False, False),
+        (replace(SETTLED, replaced=True), False, False),
+        (replace(SETTLED, enabled="disabled"), True, False),
+        (replace(SETTLED, reload_needed=True), True, False),
+        (replace(SETTLED, there=False), True, False),
+    ],
+    ids=["settled", "nothing", "not known", "restarting", "upgraded", "disabled", "unread", "without a file"],
+)
+def test_it_is_restarted_only_where_its_process_is_another(now: Found, runs: bool, settled: bool) -> None:
+    assert (now.runs(WANTED), now.settled(WANTED)) == (runs, settled)
+
+
+SYSTEMCTL = """case $* in
+  *MainPID*) echo "$PID" ;;
+  is-active*) echo "$ACTIVE" ;;
+  is-enabled*) echo enabled ;;
+  *NeedDaemonReload*) echo no ;;
+esac"""
+
+
+def test_the_state_is_read_from_systemd_and_the_record(tmp_path: Path) -> None:
+    stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
+    place = {**questions(), "share_path": tmp_path / "unit", "share_record": tmp_path / "record"}
+
+    def look(pid: str, active: str) -> Found:
+        environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PID": pid, "ACTIVE": active}
+        script = render("sharing/state.sh.j2", **place)
+        said = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+        return found(keyed(said.stdout.splitlines())[0])
+
+    assert look("0", "inactive") == Found(enabled="enabled")
+    (tmp_path / "unit").touch()
+    (tmp_path / "record").write_text(f"{WANTED}\n")
+    program = tmp_path / "program"
+    program.write_bytes(Path("/bin/sleep").read_bytes())
+    program.chmod(0o755)
+    with subprocess.Popen([program, "60"]) as process:
+        assert look(str(process.pid), "active") == SETTLED
+        program.unlink()
+        assert look(str(process.pid), "active") == replace(SETTLED, replaced=True)
+        process.kill()
+
+
+def test_settings_are_tried_by_nginx_itself_as_nobody_before_they_count(tmp_path: Path) -> None:
+    words = PROOF.replace("/usr/sbin/nginx", str(tmp_path / "nginx"))
+    for name, body in {"chown": ":", "setpriv": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"'}.items():
+        stand_in(tmp_path / "bin", name, body)
+    stand_in(tmp_path, "nginx", f'echo "$@" > {tmp_path}/asked; exit ${{STATUS}}')
+    (tmp_path / "tmp").mkdir()
+    for status in (0, 1):
+        environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "TMPDIR": f"{tmp_path}/tmp", "STATUS": str(status)}
+        done = subprocess.run(["sh", "-c", f"{words} '/etc/a b.new'"], env=environment, check=False)
+        assert done.returncode == status
+        asked = (tmp_path / "asked").read_text().split()
+        assert asked[:3] == ["-t", "-q", "-p"]
+        assert asked[-3:] == ["-c", "/etc/a", "b.new"]
+        assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_who_shares_needs_nginx_and_nobody_else_does() -> None:
+    sharing = rig(share=SHARE)
+    assert set(host_facts.packages(sharing)) - set(host_facts.packages(RIG)) == {"nginx"}
+    assert host_facts.questions(sharing)["packages"] == list(host_facts.packages(sharing))
+
+
+def test_what_is_let_go_is_what_was_made() -> None:
+    script = render("sharing/release.sh.j2", **release(RIG))
+    assert config_path(RIG) in script
+    assert "systemctl stop rigwright_share.service" in script

@@ -1,0 +1,106 @@
+"""Sharing's operations: when nginx is started, let go, and asked about its settings before they count."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rigwright.entry import Share
+from rigwright.sharing import NOTHING, Found, digest
+from roles.operations import files, sharing
+from roles.operations.files import Entry, Text
+from tests.unit.samples import rig
+from tests.unit.scripts import stand_in
+
+SHARE = Share(address="10.0.0.5", allow=("10.0.0.0/24",))
+RIG = rig(share=SHARE)
+SETTLED = Found(there=True, active="active", enabled="enabled", started_from=digest(RIG, SHARE))
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, module: Any, fact: Any) -> list[str]:
+    """Have facts of a host that is not there; what is said where nothing is to be done."""
+    quiet: list[str] = []
+    there = SimpleNamespace(get_fact=lambda *_, **__: fact, noop=quiet.append)
+    monkeypatch.setattr(module, "host", there)
+    return quiet
+
+
+def steps(operation: Any, **given: object) -> list[str]:
+    inner: Callable[..., Any] = operation._inner
+    return [command.get_raw_value() for command in inner(**given)]
+
+
+@pytest.mark.parametrize(
+    ("found", "restarts"),
+    [
+        (SETTLED, None),
+        (NOTHING, True),
+        (Found(**{**SETTLED.__dict__, "started_from": "other"}), True),
+        (Found(**{**SETTLED.__dict__, "enabled": "disabled"}), False),
+    ],
+    ids=["settled", "blank", "other settings", "disabled"],
+)
+def test_nginx_is_started_where_it_does_not_run_as_it_should(
+    monkeypatch: pytest.MonkeyPatch, found: Found, restarts: bool | None
+) -> None:
+    quiet = asked(monkeypatch, sharing, found)
+    made = steps(sharing.shared, rig=RIG, share=SHARE)
+    assert (len(made), len(quiet)) == ((0, 1) if restarts is None else (1, 0))
+    assert ["systemctl restart" in script for script in made] == ([] if restarts is None else [restarts])
+
+
+@pytest.mark.parametrize("found", [SETTLED, NOTHING], ids=["shared", "never shared"])
+def test_what_is_not_declared_any_more_is_let_go(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
+    quiet = asked(monkeypatch, sharing, found)
+    made = steps(sharing.unshared, rig=rig())
+    assert (len(made), len(quiet)) == ((1, 0) if found.there else (0, 1))
+
+
+SYSTEMCTL = 'case $1 in show) echo 12 ;; *) echo "$*" >> "$ASKED" ;; esac'
+LISTENS = 'LISTEN 0 511 10.0.0.5:8090 0.0.0.0:* users:((\\"nginx\\",pid=13,fd=3),(\\"nginx\\",pid={},fd=3))'
+
+
+@pytest.mark.parametrize(
+    ("listening", "status"),
+    [(LISTENS.format(12), 0), ("", 1), (LISTENS.format(120), 1)],
+    ids=["it does", "nobody does", "somebody else does"],
+)
+def test_a_start_counts_once_it_listens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listening: str, status: int
+) -> None:
+    asked(monkeypatch, sharing, NOTHING)
+    monkeypatch.setattr(sharing, "TRIES", 2)
+    (script,) = steps(sharing.shared, rig=RIG, share=SHARE)
+    stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
+    stand_in(tmp_path / "bin", "ss", f'echo "$*" >> {tmp_path}/ss; echo "{listening}"')
+    stand_in(tmp_path / "bin", "journalctl", "echo address not available")
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "ASKED": str(tmp_path / "asked")}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert ("does not listen on 10.0.0.5:8090" in done.stderr) == ("not available" in done.stderr) == bool(status)
+    assert (tmp_path / "ss").read_text().splitlines()[0] == "-Hltnp src 10.0.0.5:8090"
+    verbs = [line.split()[0] for line in (tmp_path / "asked").read_text().splitlines()]
+    assert verbs == ["daemon-reload", "enable", "reset-failed", "restart"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files are given to root")
+@pytest.mark.parametrize("accepted", [True, False])
+def test_a_text_that_its_program_refuses_does_not_take_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, accepted: bool
+) -> None:
+    monkeypatch.setattr(files, "state", SimpleNamespace(config=SimpleNamespace(DIFF=False)))
+    path = tmp_path / "share.conf"
+    path.write_text("old\n")
+    asked(monkeypatch, files, {str(path): Entry()})
+    text = Text(str(path), "new\n", proof=f"grep -q {'new' if accepted else 'other'}")
+    (script,) = steps(files.texts, files=[text])
+    done = subprocess.run(["sh", "-c", script], input=text.text, text=True, check=False)
+    assert (done.returncode == 0) == accepted
+    assert path.read_text() == ("new\n" if accepted else "old\n")
+    assert [one.name for one in tmp_path.iterdir()] == ["share.conf"]

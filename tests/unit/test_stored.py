@@ -1,0 +1,187 @@
+"""The look at a host's weights, on real folders: what is there, how it is known to be right, and who uses it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rigwright import stored
+from rigwright.stored import Stored, StoredModel, models, place
+from rigwright.weights import Recorded, hash_scripts, parse_hashes, recorded
+from roles.weights.host import records
+from tests.unit import samples
+from tests.unit.weight_host import COMMIT, IN_ORDER, OTHER, WeightHost
+
+SMALL = f"small/{COMMIT}/small-q4.gguf"
+HUB = f"org/name/{COMMIT}/sub/x.gguf"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> WeightHost:
+    return WeightHost(tmp_path)
+
+
+def as_recorded(host: WeightHost, file: records.File) -> Recorded:
+    return Recorded(str(host.root), file.path, file.sha256)
+
+
+def look(host: WeightHost) -> dict[str, StoredModel]:
+    return {f"{one.name}@{one.version}": one for one in models(host.stored(), host.served(), host.rig)}
+
+
+def test_a_verified_file_is_known_and_one_that_was_touched_is_not(host: WeightHost) -> None:
+    file = host.fetched(HUB)
+    assert host.stored().found(as_recorded(host, file)) == "verified"
+    os.utime(host.root / HUB, (1, 1))
+    assert "touched" in host.stored().found(as_recorded(host, file))
+    (host.records / records.name(file)).unlink()
+    assert "no record" in host.stored().found(as_recorded(host, file))
+    (host.root / HUB).unlink()
+    assert host.stored().found(as_recorded(host, file)) == "no file"
+
+
+def test_an_empty_record_is_none(host: WeightHost) -> None:
+    file = host.fetched(HUB)
+    (host.records / records.name(file)).write_text("")
+    assert "no record" in host.stored().found(as_recorded(host, file))
+
+
+def test_names_with_blanks_and_quotes_are_read(host: WeightHost) -> None:
+    file = host.fetched(f'org/name/{COMMIT}/it\'s a "file" /x  y:abc-def:.gguf')
+    assert host.stored().found(as_recorded(host, file)) == "verified"
+
+
+def test_a_name_with_a_line_break_is_left_out(host: WeightHost) -> None:
+    host.fetched(SMALL)
+    (host.root / "small" / COMMIT / "x\nentry 81a4 0 1 1 1 1 faked").write_text("x")
+    assert not [path for path in host.stored().entries if "entry" in path or "faked" in path]
+
+
+def test_the_folders_above_a_file_begin_with_the_root(host: WeightHost) -> None:
+    file = as_recorded(host, host.fetched(HUB))
+    parts = ("", "/org", "/org/name", f"/org/name/{COMMIT}", f"/org/name/{COMMIT}/sub")
+    assert host.stored().above(file) == tuple(f"{host.root}{part}" for part in parts)
+    assert set(host.stored().above(file)) < set(host.stored().entries)
+
+
+def test_on_a_blank_host_there_is_nothing(host: WeightHost) -> None:
+    host.root.rmdir()
+    host.records.rmdir()
+    found = host.stored()
+    assert (found.entries, found.records, found.hashed, found.wrong, found.starts) == ({}, {}, {}, {}, {})
+    assert found.now > 1_700_000_000
+
+
+@pytest.mark.parametrize("lines", [[], ["sudo: a password is required"], ["now 1", "entry 81a4 0 1"], ["now x"]])
+def test_what_is_no_answer_is_refused(host: WeightHost, lines: list[str]) -> None:
+    with pytest.raises(ValueError):
+        stored.parse(host.rig, lines)
+
+
+def test_units_are_read_where_there_are_any(host: WeightHost) -> None:
+    assert host.stored().units == {stored.TIMER: {}, stored.SERVICE: {}}
+    for unit, text in IN_ORDER.items():
+        host.says(unit, text)
+    assert host.stored().units[stored.TIMER]["UnitFileState"] == "enabled"
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        (f"org/name/{COMMIT}/x", ("org/name", COMMIT)),
+        (f"org/name/{COMMIT}/sub/x", ("org/name", COMMIT)),
+        ("own/1/x", ("own", "1")),
+        (f"own/{COMMIT}/x", ("own", COMMIT)),
+        ("own/1/sub/x", ("own", "1")),
+        ("own/x", None),
+        (".progress.json", None),
+        (f".hub-x/name/{COMMIT}/x", None),
+    ],
+)
+def test_a_path_is_a_models(path: str, where: tuple[str, str] | None) -> None:
+    assert place(path) == where
+
+
+def test_a_models_files_are_counted_and_told_apart(host: WeightHost) -> None:
+    host.fetched(HUB, b"12345", 3)
+    bad = host.fetched(f"org/name/{COMMIT}/y.gguf", b"123", 9)
+    host.fetched(f"org/name/{OTHER}/x.gguf", b"1")
+    (host.root / f"org/name/{COMMIT}/z.gguf.part").write_bytes(b"1234567")
+    (host.root / f"org/name/{COMMIT}/w.gguf.wrong").write_bytes(b"12")
+    (host.root / ".progress.json").write_text("{}")
+    made = look(host)
+    one = made[f"org/name@{COMMIT}"]
+    assert (one.files, one.size, one.verified, one.wrong, one.left_over) == (2, 8, 2, 0, 9)
+    assert one.word == "verified"
+    assert one.hashed == pytest.approx(host.deep(bad).stat().st_mtime)
+    assert set(made) == {f"org/name@{COMMIT}", f"org/name@{OTHER}"}
+    records.withdraw(host.records, records.name(bad), "cd" * 32)
+    assert look(host)[f"org/name@{COMMIT}"].word == "wrong (1 of 2 files)"
+    records.write(host.records, host.root, bad)
+    assert look(host)[f"org/name@{COMMIT}"].word == "verified"
+    (host.root / bad.path).touch()
+    assert look(host)[f"org/name@{COMMIT}"].word == "not verified (1 of 2 files)"
+
+
+def test_a_mark_of_bytes_that_were_replaced_says_nothing_of_the_new_ones(host: WeightHost) -> None:
+    before = host.fetched("own/1/x", b"before")
+    records.withdraw(host.records, records.name(before), "cd" * 32)
+    host.fetched("own/1/x", b"now")
+    assert look(host)["own@1"].word == "verified"
+
+
+def test_what_was_only_begun_is_listed(host: WeightHost) -> None:
+    (host.root / "own/1").mkdir(parents=True)
+    (host.root / "own/1/x.part").write_bytes(b"123")
+    assert look(host)["own@1"].word == "not fetched to its end"
+
+
+def test_users_are_instances_generations_and_the_inventory(host: WeightHost) -> None:
+    for path in (SMALL, HUB, f"org/name/{OTHER}/x", "own/1/x"):
+        host.fetched(path)
+    host.generation(3, HUB, f"org/name/{OTHER}/x")
+    host.generation(4, HUB)
+    (host.config / "current/units").rmdir()
+    (host.config / "current").rmdir()
+    (host.config / "generations/4/units").mkdir()
+    (host.config / "current").symlink_to("generations/4")
+    host.serves("chat", HUB)
+    made = look(host)
+    assert made[f"org/name@{COMMIT}"].users == ("chat", "generation 3")
+    assert made[f"org/name@{OTHER}"].users == ("generation 3",)
+    assert made[f"small@{COMMIT}"].users == ("the inventory",)
+    assert made["own@1"].users == ()
+    (host.config / "generations/4/units/rigwright-chat.service").unlink()
+    assert look(host)[f"org/name@{COMMIT}"].users == ("generation 3", "generation 4")
+
+
+def test_all_bytes_are_hashed_by_one_script(host: WeightHost) -> None:
+    files = [as_recorded(host, host.fetched(f"org/name/{COMMIT}/it's {n}.gguf", bytes([n]))) for n in range(20)]
+    (script,) = hash_scripts(files)
+    found = parse_hashes(host.run_script(script).stdout.splitlines())
+    assert found == {file.absolute: file.sha256 for file in files}
+    (host.root / files[3].path).unlink()
+    (host.root / files[4].path).write_bytes(b"?")
+    found = parse_hashes(host.run_script(script).stdout.splitlines())
+    assert files[3].absolute not in found
+    assert found[files[4].absolute] != files[4].sha256
+    assert len(found) == 19
+
+
+def test_very_many_files_are_hashed_by_scripts_that_a_command_line_takes() -> None:
+    files = [Recorded("/srv/models", f"org/name/{COMMIT}/model-{n:05}-of-03000.gguf", f"{n:064x}") for n in range(3000)]
+    made = list(hash_scripts(files))
+    assert all(len(script) < 100_000 for script in made)
+    assert all(sum(file.absolute in script for script in made) == 1 for file in files[::500])
+    assert list(hash_scripts([])) == []
+
+
+def test_a_row_of_a_repository_is_where_its_record_is() -> None:
+    row = samples.artefact(repository="org/name", folder="sub", file="x.gguf", group="name", name="name")
+    assert recorded(samples.rig(), row).path == HUB
+
+
+def test_nothing_stored_is_a_value() -> None:
+    assert Stored().entries == {}

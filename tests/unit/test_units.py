@@ -1,0 +1,52 @@
+"""Units that are no instances: what is done about them, as they are found."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from roles.operations import files, units
+from roles.operations.files import Entry, Text
+
+TIMER, SERVICE = (f"/etc/systemd/system/x.{kind}" for kind in ("timer", "service"))
+TEXTS = [Text(path, f"{path}\n") for path in (TIMER, SERVICE)]
+
+
+def steps(
+    monkeypatch: pytest.MonkeyPatch, operation: Any, entries: dict[str, Entry], state: list[str], **given: Any
+) -> list[str]:
+    """The commands for a host with these files, whose units say so of themselves."""
+
+    def fact(kind: type, **_: object) -> object:
+        return entries if kind is files.Entries else state
+
+    for module in (files, units):
+        monkeypatch.setattr(module, "host", SimpleNamespace(get_fact=fact, noop=lambda _: None, print_prefix=""))
+    monkeypatch.setattr(files, "state", SimpleNamespace(config=SimpleNamespace(DIFF=False)))
+    return [command.get_raw_value() for command in operation._inner(**given)]
+
+
+def test_only_the_units_that_are_there_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemctl fails for one that has no file; a removal that was cut off has left the other."""
+    entries = {TIMER: Entry(), SERVICE: TEXTS[1].entry}
+    made = steps(monkeypatch, units.stopped, entries, [], paths=[TIMER, SERVICE])
+    assert made == ["systemctl disable --quiet --now x.service", f"rm -f {SERVICE}", "systemctl daemon-reload"]
+    assert steps(monkeypatch, units.stopped, {}, [], paths=[TIMER, SERVICE]) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "settled"),
+    [
+        (["enabled", "active", "no", "no"], True),
+        (["enabled", "active", "no", "yes"], False),
+        (["enabled", "inactive", "no", "no"], False),
+        ([], False),
+    ],
+)
+def test_systemd_has_to_have_read_all_files(monkeypatch: pytest.MonkeyPatch, state: list[str], settled: bool) -> None:
+    entries = {text.path: text.entry for text in TEXTS}
+    made = steps(monkeypatch, units.running, entries, state, unit="x.timer", files=TEXTS)
+    assert (made == []) == settled
+    assert ("systemctl daemon-reload" in made) != settled

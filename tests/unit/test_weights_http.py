@@ -1,0 +1,287 @@
+"""Bringing weights over plain HTTP: the real program with real curl; only the locked bytes get the locked name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.servers import Mirror, certificate
+from tests.unit.file_server import Handler, cut, redirect, slow, status, whole, without_ranges
+from tests.unit.weights_world import CONTENT, HALF, LYING, WRONG, World, file, world
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+def ranges(host: World, path: str | None = None) -> list[str | None]:
+    return [one.range for one in host.server.asked if path in (None, one.path)]
+
+
+def test_a_good_file_is_named_read_only_and_recorded(host: World) -> None:
+    done = host.run(host.server.serve("m", whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert host.left_over() == []
+
+
+def test_a_redirect_is_followed(host: World) -> None:
+    host.server.serve("real", whole(CONTENT))
+    assert host.run(host.server.serve("m", redirect("real"))).returncode == 0
+    assert host.there(file())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        LYING,
+        CONTENT[:HALF] + b"?" + CONTENT[HALF + 1 :],
+        WRONG,
+        CONTENT[:-1],
+        CONTENT + b"x",
+        CONTENT[:HALF],
+        b"",
+        b"0",
+    ],
+    ids=["first", "middle", "last", "truncated", "extended", "half", "zero length", "one byte"],
+)
+def test_any_other_bytes_are_not_named(host: World, content: bytes) -> None:
+    done = host.run(host.server.serve("m", whole(content)))
+    assert done.returncode == 1
+    assert "127.0.0.1" in done.stdout.splitlines()[-1]
+    assert "not the locked file" in done.stdout.splitlines()[-1]
+    assert file().sha256 in done.stdout
+    assert not host.there(file())
+    assert not host.part().exists()
+
+
+def test_a_server_that_sends_without_end_does_not_fill_the_disk(host: World) -> None:
+    def endless(handler: Handler, start: int) -> None:
+        handler.begin(200, 1 << 40)
+        sent = 0
+        try:
+            while sent < 64 << 20:
+                sent += handler.wfile.write(bytes(1 << 16))
+        except OSError:
+            return
+        raise AssertionError("nobody stopped it")
+
+    done = host.run(host.server.serve("m", endless))
+    assert done.returncode == 1
+    assert f"not the locked file: {len(CONTENT) + 1} bytes" in done.stdout
+    assert len(host.server.asked) == 1
+
+
+def test_a_size_that_is_not_the_locked_one_is_refused_although_the_hash_is_right(host: World) -> None:
+    shorter = type(file())(file().path, file().sha256, len(CONTENT) + 1)
+    assert host.bring({shorter: host.url(host.server.serve("m", whole(CONTENT)))}).returncode == 1
+    assert not host.there(shorter)
+
+
+def test_a_download_that_was_cut_goes_on_where_it_ended(host: World) -> None:
+    done = host.run(host.server.serve("m", cut(CONTENT, HALF), whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert ranges(host) == [None, f"bytes={HALF}-"]
+
+
+def test_a_part_of_an_earlier_run_is_gone_on_with(host: World) -> None:
+    host.place(host.part(), CONTENT[:1000])
+    assert host.run(host.server.serve("m", whole(CONTENT))).returncode == 0
+    assert host.there(file())
+    assert ranges(host) == ["bytes=1000-"]
+
+
+def test_a_part_that_is_whole_already_is_not_fetched_again(host: World) -> None:
+    host.place(host.part(), CONTENT)
+    assert host.run(host.server.serve("m", whole(CONTENT))).returncode == 0
+    assert host.server.asked == []
+    assert host.there(file())
+
+
+def test_a_server_without_ranges_is_asked_for_everything_again(host: World) -> None:
+    done = host.run(host.server.serve("m", cut(CONTENT, HALF), without_ranges(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert ranges(host) == [None, f"bytes={HALF}-", None]
+
+
+def test_a_server_that_breaks_off_and_cannot_go_on_is_given_up(host: World) -> None:
+    def half(handler: Handler, start: int) -> None:
+        cut(CONTENT, HALF)(handler, 0)
+
+    done = host.run(host.server.serve("bad", *[half] * 30, whole(CONTENT)), host.server.serve("m", whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert "m" in [one.path for one in host.server.asked]
+
+
+def test_a_download_that_is_cut_again_and_again_still_ends(host: World) -> None:
+    steps = [cut(CONTENT, len(CONTENT) * n // 8) for n in range(1, 8)]
+    assert host.run(host.server.serve("m", *steps, whole(CONTENT))).returncode == 0
+    assert host.there(file())
+    assert len(host.server.asked) == 8
+
+
+def test_a_server_that_sends_nothing_more_is_given_up_and_what_came_is_kept(host: World) -> None:
+    done = host.run(host.server.serve("m", cut(CONTENT, HALF)))
+    assert done.returncode == 1
+    assert "given up after 5 tries" in done.stdout
+    assert len(host.server.asked) == 6
+    assert host.part().read_bytes() == CONTENT[:HALF]
+    assert not host.there(file())
+
+
+def test_a_file_that_changes_between_two_requests_is_fetched_whole_once_more(host: World) -> None:
+    done = host.run(host.server.serve("m", cut(LYING, HALF), whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert ranges(host) == [None, f"bytes={HALF}-", None]
+
+
+@pytest.mark.parametrize("by", [1000, -1000])
+def test_a_length_that_is_a_lie_ends_well_once_the_truth_is_told(host: World, by: int) -> None:
+    def lie(handler: Handler, start: int) -> None:
+        handler.begin(200, len(CONTENT) + by)
+        handler.wfile.write(CONTENT)
+        handler.close_connection = True
+
+    done = host.run(host.server.serve("a", lie), host.server.serve("b", whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+
+
+@pytest.mark.parametrize("code", [401, 403, 404, 410])
+def test_a_mirror_without_the_file_gives_way_to_the_next(host: World, code: int) -> None:
+    gone, there = host.server.serve("gone", status(code)), host.server.serve("m", whole(CONTENT))
+    done = host.run(gone, there)
+    assert done.returncode == 0
+    assert f"answer {code}" in done.stdout
+    assert [one.path for one in host.server.asked] == ["gone", "m"]
+    assert host.there(file())
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_an_answer_that_passes_is_tried_again(host: World, code: int) -> None:
+    assert host.run(host.server.serve("m", status(code), status(code), whole(CONTENT))).returncode == 0
+    assert len(host.server.asked) == 3
+    assert host.there(file())
+
+
+def test_a_mirror_with_other_bytes_gives_way_to_the_next(host: World) -> None:
+    wrong, right = host.server.serve("wrong", whole(WRONG)), host.server.serve("m", whole(CONTENT))
+    done = host.run(wrong, right)
+    assert done.returncode == 0
+    assert "not the locked file" in done.stdout
+    assert ranges(host) == [None, None]
+    assert host.there(file())
+
+
+def test_the_next_mirror_is_not_asked_once_the_file_is_there(host: World) -> None:
+    assert host.run(host.server.serve("a", whole(CONTENT)), host.server.serve("b", whole(CONTENT))).returncode == 0
+    assert [one.path for one in host.server.asked] == ["a"]
+
+
+def test_without_any_source_that_has_it_each_one_s_reason_is_said(host: World) -> None:
+    done = host.run(host.server.serve("a", status(404)), host.server.serve("b", whole(WRONG)))
+    assert done.returncode == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"{file().path}: 127") and ";" in line][-1:]
+    assert "has it not, answer 404" in line
+    assert "not the locked file" in line
+
+
+def test_a_part_from_a_mirror_that_lied_does_not_spoil_the_next_ones(host: World) -> None:
+    lying, good = host.server.serve("lying", cut(LYING, HALF)), host.server.serve("good", whole(CONTENT))
+    done = host.run(lying, good)
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert ranges(host, "good") == [f"bytes={HALF}-", None]
+
+
+@pytest.mark.parametrize("part", [WRONG, WRONG + b"more", LYING[:HALF], CONTENT + b"more"], ids=len)
+def test_a_wrong_part_of_an_earlier_run_is_replaced_by_the_right_file(host: World, part: bytes) -> None:
+    host.place(host.part(), part)
+    done = host.run(host.server.serve("m", whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+
+
+def test_a_wrong_part_and_a_wrong_mirror_end(host: World) -> None:
+    host.place(host.part(), WRONG[:HALF])
+    assert host.run(host.server.serve("m", whole(WRONG))).returncode == 1
+    assert ranges(host) == [f"bytes={HALF}-", None]
+    assert not host.there(file())
+
+
+def test_a_slow_source_is_given_up_and_the_next_goes_on_where_it_ended(host: World) -> None:
+    done = host.run(host.server.serve("slow", slow(CONTENT, 40_000)), host.server.serve("fast", whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert "slower than 64 KiB/s" in done.stdout
+    assert host.there(file())
+    (began,) = ranges(host, "fast")
+    assert began is not None
+    assert 0 < int(began.removeprefix("bytes=").rstrip("-")) < len(CONTENT)
+
+
+def test_the_last_source_may_be_slow(host: World) -> None:
+    assert host.run(host.server.serve("slow", slow(CONTENT, 60_000))).returncode == 0
+    assert ranges(host) == [None]
+    assert host.there(file())
+
+
+def test_the_last_source_is_tried_again_when_it_all_but_stops(host: World) -> None:
+    done = host.run(host.server.serve("slow", slow(CONTENT, 600), whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert len(host.server.asked) == 2
+    assert host.there(file())
+
+
+def test_an_address_with_marks_and_a_password_is_asked_for_as_it_is_and_not_printed(host: World) -> None:
+    odd = file(CONTENT, "a/[1-3] {x} 'q' \"p\" ü.gguf")
+    url = host.server.serve("a%5B1-3%5D{x}", whole(CONTENT)).replace("http://", "http://user:secret@")
+    done = host.bring({odd: host.url(url)})
+    assert done.returncode == 0, done.stdout
+    assert "secret" not in done.stdout
+    assert host.there(odd)
+
+
+def test_one_file_that_fails_does_not_stop_the_others(host: World) -> None:
+    contents = {f"shard-{n}.gguf": hashlib.sha256(str(n).encode()).digest() * 1000 for n in range(6)}
+    wanted = {
+        file(content, f"m/v1/{name}"): host.url(host.server.serve(name, whole(content)))
+        for name, content in contents.items()
+    }
+    bad = list(wanted)[2]
+    host.server.serve("shard-2.gguf", whole(contents["shard-3.gguf"]))
+    done = host.bring(wanted)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith(f"{bad.path}: ")
+    assert [host.there(one) for one in wanted] == [True, True, False, True, True, True]
+    host.server.asked.clear()
+    host.server.serve("shard-2.gguf", whole(contents["shard-2.gguf"]))
+    assert host.bring(wanted).returncode == 0
+    assert [one.path for one in host.server.asked] == ["shard-2.gguf"]
+
+
+def test_a_file_without_bytes_is_brought_too(host: World) -> None:
+    empty = file(b"", "a/__init__.py")
+    assert host.bring({empty: host.url(host.server.serve("m", whole(b"")))}).returncode == 0
+    assert host.there(empty)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_said_at_once_with_what_to_do(host: World, tmp_path: Path) -> None:
+    _, server = certificate(tmp_path, "127.0.0.1")
+    private = Mirror("127.0.0.1", lambda _: CONTENT, certificate=server)
+    done = host.bring({file(): host.url(f"{private.url}/m")})
+    assert done.returncode == 1
+    assert re.search(r"certificate.*: if that is a network's own authority, name it as ca_file", done.stdout)
+    assert "given up after" not in done.stdout

@@ -1,0 +1,106 @@
+"""What a hub gives to whom: tokens of the program that brings weights, and what is said where one is missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.hub.faults import Stall
+from tests.unit.file_server import redirect, whole
+from tests.unit.weights_world import CONTENT, REPOSITORY, World, until, world
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+def give_token(host: World, token: str) -> None:
+    credentials = host.folder / "credentials"
+    credentials.mkdir()
+    (credentials / "hub-token").write_text(f"{token}\n")
+    host.environment["CREDENTIALS_DIRECTORY"] = str(credentials)
+
+
+def readable(path: Path) -> bool:
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True
+
+
+def has(path: Path) -> bool:
+    return b"verysecret" in path.read_bytes()
+
+
+@pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
+@pytest.mark.parametrize(
+    ("how", "token", "text"),
+    [
+        ({"gated": True}, "", "gated, answer 401 (Access to model org/name is restricted"),
+        ({"gated": True, "token": "right"}, "wrong", "gated, answer 403 (Access"),
+        ({"private": True, "token": "right"}, "", "no such repository, or not without a token, answer 401"),
+        ({"private": True, "token": "right"}, "wrong", "no such repository, or not without a token, answer 404"),
+    ],
+    ids=["no token", "not granted", "private", "private for others"],
+)
+def test_a_refusal_is_one_sentence_with_what_to_do(
+    host: World, how: dict[str, object], token: str, text: str, client: bool
+) -> None:
+    host.python = sys.executable if client else ""
+    (one,) = wanted = host.commit({"x.gguf": CONTENT}, **how)
+    if token:
+        give_token(host, token)
+    done = host.bring(wanted)
+    assert done.returncode == 1
+    last = done.stdout.splitlines()[-1]
+    assert text in last
+    assert "hub_token_file" in last
+    assert not host.there(one)
+    # plain HTTP would get the same answer
+    assert not [asked for asked in host.hub.asked if asked.method == "GET"] or not client
+
+
+@pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
+def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: World, client: bool) -> None:
+    host.python = sys.executable if client else ""
+    (one,) = wanted = host.commit({"x.gguf": CONTENT * 5}, gated=True, token="hf_verysecret")
+    give_token(host, "hf_verysecret")
+    stall = host.hub.fault(Stall(100_000), REPOSITORY, "x.gguf", times=1)
+    with host.start(wanted) as process:
+        until(stall.met.is_set)
+        arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
+        assert any(b"rigwright_weights" in one for one in arguments)
+        assert not any(b"verysecret" in one for one in arguments)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "verysecret" not in said
+    assert host.there(one)
+    # the second server is another host to the token
+    assert all(asked.authorised != asked.path.startswith("/cdn/") for asked in host.hub.asked)
+    leaked = [path for path in host.folder.rglob("*") if path.is_file() and path.name != "hub-token" and has(path)]
+    assert leaked == []
+
+
+def test_mirrors_and_peers_do_not_see_the_token(host: World) -> None:
+    give_token(host, "hf_verysecret")
+    host.server.serve("real", whole(CONTENT))
+    assert host.run(host.server.serve("m", redirect("real"))).returncode == 0
+    assert [one.authorization for one in host.server.asked] == [None, None]
+
+
+def test_another_person_s_settings_of_the_client_are_not_followed(host: World) -> None:
+    host.environment |= {"HF_ENDPOINT": "http://127.0.0.1:1", "HF_TOKEN": "hf_theirs", "HF_HUB_OFFLINE": "1"}
+    wanted = host.commit({"x.gguf": CONTENT})
+    done = host.bring(wanted)
+    assert done.returncode == 0, done.stdout
+    assert "plain HTTP" not in done.stdout
+    assert not any(asked.authorised for asked in host.hub.asked)

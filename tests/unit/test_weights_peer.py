@@ -1,0 +1,184 @@
+"""Bringing weights from a box nearby, which may be fetching them itself, die on the way, or wait for this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.file_server import Answer, Handler, cut, status, whole
+from tests.unit.weights_world import CONTENT, HALF, LYING, Source, World, file, until, world
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
+
+PROGRESS = ".progress.json"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        made.pace["stall"] = 0.5
+        yield made
+
+
+def peer(host: World) -> Source:
+    return {"kind": "peer", "base": host.server.url}
+
+
+def mirror(host: World) -> list[Source]:
+    return host.url(host.server.serve("mirror", whole(CONTENT)))
+
+
+def asked(host: World, path: str = "") -> list[str | None]:
+    return [one.range for one in host.server.asked if one.path == (path or file().path)]
+
+
+def progress(updated: float, state: str = "fetching", identity: str = "0" * 16) -> Answer:
+    """A peer's progress file that has one file in work."""
+    rows = [{"path": file().path, "size": len(CONTENT), "done": 1, "state": state, "from": "hub"}]
+    document = {"updated": updated, "identity": identity, "done": 1, "total": len(CONTENT), "files": rows}
+    return whole(json.dumps(document).encode())
+
+
+def test_a_peer_that_has_it_is_asked_alone(host: World) -> None:
+    host.server.serve(file().path, whole(CONTENT))
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert asked(host, "mirror") == []
+
+
+def test_a_peer_that_has_it_not_gives_way(host: World) -> None:
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert asked(host) == [None]
+    assert host.there(file())
+
+
+def test_a_peer_that_is_not_there_is_tried_for_one_file_only(host: World) -> None:
+    gone = {"kind": "peer", "base": "http://127.0.0.1:1"}
+    wanted = {file(CONTENT, f"m/{n}.gguf"): [gone, *mirror(host)] for n in range(6)}
+    host.settings["parallel"] = 1
+    done = host.bring(wanted)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("peer 127.0.0.1:1: not reached: ") == 6
+    assert all(host.there(one) for one in wanted)
+
+
+def test_where_a_peer_dies_the_next_source_goes_on(host: World) -> None:
+    host.server.serve(file().path, cut(CONTENT, HALF), status(503))
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert asked(host, "mirror") == [f"bytes={HALF}-"]
+    assert host.there(file())
+
+
+def test_a_peer_that_lied_and_died_does_not_spoil_the_hub(host: World) -> None:
+    host.server.serve(file().path, cut(LYING, HALF), status(503))
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert asked(host, "mirror") == [f"bytes={HALF}-", None]
+    assert host.there(file())
+
+
+def test_a_file_that_is_on_its_way_to_a_peer_is_waited_for(host: World) -> None:
+    host.server.serve(file().path, status(404), whole(CONTENT))
+    host.server.serve(PROGRESS, *(progress(n, state="fetching") for n in range(60)), status(404))
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert asked(host) == [None, None]
+    assert asked(host, "mirror") == []
+    assert len(asked(host, PROGRESS)) == 61
+    assert host.there(file())
+
+
+def test_waiting_for_a_peer_is_shown(host: World) -> None:
+    shown, end = threading.Event(), threading.Event()
+
+    def tell(handler: Handler, start: int) -> None:
+        progress(handler.files.asked.__len__())(handler, start)
+        if end.is_set():
+            host.server.serve(PROGRESS, status(404))
+
+    host.server.serve(file().path, status(404), whole(CONTENT))
+    host.server.serve(PROGRESS, tell)
+    with host.start({file(): [peer(host)]}) as process:
+        until(lambda: states(host) == ["waiting for peer"])
+        shown.set()
+        end.set()
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert host.left_over() == []
+
+
+def states(host: World) -> list[str]:
+    try:
+        return [row["state"] for row in json.loads((host.root / PROGRESS).read_text())["files"]]
+    except FileNotFoundError:
+        return []
+
+
+def test_a_peer_whose_own_download_stands_still_gives_way(host: World) -> None:
+    host.server.serve(PROGRESS, progress(5))
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert "its own download has stood still" in done.stdout
+    assert host.there(file())
+
+
+def test_a_peer_s_clock_does_not_matter(host: World) -> None:
+    host.server.serve(file().path, status(404), whole(CONTENT))
+    host.server.serve(PROGRESS, progress(4e9), progress(1), progress(-5), status(404))
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert asked(host, "mirror") == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"files": 3}', b'{"files": [3, {}]}', b'{"files": [{"behind": 3}]}', b"\xff"], ids=repr
+)
+def test_a_progress_file_that_makes_no_sense_is_none(host: World, body: bytes) -> None:
+    host.server.serve(PROGRESS, whole(body))
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+
+
+@pytest.mark.parametrize("ring", [False, True], ids=["row", "ring"])
+def test_hosts_that_wait_for_each_other_draw_the_file_once(host: World, tmp_path: Path, ring: bool) -> None:
+    """Each is the next one's peer while it is fetching: real progress files, served as a box serves its root."""
+    content = CONTENT * 40
+    one = file(content, "m/v1/x.gguf")
+    hosts = [World(tmp_path / f"host{n}", host.server, host.hub, pace={**host.pace, "stall": 20.0}) for n in range(4)]
+    for each in hosts:
+        each.folder.mkdir()
+    commit = host.hub.repository("org/name", {"x.gguf": content})
+    host.hub.bytes_a_second = len(content) // 2
+
+    def from_root(root: Path, path: str) -> Answer:
+        def answer(handler: Handler, start: int) -> None:
+            try:
+                found = whole((root / path).read_bytes())
+            except FileNotFoundError:
+                found = status(404)
+            found(handler, start)
+
+        return answer
+
+    processes = []
+    for n, each in enumerate(hosts):
+        for path in (one.path, PROGRESS):
+            host.server.serve(f"{n}/{path}", from_root(each.root, path))
+        before = [{"kind": "peer", "base": f"{host.server.url}/{(n - 1) % 4}"}] if n or ring else []
+        processes.append(each.start({one: [*before, each.of_hub(commit)]}))
+        if not ring:
+            until(lambda each=each: states(each))  # type: ignore[misc]
+    said = [process.communicate(timeout=60)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0, 0], said
+    assert all(each.there(one) for each in hosts)
+    # in a ring one that starts late is not waited for: what counts is that not all wait for ever, nor all fetch
+    assert host.hub.sent_bytes < 4 * len(content) if ring else host.hub.sent_bytes == len(content)

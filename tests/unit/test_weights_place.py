@@ -1,0 +1,185 @@
+"""Where weights lie: folders, the ledger, files that were there, links."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roles.weights.host import spec
+from roles.weights.host.spec import Refused
+from tests.unit.file_server import Handler, status, whole
+from tests.unit.weights_world import CONTENT, WRONG, World, file, world
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+def good(host: World) -> str:
+    return host.server.serve("m", whole(CONTENT))
+
+
+def test_the_ledger_has_folders_and_files_before_they_are_there(host: World) -> None:
+    def look(handler: Handler, start: int) -> None:
+        lines = host.ledger.read_text().splitlines()
+        assert lines == [
+            *(f"dir {path}" for path in (host.root, host.root / "a", host.root / "a/b")),
+            f"file {host.path()}",
+        ]
+        whole(CONTENT)(handler, start)
+
+    old = os.umask(0o077)
+    try:
+        done = host.run(host.server.serve("m", look))
+    finally:
+        os.umask(old)
+    assert done.returncode == 0, done.stdout
+    assert [path.stat().st_mode & 0o777 for path in (host.root, host.root / "a", host.root / "a/b")] == [0o755] * 3
+
+
+def test_folders_that_were_there_are_not_ours(host: World) -> None:
+    (host.root / "a").mkdir(parents=True)
+    assert host.run(good(host)).returncode == 0
+    assert host.ledger.read_text().splitlines() == [f"dir {host.root / 'a/b'}", f"file {host.path()}"]
+
+
+def test_a_second_run_adds_nothing_to_the_ledger(host: World) -> None:
+    assert host.run(host.server.serve("m", status(404))).returncode == 1
+    before = host.ledger.read_text()
+    assert host.run(good(host)).returncode == 0
+    assert host.ledger.read_text() == before
+
+
+def test_a_right_file_that_was_there_is_adopted_without_a_request(host: World) -> None:
+    host.place(host.path(), CONTENT)
+    os.chown(host.path(), 1234, 1234)
+    done = host.run(good(host))
+    assert done.returncode == 0, done.stdout
+    assert host.server.asked == []
+    assert host.there(file())
+    assert not host.ledger.exists()
+
+
+@pytest.mark.parametrize("content", [WRONG, b"old", b""], ids=["same size", "other size", "empty"])
+def test_somebody_else_s_wrong_file_is_put_aside_and_kept(host: World, content: bytes) -> None:
+    host.place(host.path(), content)
+    host.place(host.path().with_name("small-q4.gguf.wrong"), b"an earlier one")
+    done = host.run(good(host))
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert host.path().with_name("small-q4.gguf.2.wrong").read_bytes() == content
+    assert host.path().with_name("small-q4.gguf.wrong").read_bytes() == b"an earlier one"
+    (note,) = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
+    assert f"{host.path()} had other bytes" in note
+
+
+def test_our_own_wrong_file_is_replaced_by_a_right_one_only(host: World) -> None:
+    assert host.run(good(host)).returncode == 0
+    host.path().chmod(0o644)
+    host.path().write_bytes(b"old")
+    assert host.run(host.server.serve("m", status(404))).returncode == 1
+    assert host.path().read_bytes() == b"old"
+    assert host.run(good(host)).returncode == 0
+    assert host.there(file())
+    assert [path.name for path in host.path().parent.iterdir()] == [host.path().name]
+
+
+def test_a_file_that_was_touched_is_hashed_and_not_fetched(host: World) -> None:
+    assert host.run(good(host)).returncode == 0
+    host.server.asked.clear()
+    os.utime(host.path(), (1, 1))
+    assert not host.there(file())
+    done = host.run(good(host))
+    assert done.returncode == 0, done.stdout
+    assert host.server.asked == []
+    assert host.there(file())
+
+
+@pytest.mark.parametrize("link", ["a", "a/b", "a/b/small-q4.gguf", "a/b/small-q4.gguf.part"])
+def test_a_link_on_the_way_is_refused(host: World, link: str) -> None:
+    elsewhere = host.folder / "elsewhere"
+    (elsewhere / "b").mkdir(parents=True)
+    (elsewhere / "small-q4.gguf").write_bytes(b"theirs")
+    (host.root / link).parent.mkdir(parents=True, exist_ok=True)
+    (host.root / link).symlink_to(elsewhere / "small-q4.gguf" if "gguf" in link else elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    done = host.run(good(host))
+    assert done.returncode == 1
+    assert f"{host.root / link} is no" in done.stdout.splitlines()[-1]
+    assert sorted(elsewhere.rglob("*")) == before
+    assert (elsewhere / "small-q4.gguf").read_bytes() == b"theirs"
+    assert host.server.asked == []
+
+
+@pytest.mark.parametrize(("owner", "mode"), [(1234, 0o755), (0, 0o775), (0, 0o777)])
+def test_a_folder_that_others_can_write_is_refused(host: World, owner: int, mode: int) -> None:
+    """They could put a link in the place of what root writes there."""
+    folder = host.path().parent
+    folder.mkdir(parents=True)
+    os.chown(folder, owner, owner)
+    folder.chmod(mode)
+    done = host.run(good(host))
+    assert done.returncode == 1
+    assert f"{folder} can be written by others than root" in done.stdout.splitlines()[-1]
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o755)
+    os.chown(folder, 0, 0)
+    assert host.run(good(host)).returncode == 0
+
+
+def test_a_folder_in_a_file_s_place_is_refused(host: World) -> None:
+    host.path().mkdir(parents=True)
+    assert "is no file of its own" in host.run(good(host)).stdout
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "../x",
+        "a/../../x",
+        "a/..",
+        "..",
+        "a//b",
+        "a/./b",
+        "",
+        ".",
+        "a/",
+        "a\nb",
+        "a\0b",
+        "a\\b",
+        ".progress.json",
+        ".hub-x/y",
+        "a/x.part",
+        "a/x.wrong",
+    ],
+    ids=repr,
+)
+def test_paths_that_lead_elsewhere_are_refused(host: World, path: str) -> None:
+    with pytest.raises(Refused, match="lock the model anew"):
+        spec.check(path)
+    done = host.bring({file(CONTENT, path): host.url(good(host))})
+    assert done.returncode == 1
+    assert "is no path for a file of a model" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert host.server.asked == []
+    assert not host.root.exists()
+
+
+def test_a_path_on_the_hub_that_leads_elsewhere_is_refused(host: World) -> None:
+    done = host.bring({file(): [host.of_hub("c" * 40, "../../x")]})
+    assert done.returncode == 1
+    assert "'../../x' is no path" in done.stdout
+    assert host.hub.asked == []
+
+
+@pytest.mark.parametrize("path", ["a", "org/name/c/sub/x y.gguf", "a/.gitattributes", "a/...", "ü/x"])
+def test_other_paths_are_taken(path: str) -> None:
+    spec.check(path)

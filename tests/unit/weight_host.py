@@ -1,0 +1,114 @@
+"""A folder with weights that stands in for a host: its scripts run in a shell of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rigwright import served, stored
+from rigwright.cli.looking import Box
+from rigwright.entry import Roots
+from rigwright.lock import Artefact
+from rigwright.rig import Rig
+from rigwright.served import Served, state_script
+from rigwright.stored import Stored
+from roles.weights.host.records import File
+from tests.unit import samples
+from tests.unit.scripts import stand_in
+from tests.unit.shelf import Shelf
+
+COMMIT = samples.COMMIT
+OTHER = "f" * 40
+# answers what a test has written beside it
+SYSTEMCTL = (
+    'case "$*" in show*LoadState*) eval "cat \\"$0.\\${$#}\\"" 2>/dev/null ;; list-units*) cat "$0.jobs" ;; esac'
+)
+IN_ORDER = {
+    stored.TIMER: "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nResult=success\n",
+    stored.SERVICE: "LoadState=loaded\nActiveState=inactive\nUnitFileState=static\nResult=success\n",
+}
+
+
+class WeightHost(Shelf):
+    """One host, whose rig serves `small` from its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.folder = folder
+        self.config = folder / "etc"
+        (self.config / "current/units").mkdir(parents=True)
+        (self.config / "generations").mkdir()
+        self.ledger = folder / "owned"
+        self.ledger.write_text(f"dir {self.root}\n")
+        self.systemctl = stand_in(folder / "bin", "systemctl", SYSTEMCTL)
+        self.says("jobs", "")
+
+    def says(self, name: str, text: str) -> None:
+        """Set what systemctl answers about a unit, or as the list of jobs."""
+        self.systemctl.with_name(f"systemctl.{name}").write_text(text)
+
+    @property
+    def rig(self) -> Rig:
+        return self.rig_with(samples.instance())
+
+    def rig_with(self, *instances: Any) -> Rig:
+        # a rig's own rule keeps roots out of /tmp
+        roots = Roots.model_construct(
+            models=str(self.root), state=str(self.folder), config=str(self.config), software=str(self.folder / "opt")
+        )
+        return samples.rig(*instances, roots=roots)
+
+    def fetched(self, path: str, content: bytes = b"weights", age_days: float = 1) -> File:
+        """A file that a job of ours has fetched and verified."""
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        with self.ledger.open("a") as ledger:
+            ledger.write(f"file {self.root / path}\n")
+        return self.file(path, content, age_days)
+
+    def locked(self, file: File, **changes: object) -> Artefact:
+        """The row of `small` for a file."""
+        name, version, last = file.path.split("/")
+        values = {"name": name, "version": version, "file": last, "sha256": file.sha256, "size": file.size}
+        return samples.artefact(**values | changes)
+
+    def generation(self, number: int, *paths: str) -> None:
+        """A generation that refers to files."""
+        folder = self.config / "generations" / str(number)
+        folder.mkdir()
+        (folder / "references").write_text("".join(f"{self.root / path}\n" for path in paths))
+
+    def serves(self, instance: str, path: str) -> None:
+        """Have an instance of the current generation."""
+        unit = self.config / f"current/units/rigwright-{instance}.service"
+        unit.write_text(f"[Service]\nExecStart=/opt/llama-server --model {self.root / path} --port 1\n")
+
+    def run_script(self, script: str) -> subprocess.CompletedProcess[str]:
+        script = script.replace("/run/rigwright", str(self.folder / "run"))
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        return subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=False)
+
+    def stored(self) -> Stored:
+        done = self.run_script(stored.script(self.rig))
+        assert done.stderr == ""
+        return stored.parse(self.rig, done.stdout.splitlines())
+
+    def served(self) -> Served:
+        return served.parse(
+            self.run_script(state_script(str(self.config), str(self.folder / "opt"))).stdout.splitlines()
+        )
+
+    def box(self, name: str = "box", rig: Rig | None = None) -> Box:
+        """It, as verbs of the command line are given it."""
+        channel = SimpleNamespace(set_combine_stderr=lambda both: None)
+
+        def execute(command: str) -> None:
+            lines = self.run_script(command).stdout.splitlines(keepends=True)
+            channel.makefile = lambda mode: iter(lines)
+
+        channel.exec_command = execute
+        client = SimpleNamespace(get_transport=lambda: SimpleNamespace(open_session=lambda: channel))
+        target = SimpleNamespace(data={}, connector=SimpleNamespace(client=client))
+        return Box(name, rig or self.rig, target)

@@ -1,0 +1,173 @@
+"""A host's folders, a hub, servers, and the program that brings weights, as a job runs it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import roles
+from lab.hub import Hub
+from roles.weights.host import records
+from roles.weights.host.records import File
+from tests.unit.file_server import FileServer, file_server
+
+PACKAGE = Path(roles.__file__).with_name("weights") / "host"
+CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(6000))
+WRONG = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
+LYING = bytes([CONTENT[0] ^ 1]) + CONTENT[1:]
+HALF = len(CONTENT) // 2
+REPOSITORY = "org/name"
+# as a job's, only quicker
+PACE = {"pause": 0.02, "seconds": 1, "longest": 2, "stall": 20.0, "connect": 5, "retry_after": 0.1}
+
+Source = dict[str, str]
+
+
+def file(content: bytes = CONTENT, path: str = "a/b/small-q4.gguf") -> File:
+    return File(path, hashlib.sha256(content).hexdigest(), len(content))
+
+
+@dataclass
+class World:
+    """One host, with all that may serve it."""
+
+    folder: Path
+    server: FileServer
+    hub: Hub
+    python: str = sys.executable
+    """Has the hub's client; "" for none."""
+    environment: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    pace: dict[str, float] = field(default_factory=lambda: dict(PACE))
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "models"
+
+    @property
+    def records(self) -> Path:
+        return self.folder / "weights"
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "owned"
+
+    def path(self, one: File | None = None) -> Path:
+        return self.root / (one or file()).path
+
+    def part(self, one: File | None = None) -> Path:
+        path = self.path(one)
+        return path.with_name(f"{path.name}.part")
+
+    def place(self, path: Path, content: bytes) -> Path:
+        """Put a file there by hand."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    def url(self, *urls: str) -> list[Source]:
+        return [{"kind": "http", "url": url} for url in urls]
+
+    def of_hub(self, commit: str, path: str = "x.gguf") -> Source:
+        return {"kind": "hub", "endpoint": self.hub.url, "repository": REPOSITORY, "revision": commit, "file": path}
+
+    def command(self, wanted: Mapping[File, list[Source]]) -> list[str]:
+        files = [{"path": one.path, "sha256": one.sha256, "size": one.size, "sources": wanted[one]} for one in wanted]
+        spec = {
+            "root": str(self.root),
+            "records": str(self.records),
+            "ledger": str(self.ledger),
+            "hub_python": self.python,
+            "sent": "",
+            "reserve": 0,
+            "files": files,
+            "pace": self.pace,
+            **self.settings,
+        }
+        (self.folder / "spec.json").write_text(json.dumps(spec))
+        packages = self.folder / "packages"
+        packages.mkdir(exist_ok=True)
+        if not (packages / "rigwright_weights").is_symlink():
+            (packages / "rigwright_weights").symlink_to(PACKAGE)
+        return [sys.executable, "-S", "-m", "rigwright_weights.fetch", str(self.folder / "spec.json")]
+
+    def start(self, wanted: Mapping[File, list[Source]]) -> subprocess.Popen[str]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "LC_ALL": "C.UTF-8",
+            "PYTHONPATH": str(self.folder / "packages"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **self.environment,
+        }
+        return subprocess.Popen(
+            self.command(wanted), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def bring(self, wanted: Mapping[File, list[Source]]) -> subprocess.CompletedProcess[str]:
+        with self.start(wanted) as process:
+            try:
+                said, _ = process.communicate(timeout=60)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, said)
+
+    def run(self, *urls: str) -> subprocess.CompletedProcess[str]:
+        """Bring the one file from these addresses."""
+        return self.bring({file(): self.url(*urls)})
+
+    def commit(self, files: Mapping[str, bytes], **how: Any) -> dict[File, list[Source]]:
+        """Put files on the hub; what is wanted of it, by name as on a host."""
+        commit = self.hub.repository(REPOSITORY, files, **how)
+        return {
+            file(content, f"{REPOSITORY}/{commit}/{path}"): [self.of_hub(commit, path)]
+            for path, content in files.items()
+        }
+
+    def there(self, one: File) -> bool:
+        """Whether a file is as it is to be: right, read-only, and recorded."""
+        path = self.path(one)
+        if not path.exists():
+            assert not records.holds(self.records, self.root, one)
+            return False
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == one.sha256
+        seen = path.stat()
+        assert (seen.st_mode & 0o777, seen.st_uid, seen.st_gid) == (0o444, 0, 0)
+        assert not self.part(one).exists()
+        return records.holds(self.records, self.root, one)
+
+    def left_over(self) -> list[str]:
+        """What lies below the root and is neither a named file nor a folder on the way to one."""
+        hidden = self.root.rglob(".*")
+        return sorted(path.name for path in (*hidden, *self.root.rglob("*.part")))
+
+    def asked(self) -> list[str]:
+        """Which files' bytes the hub was asked for: of both of its servers, by name and range."""
+        return [f"{one.path.partition('?')[0].rpartition('/')[2]} {one.range}" for one in self.hub.asked if sent(one)]
+
+
+def sent(one: Any) -> bool:
+    return one.method == "GET" and (one.path.startswith("/cdn/") or one.path.endswith(".json"))
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for something that is about to be."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to be"
+        time.sleep(0.01)
+
+
+@contextmanager
+def world(folder: Path) -> Iterator[World]:
+    with file_server() as server, Hub() as hub:
+        yield World(folder, server, hub)
