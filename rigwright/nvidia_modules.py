@@ -96,7 +96,7 @@ def dkms(state: State) -> list[Difference]:
     """N10: DKMS has the driver's module built and installed for this kernel and the next, and nothing half done.
 
     That a file differs from what DKMS built is held against it in the words of 3.2 and later alone: older ones say
-    "Diff between built and installed module" of every compressed module.
+    "Diff between built and installed module" of every compressed module, and of one that is gone.
     """
     found = [
         Difference(
@@ -112,8 +112,10 @@ def dkms(state: State) -> list[Difference]:
         rows = [one for one in state.dkms if one.kernel == release]
         whole = [one for one in rows if one.state == "installed" and "missing" not in one.remark.lower()]
         wanted = state.module(release).version
-        if not whole or (wanted and wanted not in {one.version for one in whole}):
+        if wanted not in {one.version for one in whole}:
             said = ", ".join(f"{one.version} {one.state} {one.remark}".strip() for one in rows)
+            if whole and not wanted:
+                said += f", but there is no module below /lib/modules/{release}"
             found.append(
                 Difference(
                     f"DKMS to have {f'nvidia {wanted}' if wanted else 'nvidia'} installed for kernel {release}",
