@@ -7,6 +7,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+# It puts gevent's sockets and threads in the place of Python's. Before any module that is tested is imported: one that
+# has made a thread of the other kind by then waits for ever, and whether it has would depend on the files' order.
+import pyinfra_cli  # noqa: F401
 import pytest
 
 from rigwright import facts

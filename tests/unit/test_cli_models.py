@@ -86,7 +86,7 @@ def test_what_nothing_needs_is_removed_with_all_that_is_known_of_it(host: Weight
     part = host.root / f"org/name/{OTHER}/sub/y.gguf.part"
     part.write_bytes(b"12345")
     with host.ledger.open("a") as ledger:
-        ledger.write(f"file {part.with_suffix('')}\n")
+        ledger.write(f"file {part}\n")
     (host.records / "verity").mkdir()
     (host.records / "verity" / records.name(host.file(OLD, b"old"))).write_text("d\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")

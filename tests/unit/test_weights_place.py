@@ -26,12 +26,17 @@ def good(host: World) -> str:
     return host.server.serve("m", whole(CONTENT))
 
 
+def owned(host: World) -> list[str]:
+    """What the ledger has of the file once it is there."""
+    return [f"file {host.path()}.part", f"file {host.path()}"]
+
+
 def test_the_ledger_has_folders_and_files_before_they_are_there(host: World) -> None:
     def look(handler: Handler, start: int) -> None:
         lines = host.ledger.read_text().splitlines()
         assert lines == [
             *(f"dir {path}" for path in (host.root, host.root / "a", host.root / "a/b")),
-            f"file {host.path()}",
+            f"file {host.path()}.part",
         ]
         whole(CONTENT)(handler, start)
 
@@ -47,14 +52,22 @@ def test_the_ledger_has_folders_and_files_before_they_are_there(host: World) -> 
 def test_folders_that_were_there_are_not_ours(host: World) -> None:
     (host.root / "a").mkdir(parents=True)
     assert host.run(good(host)).returncode == 0
-    assert host.ledger.read_text().splitlines() == [f"dir {host.root / 'a/b'}", f"file {host.path()}"]
+    assert host.ledger.read_text().splitlines() == [f"dir {host.root / 'a/b'}", *owned(host)]
 
 
 def test_a_second_run_adds_nothing_to_the_ledger(host: World) -> None:
-    assert host.run(host.server.serve("m", status(404))).returncode == 1
+    assert host.run(good(host)).returncode == 0
     before = host.ledger.read_text()
+    host.path().unlink()
     assert host.run(good(host)).returncode == 0
     assert host.ledger.read_text() == before
+
+
+def test_a_file_that_is_placed_after_a_refusal_is_not_ours(host: World) -> None:
+    assert host.run(host.server.serve("m", status(404))).returncode == 1
+    host.place(host.path(), CONTENT)
+    assert host.run(good(host)).returncode == 0
+    assert owned(host)[1] not in host.ledger.read_text().splitlines()
 
 
 def test_a_right_file_that_was_there_is_adopted_without_a_request(host: World) -> None:

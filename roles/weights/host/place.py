@@ -68,11 +68,13 @@ class Place:
             one.chmod(0o755)
 
     def claim(self, path: Path) -> None:
-        """Write down that a file is ours before its first byte is, the half of it too."""
+        """Write down that what is fetched of a file is ours, before its first byte is there.
+
+        The file itself is ours once it gets its name: until then, what lies there was placed by somebody else.
+        """
         with self.lock:
             self.make(path.parent)
-            if not self.ours(path):
-                self._write_down(f"file {path}")
+            self._own(self.part(path))
 
     def ours(self, path: Path) -> bool:
         """Whether the ledger has a file."""
@@ -108,6 +110,8 @@ class Place:
             os.fsync(handle)
         finally:
             os.close(handle)
+        with self.lock:
+            self._own(path)
         part.replace(path)
         _settle_folder(path.parent)
         self._verified(file)
@@ -125,6 +129,10 @@ class Place:
     def _settle(path: Path) -> None:
         os.chown(path, 0, 0)
         path.chmod(0o444)
+
+    def _own(self, path: Path) -> None:
+        if not self.ours(path):
+            self._write_down(f"file {path}")
 
     def _write_down(self, line: str) -> None:
         self.ledger.parent.mkdir(parents=True, exist_ok=True)
