@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,12 +54,14 @@ class Stored:
 
 def read(content: bytes | Path, start: int, count: int) -> bytes:
     """Some bytes of a file, from one on; fewer at its end."""
-    if isinstance(content, bytes):
-        return content[start : start + count]
-    opened: BinaryIO
-    with content.open("rb") as opened:
-        opened.seek(start)
-        return opened.read(count)
+    with opened(content) as file:
+        file.seek(start)
+        return file.read(count)
+
+
+def opened(content: bytes | Path) -> BinaryIO:
+    """A file's bytes, to be read."""
+    return BytesIO(content) if isinstance(content, bytes) else content.open("rb")
 
 
 @dataclass
