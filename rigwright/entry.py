@@ -75,6 +75,17 @@ class InstanceEntry(Frozen):
     )
 
 
+def _amount(value: object) -> str:
+    return "[list]" if isinstance(value, (list, tuple)) else "[number]"
+
+
+# told apart before they are looked at: a wrong value is one mistake, not one of each
+PowerLimit = Annotated[
+    Annotated[Watts, Tag("[number]")] | Annotated[tuple[Watts, ...], Tag("[list]")],
+    Discriminator(_amount),
+]
+
+
 class Driver(Frozen):
     """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
 
@@ -107,7 +118,7 @@ class Driver(Frozen):
         description="Whether every deploy may reboot the host where the driver needs it; without it, `--reboot` says "
         "so for one.",
     )
-    power_w: Watts | tuple[Watts, ...] | None = Field(
+    power_w: PowerLimit | None = Field(
         default=None,
         description="Power limit, W: one for all cards, or one a card by slot.",
     )

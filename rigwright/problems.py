@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 
 class Frozen(BaseModel):
@@ -42,11 +43,11 @@ class Invalid(Exception):
 
 
 def suggestion(value: str, names: Iterable[str]) -> str:
-    """`; did you mean "x"?` for the nearest valid name, and the valid names where there are few."""
+    """`; did you mean "x"?` for the nearest valid name, and the valid names where there are few, or none is near."""
     allowed = sorted(names)
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.5)
     parts = [f'did you mean "{near[0]}"?'] if near else []
-    if len(allowed) <= 24:
+    if len(allowed) <= (24 if near else 40):
         parts.append("allowed: " + (", ".join(allowed) or "none"))
     return "; " + "; ".join(parts) if parts else ""
 
@@ -68,6 +69,10 @@ WORDS = {
     "invalid_key": "named by text",
     "int_type": "a whole number",
 }
+
+
+# ... and those with a number, with the name that pydantic has for it
+BOUNDS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
 
 
 def of_validation(
@@ -96,14 +101,33 @@ def of_validation(
             key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{part}"
         if detail["type"] == "extra_forbidden":
             allowed = {*_fields(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
-            found.append(Problem(file, key, "unknown key" + suggestion(str(loc[-1]), allowed)))
+            text = "unknown key" + suggestion(str(loc[-1]), allowed)
+            found.append(Problem(file, key, text + _quotes(file, loc, detail["input"], allowed)))
         elif detail["type"] == "missing":
             found.append(Problem(file, key, "missing"))
         else:
-            said = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-            rule = WORDS.get(detail["type"], said)
-            found.append(Problem(file, key, f"{shown(detail['input'])} is refused: must be {rule}"))
+            found.append(Problem(file, key, f"{shown(detail['input'])} is refused: must be {_rule(file, detail)}"))
     return found
+
+
+def _rule(file: str, detail: ErrorDetails) -> str:
+    """What a value must be, after "must be"."""
+    kind, limits = detail["type"], detail.get("ctx", {})
+    if kind == "bool_type":
+        return "true or false" if file.endswith(".toml") else "True or False"
+    if kind in BOUNDS:
+        word, limit = BOUNDS[kind]
+        return f"{word} {limits[limit]}"
+    return WORDS.get(kind, detail["msg"].removeprefix("Value error, ").removeprefix("Input should be "))
+
+
+def _quotes(file: str, loc: Sequence[int | str], given: object, allowed: Iterable[str]) -> str:
+    """What to do about `[inputs.a-1.5]`, which TOML takes for a table `5` in the table `a-1`."""
+    near = difflib.get_close_matches(str(loc[-1]), list(allowed), n=1, cutoff=0.5)
+    if near or len(loc) != 3 or not isinstance(given, dict) or not file.endswith(".toml"):
+        return ""
+    top, *name = map(str, loc)
+    return f'; a name with a dot needs quotes: [{top}."{".".join(name)}"]'
 
 
 def shown(value: object) -> str:

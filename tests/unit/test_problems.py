@@ -76,6 +76,8 @@ def test_problems_are_said_once_each_and_in_order() -> None:
         ("zzz", [], "; allowed: none"),
         ("name-7", [f"name-{n}" for n in range(100)], '; did you mean "name-7"?'),
         ("zzz", [f"name-{n}" for n in range(100)], ""),
+        ("zzz", [f"n{n:02}" for n in range(40)], "; allowed: " + ", ".join(f"n{n:02}" for n in range(40))),
+        ("n00", [f"n{n:02}" for n in range(40)], '; did you mean "n00"?'),
     ],
 )
 def test_the_nearest_name_is_offered_and_a_short_list_is_shown(value: str, names: list[str], text: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import Field
 
 from rigwright.problems import Frozen, Invalid
 from rigwright.toml import parse
@@ -12,6 +14,16 @@ from rigwright.toml import parse
 
 class Shape(Frozen):
     number: int
+
+
+class Model(Frozen):
+    file: str
+    wide: Annotated[bool, Field(strict=True)] = False
+    flags: dict[str, bool] = Field(default_factory=dict)
+
+
+class Models(Frozen):
+    models: dict[str, Model]
 
 
 def test_a_file_becomes_a_value(tmp_path: Path) -> None:
@@ -38,6 +50,27 @@ def test_what_cannot_be_read_is_refused_with_file_and_key(tmp_path: Path, conten
     with pytest.raises(Invalid) as caught:
         parse(path, Shape)
     assert str(caught.value).startswith(f"{path}: {place}")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "[models.Qwen3.6-27B]\nfile = 'x'\n",
+            "models.Qwen3.6-27B: unknown key; allowed: file, flags, wide; a name with a dot needs quotes: "
+            '[models."Qwen3.6-27B"]',
+        ),
+        ("[models.a]\nfile = 'x'\n[models.a.flag]\n", 'unknown key; did you mean "flags"?; allowed: file, flags, wide'),
+        ("[models.a]\nfile = 'x'\nzzz = 1\n", "models.a.zzz: unknown key; allowed: file, flags, wide"),
+        ("[models.a]\nfile = 'x'\nwide = 'true'\n", "models.a.wide: 'true' is refused: must be true or false"),
+    ],
+)
+def test_a_mistake_is_said_in_tomls_words(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(content)
+    with pytest.raises(Invalid) as caught:
+        parse(path, Models)
+    assert str(caught.value).splitlines()[0].endswith(said)
 
 
 def test_a_file_that_is_not_there_and_a_folder_in_its_place_are_refused(tmp_path: Path) -> None:
