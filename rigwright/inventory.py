@@ -135,7 +135,10 @@ def _refuse_connection(
     for key, value in connection.items():
         if key not in CONNECTION:
             allowed = {*CONNECTION, *RigEntry.model_fields}
-            found.append(Problem(file, f"{name}.{key}", "unknown key" + suggestion(key, allowed)))
+            hint = (
+                "; passwords are not among the keys: use an SSH key" if "password" in key else suggestion(key, allowed)
+            )
+            found.append(Problem(file, f"{name}.{key}", f"unknown key{hint}"))
         elif not CONNECTION[key][0](value):
             found.append(Problem(file, f"{name}.{key}", f"{shown(value)} is refused: must be {CONNECTION[key][1]}"))
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)

@@ -61,7 +61,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(
 
 def test_a_password_has_no_place_in_an_inventory(box: Box) -> None:
     text = "\n".join(box.refusal(ssh_password="hunter2-hunter2"))
-    assert "box.ssh_password: unknown key" in text
+    assert text.endswith("box.ssh_password: unknown key; passwords are not among the keys: use an SSH key")
     assert "hunter2" not in text
 
 
