@@ -56,6 +56,8 @@ def models(inventory: str, limit: str | None, as_json: bool, remove: str | None,
     found, gone = boxes(inventory, limit)
     seen = each(found, _look)
     if remove is not None:
+        if not seen:
+            leave(gone)
         _remove(seen, remove, yes)
     elif as_json:
         rows = [

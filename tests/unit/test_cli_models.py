@@ -215,6 +215,12 @@ def test_what_no_host_has_is_said(host: WeightHost, models: Verb, asked: str, sa
     assert (host.root / OLD).exists()
 
 
+def test_a_removal_where_no_host_is_in_reach_says_that(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([], ["box9"]))
+    done = CliRunner().invoke(verb.models, [str(inventory), "--remove", "org/name@ffffffffffff"])
+    assert (done.exit_code, done.output) == (2, "box9: cannot be reached\n")
+
+
 def test_one_of_two_that_begin_alike_has_to_be_named_whole(host: WeightHost, models: Verb) -> None:
     host.fetched(f"org/name/{'f' * 39}0/x.gguf")
     done = models("--remove", f"org/name@{'f' * 12}", "--yes")
