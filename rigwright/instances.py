@@ -14,7 +14,7 @@ from rigwright.entry import InstanceEntry, RigEntry, Roots
 from rigwright.inputs import complaint
 from rigwright.lock import Artefact, Lock
 from rigwright.models import Missing, parts
-from rigwright.problems import Invalid, unknown
+from rigwright.problems import Invalid, counted, unknown
 from rigwright.rig import POWER_UNIT, Instance, Part
 
 Refuse = Callable[[str, str], None]
@@ -42,9 +42,12 @@ def instance(
         refuse(f"{key}.variant", unknown("variant", declared.variant, catalog.variants))
         return None
     if len(declared.cards) != variant.cards:
-        refuse(f"{key}.cards", f"{declared.variant} takes {variant.cards} cards, {len(declared.cards)} are named")
+        refuse(
+            f"{key}.cards",
+            f"{declared.variant} takes {counted(variant.cards, 'card')}, {len(declared.cards)} are named",
+        )
     if missing := [index for index in declared.cards if index >= present]:
-        refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {present} cards, counted from 0")
+        refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
     said = f"{declared.variant}: "
     engine = catalog.engines.get(variant.engine)
     model = catalog.models.get(variant.model)
@@ -118,7 +121,7 @@ def refuse_flags(instance: Instance, roots: Roots, source: Artefact, folder: Pat
 
 
 def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:
-    """Refuse two instances on one port, and a card that two instances (or one, twice) want."""
+    """Refuse two that want one port, weights that are shared among them, and a card that two (or one, twice) want."""
     ports: dict[int, str] = {}
     users: dict[int, str] = {}
     for name, instance in entry.instances.items():
@@ -129,6 +132,9 @@ def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:
             if card in users:
                 refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
             users.setdefault(card, name)
+    # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
+    if entry.share and entry.share.port in ports:
+        refuse("share.port", f"{entry.share.port} is already the port of {ports[entry.share.port]}: choose another")
 
 
 def beside(folder: Path, path: str) -> str:

@@ -12,8 +12,12 @@ MAXIMUM = 4096
 ALLOWED = frozenset(string.ascii_letters + string.digits + "._~+/=-")
 
 
-def read(path: str) -> str:
+def read(path: str, what: str = "key") -> str:
     """The key in a file: its only line.
+
+    Args:
+        path: The file.
+        what: What it is called to the operator.
 
     Raises:
         ValueError: the file cannot be read, or holds no key; the text never repeats what it holds.
@@ -26,7 +30,7 @@ def read(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot be read: {error}") from None
     if not MINIMUM <= len(key) <= MAXIMUM or not ALLOWED.issuperset(key):
-        raise ValueError(f"holds no key: one line of at least {MINIMUM} letters, digits and ._~+/=-")
+        raise ValueError(f"holds no {what}: one line of at least {MINIMUM} letters, digits and ._~+/=-")
     return key
 
 

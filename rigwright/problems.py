@@ -52,6 +52,11 @@ def suggestion(value: str, names: Iterable[str]) -> str:
     return "; " + "; ".join(parts) if parts else ""
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 card`, `2 cards`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def unknown(kind: str, value: str, names: Iterable[str]) -> str:
     """The text of a name that nothing goes by."""
     return f'no {kind} is called "{value}"{suggestion(value, names)}'

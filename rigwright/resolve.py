@@ -16,7 +16,7 @@ from rigwright.inputs import HUB, complaint
 from rigwright.instances import Making, Refuse, beside, refuse_flags, refuse_shared
 from rigwright.instances import instance as instance_of
 from rigwright.lock import Artefact, Lock
-from rigwright.problems import Invalid, Problem, of_validation, unknown
+from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
 from rigwright.rig import CUDA, HUB_CLIENT, TOOLS, Rig, urls
 
 
@@ -115,7 +115,7 @@ def parse(
     if entry.hub_token_file is not None:
         token_file = beside(Path(file).parent, entry.hub_token_file)
         try:
-            keys.read(token_file)
+            keys.read(token_file, "token")
         except ValueError as error:
             refuse("hub_token_file", f"{token_file} {error}")
     needed = [*sources.values(), *weights]
@@ -180,9 +180,11 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
         refuse("driver.managed", "a bundle has no driver in it: leave bundle out, or install the driver yourself")
     for key, listed in (("lanes", driver.lanes), ("power_w", driver.power_w)):
         if isinstance(listed, tuple) and listed and len(listed) != present:
-            refuse(f"driver.{key}", f"{len(listed)} are named, and the rig declares {present} cards: one a card")
+            refuse(
+                f"driver.{key}", f"{len(listed)} are named, and the rig declares {counted(present, 'card')}: one a card"
+            )
     if missing := sorted({index for pair in driver.nvlinks for index in pair if index >= present}):
-        refuse("driver.nvlinks", f"no card {missing[0]}: the rig declares {present} cards, counted from 0")
+        refuse("driver.nvlinks", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
     limits = driver.power_w if isinstance(driver.power_w, tuple) else (driver.power_w,) * present
     for index, (declared, limit) in enumerate(zip(entry.cards, limits, strict=False)):
         card = catalog.cards.get(declared) if isinstance(declared, str) else declared

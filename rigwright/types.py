@@ -69,7 +69,9 @@ Root = Annotated[AbsolutePath, AfterValidator(_own)]
 UserName = Annotated[str, _matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
 Sha256 = Annotated[str, _matching(r"[0-9a-f]{64}", "64 small hexadecimal digits")]
 Digits = Annotated[str, _matching(r"[0-9a-f]{12}", "12 small hexadecimal digits")]
-PciId = Annotated[str, _matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in hexadecimal, such as "10de:2204"')]
+PciId = Annotated[
+    str, _matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in small hexadecimal digits, such as "10de:2204"')
+]
 Capability = Annotated[str, _matching(r"[0-9]{1,2}\.[0-9]", 'a CUDA compute capability, such as "8.6"')]
 CmakeOption = Annotated[str, _matching(r"[A-Z][A-Z0-9_]*", "a CMake option name, such as GGML_NATIVE")]
 CmakeValue = Annotated[str, _matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
@@ -157,7 +159,13 @@ def _cidr(value: str) -> str:
     try:
         return str(ip_network(value))
     except ValueError:
-        raise ValueError("a network, such as 10.0.0.0/24") from None
+        pass
+    try:
+        # an address inside of a network: one of both was meant
+        meant = f"{ip_network(value, strict=False)}, or {ip_network(value.partition('/')[0])} for one address"
+    except ValueError:
+        meant = "such as 10.0.0.0/24"
+    raise ValueError(f"a network, {meant}")
 
 
 Address = Annotated[str, AfterValidator(_address)]

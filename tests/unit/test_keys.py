@@ -75,6 +75,14 @@ def test_the_longest_key_is_taken_and_a_longer_one_is_not_cut(tmp_path: Path) ->
         keys.read(str(path))
 
 
+def test_a_token_is_called_one(box: Box) -> None:
+    (box.folder / "token").write_text("hf_short\n")
+    (line,) = box.refusal(hub_token_file="token")
+    assert line.startswith(
+        f"{box.inventory}: box.hub_token_file: {box.folder}/token holds no token: one line of at least"
+    )
+
+
 def test_a_key_in_the_home_of_nobody_is_refused_in_words(box: Box) -> None:
     (line,) = box.refusal(instances=chat(api_key_file="~nobody-at-all/key"))
     assert line == f"{box.inventory}: box.instances.chat.api_key_file: ~nobody-at-all/key is no file"
