@@ -117,9 +117,26 @@ def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
         except Invalid as error:
             problems += error.problems
         group.append((name, {**connection, "ssh_paramiko_connect_kwargs": {"transport_factory": nodelay}, "rig": rig}))
+    problems += _refuse_twins(file, group)
     if problems:
         raise Invalid(problems)
     return group
+
+
+def _refuse_twins(file: str, group: HostGroup) -> list[Problem]:
+    """Refuse two rigs that are one machine: each deploy would undo the other's."""
+    there: dict[tuple[str, ...], str] = {}
+    found = []
+    for name, data in group:
+        # a name may be another machine's in another configuration file
+        place = tuple(
+            str(data.get(key, other))
+            for key, other in (("ssh_hostname", name), ("ssh_port", 22), ("ssh_config_file", ""))
+        )
+        if place in there:
+            found.append(Problem(file, f"{name}.ssh_hostname", f"{place[0]} is already the machine of {there[place]}"))
+        there.setdefault(place, name)
+    return found
 
 
 def _refuse_connection(

@@ -25,16 +25,20 @@ def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
     sound: dict[str, object] = dict(data) if isinstance(data, dict) else {}
     for detail in error.errors():
         top, *inner = detail["loc"] or ("",)
-        instances = sound.get("instances")
-        if top == "instances" and inner and isinstance(instances, dict):
-            sound["instances"] = {name: value for name, value in instances.items() if name != inner[0]}
+        table = sound.get(str(top))
+        if top in ("instances", "driver") and inner and isinstance(table, dict):
+            sound[str(top)] = {name: value for name, value in table.items() if name != inner[0]}
         else:
             sound.pop(str(top), None)
-    try:
-        RigEntry.model_validate(sound)
-    except ValidationError:  # pydantic gives a key that is no text as text
-        return {}
-    return sound
+    for _ in range(2):
+        try:
+            RigEntry.model_validate(sound)
+        except ValidationError as later:  # a rule between keys, of which one was wrong
+            for detail in later.errors():
+                sound.pop(str(detail["loc"][0] if detail["loc"] else ""), None)
+        else:
+            return sound
+    return {}  # pydantic gives a key that is no text as text
 
 
 def parse(

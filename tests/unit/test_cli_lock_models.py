@@ -139,7 +139,7 @@ def test_a_rigs_token_is_shown_to_no_other_rigs_mirror(world: HubWorld) -> None:
     with Hub() as other:
         boxes = {
             "one": {"ssh_hostname": "127.0.0.1", "mirrors": {"hub": [other.url]}},
-            "two": {"ssh_hostname": "127.0.0.1", "mirrors": {"hub": [world.hub.url]}, "hub_token_file": "hub.token"},
+            "two": {"ssh_hostname": "127.0.0.2", "mirrors": {"hub": [world.hub.url]}, "hub_token_file": "hub.token"},
         }
         text = f"from rigwright.inventory import hosts\nrigs = hosts({boxes!r})\n"
         (world.folder / "rig.py").write_text(text)

@@ -181,6 +181,17 @@ def test_a_key_is_shown_on_one_line_without_what_a_terminal_obeys(box: Box, text
     assert line.startswith(f"{box.inventory}: box.{text.encode('unicode_escape').decode()}: unknown key")
 
 
+def test_two_rigs_that_are_one_machine_are_refused(box: Box) -> None:
+    other = {"ssh_port": 2222}
+    file = {"ssh_config_file": str(box.folder / "ssh_config")}
+    box.group({"a": entry(), "b": entry(**other), "c": entry(**file), "d": entry(ssh_hostname="192.0.2.8")})
+    with pytest.raises(SystemExit) as ended:
+        box.group({"a": entry(), "b": entry(**other), "c": entry(ssh_port=22), "192.0.2.7": entry(**other)})
+    lines = str(ended.value.code).splitlines()
+    assert f"{box.inventory}: c.ssh_hostname: 192.0.2.7 is already the machine of a" in lines
+    assert f"{box.inventory}: 192.0.2.7.ssh_hostname: 192.0.2.7 is already the machine of b" in lines
+
+
 def test_mistakes_of_all_rigs_are_told_at_once(box: Box) -> None:
     entries = {
         "a": entry(cards=["turin", "ampere"], mirrors={}),
@@ -189,6 +200,7 @@ def test_mistakes_of_all_rigs_are_told_at_once(box: Box) -> None:
         "d": entry(ssh_user="a b", service_user="A", cuda_root="cuda"),
         "e": entry(),
     }
+    entries = {name: {**keys, "ssh_hostname": name.lower()} for name, keys in entries.items()}
     with pytest.raises(SystemExit) as ended:
         box.group(entries)
     lines = str(ended.value.code).splitlines()
