@@ -114,10 +114,10 @@ def test_reboot(state: State) -> None:
     "N19",
     "the held kernel misses no security updates for long",
     severity="low",
-    why="a kernel is held with modules that are made for it, and its holes stay open meanwhile",
+    why="a kernel is kept for the sake of modules that no newer one has, and its holes stay open meanwhile",
 )
-def test_security(state: State, plan: DriverPlan) -> None:
-    no(nvidia_packages.security(state, plan.holds))
+def test_security(state: State, driver_facts: DriverFacts, plan: DriverPlan) -> None:
+    no(nvidia_packages.security(state, driver_facts, plan.holds))
 
 
 @check(

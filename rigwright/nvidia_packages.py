@@ -217,20 +217,42 @@ def reboot(state: State) -> list[Difference]:
     return found
 
 
-def security(state: State, holds: Iterable[str]) -> list[Difference]:
+def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Difference]:
     """N19: a kernel that is held for the driver's sake does not miss security updates for long.
 
     Since when one waits is not known on the host, so the age of the kernel that runs is taken for it (KERNEL_DAYS).
+
+    Args:
+        state: The host.
+        facts: What is installed there.
+        holds: What the plan holds. Where the host builds its modules that is no kernel, and the operator keeps one back
+            that the driver does not build for: by a hold, or without what brings the next one.
     """
     if state.kernel_days is None or state.kernel_days < KERNEL_DAYS:
         return []
-    ours = {name for name in holds if name.startswith("linux-image-")} & state.holds
-    waiting = {name: version for name, version in reversed(state.security) if name in ours}
-    return [
+    ours = set(holds)
+    later = "let the next kernel come as soon as there is a driver that builds for it"
+    waiting = {
+        name: version
+        for name, version in reversed(state.security)
+        if name.startswith("linux-image-") and name in state.holds
+    }
+    found = [
         Difference(
             f"the security updates of {name}",
             f"{version} waits, and the kernel that runs was built {state.kernel_days} days ago",
-            "deploy with an upgrade of the driver: kernel and modules go together",
+            "deploy with an upgrade of the driver: kernel and modules go together"
+            if name in ours
+            else f"{later}: `apt-mark unhold {name}`",
         )
         for name, version in sorted(waiting.items())
     ]
+    if not facts.metapackage[0]:
+        found.append(
+            Difference(
+                "a metapackage that brings security updates",
+                f"none for {state.running}, which was built {state.kernel_days} days ago",
+                f"{later}: install the metapackage linux-image-... again",
+            )
+        )
+    return found
