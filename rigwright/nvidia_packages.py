@@ -206,14 +206,15 @@ def archive(status: int, said: str) -> tuple[str, list[Difference]]:
 def reboot(state: State) -> list[Difference]:
     """N18: what was installed is what runs."""
     newest = state.newest.release
+    step = "reboot when it suits you"
+    if state.module(state.running).version and not state.newest.version:
+        step = f"not yet: kernel {newest}, which boots next, has no module of the driver; see N09 first"
     found = []
     if newest != state.running:
-        found.append(
-            Difference(f"kernel {newest}, the newest that is installed", state.running, "reboot when it suits you")
-        )
+        found.append(Difference(f"kernel {newest}, the newest that is installed", state.running, step))
     if state.reboot:
         said = f"for {listed(state.reboot_for)}" if state.reboot_for else "one is asked for"
-        found.append(Difference("no reboot to be pending", said, "reboot when it suits you"))
+        found.append(Difference("no reboot to be pending", said, step))
     return found
 
 

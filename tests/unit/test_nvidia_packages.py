@@ -201,6 +201,17 @@ def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tup
     assert told(reboot(replace(STATE, **changes))) == differences
 
 
+@pytest.mark.parametrize(("module", "step"), [(VERSION, "reboot when it suits you"), ("", "not yet: ")])
+def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str) -> None:
+    kernels = (*STATE.kernels, Kernel(NEXT, True, module, "", ""))
+    for changes in ({}, {"reboot": True, "reboot_for": (f"linux-image-{NEXT}",)}):
+        found = reboot(replace(STATE, kernels=kernels, **changes))
+        assert [one.next_step.startswith(step) for one in found] == [True] * (1 + bool(changes))
+    # a host without any driver has nothing to lose
+    bare = replace(STATE, kernels=(replace(STATE.kernels[0], version=""), Kernel(NEXT, True, "", "", "")))
+    assert [one.next_step for one in reboot(bare)] == ["reboot when it suits you"]
+
+
 WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.0-85.85"), ("libc6", "2.39-1"))
 
 
