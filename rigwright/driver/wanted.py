@@ -152,6 +152,11 @@ def transaction(one: Wanted, facts: DriverFacts) -> bool:
     return moved or away or bool(facts.half) or one.newest
 
 
+def whole(one: Wanted, facts: DriverFacts, coming: Iterable[str]) -> bool:
+    """Whether the packages that come are all that the driver then has: the files of a part are no way back to it."""
+    return {package.name for package in _versioned(facts)} <= {*coming, *one.plan.removed}
+
+
 def behind(one: Wanted, facts: DriverFacts) -> bool:
     """Whether the kernel's metapackage brings an older kernel than modules are there for.
 
