@@ -59,12 +59,13 @@ def flavour(rig: Rig, facts: DriverFacts, state: State) -> list[Difference]:
     return found
 
 
-def on_disk(loaded: str, state: State) -> list[Difference]:
+def on_disk(loaded: str, state: State, installed: str = "") -> list[Difference]:
     """N09: what is loaded lies there for this kernel, and for the one that boots next.
 
     Args:
         loaded: Version of the loaded module; empty without one.
         state: The host.
+        installed: Version of the driver's packages, which the next boot has to fit; empty where there are none.
     """
     found = []
     here = state.module(state.running).version
@@ -79,7 +80,7 @@ def on_disk(loaded: str, state: State) -> list[Difference]:
             )
         )
     newest = state.newest
-    wanted = here or loaded
+    wanted = installed or here or loaded
     if newest.release != state.running and not (newest.version and newest.version == (wanted or newest.version)):
         found.append(
             Difference(

@@ -130,6 +130,21 @@ def test_a_boot_without_the_module_is_seen_before_it(
 
 
 @pytest.mark.parametrize(
+    ("installed", "newest", "steps"),
+    [
+        # upgraded, and the running kernel's headers are no more to be had: what boots next is right
+        ("595.91.07", "595.91.07", ["reboot if the driver was upgraded"]),
+        # and here a reboot would be one into a box without cards
+        ("595.91.07", VERSION, ["reboot if the driver was upgraded", "before a reboot, "]),
+    ],
+)
+def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest: str, steps: list[str]) -> None:
+    kernels = (replace(HERE, version=""), replace(THERE, version=newest))
+    found = on_disk(VERSION, State(RUNNING, kernels), installed)
+    assert [one.next_step.startswith(step) for one, step in zip(found, steps, strict=True)] == [True] * len(steps)
+
+
+@pytest.mark.parametrize(
     ("rows", "differences"),
     [
         (
