@@ -129,6 +129,13 @@ def test_a_boot_without_the_module_is_seen_before_it(
     assert told(on_disk(loaded, State(RUNNING, kernels))) == differences
 
 
+def test_the_wrong_flavour_for_the_next_kernel_is_said_before_it_boots() -> None:
+    for bootable, licence, said in ((True, PROPRIETARY, 1), (True, OPEN, 0), (True, "", 0), (False, PROPRIETARY, 0)):
+        state = State(RUNNING, (HERE, replace(THERE, license=licence, bootable=bootable)))
+        found = flavour(box(C5090), ready("10de:2b85"), state)
+        assert [one.expected for one in found] == [f"the open module for kernel {NEXT}"] * said
+
+
 @pytest.mark.parametrize(
     ("installed", "newest", "steps"),
     [
