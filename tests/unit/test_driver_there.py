@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -281,7 +282,7 @@ BOTH_KERNELS = (("linux-image-generic", KERNELS["ubuntu-24.04"][0]), ("linux-ima
 @pytest.mark.parametrize("runs", [KERNELS["ubuntu-24.04"][0], HWE])
 @pytest.mark.parametrize("action", ["install", "adopt"])
 def test_modules_follow_the_kernel_that_runs_and_the_one_that_boots_next(runs: str, action: str) -> None:
-    there = installed("Ubuntu", UBUNTU, *SERVER) if action == "adopt" else {}
+    there: dict[str, Any] = installed("Ubuntu", UBUNTU, *SERVER) if action == "adopt" else {}
     has = "580.159.03" if there else ""
     modules = tuple((kernel, has if kernel != HWE else "") for _, kernel in BOTH_KERNELS)
     facts = host(kernel=runs, kernel_packages=BOTH_KERNELS, kernel_modules=modules, **there)

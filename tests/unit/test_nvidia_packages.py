@@ -204,9 +204,9 @@ def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tup
 @pytest.mark.parametrize(("module", "step"), [(VERSION, "reboot when it suits you"), ("", "not yet: ")])
 def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str) -> None:
     kernels = (*STATE.kernels, Kernel(NEXT, True, module, "", ""))
-    for changes in ({}, {"reboot": True, "reboot_for": (f"linux-image-{NEXT}",)}):
-        found = reboot(replace(STATE, kernels=kernels, **changes))
-        assert [one.next_step.startswith(step) for one in found] == [True] * (1 + bool(changes))
+    for asked in (False, True):
+        found = reboot(replace(STATE, kernels=kernels, reboot=asked))
+        assert [one.next_step.startswith(step) for one in found] == [True] * (1 + asked)
     # a host without any driver has nothing to lose
     bare = replace(STATE, kernels=(replace(STATE.kernels[0], version=""), Kernel(NEXT, True, "", "", "")))
     assert [one.next_step for one in reboot(bare)] == ["reboot when it suits you"]
