@@ -29,7 +29,8 @@ def test_flavour(rig: Rig, driver_facts: DriverFacts, state: State) -> None:
 def test_next_boot(driver_facts: DriverFacts, state: State) -> None:
     if not state.boots:
         pytest.skip("no kernel boots from this system's own disk")
-    no(nvidia_modules.on_disk(driver_facts.module, state))
+    library = driver_facts.library
+    no(nvidia_modules.on_disk(driver_facts.module, state, library.driver if library else ""))
 
 
 @check(

@@ -34,7 +34,7 @@ def flavours(rig: Rig, facts: DriverFacts) -> tuple[Flavour, ...]:
 
 
 def flavour(rig: Rig, facts: DriverFacts, state: State) -> list[Difference]:
-    """N08: the module that is loaded, and the one that lies there for this kernel, are of a flavour that will do."""
+    """N08: the loaded module, and those that lie there for this kernel and the next, are of a flavour that will do."""
     if not facts.module:
         return [Difference("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
     wanted = flavours(rig, facts)
@@ -46,25 +46,27 @@ def flavour(rig: Rig, facts: DriverFacts, state: State) -> list[Difference]:
     if loaded not in wanted:
         step = "deploy again" if rig.driver.managed else "install the packages of that flavour"
         found.append(Difference(f"the {words} kernel module", f"the {loaded} one is loaded", f"{step} and reboot"))
-    licence = state.module(state.running).license
-    there: Flavour = "open" if licence == OPEN_LICENSE else "proprietary"
-    if licence and there not in wanted:
-        found.append(
-            Difference(
-                f"the {words} module for kernel {state.running}",
-                f"one with the licence {licence}",
-                "remove the other flavour's module packages: the next boot loads it",
+    for release in dict.fromkeys((state.running, state.newest.release)):
+        licence = state.module(release).license
+        there: Flavour = "open" if licence == OPEN_LICENSE else "proprietary"
+        if licence and there not in wanted:
+            found.append(
+                Difference(
+                    f"the {words} module for kernel {release}",
+                    f"one with the licence {licence}",
+                    "remove the other flavour's module packages: the next boot loads it",
+                )
             )
-        )
     return found
 
 
-def on_disk(loaded: str, state: State) -> list[Difference]:
+def on_disk(loaded: str, state: State, installed: str = "") -> list[Difference]:
     """N09: what is loaded lies there for this kernel, and for the one that boots next.
 
     Args:
         loaded: Version of the loaded module; empty without one.
         state: The host.
+        installed: Version of the driver's packages, which the next boot has to fit; empty where there are none.
     """
     found = []
     here = state.module(state.running).version
@@ -79,7 +81,7 @@ def on_disk(loaded: str, state: State) -> list[Difference]:
             )
         )
     newest = state.newest
-    wanted = here or loaded
+    wanted = installed or here or loaded
     if newest.release != state.running and not (newest.version and newest.version == (wanted or newest.version)):
         found.append(
             Difference(

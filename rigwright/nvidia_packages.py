@@ -206,31 +206,54 @@ def archive(status: int, said: str) -> tuple[str, list[Difference]]:
 def reboot(state: State) -> list[Difference]:
     """N18: what was installed is what runs."""
     newest = state.newest.release
+    step = "reboot when it suits you"
+    if state.module(state.running).version and not state.newest.version:
+        step = f"not yet: kernel {newest}, which boots next, has no module of the driver; see N09 first"
     found = []
     if newest != state.running:
-        found.append(
-            Difference(f"kernel {newest}, the newest that is installed", state.running, "reboot when it suits you")
-        )
+        found.append(Difference(f"kernel {newest}, the newest that is installed", state.running, step))
     if state.reboot:
         said = f"for {listed(state.reboot_for)}" if state.reboot_for else "one is asked for"
-        found.append(Difference("no reboot to be pending", said, "reboot when it suits you"))
+        found.append(Difference("no reboot to be pending", said, step))
     return found
 
 
-def security(state: State, holds: Iterable[str]) -> list[Difference]:
+def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Difference]:
     """N19: a kernel that is held for the driver's sake does not miss security updates for long.
 
     Since when one waits is not known on the host, so the age of the kernel that runs is taken for it (KERNEL_DAYS).
+
+    Args:
+        state: The host.
+        facts: What is installed there.
+        holds: What the plan holds. Where the host builds its modules that is no kernel, and the operator keeps one back
+            that the driver does not build for: by a hold, or without what brings the next one.
     """
     if state.kernel_days is None or state.kernel_days < KERNEL_DAYS:
         return []
-    ours = {name for name in holds if name.startswith("linux-image-")} & state.holds
-    waiting = {name: version for name, version in reversed(state.security) if name in ours}
-    return [
+    ours = set(holds)
+    later = "let the next kernel come as soon as there is a driver that builds for it"
+    waiting = {
+        name: version
+        for name, version in reversed(state.security)
+        if name.startswith("linux-image-") and name in state.holds
+    }
+    found = [
         Difference(
             f"the security updates of {name}",
             f"{version} waits, and the kernel that runs was built {state.kernel_days} days ago",
-            "deploy with an upgrade of the driver: kernel and modules go together",
+            "deploy with an upgrade of the driver: kernel and modules go together"
+            if name in ours
+            else f"{later}: `apt-mark unhold {name}`",
         )
         for name, version in sorted(waiting.items())
     ]
+    if not facts.metapackage[0]:
+        found.append(
+            Difference(
+                "a metapackage that brings security updates",
+                f"none for {state.running}, which was built {state.kernel_days} days ago",
+                f"{later}: install the metapackage linux-image-... again",
+            )
+        )
+    return found

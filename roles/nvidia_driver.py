@@ -11,7 +11,7 @@ from rigwright.driver.facts import MODPROBE, DriverFacts
 from rigwright.driver.locked import locked
 from rigwright.driver.plan import DriverPlan, Refused, driver_plan
 from rigwright.driver.settings import PERSISTENCED, paths, settings_of, store
-from rigwright.driver.wanted import PREBUILT, returned, unloaded, wanted
+from rigwright.driver.wanted import PREBUILT, earlier, returned, unloaded, wanted
 from rigwright.rig import Rig
 from roles.operations.cards import retired, set_up
 from roles.operations.drivers import brought, held, lacks, look, released, running
@@ -61,8 +61,7 @@ def earlier_driver(rig: Rig) -> None:
     if facts is None:
         return
     plan = driver_plan(rig, facts)
-    installed = facts.library.driver if facts.library else ""
-    version = next((one for one in facts.kept if one != installed), "")
+    version = earlier(facts)
     built = any(PREBUILT.fullmatch(one.name) for one in facts.packages)
     if isinstance(plan, Refused) or not version or built:
         reasons = plan.reasons if isinstance(plan, Refused) else ("no files of an earlier driver are kept",)

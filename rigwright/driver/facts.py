@@ -116,6 +116,16 @@ class DriverFacts:
         )
 
     @property
+    def flavours_of_kernels(self) -> tuple[str, ...]:
+        """Of the metapackages that modules have to follow: the next kernel's, then that of the one that runs.
+
+        They differ where the next kernel is of another series, generic-hwe-24.04 beside generic.
+        """
+        here, brought = self.metapackage
+        ahead = [name for name, kernel in self.kernel_packages if kernel == self.newest_kernel != brought]
+        return tuple(one for one in (*(name.removeprefix("linux-image-") for name in ahead[:1]), here) if one)
+
+    @property
     def newest_kernel(self) -> str:
         """The one that boots next, as boot loaders choose."""
         return max((kernel for kernel, _ in self.kernel_modules), key=release_key, default=self.kernel)

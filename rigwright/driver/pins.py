@@ -16,6 +16,9 @@ BESIDE = 100
 def pin_of(rig: Rig, facts: DriverFacts, source: Archive, branch: int) -> str:
     """Text for apt's preferences; of several records for a package the first that fits counts."""
     exact = locked(rig, facts.system)
+    # a driver stays until an upgrade: while another branch is locked, apt must not offer what does not fit beside it
+    if exact and (exact.branch, exact.source) != (branch, source):
+        exact = None
     of = " ".join(one.format(branch=branch) for one in rig.drivers.pins[source])
     records = [(of, f"version {exact.version}*" if exact else f"version {branch}.*", PRIORITY)]
     if source == "distribution":

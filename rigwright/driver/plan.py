@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,9 @@ from rigwright.rig import Rig
 from rigwright.types import Archive, Flavour
 
 MODULES = ("nvidia", "nvidia_uvm")
+# linux-modules-nvidia-580-server-open-generic, and what is behind the last dash may be a kernel's release
+PREBUILT = re.compile(r"(linux-modules-nvidia-([0-9]{3})(?:-server)?(?:-open)?)-(?!server|open).+")
+BUILT_HERE = re.compile(r"nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
 WORDS = {"distribution": "the distribution's archive", "nvidia": "NVIDIA's archive"}
 
 
@@ -114,7 +118,7 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
         removed=gone if there else (),
         component=offer.component,
         pin=pin_of(rig, facts, offer.source, branch),
-        holds=(*packages, f"linux-image-{kernel}") if layout.prebuilt else packages,
+        holds=(*packages, *_images(facts)) if layout.prebuilt else packages,
         modules=MODULES,
         options=tuple(rig.driver.module_options.items()),
         dkms=not layout.prebuilt,
@@ -207,12 +211,25 @@ def _number(one: tuple[int, Offer]) -> int:
 
 
 def _filled(templates: tuple[str, ...], branch: int, flavour: Flavour, facts: DriverFacts) -> tuple[str, ...]:
-    values = {
-        "branch": branch,
-        "open": "-open" if flavour == "open" else "",
-        "kernel": facts.metapackage[0],
-    }
-    return tuple(text.format(**values) for text in templates)
+    values = {"branch": branch, "open": "-open" if flavour == "open" else ""}
+    kernels = facts.flavours_of_kernels
+    return tuple(dict.fromkeys(text.format(**values, kernel=kernel) for text in templates for kernel in kernels))
+
+
+def _images(facts: DriverFacts) -> tuple[str, ...]:
+    """The kernels' metapackages that are held with modules which are made for each kernel."""
+    return tuple(f"linux-image-{one}" for one in facts.flavours_of_kernels)
+
+
+def _prebuilt(facts: DriverFacts, branch: int) -> tuple[str, ...] | None:
+    """The metapackages of such modules that a host needs whose driver comes with them; None where it builds them."""
+    own = [one.name for one in facts.own_packages]
+    found = [(one.name not in own, matched) for one in facts.packages if (matched := PREBUILT.fullmatch(one.name))]
+    stems = [(alone, matched[1]) for alone, matched in found if int(matched[2]) == branch]
+    if not stems or (all(alone for alone, _ in stems) and any(BUILT_HERE.fullmatch(name) for name in own)):
+        return None
+    _, stem = min(stems)
+    return tuple(f"{stem}-{kernel}" for kernel in facts.flavours_of_kernels)
 
 
 def _branch_reason(rig: Rig, branch: int, offer: Offer, known: Tables, facts: DriverFacts) -> str:
@@ -269,10 +286,12 @@ def _warnings(facts: DriverFacts, cards: tuple[Seen, ...], branch: int, *, dkms:
 
 def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, ...]) -> DriverPlan | Refused:
     packages = tuple(one.name for one in facts.own_packages)
-    dkms = not any(name.startswith("linux-modules-nvidia-") for name in packages)
+    prebuilt = _prebuilt(facts, there.branch)
+    dkms = prebuilt is None
     if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
         return Refused((_console(facts),))
-    kernel = facts.metapackage[0]
+    # a kernel of another series has come since, or somebody took the modules of one kernel alone
+    packages += tuple(name for name in prebuilt or () if name not in packages)
     source: Archive = there.source or "distribution"
     branch, flavour = there.branch, there.flavour or "open"
     return DriverPlan(
@@ -285,7 +304,7 @@ def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, .
         removed=(),
         component="",
         pin=pin_of(rig, facts, source, branch),
-        holds=(*packages, f"linux-image-{kernel}") if not dkms and kernel else packages,
+        holds=packages if dkms else (*packages, *_images(facts)),
         modules=MODULES,
         options=(options := tuple(rig.driver.module_options.items())),
         dkms=dkms,

@@ -41,9 +41,10 @@ def sentences(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> list[
     said.append(
         f"{what} {WILL[made.action]}" if managed else f"a managed one would be {what}, and {ADVICE[made.action]}"
     )
+    there = {one.name for one in facts.packages}
     lists = (
         ("installed first", made.before),
-        ("packages", () if made.action == "adopt" else made.packages),
+        ("packages", tuple(name for name in made.packages if made.action != "adopt" or name not in there)),
         ("removed", made.removed),
         ("held", tuple(name for name in made.holds if name not in made.packages)),
     )

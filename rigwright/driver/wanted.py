@@ -83,6 +83,19 @@ def wanted(plan: DriverPlan, facts: DriverFacts, locked: Locked | None, *, upgra
     return Wanted(plan, "", tuple(names), newest=upgrading)
 
 
+def earlier(facts: DriverFacts) -> str:
+    """The driver that a rollback goes to, of those whose files are kept; empty where there is none.
+
+    That is the last used one which is not there now. Where an upgrade or a rollback has ended in the middle, or waits
+    for its reboot, two are there: the older one it is then, so that the next rollback goes on and does not turn round.
+    """
+    there = {one.driver for one in _versioned(facts)} | ({facts.module} if facts.module else set())
+    if len(there) > 1 and (half := there & set(facts.kept)):
+        return min(half, key=release_key)
+    library = facts.library.driver if facts.library else ""
+    return next((one for one in facts.kept if one != library), "")
+
+
 def returned(plan: DriverPlan, facts: DriverFacts, version: str, sums: Iterable[str]) -> Wanted:
     """What a rollback brings: a driver whose package files are kept.
 
@@ -150,6 +163,11 @@ def transaction(one: Wanted, facts: DriverFacts) -> bool:
     moved = any(there.get(name) != version for name, version in one.exact.items())
     away = any(name not in there for name in one.packages) or any(name in there for name in one.plan.removed)
     return moved or away or bool(facts.half) or one.newest
+
+
+def whole(one: Wanted, facts: DriverFacts, coming: Iterable[str]) -> bool:
+    """Whether the packages that come are all that the driver then has: the files of a part are no way back to it."""
+    return {package.name for package in _versioned(facts)} <= {*coming, *one.plan.removed}
 
 
 def behind(one: Wanted, facts: DriverFacts) -> bool:

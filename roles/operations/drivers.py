@@ -16,7 +16,7 @@ from rigwright.driver import simulation
 from rigwright.driver.facts import MODPROBE, DriverFacts
 from rigwright.driver.options import late
 from rigwright.driver.settings import COMPONENT, SOURCE, release, store
-from rigwright.driver.wanted import Wanted, behind, holds, lacking, transaction, unheld, unloaded
+from rigwright.driver.wanted import Wanted, behind, holds, lacking, transaction, unheld, unloaded, whole
 from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
@@ -238,6 +238,7 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         fetched=how != "how kept",
         hashes=[(name, wanted.hashes[name]) for name in names if name in wanted.hashes],
         names=names,
+        whole=whole(wanted, facts, names),
         version=wanted.version or next((package.driver for package in seen.drivers), installed),
         fresh=[name for name, before, _ in seen.installed if not before],
         dkms=wanted.plan.dkms,

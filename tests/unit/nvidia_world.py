@@ -66,7 +66,7 @@ class World:
             "N16": lambda: p.test_in_branch(self.rig, self.facts, self.state),
             "N17": lambda: p.test_archive(self.host, self.rig, made, self.facts),
             "N18": lambda: p.test_reboot(self.state),
-            "N19": lambda: p.test_security(self.state, made),
+            "N19": lambda: p.test_security(self.state, self.facts, made),
             "N20": lambda: p.test_drift(self.rig, self.facts, record),
             "N21": lambda: c.test_power(self.rig, FACTS, request),
             "N22": lambda: c.test_clocks(self.rig, FACTS, request),

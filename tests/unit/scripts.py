@@ -167,6 +167,7 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
             "hashes": [("nvidia-driver-cuda", "c" * 64)],
             "fetched": True,
             "names": ("nvidia-driver-cuda",),
+            "whole": True,
             "version": "595.71.05",
             "fresh": ("nvidia-driver-cuda", "dkms"),
             "dkms": True,

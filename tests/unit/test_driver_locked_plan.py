@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rigwright.driver.facts import DriverFacts
-from rigwright.driver.plan import driver_plan
+from rigwright.driver.plan import DriverPlan, driver_plan
 from rigwright.rig import Rig
 from tests.unit.driver_hosts import (
     C3090,
@@ -180,6 +180,14 @@ def test_apt_is_held_to_the_locked_driver() -> None:
     # also where it keeps another one for now
     assert f"Pin: version {NEW}*\n" in made(managed(), there()).pin
     assert "Pin: version 580.159.03*\n" in made(locking("ubuntu-24.04", "580.159.03", ""), host()).pin
+
+
+def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> None:
+    stays = made(managed(OTHER), there(NEW))
+    assert (stays.action, "Pin: version 595.*\n" in stays.pin) == ("adopt", True)
+    moves = driver_plan(managed(OTHER), there(NEW), upgrading=True)
+    assert isinstance(moves, DriverPlan)
+    assert f"Pin: version {OTHER}*\n" in moves.pin
 
 
 @pytest.mark.parametrize(

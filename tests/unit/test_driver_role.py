@@ -146,6 +146,21 @@ def test_what_the_archive_has_dropped_comes_from_kept_files(said: list[str], tmp
     assert "sha256sum --quiet" not in other_kept.jobs_run[0][1]
 
 
+def test_files_are_kept_of_a_whole_driver_alone(said: list[str], tmp_path: Path) -> None:
+    """Of a part there is no way back: what it lacks would be removed."""
+    one = OnHost(tmp_path, LOCKED, there())
+    assert "sha256sum -- *.deb > SHA256SUMS" in str(_installation(one, there()))
+    # one package that somebody had removed; the others are there already
+    alone = other(WHOLE, nvidia_persistenced="")
+    part = OnHost(tmp_path, asked(managed(), alone), alone)
+    part.says = ["how archive", f"Inst nvidia-persistenced ({NEW}-1 NVIDIA CUDA [amd64])"]
+    script = str(_installation(part, alone))
+    assert "installing the driver" in script
+    assert "> SHA256SUMS" not in script
+    # where it is kept already it counts as the last one used
+    assert 'touch "$kept"' in script
+
+
 def ubuntus(*kernels: str) -> DriverFacts:
     """A host with Ubuntu's own driver, and modules for these kernels."""
     modules = (Package(f"linux-modules-nvidia-580-server-open-{kernel}", "6.8.0-40.40+1") for kernel in kernels)

@@ -8,7 +8,7 @@ import pytest
 
 from rigwright.driver.facts import DriverFacts, Package
 from rigwright.driver.locked import locked
-from rigwright.driver.wanted import lacking, returned, transaction, unheld, unloaded
+from rigwright.driver.wanted import earlier, lacking, returned, transaction, unheld, unloaded
 from rigwright.rig import Rig
 from tests.unit.driver_hosts import C3090, SERVER, UBUNTU, box, deb, debian, host, installed, made
 from tests.unit.driver_ours import KERNEL, NAMES, NEW, OLD, OTHER, UBUNTU_HOST, WHOLE, asked, other, rig, there
@@ -223,3 +223,30 @@ def test_a_rollback_from_a_driver_that_will_not_do_keeps_what_comes_back() -> No
     found = returned(plan, now, OLD, sums(OLD, *NAMES))
     assert found.plan.removed == ()
     assert not set(found.packages) & set(found.plan.removed)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (there(NEW), OLD),
+        (there(OLD), NEW),
+        # one that ended in the middle goes on, whichever driver the libraries are of
+        (other(there(NEW), libcuda1=OLD), OLD),
+        (other(there(NEW), nvidia_persistenced=OLD), OLD),
+        # and from an upgrade that did
+        (other(there(OLD), libcuda1=NEW), OLD),
+        (other(there(OLD), nvidia_persistenced=NEW), OLD),
+        # nor does one that waits for its reboot turn round
+        (there(OLD, module=NEW), OLD),
+        (there(NEW, module=OLD), OLD),
+        # moved by hand: whole, and a part
+        (there(OTHER, recorded=NEW), OLD),
+        (other(there(NEW), libcuda1=OTHER), NEW),
+    ],
+)
+def test_a_rollback_goes_to_the_driver_before(facts: DriverFacts, expected: str) -> None:
+    assert earlier(replace(facts, kept=(OLD, NEW))) == expected
+
+
+def test_without_kept_files_there_is_no_driver_before() -> None:
+    assert earlier(there(NEW)) == earlier(replace(there(NEW), kept=(NEW,))) == ""

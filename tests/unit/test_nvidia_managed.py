@@ -208,6 +208,13 @@ def test_what_does_not_apply_is_skipped_with_the_reason(
         world.run(name)
 
 
+def test_a_host_whose_driver_would_be_refused_is_not_what_its_rig_says(world: World) -> None:
+    assert p.planned(world.rig, world.facts).action == "adopt"
+    world.found(nvidia_sources=(("debian12", "/etc/apt/sources.list.d/old.list"),))
+    with pytest.raises(Drift, match=r"found /etc/apt/sources\.list\.d/old\.list names"):
+        p.planned(world.rig, world.facts)
+
+
 def test_a_rig_whose_lock_has_no_driver_is_not_held_to_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(p, "locked", lambda _rig, _system: None)
     with pytest.raises(pytest.skip.Exception, match="no driver is locked"):

@@ -129,6 +129,28 @@ def test_a_boot_without_the_module_is_seen_before_it(
     assert told(on_disk(loaded, State(RUNNING, kernels))) == differences
 
 
+def test_the_wrong_flavour_for_the_next_kernel_is_said_before_it_boots() -> None:
+    for bootable, licence, said in ((True, PROPRIETARY, 1), (True, OPEN, 0), (True, "", 0), (False, PROPRIETARY, 0)):
+        state = State(RUNNING, (HERE, replace(THERE, license=licence, bootable=bootable)))
+        found = flavour(box(C5090), ready("10de:2b85"), state)
+        assert [one.expected for one in found] == [f"the open module for kernel {NEXT}"] * said
+
+
+@pytest.mark.parametrize(
+    ("installed", "newest", "steps"),
+    [
+        # upgraded, and the running kernel's headers are no more to be had: what boots next is right
+        ("595.91.07", "595.91.07", ["reboot if the driver was upgraded"]),
+        # and here a reboot would be one into a box without cards
+        ("595.91.07", VERSION, ["reboot if the driver was upgraded", "before a reboot, "]),
+    ],
+)
+def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest: str, steps: list[str]) -> None:
+    kernels = (replace(HERE, version=""), replace(THERE, version=newest))
+    found = on_disk(VERSION, State(RUNNING, kernels), installed)
+    assert [one.next_step.startswith(step) for one, step in zip(found, steps, strict=True)] == [True] * len(steps)
+
+
 @pytest.mark.parametrize(
     ("rows", "differences"),
     [

@@ -40,7 +40,7 @@ def also(*ones: Package) -> DriverFacts:
 
 def test_a_sound_host_has_no_difference() -> None:
     assert one_piece(SOUND) == of_lock(SOUND, VERSION, LOCKED) == held(STATE, SOUND, HOLDS) == []
-    assert in_branch(STATE, SOUND) == reboot(STATE) == security(STATE, HOLDS) == []
+    assert in_branch(STATE, SOUND) == reboot(STATE) == security(STATE, SOUND, HOLDS) == []
     nvidia = host("debian-12", **installed("NVIDIA", "580.178.04-1", *debian(), "libcuda1", "nvidia-driver-libs"))
     assert one_piece(nvidia) == []
 
@@ -201,6 +201,17 @@ def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tup
     assert told(reboot(replace(STATE, **changes))) == differences
 
 
+@pytest.mark.parametrize(("module", "step"), [(VERSION, "reboot when it suits you"), ("", "not yet: ")])
+def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str) -> None:
+    kernels = (*STATE.kernels, Kernel(NEXT, True, module, "", ""))
+    for asked in (False, True):
+        found = reboot(replace(STATE, kernels=kernels, reboot=asked))
+        assert [one.next_step.startswith(step) for one in found] == [True] * (1 + asked)
+    # a host without any driver has nothing to lose
+    bare = replace(STATE, kernels=(replace(STATE.kernels[0], version=""), Kernel(NEXT, True, "", "", "")))
+    assert [one.next_step for one in reboot(bare)] == ["reboot when it suits you"]
+
+
 WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.0-85.85"), ("libc6", "2.39-1"))
 
 
@@ -216,7 +227,7 @@ WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.
     ],
 )
 def test_security_updates_that_a_hold_keeps_away_for_long_are_said(changes: dict[str, Any], found: list[str]) -> None:
-    differences = security(replace(STATE, **changes), HOLDS)
+    differences = security(replace(STATE, **changes), SOUND, HOLDS)
     assert told(differences) == [
         (
             "the security updates of linux-image-generic",
@@ -224,3 +235,36 @@ def test_security_updates_that_a_hold_keeps_away_for_long_are_said(changes: dict
         )
         for version in found
     ]
+
+
+DEBIAN = host("debian-13", **installed("NVIDIA", "595.71.05-1", *debian(), "libcuda1"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "changes", "said"),
+    [
+        # the operator's own hold, until there is a driver that builds for the next kernel
+        (
+            DEBIAN,
+            {"holds": frozenset({"linux-image-amd64"}), "security": (("linux-image-amd64", "6.12.107-1"),)},
+            [("the security updates of linux-image-amd64", "6.12.107-1 waits, and the kernel that runs was built 42")],
+        ),
+        # or what brings them removed, for the same reason
+        (
+            replace(DEBIAN, kernel_packages=()),
+            {"holds": frozenset(debian())},
+            [("a metapackage that brings security updates", "none for 6.12.94+deb13-amd64, which was built 42")],
+        ),
+        (DEBIAN, {"holds": frozenset(debian())}, []),
+        (replace(DEBIAN, kernel_packages=()), {"holds": frozenset(debian()), "kernel_days": 1}, []),
+    ],
+)
+def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_said(
+    facts: DriverFacts, changes: dict[str, Any], said: list[tuple[str, str]]
+) -> None:
+    state = State(facts.kernel, (Kernel(facts.kernel, True, "595.71.05", "", ""),), kernel_days=KERNEL_DAYS)
+    found = security(replace(state, **changes), facts, debian())
+    assert [expected for expected, _ in told(found)] == [expected for expected, _ in said]
+    assert all(there.startswith(start) for (_, there), (_, start) in zip(told(found), said, strict=True))
+    # an upgrade of the driver moves a kernel only with modules that were made for it
+    assert not any("deploy with an upgrade" in one.next_step for one in found)
