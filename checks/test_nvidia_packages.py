@@ -6,10 +6,10 @@ from testinfra.host import Host
 from checks import Drift, check
 from checks.nvidia import managed, no
 from rigwright import nvidia_files, nvidia_packages, nvidia_record
-from rigwright.driver.facts import DriverFacts
+from rigwright.driver.facts import SOURCE, DriverFacts
 from rigwright.driver.locked import locked
 from rigwright.driver.plan import DriverPlan, driver_plan
-from rigwright.driver.settings import SOURCE, settings_of
+from rigwright.driver.settings import settings_of
 from rigwright.network import network
 from rigwright.nvidia_driver import Difference
 from rigwright.nvidia_record import Record

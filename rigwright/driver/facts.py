@@ -18,6 +18,8 @@ MODULES = re.compile(r"linux-modules-nvidia-.*|nvidia-dkms.*|nvidia-kernel(?:-op
 OF_A_KERNEL = re.compile(r"linux-(?:modules|objects|signatures)-nvidia-.*-[0-9]+\.[0-9]+\.[0-9]+.*")
 # Settings of the kernel modules, ours.
 MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
+# NVIDIA's archive, as we name it to apt.
+SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 OWN_VERSIONS = re.compile(r"nvidia-settings|nvidia-modprobe|nvidia-xconfig|nvidia-driver-pinning-.*")
 
 
@@ -75,6 +77,8 @@ class DriverFacts:
     """(release, file) of each apt source of NVIDIA's: the release as NVIDIA writes it, ubuntu2404."""
     half: tuple[str, ...] = ()
     """Packages of the driver's whose installation was begun and not ended."""
+    headers: frozenset[str] = frozenset()
+    """Packages of kernels' headers that are installed, the metapackages among them."""
     held: frozenset[str] = frozenset()
     """Packages that apt keeps as they are."""
     kernel_modules: tuple[tuple[str, str], ...] = ()
@@ -221,6 +225,7 @@ def parse(lines: list[str]) -> DriverFacts:
             run_files=tuple(many.get("run_file", [])),
             nvidia_sources=tuple(sorted(_pair(row) for row in many.get("nvidia_source", []))),
             half=tuple(many.get("half", [])),
+            headers=frozenset(many.get("headers", [])),
             held=frozenset(many.get("held", [])),
             kernel_modules=tuple(
                 (kernel, "" if version == "-" else version)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.driver.cards import Seen, flavour_of, names, seen
 from rigwright.driver.existing import Existing, against, existing, to_remove
-from rigwright.driver.facts import DriverFacts
+from rigwright.driver.facts import SOURCE, DriverFacts
+from rigwright.driver.following import filled, headers, images, prebuilt
 from rigwright.driver.locked import locked
 from rigwright.driver.options import late
 from rigwright.driver.pins import pin_of
@@ -18,9 +18,6 @@ from rigwright.rig import Rig
 from rigwright.types import Archive, Flavour
 
 MODULES = ("nvidia", "nvidia_uvm")
-# linux-modules-nvidia-580-server-open-generic, and what is behind the last dash may be a kernel's release
-PREBUILT = re.compile(r"(linux-modules-nvidia-([0-9]{3})(?:-server)?(?:-open)?)-(?!server|open).+")
-BUILT_HERE = re.compile(r"nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
 WORDS = {"distribution": "the distribution's archive", "nvidia": "NVIDIA's archive"}
 
 
@@ -100,8 +97,8 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
         refuse.append(_console(facts))
     if refuse:
         return Refused(tuple(refuse))
-    packages = _filled(layout.packages, branch, flavour, facts)
-    before = _filled(layout.before, branch, flavour, facts)
+    packages = filled(layout.packages, branch, flavour, facts.flavours_of_kernels)
+    before = filled(layout.before, branch, flavour, facts.flavours_of_kernels)
     gone = to_remove(facts, known, offer.source, branch, flavour, (*before, *packages), exact.packages if exact else ())
     reasons = [why, _branch_reason(rig, branch, offer, known, facts)]
     if there:
@@ -118,7 +115,7 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
         removed=gone if there else (),
         component=offer.component,
         pin=pin_of(rig, facts, offer.source, branch),
-        holds=(*packages, *_images(facts)) if layout.prebuilt else packages,
+        holds=(*packages, *images(facts)) if layout.prebuilt else packages,
         modules=MODULES,
         options=tuple(rig.driver.module_options.items()),
         dkms=not layout.prebuilt,
@@ -148,7 +145,8 @@ def _surroundings(rig: Rig, facts: DriverFacts, known: Tables, cards: tuple[Seen
         f"{file} names NVIDIA's archive for {release}, and this is {facts.system}: remove it, and the packages that "
         "came from there"
         for release, file in facts.nvidia_sources
-        if release != own
+        # ours is written anew, for the release that the distribution was upgraded to
+        if release != own and file != SOURCE
     ]
     return found + toolkit_refusals(rig, facts.toolkit)
 
@@ -210,28 +208,6 @@ def _number(one: tuple[int, Offer]) -> int:
     return one[0]
 
 
-def _filled(templates: tuple[str, ...], branch: int, flavour: Flavour, facts: DriverFacts) -> tuple[str, ...]:
-    values = {"branch": branch, "open": "-open" if flavour == "open" else ""}
-    kernels = facts.flavours_of_kernels
-    return tuple(dict.fromkeys(text.format(**values, kernel=kernel) for text in templates for kernel in kernels))
-
-
-def _images(facts: DriverFacts) -> tuple[str, ...]:
-    """The kernels' metapackages that are held with modules which are made for each kernel."""
-    return tuple(f"linux-image-{one}" for one in facts.flavours_of_kernels)
-
-
-def _prebuilt(facts: DriverFacts, branch: int) -> tuple[str, ...] | None:
-    """The metapackages of such modules that a host needs whose driver comes with them; None where it builds them."""
-    own = [one.name for one in facts.own_packages]
-    found = [(one.name not in own, matched) for one in facts.packages if (matched := PREBUILT.fullmatch(one.name))]
-    stems = [(alone, matched[1]) for alone, matched in found if int(matched[2]) == branch]
-    if not stems or (all(alone for alone, _ in stems) and any(BUILT_HERE.fullmatch(name) for name in own)):
-        return None
-    _, stem = min(stems)
-    return tuple(f"{stem}-{kernel}" for kernel in facts.flavours_of_kernels)
-
-
 def _branch_reason(rig: Rig, branch: int, offer: Offer, known: Tables, facts: DriverFacts) -> str:
     where = f"branch {branch} from {WORDS[offer.source]}"
     if rig.driver.branch is not None:
@@ -286,12 +262,12 @@ def _warnings(facts: DriverFacts, cards: tuple[Seen, ...], branch: int, *, dkms:
 
 def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, ...]) -> DriverPlan | Refused:
     packages = tuple(one.name for one in facts.own_packages)
-    prebuilt = _prebuilt(facts, there.branch)
-    dkms = prebuilt is None
+    made = prebuilt(facts, there.branch)
+    dkms = made is None
     if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
         return Refused((_console(facts),))
     # a kernel of another series has come since, or somebody took the modules of one kernel alone
-    packages += tuple(name for name in prebuilt or () if name not in packages)
+    packages += tuple(name for name in made or () if name not in packages)
     source: Archive = there.source or "distribution"
     branch, flavour = there.branch, there.flavour or "open"
     return DriverPlan(
@@ -299,12 +275,12 @@ def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, .
         source=source,
         branch=branch,
         flavour=flavour,
-        before=(),
+        before=headers(rig.drivers, facts, source, branch, flavour) if dkms else (),
         packages=packages,
         removed=(),
         component="",
         pin=pin_of(rig, facts, source, branch),
-        holds=packages if dkms else (*packages, *_images(facts)),
+        holds=packages if dkms else (*packages, *images(facts)),
         modules=MODULES,
         options=(options := tuple(rig.driver.module_options.items())),
         dkms=dkms,

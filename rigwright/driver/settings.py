@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rigwright.driver.facts import MODPROBE, DriverFacts
+from rigwright.driver.facts import MODPROBE, SOURCE, DriverFacts
 from rigwright.driver.locked import archive_addresses, locked
 from rigwright.driver.plan import DriverPlan
 from rigwright.render import render
@@ -14,7 +14,6 @@ from rigwright.rig import POWER_UNIT, Rig
 # First line of each. Not the one of a generation's units (rigwright.serving): those are removed where no generation
 # has them, and the unit for power is no generation's.
 OWNED = "# Written by rigwright for the cards' driver; changes here are undone by the next deploy."
-SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-nvidia"
 PERSISTENCED = "/etc/systemd/system/nvidia-persistenced.service.d/rigwright.conf"

@@ -126,6 +126,7 @@ def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
     """What a host lacks of its driver on disk, in words; nothing where it has all of it."""
     there = {package.name: package for package in facts.packages}
     found = [f"{name} is not installed" for name in one.packages if name not in there]
+    found += [f"{name} is not installed, so that no module is built for the next kernel" for name in _first(one, facts)]
     found += [f"{name} is still installed" for name in one.plan.removed if name in there]
     found += [f"the installation of {name} was not ended" for name in facts.half]
     target = one.version or (facts.library.driver if facts.library else "")
@@ -162,7 +163,12 @@ def transaction(one: Wanted, facts: DriverFacts) -> bool:
     there = {package.name: package.version for package in facts.packages}
     moved = any(there.get(name) != version for name, version in one.exact.items())
     away = any(name not in there for name in one.packages) or any(name in there for name in one.plan.removed)
-    return moved or away or bool(facts.half) or one.newest
+    return moved or away or bool(facts.half) or one.newest or bool(_first(one, facts))
+
+
+def _first(one: Wanted, facts: DriverFacts) -> list[str]:
+    """What has to be there before the driver, and is not."""
+    return [name for name in one.plan.before if name not in facts.headers]
 
 
 def whole(one: Wanted, facts: DriverFacts, coming: Iterable[str]) -> bool:

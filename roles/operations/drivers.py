@@ -13,9 +13,9 @@ from pyinfra.api.exceptions import FactProcessError
 
 from rigwright.driver import facts as driver_facts
 from rigwright.driver import simulation
-from rigwright.driver.facts import MODPROBE, DriverFacts
+from rigwright.driver.facts import MODPROBE, SOURCE, DriverFacts
 from rigwright.driver.options import late
-from rigwright.driver.settings import COMPONENT, SOURCE, release, store
+from rigwright.driver.settings import COMPONENT, release, store
 from rigwright.driver.wanted import Wanted, behind, holds, lacking, transaction, unheld, unloaded, whole
 from rigwright.network import network
 from rigwright.render import render
@@ -199,8 +199,7 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
     targets: tuple[str, ...] = ()
     if transaction(wanted, facts):
         kept = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
-        there = {package.name for package in facts.packages}
-        first = [name for name in wanted.plan.before if name not in there]
+        first = [name for name in wanted.plan.before if name not in facts.headers]
         targets = wanted.targets
         if wanted.newest and behind(wanted, facts):
             targets += (wanted.kernel,)

@@ -28,7 +28,7 @@ KERNELS = {
 
 
 def host(system: str = "ubuntu-24.04", *pci_ids: str, **changes: Any) -> DriverFacts:
-    """A host without a driver."""
+    """A host without a driver, on which modules can be built."""
     name, version = system.split("-")
     kernel, flavour = KERNELS.get(system, KERNELS["debian-12"])
     made = DriverFacts(
@@ -37,6 +37,7 @@ def host(system: str = "ubuntu-24.04", *pci_ids: str, **changes: Any) -> DriverF
         "x86_64",
         kernel,
         ((f"linux-image-{flavour}", kernel),),
+        headers=frozenset({f"linux-headers-{flavour}"}),
         cards=tuple(BusCard(f"0000:0{slot}:00.0", pci_id) for slot, pci_id in enumerate(pci_ids, 1)),
     )
     return replace(made, **changes)

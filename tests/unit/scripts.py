@@ -11,8 +11,8 @@ from rigwright import sharing, stored
 from rigwright.bundle import Bundle, Row
 from rigwright.cuda_toolkit import Toolkit
 from rigwright.driver import live, topology
-from rigwright.driver.facts import MODPROBE, questions
-from rigwright.driver.settings import COMPONENT, SOURCE, power_script, release
+from rigwright.driver.facts import MODPROBE, SOURCE, questions
+from rigwright.driver.settings import COMPONENT, power_script, release
 from rigwright.entry import Driver
 from rigwright.generation import JOURNAL, PROVEN, generation
 from rigwright.llama_cpp import build

@@ -34,6 +34,7 @@ package+ nvidia-settings 510.47.03-0ubuntu4
 package+ libnvidia-compute-580-server 580.159.03-0ubuntu0.24.04.1
 nvidia_source+ ubuntu2404 /etc/apt/sources.list.d/my cuda.list
 half+ nvidia-dkms-580-open
+headers+ linux-headers-generic
 held+ nvidia-settings
 kernel_module+ 6.14.0-29-generic 580.159.03
 kernel_module+ 6.14.0-33-generic -
@@ -65,6 +66,7 @@ def test_a_driver_probes_lines_become_facts() -> None:
         ),
         run_files=("/usr/bin/nvidia-uninstall",),
         half=("nvidia-dkms-580-open",),
+        headers=frozenset({"linux-headers-generic"}),
         held=frozenset({"nvidia-settings"}),
         kernel_modules=(("6.14.0-29-generic", "580.159.03"), ("6.14.0-33-generic", "")),
         old_initrds=("6.14.0-29-generic",),

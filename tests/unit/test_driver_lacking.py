@@ -57,6 +57,15 @@ def test_a_host_lacks(name: str) -> None:
     assert lacking(LOCKED, facts) == expected
 
 
+def test_a_host_that_lacks_what_comes_before_the_driver_has_it_installed() -> None:
+    first = replace(LOCKED, plan=replace(LOCKED.plan, before=("linux-headers-amd64",)))
+    bare = replace(WHOLE, headers=frozenset({f"linux-headers-{KERNEL}"}))
+    (said,) = lacking(first, bare)
+    assert said.startswith("linux-headers-amd64 is not installed")
+    assert (transaction(first, bare), transaction(LOCKED, bare)) == (True, False)
+    assert (lacking(first, WHOLE), transaction(first, WHOLE)) == ([], False)
+
+
 def test_a_hold_that_is_gone_is_nothing_that_the_driver_lacks() -> None:
     facts = replace(WHOLE, held=WHOLE.held - {"libcuda1"})
     assert (lacking(LOCKED, facts), unheld(LOCKED, facts), unheld(LOCKED, WHOLE)) == ([], ["libcuda1 is not held"], [])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rigwright.catalog import Card
-from rigwright.driver.facts import DriverFacts
+from rigwright.driver.facts import SOURCE, DriverFacts
 from rigwright.driver.tables import tables
 from rigwright.inventory import ROOT
 from rigwright.rig import Rig
@@ -231,6 +231,11 @@ def test_it_is_refused_with_what_to_do(name: str) -> None:
     one, facts, essence = REFUSED[name]
     (reason,) = reasons(one, facts)
     assert [part for part in essence if part not in reason] == [], reason
+
+
+def test_our_own_source_of_the_release_before_is_no_reason() -> None:
+    upgraded = {"nvidia_sources": (("debian12", SOURCE),)}
+    assert made(box(C3090, managed=True), host("debian-13", **upgraded)).action == "install"
 
 
 @pytest.mark.parametrize("nvcc", ["", "13.1.115", "13.2.86", "13.4.92", "12.8.61"])

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
+from rigwright.driver.facts import MODPROBE, SOURCE
 from rigwright.driver.settings import (
-    MODPROBE,
     PATHS,
     PERSISTENCED,
     POWER,
     PREFERENCES,
-    SOURCE,
     SYSCTL,
     UNATTENDED,
     limits,

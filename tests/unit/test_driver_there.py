@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -273,42 +272,3 @@ def test_no_host_gets_proprietary_modules_with_a_5090_or_a_branch_below_580(one:
         assert one.driver.open_despite_cards
     assert found.packages
     assert not set(found.removed) & {*found.packages, *found.before}
-
-
-HWE = "6.14.0-27-generic"
-BOTH_KERNELS = (("linux-image-generic", KERNELS["ubuntu-24.04"][0]), ("linux-image-generic-hwe-24.04", HWE))
-
-
-@pytest.mark.parametrize("runs", [KERNELS["ubuntu-24.04"][0], HWE])
-@pytest.mark.parametrize("action", ["install", "adopt"])
-def test_modules_follow_the_kernel_that_runs_and_the_one_that_boots_next(runs: str, action: str) -> None:
-    there: dict[str, Any] = installed("Ubuntu", UBUNTU, *SERVER) if action == "adopt" else {}
-    has = "580.159.03" if there else ""
-    modules = tuple((kernel, has if kernel != HWE else "") for _, kernel in BOTH_KERNELS)
-    facts = host(kernel=runs, kernel_packages=BOTH_KERNELS, kernel_modules=modules, **there)
-    plan = made(box(C3090), facts)
-    assert plan.action == action
-    lrm = "linux-modules-nvidia-580-server-open-"
-    followed = [name.removeprefix(lrm) for name in plan.packages if name.startswith(lrm)]
-    wanted = {"generic-hwe-24.04"} | ({"generic"} if there or runs != HWE else set())
-    assert (set(followed), len(followed)) == (wanted, len(wanted))
-    kernels = [name for name in plan.holds if name.startswith("linux-image-")]
-    # the one that boots next is the one that moves with its modules
-    assert kernels[0] == "linux-image-generic-hwe-24.04"
-    assert ("linux-image-generic" in kernels) is (runs != HWE)
-
-
-def test_modules_of_one_kernel_alone_do_not_follow_it_and_get_what_does() -> None:
-    names = (*SERVER[:1], *SERVER[2:], f"linux-modules-nvidia-580-server-open-{KERNELS['ubuntu-24.04'][0]}")
-    plan = made(box(C3090), host(**installed("Ubuntu", UBUNTU, *names)))
-    assert (plan.action, plan.dkms) == ("adopt", False)
-    assert "linux-modules-nvidia-580-server-open-generic" in plan.packages
-    assert "linux-image-generic" in plan.holds
-    facts = host(**installed("Ubuntu", UBUNTU, *names))
-    assert "packages: linux-modules-nvidia-580-server-open-generic" in sentences(box(C3090), facts, plan)
-    # without what brings kernels there is nothing to follow, and nothing to build either
-    bare = made(box(C3090), replace(facts, kernel_packages=()))
-    assert (bare.dkms, [name for name in bare.holds if name.startswith("linux-image-")]) == (False, [])
-    # left over from another branch beside a driver that is built here
-    built = made(box(C3090), host(**installed("Ubuntu", UBUNTU, *DESKTOP, "linux-modules-nvidia-535-generic")))
-    assert (built.dkms, [name for name in built.packages if name.endswith("580-open-generic")]) == (True, [])
