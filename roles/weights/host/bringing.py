@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from threading import Semaphore
 
+from . import direct
 from .client import Client, Passed
 from .hashing import Follower, digest
 from .http import download, size_of
@@ -53,9 +54,7 @@ def look(means: Means, file: File) -> bool:
         means.board.at(file, WAITING, done=size_of(means.place.part(path)))
         return False
     before = path.stat()
-    right = before.st_size == file.size and file.sha256 == digest(
-        path, lambda done: means.board.at(file, VERIFYING, done=done)
-    )
+    right = before.st_size == file.size and file.sha256 == _digest(means, file, path)
     after = path.stat()
     if (before.st_mtime_ns, before.st_ino) != (after.st_mtime_ns, after.st_ino):
         raise Refused("it is being written to: deploy again when that has ended")
@@ -67,6 +66,17 @@ def look(means: Means, file: File) -> bool:
         means.place.put_aside(path)
     means.board.at(file, WAITING, done=size_of(means.place.part(path)))
     return False
+
+
+def _digest(means: Means, file: File, path: Path) -> str:
+    """SHA-256 of a file that lies there; empty where its disk has lost bytes of it."""
+    try:
+        return digest(path, lambda done: means.board.at(file, VERIFYING, done=done))
+    except OSError as error:
+        if error.errno not in direct.LOST:
+            raise
+        say(f"{file.path}: was there, and cannot be read: {error.strerror}")
+        return ""
 
 
 class Bringing:
