@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.weights.host import bringing, fetch, spec
+from roles.weights.host import bringing, direct, fetch, records, spec
 from tests.unit.file_server import whole
 from tests.unit.weights_world import CONTENT, World, file, world
 
@@ -54,3 +54,23 @@ def test_a_file_that_may_not_be_read_is_left_alone(host: World, monkeypatch: pyt
     assert again(host) == 1
     assert host.server.asked == []
     assert host.path().read_bytes() == CONTENT
+
+
+def test_a_good_copy_in_memory_does_not_hide_what_was_found_on_the_disk(
+    host: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a served model has one; adopted, it would be red again a week later, and never fetched."""
+    records.withdraw(host.records, records.name(file()), "other bytes")
+    monkeypatch.setattr(direct, "digest", lambda path, seen: "0" * 64, raising=False)
+    assert again(host) == 0
+    assert [one.range for one in host.server.asked] == [None]
+    assert host.there(file())
+    assert list((host.records / records.WRONG).iterdir()) == []
+
+
+def test_what_was_found_wrong_and_is_right_by_now_is_taken(host: World) -> None:
+    records.withdraw(host.records, records.name(file()), "other bytes")
+    assert again(host) == 0
+    assert host.server.asked == []
+    assert host.there(file())
+    assert list((host.records / records.WRONG).iterdir()) == []
