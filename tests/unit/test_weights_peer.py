@@ -37,10 +37,11 @@ def asked(host: World, path: str = "") -> list[str | None]:
     return [one.range for one in host.server.asked if one.path == (path or file().path)]
 
 
-def progress(updated: float, state: str = "fetching", identity: str = "0" * 16) -> Answer:
-    """A peer's progress file that has one file in work."""
-    rows = [{"path": file().path, "size": len(CONTENT), "done": 1, "state": state, "from": "hub"}]
-    document = {"updated": updated, "identity": identity, "done": 1, "total": len(CONTENT), "files": rows}
+def progress(updated: float, state: str = "fetching", identity: str = "0" * 16, done: float | None = None) -> Answer:
+    """A peer's progress file that has one file in work; without `done`, it gets on with it."""
+    done = updated if done is None else done
+    rows = [{"path": file().path, "size": len(CONTENT), "done": done, "state": state, "from": "hub"}]
+    document = {"updated": updated, "identity": identity, "done": done, "total": len(CONTENT), "files": rows}
     return whole(json.dumps(document).encode())
 
 
@@ -182,3 +183,38 @@ def test_hosts_that_wait_for_each_other_draw_the_file_once(host: World, tmp_path
     assert all(each.there(one) for each in hosts)
     # in a ring one that starts late is not waited for: what counts is that not all wait for ever, nor all fetch
     assert host.hub.sent_bytes < 4 * len(content) if ring else host.hub.sent_bytes == len(content)
+
+
+@pytest.mark.parametrize("bad", [status(503), cut(b"x" * 100, 50)], ids=["busy", "cut"])
+def test_one_bad_look_at_a_peer_is_no_reason_to_leave_it(host: World, bad: Answer) -> None:
+    """Its nginx starts again, or serves as many as it may."""
+    looks = [progress(0), bad, progress(2), progress(3)]
+
+    def answer(handler: Handler, start: int) -> None:
+        there = len(asked(host, PROGRESS)) > len(looks)
+        (whole(CONTENT) if there else status(404))(handler, start)
+
+    host.server.serve(file().path, answer)
+    host.server.serve(PROGRESS, *looks, status(404))
+    host.pace |= {"stall": 5.0, "pause": 0.5}
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert asked(host, "mirror") == []
+    assert host.there(file())
+
+
+def test_a_peer_that_only_says_that_it_is_alive_gives_way(host: World) -> None:
+    """Its download is at a dead end, and it writes its progress twice a second nevertheless."""
+
+    def alive(handler: Handler, start: int) -> None:
+        progress(len(host.server.asked), done=1)(handler, start)
+
+    host.server.serve(PROGRESS, alive)
+    with host.start({file(): [peer(host), *mirror(host)]}) as process:
+        try:
+            said, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0, said
+    assert "its own download has stood still" in said
+    assert host.there(file())
