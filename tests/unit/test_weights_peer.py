@@ -185,6 +185,47 @@ def test_hosts_that_wait_for_each_other_draw_the_file_once(host: World, tmp_path
     assert host.hub.sent_bytes < 4 * len(content) if ring else host.hub.sent_bytes == len(content)
 
 
+def from_root(root: Path, path: str) -> Answer:
+    """A box that shares its root, as it is at the moment."""
+
+    def answer(handler: Handler, start: int) -> None:
+        try:
+            found = whole((root / path).read_bytes())
+        except FileNotFoundError:
+            found = status(404)
+        found(handler, start)
+
+    return answer
+
+
+def test_a_peer_that_begins_a_moment_later_is_waited_for(host: World, tmp_path: Path) -> None:
+    """A deploy of a fleet starts its hosts' jobs at once, in any order."""
+    host.pace["begin"] = 10.0
+    one = file(CONTENT * 40, "m/v1/x.gguf")
+    first = World(tmp_path / "first", host.server, host.hub, pace=host.pace)
+    first.folder.mkdir()
+    commit = host.hub.repository("org/name", {"x.gguf": CONTENT * 40})
+    host.hub.bytes_a_second = len(CONTENT) * 20
+    for path in (one.path, PROGRESS):
+        host.server.serve(path, from_root(first.root, path))
+    with host.start({one: [peer(host), host.of_hub(commit)]}) as second:
+        until(lambda: asked(host, one.path))
+        assert first.bring({one: [first.of_hub(commit)]}).returncode == 0
+        said, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, said
+    assert host.there(one)
+    assert host.hub.sent_bytes == one.size
+
+
+def test_a_peer_that_never_begins_is_not_waited_for_again(host: World) -> None:
+    host.pace["begin"] = 0.3
+    wanted = {file(CONTENT, f"m/{n}.gguf"): [peer(host), *mirror(host)] for n in range(3)}
+    host.settings["parallel"] = 1
+    done = host.bring(wanted)
+    assert done.returncode == 0, done.stdout
+    assert all(host.there(one) for one in wanted)
+
+
 @pytest.mark.parametrize("bad", [status(503), cut(b"x" * 100, 50)], ids=["busy", "cut"])
 def test_one_bad_look_at_a_peer_is_no_reason_to_leave_it(host: World, bad: Answer) -> None:
     """Its nginx starts again, or serves as many as it may."""

@@ -32,6 +32,7 @@ class Peer:
         self._looked = self._written = self._moved = float("-inf")
         self._answered = False
         self._gone = ""
+        self._begin_by = time.monotonic() + pace.begin
 
     def url(self, path: str) -> str:
         """A file's address."""
@@ -48,7 +49,7 @@ class Peer:
             raise Refused(self._gone)
 
     def wait(self, path: str, waiting: Callable[[tuple[str, ...]], None]) -> bool:
-        """Wait while the box is fetching a file; False when it was not, and is not.
+        """Wait while the box is fetching a file, or may be about to; False when it was not, and is not.
 
         Args:
             path: the file's.
@@ -70,6 +71,11 @@ class Peer:
             time.sleep(self.pace.pause)
         if self._gone:
             raise Refused(self._gone)
+        if not waited and time.monotonic() < self._begin_by:
+            # the jobs of a fleet are started at once, and begin in any order
+            waiting(())
+            time.sleep(self.pace.pause)
+            return True
         return waited
 
     def _last(self, row: dict[str, Any]) -> float:

@@ -31,6 +31,8 @@ class Pace:
     """For so long the last source may be slower."""
     stall: float = 60.0
     """Without any progress for so long, the hub's client and a peer's own download are not waited for any longer."""
+    begin: float = 15.0
+    """For so long after this run's beginning a peer may begin to fetch what it has not."""
     connect: int = 30
     tries: int = 5
     """In a row without a byte, until a source is given up."""
