@@ -13,7 +13,7 @@ from .client import Client, Passed
 from .hashing import Follower, digest
 from .http import download, size_of
 from .peers import Peer
-from .place import Place
+from .place import Place, written_to
 from .progress import FETCHING, FOR_PEER, VERIFYING, WAITING, Board, say
 from .records import File, name
 from .spec import DiskFull, Refused, Source, Spec, Wanted
@@ -56,7 +56,9 @@ def look(means: Means, file: File) -> bool:
     before = path.stat()
     right = before.st_size == file.size and file.sha256 == _digest(means, file, path)
     after = path.stat()
-    if (before.st_mtime_ns, before.st_ino) != (after.st_mtime_ns, after.st_ino):
+    changed = (before.st_mtime_ns, before.st_ino) != (after.st_mtime_ns, after.st_ino)
+    # half of a copy is no wrong file yet
+    if changed or (not right and written_to(path)):
         raise Refused("it is being written to: deploy again when that has ended")
     if right:
         means.place.adopt(file, path)
