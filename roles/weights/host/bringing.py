@@ -135,7 +135,7 @@ class Bringing:
             self._take_sent()
         elif source.kind == "hub" and self.means.spec.hub_python and not mixed:
             try:
-                self._by_client(source)
+                self._by_client(source, last=last)
                 self._settle(loose=True)
                 return
             except (Passed, Wrong) as error:
@@ -171,12 +171,12 @@ class Bringing:
             shutil.copyfile(sent, self.part)
             sent.unlink()
 
-    def _by_client(self, source: Source) -> None:
+    def _by_client(self, source: Source, *, last: bool) -> None:
         folder = self.means.spec.root / f".hub-{name(self.file)}"
         with self.means.slots:
             self._say_state(FETCHING)
             try:
-                self.means.client.download(source, self.file, self.part, folder, self._growing)
+                self.means.client.download(source, self.file, self.part, folder, self._growing, last=last)
             finally:
                 self.follower.path = self.part
 
