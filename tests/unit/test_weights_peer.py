@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,27 @@ def test_a_peer_that_never_begins_is_not_waited_for_again(host: World) -> None:
     done = host.bring(wanted)
     assert done.returncode == 0, done.stdout
     assert all(host.there(one) for one in wanted)
+
+
+def test_a_progress_file_without_end_is_not_read_to_its_end(host: World) -> None:
+    """What is kept of it would be as much memory as comes in within five seconds."""
+    sent = 0
+
+    def endless(handler: Handler, start: int) -> None:
+        nonlocal sent
+        handler.send_response(200)
+        handler.end_headers()
+        with suppress(OSError):
+            while sent < 256 << 20:
+                handler.send(bytes(1 << 20))
+                sent += 1 << 20
+        handler.close_connection = True
+
+    host.server.serve(PROGRESS, endless)
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert sent < 64 << 20
 
 
 @pytest.mark.parametrize("bad", [status(503), cut(b"x" * 100, 50)], ids=["busy", "cut"])
