@@ -26,9 +26,10 @@ OWNED = "# Written by rigwright to share weights; changes here are undone by the
 # Which files are on their way, for those who would fetch them here. The only hidden file that is shared.
 PROGRESS = ".progress.json"
 WORKERS = 4
-# Files that are fetched at a time, by one box and by all; each may take a disk's read and 2 MiB of network at once.
+# Files that are fetched at a time, by one box and by all; each may take a disk's read and 2 MiB of network at once. A
+# box fetches four and looks at progress: this is for fifty of them, and who is refused goes to the hub.
 EACH = 8
-TOGETHER = 64
+TOGETHER = 256
 # The words that a file of nginx's is given to, for its own opinion. As nobody, who can write only where it is told to:
 # as root it would make logs where it was compiled to.
 PROOF = (

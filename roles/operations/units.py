@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from pyinfra import host
 from pyinfra.api import FactBase, QuoteString, StringCommand, operation
 
+from rigwright.serving import UNITS
 from roles.operations.files import Entries, Entry, Text, differ, texts
 
 WANTED = ["enabled", "active"]
@@ -54,15 +55,16 @@ def running(unit: str, files: Sequence[Text]) -> Generator[StringCommand, None, 
 def stopped(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
     """Stop units that are no longer asked for, and take their files away.
 
-    + paths: their files
+    + paths: their files, and what else was made because of them
     """
     found = host.get_fact(Entries, paths=list(paths))
     there = [path for path in paths if found.get(path, Entry()).kind != "absent"]
     if not there:
         host.noop("nothing is left over")
         return
-    # it fails for a unit without a file, which a run that was cut off may have left
-    yield StringCommand("systemctl disable --quiet --now", *_names(there))
+    # it fails for a unit without a file, which a run that was cut off may have left, and for what is none
+    if units := [path for path in there if path.startswith(f"{UNITS}/")]:
+        yield StringCommand("systemctl disable --quiet --now", *_names(units))
     yield StringCommand("rm -f", *(QuoteString(path) for path in there))
     yield StringCommand("systemctl daemon-reload")
 

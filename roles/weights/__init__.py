@@ -29,6 +29,7 @@ from roles.operations.files import Text, directories, texts
 from roles.operations.jobs import Done, job, sent
 from roles.operations.units import running, stopped
 from roles.tools import environment
+from roles.weights.host.records import WRONG
 
 # What runs on hosts; it stands beside the role, and imports nothing but itself and the standard library.
 PROGRAMS = Path(__file__).with_name("host")
@@ -84,7 +85,9 @@ def _fetch(rig: Rig, artefacts: Sequence[Artefact], client: Tools | None) -> Non
         folder=folder,
         watch=f"files {rig.roots.models}/.progress.json",
         files=rig.bundle.files(artefacts) if rig.bundle else (),
-        present=f'[ "$(stat -c %s {rig.weight_path(one)} 2>/dev/null)" = {one.size} ]',
+        # what is known to be wrong is sent at once: the job removes it where nothing was
+        present=f"[ ! -e {records_folder(rig)}/{WRONG}/{recorded(rig, one).record} ] && "
+        f'[ "$(stat -c %s {rig.weight_path(one)} 2>/dev/null)" = {one.size} ]',
         secrets={CREDENTIAL: rig.hub_token_file} if rig.hub_token_file and not rig.bundle else {},
     )
 

@@ -67,6 +67,12 @@ def test_a_history_that_was_written_anew(world: HubWorld) -> None:
     assert world.checked(1) == [f"{said}, which is there no more", "  ~ mmproj.gguf  9 bytes -> 5 bytes"]
 
 
+def test_without_the_locked_commit_a_small_file_is_not_said_to_be_the_same(world: HubWorld) -> None:
+    world.hub.gone(NAME)
+    said = moved(world, {**FILES, "config.json": b'{"b": 1}'})
+    assert world.checked(1) == [f"{said}, which is there no more, with files of the same names and sizes"]
+
+
 def test_a_repository_that_is_gone(world: HubWorld) -> None:
     world.hub.gone(NAME)
     (line,) = world.checked(1)

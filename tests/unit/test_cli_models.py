@@ -175,6 +175,13 @@ def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, mode
     assert json.loads((host.folder / "run/lease").read_text())["doing"] == f"removing org/name@{OTHER[:12]}"
 
 
+def test_a_fetch_that_has_failed_keeps_nobody_from_making_room(host: WeightHost, models: Verb) -> None:
+    host.says("jobs", "rw-job-weights-x.service loaded failed failed /bin/sh\n")
+    done = models("--remove", f"org/name@{OTHER}", "--yes")
+    assert done.exit_code == 0, done.output
+    assert not (host.root / OLD).exists()
+
+
 def test_what_somebody_has_placed_there_stays_unless_it_was_verified(host: WeightHost, models: Verb) -> None:
     placed = host.root / f"org/name/{OTHER}/notes of mine.txt"
     placed.write_text("mine")

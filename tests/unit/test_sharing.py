@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from rigwright.sharing import (
     release,
     unit,
 )
+from roles.weights.host.spec import Spec
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 
@@ -196,3 +198,12 @@ def test_what_is_let_go_is_what_was_made() -> None:
     script = render("sharing/release.sh.j2", **release(RIG))
     assert config_path(RIG) in script
     assert "systemctl stop rigwright_share.service" in script
+
+
+def test_twenty_boxes_find_room() -> None:
+    """The one that is refused goes to the hub, and the uplink carries the model twice."""
+    each = Spec.parallel + 1  # progress is looked at, too
+    text = config(RIG, SHARE)
+    one, together = (int(re.findall(rf"limit_conn {zone} (\d+);", text)[0]) for zone in ("one", "all"))
+    assert one >= each
+    assert together >= 20 * each

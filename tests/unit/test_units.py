@@ -36,6 +36,16 @@ def test_only_the_units_that_are_there_are_stopped(monkeypatch: pytest.MonkeyPat
     assert steps(monkeypatch, units.stopped, {}, [], paths=[TIMER, SERVICE]) == []
 
 
+def test_what_is_no_unit_is_removed_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd's stamp of a persistent timer is called as a unit would be."""
+    stamp = "/var/lib/systemd/timers/stamp-x.timer"
+    entries = {TIMER: TEXTS[0].entry, stamp: Entry("file")}
+    made = steps(monkeypatch, units.stopped, entries, [], paths=[TIMER, stamp])
+    assert made == ["systemctl disable --quiet --now x.timer", f"rm -f {TIMER} {stamp}", "systemctl daemon-reload"]
+    made = steps(monkeypatch, units.stopped, {stamp: Entry("file")}, [], paths=[TIMER, stamp])
+    assert made == [f"rm -f {stamp}", "systemctl daemon-reload"]
+
+
 @pytest.mark.parametrize(
     ("state", "settled"),
     [

@@ -167,6 +167,18 @@ def test_a_client_that_stands_still_is_ended_and_plain_http_goes_on_where_it_end
     assert 2_000_000 < went_on <= 3_000_000
 
 
+def test_a_client_that_is_slow_gives_way_where_there_is_another_source(host: World) -> None:
+    (one,) = wanted = host.commit({"x.gguf": CONTENT * 10})
+    wanted[one] += host.url(host.server.serve("m", whole(CONTENT * 10)))
+    host.hub.bytes_a_second = 50_000
+    host.pace["stall"] = 10.0
+    done = host.bring(wanted)
+    assert done.returncode == 0, done.stdout
+    assert host.there(one)
+    (asked,) = host.server.asked
+    assert int(str(asked.range).removeprefix("bytes=").rstrip("-")) > 0
+
+
 @pytest.mark.parametrize("cas", ["dead", "stalled"])
 def test_xet_that_does_not_work_gives_way_to_plain_http(host: World, cas: str) -> None:
     if "HF_HUB_DISABLE_XET" in xet_settings(Client("", Pace(), None).memory, 2, 1 << 40):

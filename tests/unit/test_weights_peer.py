@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,10 +38,11 @@ def asked(host: World, path: str = "") -> list[str | None]:
     return [one.range for one in host.server.asked if one.path == (path or file().path)]
 
 
-def progress(updated: float, state: str = "fetching", identity: str = "0" * 16) -> Answer:
-    """A peer's progress file that has one file in work."""
-    rows = [{"path": file().path, "size": len(CONTENT), "done": 1, "state": state, "from": "hub"}]
-    document = {"updated": updated, "identity": identity, "done": 1, "total": len(CONTENT), "files": rows}
+def progress(updated: float, state: str = "fetching", identity: str = "0" * 16, done: float | None = None) -> Answer:
+    """A peer's progress file that has one file in work; without `done`, it gets on with it."""
+    done = updated if done is None else done
+    rows = [{"path": file().path, "size": len(CONTENT), "done": done, "state": state, "from": "hub"}]
+    document = {"updated": updated, "identity": identity, "done": done, "total": len(CONTENT), "files": rows}
     return whole(json.dumps(document).encode())
 
 
@@ -182,3 +184,100 @@ def test_hosts_that_wait_for_each_other_draw_the_file_once(host: World, tmp_path
     assert all(each.there(one) for each in hosts)
     # in a ring one that starts late is not waited for: what counts is that not all wait for ever, nor all fetch
     assert host.hub.sent_bytes < 4 * len(content) if ring else host.hub.sent_bytes == len(content)
+
+
+def from_root(root: Path, path: str) -> Answer:
+    """A box that shares its root, as it is at the moment."""
+
+    def answer(handler: Handler, start: int) -> None:
+        try:
+            found = whole((root / path).read_bytes())
+        except FileNotFoundError:
+            found = status(404)
+        found(handler, start)
+
+    return answer
+
+
+def test_a_peer_that_begins_a_moment_later_is_waited_for(host: World, tmp_path: Path) -> None:
+    """A deploy of a fleet starts its hosts' jobs at once, in any order."""
+    host.pace["begin"] = 10.0
+    one = file(CONTENT * 40, "m/v1/x.gguf")
+    first = World(tmp_path / "first", host.server, host.hub, pace=host.pace)
+    first.folder.mkdir()
+    commit = host.hub.repository("org/name", {"x.gguf": CONTENT * 40})
+    host.hub.bytes_a_second = len(CONTENT) * 20
+    for path in (one.path, PROGRESS):
+        host.server.serve(path, from_root(first.root, path))
+    with host.start({one: [peer(host), host.of_hub(commit)]}) as second:
+        until(lambda: asked(host, one.path))
+        assert first.bring({one: [first.of_hub(commit)]}).returncode == 0
+        said, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, said
+    assert host.there(one)
+    assert host.hub.sent_bytes == one.size
+
+
+def test_a_peer_that_never_begins_is_not_waited_for_again(host: World) -> None:
+    host.pace["begin"] = 0.3
+    wanted = {file(CONTENT, f"m/{n}.gguf"): [peer(host), *mirror(host)] for n in range(3)}
+    host.settings["parallel"] = 1
+    done = host.bring(wanted)
+    assert done.returncode == 0, done.stdout
+    assert all(host.there(one) for one in wanted)
+
+
+def test_a_progress_file_without_end_is_not_read_to_its_end(host: World) -> None:
+    """What is kept of it would be as much memory as comes in within five seconds."""
+    sent = 0
+
+    def endless(handler: Handler, start: int) -> None:
+        nonlocal sent
+        handler.send_response(200)
+        handler.end_headers()
+        with suppress(OSError):
+            while sent < 256 << 20:
+                handler.send(bytes(1 << 20))
+                sent += 1 << 20
+        handler.close_connection = True
+
+    host.server.serve(PROGRESS, endless)
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert host.there(file())
+    assert sent < 64 << 20
+
+
+@pytest.mark.parametrize("bad", [status(503), cut(b"x" * 100, 50)], ids=["busy", "cut"])
+def test_one_bad_look_at_a_peer_is_no_reason_to_leave_it(host: World, bad: Answer) -> None:
+    """Its nginx starts again, or serves as many as it may."""
+    looks = [progress(0), bad, progress(2), progress(3)]
+
+    def answer(handler: Handler, start: int) -> None:
+        there = len(asked(host, PROGRESS)) > len(looks)
+        (whole(CONTENT) if there else status(404))(handler, start)
+
+    host.server.serve(file().path, answer)
+    host.server.serve(PROGRESS, *looks, status(404))
+    host.pace |= {"stall": 5.0, "pause": 0.5}
+    done = host.bring({file(): [peer(host), *mirror(host)]})
+    assert done.returncode == 0, done.stdout
+    assert asked(host, "mirror") == []
+    assert host.there(file())
+
+
+def test_a_peer_that_only_says_that_it_is_alive_gives_way(host: World) -> None:
+    """Its download is at a dead end, and it writes its progress twice a second nevertheless."""
+
+    def alive(handler: Handler, start: int) -> None:
+        progress(len(host.server.asked), done=1)(handler, start)
+
+    host.server.serve(PROGRESS, alive)
+    with host.start({file(): [peer(host), *mirror(host)]}) as process:
+        try:
+            said, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0, said
+    assert "its own download has stood still" in said
+    assert host.there(file())

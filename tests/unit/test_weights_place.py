@@ -196,3 +196,19 @@ def test_a_path_on_the_hub_that_leads_elsewhere_is_refused(host: World) -> None:
 @pytest.mark.parametrize("path", ["a", "org/name/c/sub/x y.gguf", "a/.gitattributes", "a/...", "ü/x"])
 def test_other_paths_are_taken(path: str) -> None:
     spec.check(path)
+
+
+@pytest.mark.parametrize("size", [0, 1000, len(CONTENT)], ids=["begun", "half", "made at its full length"])
+def test_a_file_that_somebody_is_still_copying_is_left_alone(host: World, size: int) -> None:
+    with host.place(host.path(), b"").open("wb") as copy:
+        copy.truncate(size)
+        done = host.run(good(host))
+        assert done.returncode == 1
+        assert "it is being written to: deploy again when that has ended" in done.stdout
+        copy.write(CONTENT)
+    assert host.server.asked == []
+    done = host.run(good(host))
+    assert done.returncode == 0, done.stdout
+    assert host.server.asked == []
+    assert host.there(file())
+    assert [path.name for path in host.path().parent.iterdir()] == [host.path().name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 import roles.weights
 from rigwright.bundle import Bundle
+from rigwright.entry import Roots
+from rigwright.weights import recorded
 from tests.unit.samples import artefact, facts, instance, rig, wheel
 
 
@@ -29,3 +32,21 @@ def test_a_host_that_has_all_its_files_needs_no_client_of_the_hub(
     monkeypatch.setattr(roles.weights, "host", SimpleNamespace(get_fact=lambda kind, test: verified))
     found = roles.weights._client(rig(instance(), hub_client=(wheel(),)), facts())
     assert (found is None) == verified
+
+
+@pytest.mark.parametrize(("size", "mark", "present"), [(7, False, True), (6, False, False), (7, True, False)])
+def test_a_file_of_the_right_size_is_sent_again_once_it_is_known_to_be_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, mark: bool, present: bool
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(roles.weights, "job", lambda **settings: given.update(settings))
+    roots = Roots.model_construct(models=str(tmp_path), state=str(tmp_path), config="", software="")
+    made, row = rig(roots=roots), artefact(size=7)
+    place = Path(made.weight_path(row))
+    place.parent.mkdir(parents=True)
+    place.write_bytes(bytes(size))
+    if mark:
+        (tmp_path / "weights/wrong").mkdir(parents=True)
+        (tmp_path / "weights/wrong" / recorded(made, row).record).touch()
+    roles.weights._fetch(made, [row], None)
+    assert (subprocess.run(["sh", "-c", given["present"]], check=False).returncode == 0) == present

@@ -27,7 +27,7 @@ LYING = bytes([CONTENT[0] ^ 1]) + CONTENT[1:]
 HALF = len(CONTENT) // 2
 REPOSITORY = "org/name"
 # as a job's, only quicker
-PACE = {"pause": 0.02, "seconds": 1, "longest": 2, "stall": 20.0, "connect": 5, "retry_after": 0.1}
+PACE = {"pause": 0.02, "seconds": 1, "longest": 2, "stall": 20.0, "begin": 0.0, "connect": 5, "retry_after": 0.1}
 
 Source = dict[str, str]
 

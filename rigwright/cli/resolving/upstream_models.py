@@ -40,8 +40,14 @@ def moved(models: Models, wanted: Wanted, rows: list[Artefact]) -> list[str]:
             raise
         said += ", which is there no more"
         before = _locked(rows)
-    changes = _files(before, chosen(wanted, now.files))
-    return [said if changes else f"{said}, with the same files", *changes, *lines]
+    after = chosen(wanted, now.files)
+    changes = _files(before, after)
+    if changes:
+        return [said, *changes, *lines]
+    blobs = {one.path: one.blob for one in before}
+    # without the locked commit, nothing tells a small file from another one of its size
+    unsure = any(one.sha256 is None and blobs[one.path] is None for one in after)
+    return [f"{said}, with {'files of the same names and sizes' if unsure else 'the same files'}", *lines]
 
 
 def _terms(name: str, row: Artefact, now: Listing) -> list[str]:

@@ -8,11 +8,12 @@ import shutil
 from pathlib import Path
 from threading import Semaphore
 
+from . import direct, records
 from .client import Client, Passed
 from .hashing import Follower, digest
 from .http import download, size_of
 from .peers import Peer
-from .place import Place
+from .place import Place, written_to
 from .progress import FETCHING, FOR_PEER, VERIFYING, WAITING, Board, say
 from .records import File, name
 from .spec import DiskFull, Refused, Source, Spec, Wanted
@@ -53,11 +54,11 @@ def look(means: Means, file: File) -> bool:
         means.board.at(file, WAITING, done=size_of(means.place.part(path)))
         return False
     before = path.stat()
-    right = before.st_size == file.size and file.sha256 == digest(
-        path, lambda done: means.board.at(file, VERIFYING, done=done)
-    )
+    right = before.st_size == file.size and file.sha256 == _digest(means, file, path)
     after = path.stat()
-    if (before.st_mtime_ns, before.st_ino) != (after.st_mtime_ns, after.st_ino):
+    changed = (before.st_mtime_ns, before.st_ino) != (after.st_mtime_ns, after.st_ino)
+    # half of a copy is no wrong file yet
+    if changed or (not right and written_to(path)):
         raise Refused("it is being written to: deploy again when that has ended")
     if right:
         means.place.adopt(file, path)
@@ -67,6 +68,19 @@ def look(means: Means, file: File) -> bool:
         means.place.put_aside(path)
     means.board.at(file, WAITING, done=size_of(means.place.part(path)))
     return False
+
+
+def _digest(means: Means, file: File, path: Path) -> str:
+    """SHA-256 of a file that lies there; empty where its disk has lost bytes of it."""
+    # what was found wrong on the disk may have a good copy in memory, above all where it is being served
+    hashed = direct.digest if records.is_wrong(means.place.folder, records.name(file)) else digest
+    try:
+        return hashed(path, lambda done: means.board.at(file, VERIFYING, done=done))
+    except OSError as error:
+        if error.errno not in direct.LOST:
+            raise
+        say(f"{file.path}: was there, and cannot be read: {error.strerror}")
+        return ""
 
 
 class Bringing:
@@ -121,7 +135,7 @@ class Bringing:
             self._take_sent()
         elif source.kind == "hub" and self.means.spec.hub_python and not mixed:
             try:
-                self._by_client(source)
+                self._by_client(source, last=last)
                 self._settle(loose=True)
                 return
             except (Passed, Wrong) as error:
@@ -157,12 +171,12 @@ class Bringing:
             shutil.copyfile(sent, self.part)
             sent.unlink()
 
-    def _by_client(self, source: Source) -> None:
+    def _by_client(self, source: Source, *, last: bool) -> None:
         folder = self.means.spec.root / f".hub-{name(self.file)}"
         with self.means.slots:
             self._say_state(FETCHING)
             try:
-                self.means.client.download(source, self.file, self.part, folder, self._growing)
+                self.means.client.download(source, self.file, self.part, folder, self._growing, last=last)
             finally:
                 self.follower.path = self.part
 

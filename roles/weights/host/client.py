@@ -96,7 +96,9 @@ class Client:
         except (OSError, subprocess.TimeoutExpired, IndexError, KeyError, ValueError) as error:
             raise Refused(f"the hub's client does not run: {self.python} fails") from error
 
-    def download(self, source: Source, file: File, part: Path, folder: Path, growing: Callable[[Path], None]) -> None:
+    def download(
+        self, source: Source, file: File, part: Path, folder: Path, growing: Callable[[Path], None], *, last: bool
+    ) -> None:
         """Fetch a file from its beginning.
 
         Bytes that came by plain HTTP are in the part as soon as they are there, and stay when the client ends.
@@ -107,6 +109,7 @@ class Client:
             part: is not there yet; whole afterwards.
             folder: for the client alone, on the part's file system; removed afterwards.
             growing: told where bytes appear before they are in the part.
+            last: there is no other source.
 
         Raises:
             Passed: the client did not bring it; what is in the part is the file's beginning.
@@ -114,14 +117,15 @@ class Client:
             DiskFull: there is no room.
         """
         settings = xet_settings(self.memory, self.cpus, file.size)
+        least = self.pace.least if last else self.pace.slowest
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         try:
             if "HF_HUB_DISABLE_XET" in settings:
-                self._download(source, file, part, folder, growing, settings)
+                self._download(source, file, part, folder, growing, settings, least)
             else:
                 with self.xet_slots:
-                    self._download(source, file, part, folder, growing, settings)
+                    self._download(source, file, part, folder, growing, settings, least)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -133,6 +137,7 @@ class Client:
         folder: Path,
         growing: Callable[[Path], None],
         settings: dict[str, str],
+        least: int,
     ) -> None:
         log = folder / "said"
         with log.open("wb") as output, (folder / "errors").open("wb") as errors:
@@ -151,7 +156,7 @@ class Client:
                 start_new_session=True,
             )
         try:
-            stalled = self._watch(process, log, folder, part, growing)
+            stalled = self._watch(process, log, folder, part, growing, least)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -162,12 +167,18 @@ class Client:
             if not part.exists() or not made.samefile(part):
                 made.replace(part)
             return
-        raise _reason(said, stalled, process.returncode, self.pace)
+        raise _reason(said, stalled, process.returncode, self.pace, least)
 
     def _watch(
-        self, process: subprocess.Popen[bytes], log: Path, folder: Path, part: Path, growing: Callable[[Path], None]
+        self,
+        process: subprocess.Popen[bytes],
+        log: Path,
+        folder: Path,
+        part: Path,
+        growing: Callable[[Path], None],
+        least: int,
     ) -> bool:
-        """Wait for the end; True when it was not waited for any longer.
+        """Wait for the end; True when it was not waited for any longer, for it was slower than so many bytes a second.
 
         The client removes what it has when it fails. A second name keeps it, where it is the file's beginning for
         certain: Xet writes in any order.
@@ -184,7 +195,7 @@ class Client:
             now = time.monotonic()
             there = _written(half)
             moved = min(moved, there)  # it may have begun anew
-            if there >= moved + self.pace.least * self.pace.stall:
+            if there >= moved + least * self.pace.stall:
                 moved, since = there, now
             elif now - since >= self.pace.stall:
                 return True
@@ -229,9 +240,11 @@ def _said(log: Path) -> dict[str, Any]:
     return said
 
 
-def _reason(said: Mapping[str, Any], stalled: bool, exit_status: int, pace: Pace) -> Refused:
+def _reason(said: Mapping[str, Any], stalled: bool, exit_status: int, pace: Pace, least: int) -> Refused:
     if stalled:
-        return Passed(f"the hub's client stood still for {pace.stall:.0f} s")
+        return Passed(
+            f"the hub's client stood still, or all but did (below {least / 1024:.0f} KiB/s), for {pace.stall:.0f} s"
+        )
     if "full" in said:
         return DiskFull(str(said["full"]))
     if "other" in said:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ CHUNK = 8 << 20  # bytes
 ALIGNED = 4096  # bytes: what O_DIRECT's offsets and lengths are multiples of, on every disk
 # what a file system answers that cannot do it for this file
 REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
+# what a disk answers that has lost bytes: ext4, xfs and btrfs have one each; a block that fs-verity refuses is EIO
+LOST = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 
 
 class Changed(Exception):
@@ -78,6 +81,33 @@ def read(handle: int, size: int, direct: bool, take: Callable[[memoryview], obje
                 os.posix_fadvise(handle, start, length, os.POSIX_FADV_DONTNEED)
             done += got
             yield done
+
+
+def digest(path: str | os.PathLike[str], seen: Callable[[int], None]) -> str:
+    """SHA-256 of a file as its disk has it; empty when it became shorter meanwhile.
+
+    Args:
+        path: The file.
+        seen: Is told how many bytes are hashed.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        return _digest(path, True, seen)
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        return _digest(path, False, seen)
+
+
+def _digest(path: str | os.PathLike[str], around: bool, seen: Callable[[int], None]) -> str:
+    hashed = hashlib.sha256()
+    with suppress(Changed), opened(os.fspath(path), around) as (handle, around):
+        for done in read(handle, os.fstat(handle).st_size, around, hashed.update):
+            seen(done)
+        return hashed.hexdigest()
+    return ""
 
 
 def _absent(handle: int, start: int, length: int) -> list[tuple[int, int]]:

@@ -6,8 +6,11 @@ import os
 import re
 import subprocess
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 from .answers import passing, sentence, wait_for
 from .spec import DiskFull, Pace, Refused
@@ -149,14 +152,18 @@ def _curl(url: str, options: list[str], most: int, token: str = "", body: bool =
         lines.append('write-out = "\\n%{http_code} %{num_redirects}"')
     else:
         lines += ["dump-header = -", 'write-out = "%{http_code} %{num_redirects}"']
-    # its own configuration files are another person's
-    ran = subprocess.run(
-        [*bound(most), "curl", "--disable", "--config", "-"],
-        input="\n".join(lines).encode(),
-        capture_output=True,
-        check=False,
-    )
-    said, _, end = ran.stdout.rpartition(b"\n")
+    # a body goes to a file, for the bound does not hold for a pipe; curl itself bounds headers
+    with TemporaryFile() if body else nullcontext(subprocess.PIPE) as output:
+        ran = subprocess.run(
+            # its own configuration files are another person's
+            [*bound(most), "curl", "--disable", "--config", "-"],
+            input="\n".join(lines).encode(),
+            stdout=output,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+        printed = ran.stdout if isinstance(output, int) else _written(output)
+    said, _, end = printed.rpartition(b"\n")
     status, _, redirects = end.decode("ascii", "replace").partition(" ")
     return Answer(
         exit=ran.returncode,
@@ -166,6 +173,11 @@ def _curl(url: str, options: list[str], most: int, token: str = "", body: bool =
         body=said if body else b"",
         said=_said(ran.stderr.decode("utf-8", "replace")),
     )
+
+
+def _written(output: IO[bytes]) -> bytes:
+    output.seek(0)
+    return output.read()
 
 
 def _said(text: str) -> str:

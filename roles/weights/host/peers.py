@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from .answers import passing
 from .http import NO_CONNECTION, NO_HOST, TOO_SLOW, get
-from .progress import NAME
+from .progress import FETCHING, NAME, WAITING
 from .spec import Pace, Refused
 
 CONNECT = 5
@@ -28,8 +29,10 @@ class Peer:
         self.pace = replace(pace, connect=min(pace.connect, CONNECT))
         self.lock = threading.Lock()
         self._document: dict[str, Any] = {}
-        self._looked = self._changed = float("-inf")
+        self._looked = self._written = self._moved = float("-inf")
+        self._answered = False
         self._gone = ""
+        self._begin_by = time.monotonic() + pace.begin
 
     def url(self, path: str) -> str:
         """A file's address."""
@@ -46,7 +49,7 @@ class Peer:
             raise Refused(self._gone)
 
     def wait(self, path: str, waiting: Callable[[tuple[str, ...]], None]) -> bool:
-        """Wait while the box is fetching a file; False when it was not, and is not.
+        """Wait while the box is fetching a file, or may be about to; False when it was not, and is not.
 
         Args:
             path: the file's.
@@ -61,14 +64,24 @@ class Peer:
             # in a ring nobody fetches: the one with the least identity does, and the others have it from there
             if self.identity in behind and self.identity == min(behind):
                 raise Refused("it waits for this host itself")
-            if time.monotonic() - self._changed >= self.pace.stall:
+            if time.monotonic() - self._last(row) >= self.pace.stall:
                 raise Refused(f"its own download has stood still for {self.pace.stall:.0f} s")
             waiting(behind[:MOST_BEHIND])
             waited = True
             time.sleep(self.pace.pause)
         if self._gone:
             raise Refused(self._gone)
+        if not waited and time.monotonic() < self._begin_by:
+            # the jobs of a fleet are started at once, and begin in any order
+            waiting(())
+            time.sleep(self.pace.pause)
+            return True
         return waited
+
+    def _last(self, row: dict[str, Any]) -> float:
+        """When it has last got on. While it hashes, or waits for another box itself, that it writes has to do."""
+        fetching = row.get("state") in (FETCHING, WAITING) and row.get("done") != row.get("size")
+        return self._moved if fetching else self._written
 
     def _row(self, path: str) -> dict[str, Any] | None:
         self._look()
@@ -82,11 +95,18 @@ class Peer:
                 return
             answer = get(f"{self.base}/{NAME}", self.pace)
             self._looked = time.monotonic()
-            if answer.exit in (NO_HOST, NO_CONNECTION, TOO_SLOW):
+            if not self._answered and answer.exit in (NO_HOST, NO_CONNECTION, TOO_SLOW):
                 self._gone = f"not reached: {answer.said}"
+                return
+            self._answered |= answer.status > 0
+            if answer.exit and (answer.status < 400 or passing(answer.status)):
+                # busy, or just starting again: what was seen before holds, until that is too long ago
+                return
             document = _read(answer.body) if answer.exit == 0 else {}
             if document.get("updated") != self._document.get("updated"):
-                self._changed = self._looked
+                self._written = self._looked
+            if not self._document or document.get("done") != self._document.get("done"):
+                self._moved = self._looked
             self._document = document
 
 

@@ -145,6 +145,20 @@ class Place:
             os.close(handle)
 
 
+def written_to(path: Path) -> bool:
+    """Whether a process of this host has a file open to write to it: proc(5), fd and fdinfo."""
+    sought = path.stat()
+    for handle in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError, StopIteration):  # it has ended, or was closed
+            there = handle.stat()
+            if (there.st_dev, there.st_ino) == (sought.st_dev, sought.st_ino):
+                lines = (handle.parents[1] / "fdinfo" / handle.name).read_text().splitlines()
+                flags = next(int(line.split()[1], 8) for line in lines if line.startswith("flags:"))
+                if flags & os.O_ACCMODE != os.O_RDONLY:
+                    return True
+    return False
+
+
 def _settle_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -119,6 +119,11 @@ def withdraw(folder: Path, record: str, found: str) -> None:
     _settle(folder)
 
 
+def is_wrong(folder: Path, record: str) -> bool:
+    """Whether a file's bytes were other ones when they were last hashed."""
+    return (folder / WRONG / record).exists()
+
+
 def _settle(folder: Path) -> None:
     # without this, a power cut could bring back the folder as it was
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -8,7 +8,6 @@ Exit status 1 when a file's bytes are wrong: its record is taken back then, and 
 from __future__ import annotations
 
 import argparse
-import errno
 import fcntl
 import hashlib
 import os
@@ -27,8 +26,6 @@ MAX_LOAD = 0.5  # load average a CPU, without this program's own share
 STRETCH = 4 << 30  # bytes between two looks at the load
 PATIENCE = 3600.0  # seconds that a file half read waits for calm; then the run ends, and the next one begins it anew
 DAY = 86_400.0  # seconds
-# what a disk answers that has lost bytes: ext4, xfs and btrfs have one each; a block that fs-verity refuses is EIO
-LOST = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 
 
 class Busy(Exception):
@@ -110,7 +107,7 @@ def look(folder: Path, record: Record, load: Load | None) -> bool:
     try:
         found = "" if wrong else digest(record, load)
     except OSError as error:
-        if error.errno not in LOST:
+        if error.errno not in direct.LOST:
             print(f"note: {record.path} was verified, and cannot be read: {error.strerror}")
             return True
         found = f"no bytes ({error.strerror})"

@@ -30,7 +30,10 @@ class Pace:
     longest: int = 60
     """For so long the last source may be slower."""
     stall: float = 60.0
-    """Without any progress for so long, the hub's client and a peer's own download are not waited for any longer."""
+    """Without progress (of the hub's client: as much as these rates come to) for so long, the hub's client and a peer's
+    own download are not waited for any longer."""
+    begin: float = 15.0
+    """For so long after this run's beginning a peer may begin to fetch what it has not."""
     connect: int = 30
     tries: int = 5
     """In a row without a byte, until a source is given up."""
