@@ -248,6 +248,12 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
             ASKS | {"N03", "N08", "N12", "N20", "N28"},
             "",
         ),
+        "an old kernel that nothing brings updates for": (
+            "cp -a /var/lib/dpkg /root/dpkg && dpkg --force-depends --remove linux-image-amd64 && "
+            "touch -d '60 days ago' /boot/vmlinuz-$(uname -r)",
+            {"N19"},
+            "rm -r /var/lib/dpkg && mv /root/dpkg /var/lib/dpkg && touch /boot/vmlinuz-$(uname -r)",
+        ),
     },
     "an older kernel": {
         "the older kernel after a reboot": (
