@@ -129,13 +129,14 @@ def _refuse_twins(file: str, group: HostGroup) -> list[Problem]:
     found = []
     for name, data in group:
         # a name may be another machine's in another configuration file
-        place = tuple(
-            str(data.get(key, other))
-            for key, other in (("ssh_hostname", name), ("ssh_port", 22), ("ssh_config_file", ""))
-        )
-        if place in there:
-            found.append(Problem(file, f"{name}.ssh_hostname", f"{place[0]} is already the machine of {there[place]}"))
-        there.setdefault(place, name)
+        place = {"ssh_hostname": name, "ssh_port": 22, "ssh_config_file": ""}
+        given = {key: data[key] for key in place if key in data}
+        if not all(CONNECTION[key][0](value) for key, value in given.items()):
+            continue
+        words = tuple(str(value) for value in (place | given).values())
+        if words in there:
+            found.append(Problem(file, f"{name}.ssh_hostname", f"{words[0]} is already the machine of {there[words]}"))
+        there.setdefault(words, name)
     return found
 
 

@@ -79,8 +79,9 @@ class BundleWorld:
         if apt:
             known["apt"] = [f"{self.files.url}/{name}/debian" for name in apt.split()]
         instances = {"chat": {"variant": "llamacpp/cpu", "port": 8020}}
-        entry = {"ssh_hostname": "192.0.2.7", "mirrors": known, "instances": instances} | changes
-        self.box.write("rig.py", INVENTORY.format(rigs={f"box{number}": entry for number in range(rigs)}))
+        entry = {"mirrors": known, "instances": instances} | changes
+        made = {f"box{number}": {"ssh_hostname": f"192.0.2.{number}", **entry} for number in range(rigs)}
+        self.box.write("rig.py", INVENTORY.format(rigs=made))
 
     def mirror(self, name: str, weights: bytes, file: str = "small-q4.gguf") -> None:
         """Serve weights from a mirror."""

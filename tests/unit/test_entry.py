@@ -21,7 +21,8 @@ def without(*keys: str) -> dict[str, object]:
 
 
 def test_shared_keys_are_every_rigs_unless_it_says_otherwise(box: Box) -> None:
-    entries = {"a": without("mirrors"), "b": without("mirrors") | {"keep_generations": 9, "ssh_user": "me"}}
+    other = {"keep_generations": 9, "ssh_user": "me", "ssh_hostname": "192.0.2.8"}
+    entries = {"a": without("mirrors"), "b": without("mirrors") | other}
     mirrors = {"store": ["http://shared/"]}
     made = group(box, entries, mirrors=mirrors, keep_generations=3, ssh_user="ops", _sudo=True)
     rigs = {name: load(data["rig"]) for name, data in made}
@@ -38,7 +39,9 @@ def test_a_table_of_its_own_takes_the_place_of_the_shared_one(box: Box) -> None:
 
 def test_a_mistake_in_a_shared_key_is_told_for_every_rig_that_has_it(box: Box) -> None:
     with pytest.raises(SystemExit) as ended:
-        group(box, {"a": entry(), "b": entry(), "c": entry(proxy="http://own")}, proxy="proxy:3128", card=["turing"])
+        entries = {"a": entry(), "b": entry(), "c": entry(proxy="http://own")}
+        rigs = {name: {**keys, "ssh_hostname": name} for name, keys in entries.items()}
+        group(box, rigs, proxy="proxy:3128", card=["turing"])
     keys = [line.removeprefix(f"{box.inventory}: ").split(": ")[0] for line in str(ended.value.code).splitlines()]
     assert keys == ["a.card", "a.proxy", "b.card", "b.proxy", "c.card"]
 
