@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyinfra import host
+from pyinfra import host as connected  # the name `host` is this package's: the programs beside it
 from pyinfra.api import deploy
 
 from rigwright.facts import HostFacts
@@ -71,7 +71,7 @@ def _verified(rig: Rig, artefacts: Sequence[Artefact]) -> str:
 
 def _client(rig: Rig, facts: HostFacts) -> Tools | None:
     """The hub's own client, where it may be needed: a host that has all its files has no use for a package index."""
-    return None if host.get_fact(Done, test=_verified(rig, rig.weights)) else hub_client(rig, facts)
+    return None if connected.get_fact(Done, test=_verified(rig, rig.weights)) else hub_client(rig, facts)
 
 
 def _fetch(rig: Rig, artefacts: Sequence[Artefact], client: Tools | None) -> None:

@@ -29,7 +29,7 @@ def test_a_host_that_fetches_nothing_is_given_no_token(monkeypatch: pytest.Monke
 def test_a_host_that_has_all_its_files_needs_no_client_of_the_hub(
     monkeypatch: pytest.MonkeyPatch, verified: bool
 ) -> None:
-    monkeypatch.setattr(roles.weights, "host", SimpleNamespace(get_fact=lambda kind, test: verified))
+    monkeypatch.setattr(roles.weights, "connected", SimpleNamespace(get_fact=lambda kind, test: verified))
     found = roles.weights._client(rig(instance(), hub_client=(wheel(),)), facts())
     assert (found is None) == verified
 
