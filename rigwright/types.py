@@ -150,9 +150,12 @@ ModelFile = Annotated[
 
 def _address(value: str) -> str:
     try:
-        return str(ip_address(value))
+        address = ip_address(value)
     except ValueError:
         raise ValueError("an IP address of the host") from None
+    if address.is_unspecified or address.is_multicast:
+        raise ValueError("an IP address of the host, one alone")
+    return str(address)
 
 
 def _cidr(value: str) -> str:

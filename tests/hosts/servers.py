@@ -147,6 +147,39 @@ class _MirrorHandler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class DyingPeer(Mirror):
+    """A stand-in for a box that shares, and is gone for good once half of a file of some size was sent."""
+
+    LARGE = 100_000  # bytes
+
+    def __init__(self, address: str, have: Callable[[str], bytes | None]) -> None:
+        super().__init__(address, have)
+        self.RequestHandlerClass = _DyingHandler
+        self.died = threading.Event()
+
+    def die(self) -> None:
+        """Answer nobody any more."""
+        if not self.died.is_set():
+            self.died.set()
+            threading.Thread(target=self._end).start()
+
+    def _end(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _DyingHandler(_MirrorHandler):
+    server: DyingPeer
+
+    def _send(self, content: bytes) -> None:
+        if len(content) < self.server.LARGE:
+            super()._send(content)
+            return
+        super()._send(content[: len(content) // 2])
+        self.close_connection = True
+        self.server.die()
+
+
 def folder(path: Path) -> Callable[[str], bytes | None]:
     """What a mirror of a folder has."""
 

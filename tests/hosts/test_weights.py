@@ -14,6 +14,7 @@ from lab.hub.faults import Stall
 from lab.labs import Lab
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.models import REPOSITORY, Models, lock, models, rigwright
+from tests.hosts.servers import DyingPeer
 from tests.hosts.support import command, deploy, plan, red, served, until
 
 RECORDS = "/var/lib/rigwright/weights"
@@ -195,6 +196,24 @@ def test_a_token_opens_a_gated_repository_and_stays_nowhere(hub: Models, converg
     assert converged.run(f"grep -rlF {SECRET} /etc /var /opt /srv /run /tmp 2>/dev/null || true") == ""
     assert converged.run(f"journalctl --no-pager | grep -cF {SECRET} || true").strip() == "0"
     assert not (tmp_path / "box" / "locks" / "mine.lock.toml").read_text().count(SECRET)
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_when_a_peer_dies_in_the_middle_the_hub_goes_on_from_there(hub: Models, lab: Lab, converged: Host) -> None:
+    commit = hub.publish()
+    files = {f"{REPOSITORY}/{commit}/{path}": content for path, content in hub.files.items()}
+    peer = DyingPeer(lab.gateway, files.get)
+    inventory = hub.inventory(converged, peers=[peer.url])
+    lock(inventory)
+    before = hub.hub.sent_bytes
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert peer.died.is_set()
+    total = sum(map(len, hub.files.values()))
+    assert 0 < hub.hub.sent_bytes - before < 0.8 * total
+    assert any(asked.range and not asked.range.startswith("bytes=0-") for asked in hub.hub.asked)
+    assert set(there(converged)) == {f"{commit}/{path}" for path in hub.files}
+    assert red(inventory) == set()
 
 
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
