@@ -90,8 +90,8 @@ def earlier(facts: DriverFacts) -> str:
     for its reboot, two are there: the older one it is then, so that the next rollback goes on and does not turn round.
     """
     there = {one.driver for one in _versioned(facts)} | ({facts.module} if facts.module else set())
-    if len(there) > 1 and (half := there & set(facts.kept)):
-        return min(half, key=release_key)
+    if len(there) > 1 and (oldest := min(there, key=release_key)) in facts.kept:
+        return oldest
     library = facts.library.driver if facts.library else ""
     return next((one for one in facts.kept if one != library), "")
 
@@ -160,10 +160,15 @@ def holds(one: Wanted, facts: DriverFacts) -> list[str]:
 
 def transaction(one: Wanted, facts: DriverFacts) -> bool:
     """Whether packages have to come or go; else there are only modules, holds and the like to see to."""
+    return moving(one, facts) or bool(_first(one, facts))
+
+
+def moving(one: Wanted, facts: DriverFacts) -> bool:
+    """The same of the driver's own: one that lacks headers alone stays as it is, and apt is not asked for it."""
     there = {package.name: package.version for package in facts.packages}
     moved = any(there.get(name) != version for name, version in one.exact.items())
     away = any(name not in there for name in one.packages) or any(name in there for name in one.plan.removed)
-    return moved or away or bool(facts.half) or one.newest or bool(_first(one, facts))
+    return moved or away or bool(facts.half) or one.newest
 
 
 def _first(one: Wanted, facts: DriverFacts) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,3 +229,17 @@ def test_two_drivers_are_kept_the_one_before_among_them(
     folders(Path(one.store), *there_)
     _settle(one, WHOLE)
     assert {path.name for path in Path(one.store).iterdir()} == left | {"held", "installed"}
+
+
+def test_headers_that_are_missing_do_not_move_the_driver(said: list[str], tmp_path: Path) -> None:
+    """apt-get would take a name without a version for the newest one."""
+    facts = replace(there(OLD, recorded=OLD), headers=frozenset(), held=frozenset())
+    wanted = asked(managed(), facts)
+    one = OnHost(tmp_path, wanted, facts)
+    one.says = ["how archive"]
+    script = _installation(one, facts)
+    look = one.jobs_run[0][1]
+    assert "headers linux-headers-amd64" in look
+    assert "dkms autoinstall" in str(script)
+    for text in (look, str(script)):
+        assert not re.search(r"(simulate|install) .*\blibcuda1\b", text)

@@ -239,6 +239,8 @@ def test_a_rollback_from_a_driver_that_will_not_do_keeps_what_comes_back() -> No
         # nor does one that waits for its reboot turn round
         (there(OLD, module=NEW), OLD),
         (there(NEW, module=OLD), OLD),
+        # nor is one gone on with that came from a driver of which no files are kept
+        (there(NEW, module="590.48.01"), OLD),
         # moved by hand: whole, and a part
         (there(OTHER, recorded=NEW), OLD),
         (other(there(NEW), libcuda1=OTHER), NEW),
@@ -250,3 +252,5 @@ def test_a_rollback_goes_to_the_driver_before(facts: DriverFacts, expected: str)
 
 def test_without_kept_files_there_is_no_driver_before() -> None:
     assert earlier(there(NEW)) == earlier(replace(there(NEW), kept=(NEW,))) == ""
+    # nor before the reboot into the first one that came from us
+    assert earlier(there(NEW, module=OLD, kept=(NEW,))) == ""
