@@ -31,8 +31,11 @@ def prebuilt(facts: DriverFacts, branch: int) -> tuple[str, ...] | None:
     stems = [(alone, matched[1]) for alone, matched in found if int(matched[2]) == branch]
     if not stems or (all(alone for alone, _ in stems) and any(BUILT_HERE.fullmatch(name) for name in own)):
         return None
-    _, stem = min(stems)
-    return tuple(f"{stem}-{kernel}" for kernel in facts.flavours_of_kernels)
+    alone, stem = min(stems)
+    brought, modules = dict(facts.kernel_packages), dict(facts.kernel_modules)
+    # modules may follow a kernel by another name: those of linux-image-virtual are generic's
+    led = [one for one in facts.flavours_of_kernels if not alone and modules.get(brought[f"linux-image-{one}"])]
+    return tuple(f"{stem}-{kernel}" for kernel in facts.flavours_of_kernels if kernel not in led)
 
 
 def headers(known: Tables, facts: DriverFacts, source: Archive, branch: int, flavour: Flavour) -> tuple[str, ...]:

@@ -71,3 +71,16 @@ def test_headers_of_the_next_kernel_come_to_a_driver_that_builds_its_modules(
     facts: DriverFacts, first: tuple[str, ...]
 ) -> None:
     assert made(box(C3090, managed=True), facts).before == first
+
+
+def test_a_driver_whose_modules_follow_by_another_name_is_left_alone() -> None:
+    """There is no linux-modules-nvidia-...-virtual: images of clouds have that kernel, and modules for generic."""
+    kernel = KERNELS["ubuntu-24.04"][0]
+    facts = host(
+        kernel_packages=(("linux-image-virtual", kernel),),
+        kernel_modules=((kernel, "580.159.03"),),
+        **installed("Ubuntu", UBUNTU, *SERVER),
+    )
+    plan = made(box(C3090), facts)
+    assert set(plan.packages) == {one.name for one in facts.packages}
+    assert (plan.dkms, "linux-image-virtual" in plan.holds) == (False, True)
