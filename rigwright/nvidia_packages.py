@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from rigwright.driver.facts import DriverFacts, Package
+from rigwright.driver.following import images
 from rigwright.nvidia_driver import Difference
 from rigwright.nvidia_state import State
 
@@ -234,9 +235,7 @@ def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Dif
     ours = set(holds)
     later = "let the next kernel come as soon as there is a driver that builds for it"
     waiting = {
-        name: version
-        for name, version in reversed(state.security)
-        if name.startswith("linux-image-") and name in state.holds
+        name: version for name, version in reversed(state.security) if name in images(facts) and name in state.holds
     }
     found = [
         Difference(

@@ -268,3 +268,16 @@ def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_said(
     assert all(there.startswith(start) for (_, there), (_, start) in zip(told(found), said, strict=True))
     # an upgrade of the driver moves a kernel only with modules that were made for it
     assert not any("deploy with an upgrade" in one.next_step for one in found)
+
+
+def test_a_hold_on_a_kernel_that_neither_runs_nor_boots_next_keeps_no_update_from_it() -> None:
+    """generic beside generic-hwe-24.04: what a deploy has held stays so until the next upgrade lets go of it."""
+    newer = "6.14.0-27-generic"
+    facts = replace(
+        SOUND,
+        kernel=newer,
+        kernel_packages=(*SOUND.kernel_packages, ("linux-image-generic-hwe-24.04", newer)),
+        kernel_modules=((newer, VERSION),),
+    )
+    state = replace(STATE, holds=frozenset({"linux-image-generic"}), security=WAITING, kernel_days=KERNEL_DAYS)
+    assert security(state, facts, ("linux-image-generic-hwe-24.04",)) == []
