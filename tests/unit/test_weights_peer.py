@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.unit.file_server import Answer, Handler, cut, status, whole
+from roles.weights.host.peers import Peer
+from roles.weights.host.spec import Pace, Refused
+from tests.unit.file_server import Answer, Handler, cut, file_server, status, whole
 from tests.unit.weights_world import CONTENT, HALF, LYING, Source, World, file, until, world
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
@@ -281,3 +284,17 @@ def test_a_peer_that_only_says_that_it_is_alive_gives_way(host: World) -> None:
     assert process.returncode == 0, said
     assert "its own download has stood still" in said
     assert host.there(file())
+
+
+def test_a_peer_that_was_there_and_is_gone_is_asked_for_nothing_more() -> None:
+    """Each of thousands of files would wait for a connection, five times."""
+    pace = Pace(connect=1, stall=0.2, pause=0.0, begin=0.0)
+    with file_server() as server:
+        server.serve(PROGRESS, progress(0))
+        one = Peer(server.url, "1" * 16, pace)
+        one.reach()
+    # it may only be starting again
+    one.reach()
+    time.sleep(0.3)
+    with pytest.raises(Refused, match="not reached"):
+        one.reach()

@@ -30,7 +30,8 @@ class Peer:
         self.lock = threading.Lock()
         self._document: dict[str, Any] = {}
         self._looked = self._written = self._moved = float("-inf")
-        self._answered = False
+        # since when nobody has answered there
+        self._away = float("-inf")
         self._gone = ""
         self._begin_by = time.monotonic() + pace.begin
 
@@ -95,10 +96,13 @@ class Peer:
                 return
             answer = get(f"{self.base}/{NAME}", self.pace)
             self._looked = time.monotonic()
-            if not self._answered and answer.exit in (NO_HOST, NO_CONNECTION, TOO_SLOW):
-                self._gone = f"not reached: {answer.said}"
+            if answer.exit in (NO_HOST, NO_CONNECTION, TOO_SLOW):
+                self._away = min(self._away, self._looked)
+                if self._looked - self._away >= self.pace.stall:
+                    self._gone = f"not reached: {answer.said}"
                 return
-            self._answered |= answer.status > 0
+            if answer.status:
+                self._away = float("inf")
             if answer.exit and (answer.status < 400 or passing(answer.status)):
                 # busy, or just starting again: what was seen before holds, until that is too long ago
                 return
