@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from roles.weights.host import spec
+from roles.weights.host.place import written_to
 from roles.weights.host.spec import Refused
 from tests.unit.file_server import Handler, status, whole
 from tests.unit.weights_world import CONTENT, WRONG, World, file, world
@@ -212,3 +214,26 @@ def test_a_file_that_somebody_is_still_copying_is_left_alone(host: World, size: 
     assert host.server.asked == []
     assert host.there(file())
     assert [path.name for path in host.path().parent.iterdir()] == [host.path().name]
+
+
+def test_a_process_that_ends_meanwhile_is_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pathlib of Python 3.11 and older lets go of no folder that is away but one that it may not read."""
+    path = tmp_path / "x"
+    path.write_bytes(CONTENT)
+    scandir = os.scandir
+    with subprocess.Popen(["sleep", "60"]) as process:
+
+        def ends(folder: str | Path = ".") -> object:
+            if str(folder) == f"/proc/{process.pid}/fd":
+                process.kill()
+                process.wait()
+            return scandir(folder)
+
+        monkeypatch.setattr("os.scandir", ends)
+        assert not written_to(path)
+        assert process.poll() is not None
+    monkeypatch.undo()
+    with path.open("r+b"):
+        assert written_to(path)
+    with path.open("rb"):
+        assert not written_to(path)

@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 from contextlib import suppress
+from glob import iglob
 from pathlib import Path
 
 from . import records, verity
@@ -148,7 +149,8 @@ class Place:
 def written_to(path: Path) -> bool:
     """Whether a process of this host has a file open to write to it: proc(5), fd and fdinfo."""
     sought = path.stat()
-    for handle in Path("/proc").glob("[0-9]*/fd/*"):
+    # the glob of Path fails, up to Python 3.11, where a process ends meanwhile
+    for handle in map(Path, iglob("/proc/[0-9]*/fd/*")):  # noqa: PTH207
         with suppress(OSError, StopIteration):  # it has ended, or was closed
             there = handle.stat()
             if (there.st_dev, there.st_ino) == (sought.st_dev, sought.st_ino):
