@@ -222,12 +222,9 @@ def test_a_peer_that_begins_a_moment_later_is_waited_for(host: World, tmp_path: 
 
 
 def test_a_peer_that_never_begins_is_not_waited_for_again(host: World) -> None:
-    host.pace["begin"] = 0.3
-    wanted = {file(CONTENT, f"m/{n}.gguf"): [peer(host), *mirror(host)] for n in range(3)}
-    host.settings["parallel"] = 1
-    done = host.bring(wanted)
-    assert done.returncode == 0, done.stdout
-    assert all(host.there(one) for one in wanted)
+    one = Peer(host.server.url, "1" * 16, Pace(begin=0.2, pause=0.05))
+    until(lambda: not one.wait("m/0.gguf", lambda behind: None), seconds=5.0)
+    assert one.wait("m/1.gguf", lambda behind: None) is False
 
 
 def test_a_progress_file_without_end_is_not_read_to_its_end(host: World) -> None:
