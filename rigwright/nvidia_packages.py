@@ -247,7 +247,8 @@ def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Dif
         )
         for name, version in sorted(waiting.items())
     ]
-    if not facts.metapackage[0]:
+    # a kernel of the operator's own making has none beside those that are there
+    if not facts.kernel_packages:
         found.append(
             Difference(
                 "a metapackage that brings security updates",

@@ -256,6 +256,7 @@ DEBIAN = host("debian-13", **installed("NVIDIA", "595.71.05-1", *debian(), "libc
             [("a metapackage that brings security updates", "none for 6.12.94+deb13-amd64, which was built 42")],
         ),
         (DEBIAN, {"holds": frozenset(debian())}, []),
+        (replace(DEBIAN, kernel="6.12.9-custom"), {"holds": frozenset(debian())}, []),
         (replace(DEBIAN, kernel_packages=()), {"holds": frozenset(debian()), "kernel_days": 1}, []),
     ],
 )

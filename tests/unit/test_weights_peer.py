@@ -204,7 +204,7 @@ def from_root(root: Path, path: str) -> Answer:
 
 def test_a_peer_that_begins_a_moment_later_is_waited_for(host: World, tmp_path: Path) -> None:
     """A deploy of a fleet starts its hosts' jobs at once, in any order."""
-    host.pace["begin"] = 10.0
+    host.pace |= {"begin": 10.0, "stall": 10.0}
     one = file(CONTENT * 40, "m/v1/x.gguf")
     first = World(tmp_path / "first", host.server, host.hub, pace=host.pace)
     first.folder.mkdir()
