@@ -54,7 +54,7 @@ def _no_card() -> str:
 def test(stages: tuple[str, ...], **options: str | bool | None) -> None:
     """Run the project's own tests: lint, types, unit tests, and tests on throwaway hosts; those four without a name.
 
-    Host tests need root and about an hour on two cores, in which llama.cpp is compiled once a Debian release.
+    Host tests need root and some 35 minutes on two cores, in which llama.cpp is compiled once a Debian release.
 
     `test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
     notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic
