@@ -126,7 +126,7 @@ def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
     """What a host lacks of its driver on disk, in words; nothing where it has all of it."""
     there = {package.name: package for package in facts.packages}
     found = [f"{name} is not installed" for name in one.packages if name not in there]
-    found += [f"{name} is not installed, so that no module is built for the next kernel" for name in _first(one, facts)]
+    found += [f"{name} is not installed, so that no module is built for the next kernel" for name in first(one, facts)]
     found += [f"{name} is still installed" for name in one.plan.removed if name in there]
     found += [f"the installation of {name} was not ended" for name in facts.half]
     target = one.version or (facts.library.driver if facts.library else "")
@@ -160,7 +160,7 @@ def holds(one: Wanted, facts: DriverFacts) -> list[str]:
 
 def transaction(one: Wanted, facts: DriverFacts) -> bool:
     """Whether packages have to come or go; else there are only modules, holds and the like to see to."""
-    return moving(one, facts) or bool(_first(one, facts))
+    return moving(one, facts) or bool(first(one, facts))
 
 
 def moving(one: Wanted, facts: DriverFacts) -> bool:
@@ -171,7 +171,7 @@ def moving(one: Wanted, facts: DriverFacts) -> bool:
     return moved or away or bool(facts.half) or one.newest
 
 
-def _first(one: Wanted, facts: DriverFacts) -> list[str]:
+def first(one: Wanted, facts: DriverFacts) -> list[str]:
     """What has to be there before the driver, and is not."""
     return [name for name in one.plan.before if name not in facts.headers]
 

@@ -16,7 +16,7 @@ from rigwright.driver import simulation
 from rigwright.driver.facts import MODPROBE, SOURCE, DriverFacts
 from rigwright.driver.options import late
 from rigwright.driver.settings import COMPONENT, release, store
-from rigwright.driver.wanted import Wanted, behind, holds, lacking, moving, transaction, unheld, unloaded, whole
+from rigwright.driver.wanted import Wanted, behind, first, holds, lacking, moving, transaction, unheld, unloaded, whole
 from rigwright.network import network
 from rigwright.render import render
 from rigwright.rig import Rig
@@ -199,14 +199,13 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
     targets: tuple[str, ...] = ()
     if transaction(wanted, facts):
         kept = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
-        first = [name for name in wanted.plan.before if name not in facts.headers]
         targets = wanted.targets if moving(wanted, facts) else ()
         if wanted.newest and behind(wanted, facts):
             targets += (wanted.kernel,)
         script = one.script(
             "nvidia_driver/look.sh.j2",
             LOOK,
-            first=first,
+            first=first(wanted, facts),
             targets=targets,
             kept=kept,
             names=wanted.packages,

@@ -13,6 +13,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 CHUNK = 8 << 20  # bytes
 ALIGNED = 4096  # bytes: what O_DIRECT's offsets and lengths are multiples of, on every disk
@@ -83,30 +84,41 @@ def read(handle: int, size: int, direct: bool, take: Callable[[memoryview], obje
             yield done
 
 
-def digest(path: str | os.PathLike[str], seen: Callable[[int], None]) -> str:
-    """SHA-256 of a file as its disk has it; empty when it became shorter meanwhile.
+def digest(
+    path: Path,
+    seen: Callable[[int], object],
+    *,
+    around: bool = True,
+    right: Callable[[os.stat_result], bool] = lambda found: True,
+) -> str:
+    """SHA-256 of a file as its disk has it; empty when it became shorter meanwhile, or is not the right one.
 
     Args:
         path: The file.
         seen: Is told how many bytes are hashed.
+        around: Whether to try to read it around the page cache.
+        right: Whether it is the file that is meant; asked before and after.
 
     Raises:
         OSError: it cannot be read.
     """
     try:
-        return _digest(path, True, seen)
+        return _digest(path, seen, around, right)
     except OSError as error:
         if error.errno not in REFUSED:
             raise
-        return _digest(path, False, seen)
+        return _digest(path, seen, False, right)
 
 
-def _digest(path: str | os.PathLike[str], around: bool, seen: Callable[[int], None]) -> str:
+def _digest(path: Path, seen: Callable[[int], object], around: bool, right: Callable[[os.stat_result], bool]) -> str:
     hashed = hashlib.sha256()
-    with suppress(Changed), opened(os.fspath(path), around) as (handle, around):
-        for done in read(handle, os.fstat(handle).st_size, around, hashed.update):
-            seen(done)
-        return hashed.hexdigest()
+    with suppress(Changed), opened(str(path), around) as (handle, around):
+        found = os.fstat(handle)
+        if right(found):
+            for done in read(handle, found.st_size, around, hashed.update):
+                seen(done)
+            if right(os.fstat(handle)):
+                return hashed.hexdigest()
     return ""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import hashlib
 import os
 import sys
 import time
@@ -54,12 +53,20 @@ def digest(record: Record, load: Load | None) -> str:
         OSError: it cannot be read.
         Busy: the box has become busy, and stays so.
     """
-    try:
-        return _digest(record, load, not _has_verity(record.path))
-    except OSError as error:
-        if error.errno not in direct.REFUSED:
-            raise
-        return _digest(record, load, False)
+    looked = 0
+
+    def seen(done: int) -> None:
+        nonlocal looked
+        if load and done - looked >= STRETCH:
+            looked = done
+            _wait(load)
+
+    return direct.digest(
+        record.path,
+        seen,
+        around=not _has_verity(record.path),
+        right=lambda found: records.said(found) == record.state,
+    )
 
 
 def _has_verity(path: Path) -> bool:
@@ -68,23 +75,6 @@ def _has_verity(path: Path) -> bool:
         return bool(verity.measure(path))
     except OSError:
         return False
-
-
-def _digest(record: Record, load: Load | None, around: bool) -> str:
-    hashed = hashlib.sha256()
-    with direct.opened(str(record.path), around) as (handle, around):
-        found = os.fstat(handle)
-        if records.said(found) != record.state:
-            return ""
-        looked = 0
-        try:
-            for done in direct.read(handle, found.st_size, around, hashed.update):
-                if load and done - looked >= STRETCH:
-                    looked = done
-                    _wait(load)
-        except direct.Changed:
-            return ""
-        return hashed.hexdigest() if records.said(os.fstat(handle)) == record.state else ""
 
 
 def _wait(load: Load) -> None:
