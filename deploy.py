@@ -3,11 +3,11 @@
 from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
-from rigwright.cuda_toolkit import toolkit
-from rigwright.driver.plan import DriverPlan
-from rigwright.generation import generation
-from rigwright.llama_cpp import build
-from rigwright.tools import tools as tools_of
+from rigwright.engines.llama_cpp.build import build
+from rigwright.nvidia.cuda_toolkit import toolkit
+from rigwright.nvidia.driver.plan import DriverPlan
+from rigwright.serving.generation import generation
+from rigwright.supply.tools import tools as tools_of
 from roles.base import base
 from roles.cuda_toolkit import cuda_toolkit
 from roles.lease import lease

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.remote import Remote
-from rigwright.cli.looking import Box
+from checks.looking import Box
 from roles.operations.shell import Shell
 
 

@@ -11,8 +11,8 @@ from paramiko import SSHException
 
 from bench.figures import BARE
 from bench.remote import Failed, Remote
-from rigwright.rig import Instance
-from rigwright.serving import STARTED_FROM
+from rigwright.declaration.rig import Instance
+from rigwright.serving.units import STARTED_FROM
 from roles.lease import SILENCE, Lease
 
 BARE_UNIT, LOAD_UNIT, GUARD_UNIT = "rw-bench-bare", "rw-bench-load", "rw-bench-guard"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import time
@@ -24,8 +25,7 @@ from bench import peer, sessions
 from lab import kept
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
-from rigwright import facts
-from rigwright.cli.hosts import named
+from rigwright.host import facts
 from rigwright.inventory import ROOT, load
 from rigwright.render import render
 
@@ -168,7 +168,7 @@ def _converge(lab: Lab, folder: Path, release: str, layers: tuple[str, ...]) -> 
 
 def _told(lab: Lab, folder: Path) -> dict[str, dict[str, object]]:
     told = {}
-    for name, data in named(_inventory(folder, lab, lab.hosts), None).items():
+    for name, data in runpy.run_path(_inventory(folder, lab, lab.hosts))["rigs"]:
         rig, host = load(data["rig"]), lab.host(name)
         found = facts.parse(host.run(render("probe/probe.sh.j2", **facts.questions(rig))).splitlines())
         number = int(host.run(f"basename $(readlink {rig.roots.config}/current)"))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lab.hub import Hub
 from rigwright.inventory import ROOT
-from rigwright.weights import PACKAGE
+from rigwright.weights.records import PACKAGE
 
 REPOSITORY = "bench/weights"
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.hosts import Host
-from rigwright.facts import PACKAGES, HostFacts
-from rigwright.generation import generation, mode
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import build
+from rigwright.host.facts import PACKAGES, HostFacts
+from rigwright.host.preflight import HOME
 from rigwright.inventory import ROOT
-from rigwright.llama_cpp import build
-from rigwright.network import authority_path
-from rigwright.preflight import HOME
-from rigwright.rig import Rig
-from rigwright.serving import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
-from rigwright.tools import tools
-from rigwright.weights import recorded, records_folder
+from rigwright.serving.generation import generation, mode
+from rigwright.serving.units import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
+from rigwright.supply.network import authority_path
+from rigwright.supply.tools import tools
+from rigwright.weights.records import recorded, records_folder
 
 LOCK = ROOT / "locks" / "bench.txt"
 VENV = ROOT / ".venv-bench"

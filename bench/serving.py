@@ -15,8 +15,8 @@ from pathlib import Path
 from bench.contest import Contest, NotMeasured, contest
 from bench.figures import BARE, UNIT, Load, Machine, Report, Row, parse
 from bench.load import Asked
-from rigwright.cli.looking import Box
-from rigwright.rig import Instance
+from checks.looking import Box
+from rigwright.declaration.rig import Instance
 
 PROGRAM = Path(__file__).with_name("load.py")
 PROMPT = 200  # tokens of each request

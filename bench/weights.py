@@ -20,7 +20,7 @@ from statistics import median
 
 from bench.made import REPOSITORY, World, end, shared, start, timed
 from lab.hub import Hub
-from rigwright.weights import Recorded, verified_test
+from rigwright.weights.records import Recorded, verified_test
 
 SHARDS = 8
 MIB = 1 << 20

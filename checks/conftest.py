@@ -13,24 +13,27 @@ from checks.backend import UnknownHost, connect, testinfra_host
 from checks.nvidia import with_cards
 from checks.nvidia_smi import ask
 from checks.report import Reporter, label
-from rigwright import facts as host_facts
-from rigwright import nvidia_record, nvidia_smi, nvidia_state, served
-from rigwright import stored as weights_stored
-from rigwright.driver import facts as driver_probe
-from rigwright.driver.facts import DriverFacts
-from rigwright.facts import HostFacts
-from rigwright.generation import Generation, generation
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build, build
+from rigwright.host import facts as host_facts
+from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
-from rigwright.llama_cpp import Build, build
-from rigwright.nvidia_record import Record
-from rigwright.nvidia_smi import Gpu
-from rigwright.nvidia_state import State
+from rigwright.nvidia import record as nvidia_record
+from rigwright.nvidia import smi as nvidia_smi
+from rigwright.nvidia import state as nvidia_state
+from rigwright.nvidia.driver import facts as driver_probe
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.record import Record
+from rigwright.nvidia.smi import Gpu
+from rigwright.nvidia.state import State
 from rigwright.render import render
-from rigwright.rig import Rig
-from rigwright.served import Served, state_script
-from rigwright.stored import Stored
-from rigwright.tools import tools
-from rigwright.weights import hash_scripts, parse_hashes, recorded
+from rigwright.serving import live as served
+from rigwright.serving.generation import Generation, generation
+from rigwright.serving.live import Served, state_script
+from rigwright.supply.tools import tools
+from rigwright.weights import stored as weights_stored
+from rigwright.weights.records import hash_scripts, parse_hashes, recorded
+from rigwright.weights.stored import Stored
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from checks import Drift
-from rigwright.nvidia_driver import Difference
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.installed import Difference
 
 
 def with_cards(rig: Rig) -> None:

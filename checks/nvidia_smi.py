@@ -8,13 +8,13 @@ from typing import TypeVar
 from testinfra.host import Host
 
 from checks import Drift
-from rigwright.nvidia_driver import LOG
+from rigwright.nvidia.installed import LOG
 
 T = TypeVar("T")
 
 
 def ask(host: Host, question: str, read: Callable[[int, str, str], T]) -> T:
-    """Ask one of rigwright.nvidia_smi's questions.
+    """Ask one of rigwright.nvidia.smi's questions.
 
     Raises:
         Drift: nvidia-smi has no answer to it.

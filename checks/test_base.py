@@ -3,7 +3,7 @@
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
 
 
 @check("B01", "the service user cannot log in", severity="high", why="a service account with a shell is a way in")

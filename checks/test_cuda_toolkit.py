@@ -6,10 +6,10 @@ import pytest
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
-from rigwright.cuda_toolkit import toolkit
-from rigwright.driver.toolkit import toolkit_refusals
-from rigwright.facts import HostFacts
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.nvidia.cuda_toolkit import toolkit
+from rigwright.nvidia.driver.toolkit import toolkit_refusals
 
 
 @check(

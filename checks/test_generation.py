@@ -3,10 +3,10 @@
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
-from rigwright.generation import Generation
-from rigwright.rig import Rig
-from rigwright.served import Served
-from rigwright.serving import UNITS
+from rigwright.declaration.rig import Rig
+from rigwright.serving.generation import Generation
+from rigwright.serving.live import Served
+from rigwright.serving.units import UNITS
 
 
 @check(

@@ -6,8 +6,8 @@ import pytest
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
-from rigwright.llama_cpp import Build, cuda_architectures
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build, cuda_architectures
 
 
 @check(

@@ -9,13 +9,16 @@ from testinfra.host import Host
 from checks import check
 from checks.nvidia import managed, no, with_cards
 from checks.nvidia_smi import ask
-from rigwright import nvidia_driver, nvidia_health, nvidia_record, nvidia_settings
-from rigwright.facts import HostFacts
-from rigwright.nvidia_record import Record
-from rigwright.nvidia_settings import Setting
-from rigwright.nvidia_smi import Gpu
-from rigwright.nvidia_state import State
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.nvidia import health as nvidia_health
+from rigwright.nvidia import installed as nvidia_driver
+from rigwright.nvidia import record as nvidia_record
+from rigwright.nvidia import settings as nvidia_settings
+from rigwright.nvidia.record import Record
+from rigwright.nvidia.settings import Setting
+from rigwright.nvidia.smi import Gpu
+from rigwright.nvidia.state import State
 
 # one port's storm is cut short
 LOG = (

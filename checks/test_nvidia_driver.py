@@ -7,12 +7,14 @@ from testinfra.host import Host
 from checks import check
 from checks.nvidia import no, with_cards
 from checks.nvidia_smi import ask
-from rigwright import nvidia_driver, nvidia_health, nvidia_smi
-from rigwright.facts import HostFacts
-from rigwright.nvidia_driver import CONTROL_FILES, Holder
-from rigwright.nvidia_health import FATAL_XIDS
-from rigwright.nvidia_smi import Gpu
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.nvidia import health as nvidia_health
+from rigwright.nvidia import installed as nvidia_driver
+from rigwright.nvidia import smi as nvidia_smi
+from rigwright.nvidia.health import FATAL_XIDS
+from rigwright.nvidia.installed import CONTROL_FILES, Holder
+from rigwright.nvidia.smi import Gpu
 
 # the files behind the loader's 64-bit libcuda.so.1, in its order
 LIBRARIES = (

@@ -4,10 +4,10 @@ import pytest
 
 from checks import check
 from checks.nvidia import managed, no
-from rigwright import nvidia_modules
-from rigwright.driver.facts import DriverFacts
-from rigwright.nvidia_state import State
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia import modules as nvidia_modules
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.state import State
 
 
 @check(

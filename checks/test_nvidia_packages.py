@@ -5,17 +5,19 @@ from testinfra.host import Host
 
 from checks import Drift, check
 from checks.nvidia import managed, no
-from rigwright import nvidia_files, nvidia_packages, nvidia_record
-from rigwright.driver.facts import SOURCE, DriverFacts
-from rigwright.driver.locked import locked
-from rigwright.driver.plan import DriverPlan, driver_plan
-from rigwright.driver.settings import settings_of
-from rigwright.network import network
-from rigwright.nvidia_driver import Difference
-from rigwright.nvidia_record import Record
-from rigwright.nvidia_state import State
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia import files as nvidia_files
+from rigwright.nvidia import packages as nvidia_packages
+from rigwright.nvidia import record as nvidia_record
+from rigwright.nvidia.driver.facts import SOURCE, DriverFacts
+from rigwright.nvidia.driver.locked import locked
+from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
+from rigwright.nvidia.driver.settings import settings_of
+from rigwright.nvidia.installed import Difference
+from rigwright.nvidia.record import Record
+from rigwright.nvidia.state import State
 from rigwright.render import render
-from rigwright.rig import Rig
+from rigwright.supply.network import network
 
 
 @pytest.fixture(scope="session")

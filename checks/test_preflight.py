@@ -3,10 +3,10 @@
 import time
 
 from checks import check, expect
-from rigwright.facts import HostFacts
-from rigwright.llama_cpp import Build
-from rigwright.preflight import refusals
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build
+from rigwright.host.facts import HostFacts
+from rigwright.host.preflight import refusals
 
 
 @check(

@@ -8,12 +8,12 @@ from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
 from checks.nvidia_smi import ask
-from rigwright import nvidia_smi
-from rigwright.facts import HostFacts
-from rigwright.generation import Generation
-from rigwright.rig import Instance, Rig
-from rigwright.served import Served
-from rigwright.serving import UNITS, credential_path
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.host.facts import HostFacts
+from rigwright.nvidia import smi as nvidia_smi
+from rigwright.serving.generation import Generation
+from rigwright.serving.live import Served
+from rigwright.serving.units import UNITS, credential_path
 
 EXPOSURE = 1.5  # budget of a llama.cpp unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 

@@ -8,11 +8,11 @@ import pytest
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
-from rigwright.entry import Share
-from rigwright.facts import HostFacts
-from rigwright.lock import Artefact
-from rigwright.rig import Rig
-from rigwright.sharing import UNIT, allowed, digest, endpoint
+from rigwright.declaration.entry import Share
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.supply.lock import Artefact
+from rigwright.weights.sharing import UNIT, allowed, digest, endpoint
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 HEAD = 1 << 20  # bytes of a file that are compared

@@ -5,9 +5,9 @@ from packaging.utils import canonicalize_name
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
-from rigwright.facts import HostFacts
-from rigwright.rig import Rig
-from rigwright.tools import tools
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.supply.tools import tools
 
 
 @check("T01", "host tools are the locked ones", severity="low", why="another version fetches or verifies otherwise")

@@ -8,10 +8,10 @@ import pytest
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
-from rigwright.lock import Artefact
-from rigwright.rig import Rig
-from rigwright.stored import SERVICE, TIMER, Stored
-from rigwright.weights import DUE_DAYS, recorded
+from rigwright.declaration.rig import Rig
+from rigwright.supply.lock import Artefact
+from rigwright.weights.records import DUE_DAYS, recorded
+from rigwright.weights.stored import SERVICE, TIMER, Stored
 
 LATE_DAYS = 3 * DUE_DAYS  # a box that is busy or off for days is no reason for alarm yet
 OTHERS = stat.S_IWGRP | stat.S_IWOTH

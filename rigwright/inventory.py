@@ -10,7 +10,7 @@
         },
     })
 
-Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.rig.RigEntry`'s fields.
+Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.declaration.rig.RigEntry`'s fields.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from importlib import import_module
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright.catalog import Catalog
-from rigwright.entry import RigEntry
-from rigwright.instances import Making
-from rigwright.lock import Lock
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.entry import RigEntry
+from rigwright.declaration.instances import Making
+from rigwright.declaration.resolve import parse
+from rigwright.declaration.rig import Rig
 from rigwright.problems import WORDS, Invalid, Problem, shown, suggestion
-from rigwright.resolve import parse
-from rigwright.rig import Rig
+from rigwright.supply.lock import Lock
 from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,9 +97,12 @@ def hosts(entries: object, **shared: object) -> HostGroup:
         raise SystemExit(str(error)) from None
 
 
-def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
-    from roles.transport import nodelay  # the only thing in an inventory that needs pyinfra's world
+def transport(sock: object, **options: object) -> object:
+    """What pyinfra connects with, its `transport_factory`: found by name, so that an inventory needs nothing of it."""
+    return import_module("roles.transport").nodelay(sock, **options)
 
+
+def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
         raise Invalid([Problem(file, "hosts()", "must be given a table of at least one rig: name -> keys")])
     group: HostGroup = []
@@ -116,7 +120,9 @@ def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
             load(rig)
         except Invalid as error:
             problems += error.problems
-        group.append((name, {**connection, "ssh_paramiko_connect_kwargs": {"transport_factory": nodelay}, "rig": rig}))
+        group.append(
+            (name, {**connection, "ssh_paramiko_connect_kwargs": {"transport_factory": transport}, "rig": rig})
+        )
     problems += _refuse_twins(file, group)
     if problems:
         raise Invalid(problems)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright import sharing
-from rigwright.facts import HostFacts
-from rigwright.facts import packages as packages_of
-from rigwright.preflight import HOME
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.host.facts import packages as packages_of
+from rigwright.host.preflight import HOME
+from rigwright.weights import sharing
 from roles.operations.files import directories
 from roles.operations.packages import packages
 from roles.operations.users import service_user

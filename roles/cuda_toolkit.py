@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.cuda_toolkit import Toolkit
-from rigwright.network import network
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cuda_toolkit import Toolkit
 from rigwright.render import render
-from rigwright.rig import Rig
-from rigwright.tools import Tools
+from rigwright.supply.network import network
+from rigwright.supply.tools import Tools
 from roles.operations.jobs import job, sent
 
 

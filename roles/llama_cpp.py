@@ -6,11 +6,11 @@ import json
 
 from pyinfra.api import deploy
 
-from rigwright.llama_cpp import Build, record
-from rigwright.network import network
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build, record
 from rigwright.render import render
-from rigwright.rig import Rig
-from rigwright.tools import Tools
+from rigwright.supply.network import network
+from rigwright.supply.tools import Tools
 from roles.operations.jobs import job, sent
 
 

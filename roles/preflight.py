@@ -6,11 +6,11 @@ import time
 
 from pyinfra import host, logger, state
 
-from rigwright.driver.plan import DriverPlan, Refused
-from rigwright.facts import HostFacts
-from rigwright.llama_cpp import Build
-from rigwright.preflight import refusals, warnings
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build
+from rigwright.host.facts import HostFacts
+from rigwright.host.preflight import refusals, warnings
+from rigwright.nvidia.driver.plan import DriverPlan, Refused
 
 
 def preflight(rig: Rig, facts: HostFacts, builds: list[Build], driver: DriverPlan | Refused | None) -> bool:

@@ -8,10 +8,10 @@ from pyinfra import host
 from pyinfra.api import FactBase, QuoteString, StringCommand
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright import facts
-from rigwright.facts import HostFacts
+from rigwright.declaration.rig import Rig
+from rigwright.host import facts
+from rigwright.host.facts import HostFacts
 from rigwright.render import render
-from rigwright.rig import Rig
 
 
 class Probe(FactBase[HostFacts]):

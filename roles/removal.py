@@ -5,15 +5,15 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
-from rigwright.driver.settings import release
-from rigwright.fetching import CREDENTIAL
-from rigwright.generation import JOURNAL
-from rigwright.network import authority_path
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.settings import release
 from rigwright.render import render
-from rigwright.rig import Rig
-from rigwright.serving import STARTED_FROM, UNITS
-from rigwright.sharing import release as release_share
-from rigwright.weights import REHASH_STAMP, REHASH_UNITS, programs
+from rigwright.serving.generation import JOURNAL
+from rigwright.serving.units import STARTED_FROM, UNITS
+from rigwright.supply.fetching import CREDENTIAL
+from rigwright.supply.network import authority_path
+from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, programs
+from rigwright.weights.sharing import release as release_share
 from roles.operations.generations import look
 from roles.operations.jobs import job
 

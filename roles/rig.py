@@ -6,9 +6,9 @@ from typing import Any
 
 from pyinfra.api.exceptions import PyinfraError
 
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
 from rigwright.problems import Invalid
-from rigwright.rig import Rig
 
 
 def rig_of(host: Any) -> Rig:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
-from rigwright.rig import Rig
-from rigwright.served import Served
+from rigwright.declaration.rig import Rig
+from rigwright.serving.live import Served
 from roles.operations.generations import look, returned
 
 TIMEOUT = 1800  # seconds for instances that are loading already; how long a start may take is in its unit

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright import keys
-from rigwright.generation import Generation
-from rigwright.rig import Rig
-from rigwright.serving import credential_path
+from rigwright.declaration import keys
+from rigwright.declaration.rig import Rig
+from rigwright.serving.generation import Generation
+from rigwright.serving.units import credential_path
 from roles.operations.credentials import credentials
 from roles.operations.generations import activated, pruned, written
 

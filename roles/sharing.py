@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.rig import Rig
-from rigwright.sharing import PATH, PROOF, config, config_path, endpoint, unit
+from rigwright.declaration.rig import Rig
+from rigwright.weights.sharing import PATH, PROOF, config, config_path, endpoint, unit
 from roles.operations.files import Text, texts
 from roles.operations.sharing import shared, unshared
 

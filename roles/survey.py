@@ -14,8 +14,8 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.inventory import Inventory
 from pyinfra.api.state import State
 
-from rigwright import survey
 from rigwright.render import render
+from rigwright.survey import findings as survey
 from roles.transport import nodelay
 
 LIMIT = 120.0  # seconds without a byte: each of the survey's slow commands ends itself after 20

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from pyinfra.api import deploy
 
-from rigwright.lock import Artefact
-from rigwright.network import network
+from rigwright.declaration.rig import Rig
 from rigwright.render import render
-from rigwright.rig import Rig
-from rigwright.tools import Tools
+from rigwright.supply.lock import Artefact
+from rigwright.supply.network import network
+from rigwright.supply.tools import Tools
 from roles.operations.jobs import job, sent
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rigwright.lock import seal
+from rigwright.supply.lock import seal
 from rigwright.toml import tomllib
 
 

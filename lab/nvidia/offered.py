@@ -10,9 +10,9 @@ from pathlib import Path
 from lab.nvidia import archive, from_nvidia, from_ubuntu
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
-from rigwright.cli.bundling.packages import CODENAMES
-from rigwright.driver.tables import SHIPPED, tables
+from rigwright.host.systems import CODENAMES
 from rigwright.inventory import ROOT
+from rigwright.nvidia.driver.tables import SHIPPED, tables
 
 NVIDIA = "cuda"
 """Folder below which NVIDIA's archives lie as they do at its place."""

@@ -16,7 +16,7 @@ from lab.hosts import Host
 from lab.nvidia.deb import Deb
 from lab.nvidia.kernels import kernels
 from lab.nvidia.offered import Archives
-from rigwright.cli.bundling.packages import CODENAMES, KEYRING
+from rigwright.host.systems import CODENAMES, KEYRING
 
 # apt tells by the name that a key is armoured
 ARMOURED = KEYRING.format("ubuntu").replace(".gpg", ".asc")

@@ -11,14 +11,14 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.driver import facts as driver_facts
-from rigwright.driver import live
-from rigwright.driver.facts import DriverFacts
-from rigwright.driver.live import Live, digest, record, unset
-from rigwright.driver.plan import DriverPlan
-from rigwright.driver.settings import POWER, SYSCTL, record_path
+from rigwright.declaration.rig import POWER_UNIT, Rig
+from rigwright.nvidia.driver import facts as driver_facts
+from rigwright.nvidia.driver import live
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.live import Live, digest, record, unset
+from rigwright.nvidia.driver.plan import DriverPlan
+from rigwright.nvidia.driver.settings import POWER, SYSCTL, record_path
 from rigwright.render import render
-from rigwright.rig import POWER_UNIT, Rig
 from roles.operations.files import Entries, Entry
 from roles.operations.shell import Lost, Shell
 

@@ -11,15 +11,26 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.driver import facts as driver_facts
-from rigwright.driver import simulation
-from rigwright.driver.facts import MODPROBE, SOURCE, DriverFacts
-from rigwright.driver.options import late
-from rigwright.driver.settings import COMPONENT, release, store
-from rigwright.driver.wanted import Wanted, behind, first, holds, lacking, moving, transaction, unheld, unloaded, whole
-from rigwright.network import network
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver import facts as driver_facts
+from rigwright.nvidia.driver import simulation
+from rigwright.nvidia.driver.facts import MODPROBE, SOURCE, DriverFacts
+from rigwright.nvidia.driver.options import late
+from rigwright.nvidia.driver.settings import COMPONENT, release, store
+from rigwright.nvidia.driver.wanted import (
+    Wanted,
+    behind,
+    first,
+    holds,
+    lacking,
+    moving,
+    transaction,
+    unheld,
+    unloaded,
+    whole,
+)
 from rigwright.render import render
-from rigwright.rig import Rig
+from rigwright.supply.network import network
 from roles.operations.jobs import run_job
 from roles.operations.reboots import reboot
 from roles.operations.shell import Lost, Shell

@@ -14,12 +14,12 @@ from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, o
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
-from rigwright import served
-from rigwright.generation import JOURNAL, META, PROVEN, Generation, mode
+from rigwright.declaration.rig import Rig
 from rigwright.render import render
-from rigwright.rig import Rig
-from rigwright.served import JOB, Goal, Served, activation, goal, only_loading, state_script, surplus
-from rigwright.serving import DIGEST_VARIABLE, UNITS
+from rigwright.serving import live as served
+from rigwright.serving.generation import JOURNAL, META, PROVEN, Generation, mode
+from rigwright.serving.live import JOB, Goal, Served, activation, goal, only_loading, state_script, surplus
+from rigwright.serving.units import DIGEST_VARIABLE, UNITS
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
 

@@ -13,8 +13,8 @@ import gevent
 from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 
-from rigwright import keys
-from rigwright.bundle import LocalFile
+from rigwright.declaration import keys
+from rigwright.supply.bundle import LocalFile
 from roles.operations.shell import Lost, Shell
 from roles.progress import Files, progress
 

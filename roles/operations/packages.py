@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 from pyinfra.api import FunctionCommand, operation
 
-from rigwright.network import network
+from rigwright.declaration.rig import Rig
 from rigwright.render import render
-from rigwright.rig import Rig
+from rigwright.supply.network import network
 from roles.operations.jobs import job, sent
 
 

@@ -8,12 +8,12 @@ from pyinfra import host
 from pyinfra.api import FactBase, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright import sharing
-from rigwright.entry import Share
-from rigwright.facts import keyed
+from rigwright.declaration.entry import Share
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import keyed
 from rigwright.render import render
-from rigwright.rig import Rig
-from rigwright.sharing import Found
+from rigwright.weights import sharing
+from rigwright.weights.sharing import Found
 
 TRIES = 100  # five a second: nginx itself tries for three to get a port that was not free
 

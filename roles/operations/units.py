@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from pyinfra import host
 from pyinfra.api import FactBase, QuoteString, StringCommand, operation
 
-from rigwright.serving import UNITS
+from rigwright.serving.units import UNITS
 from roles.operations.files import Entries, Entry, Text, differ, texts
 
 WANTED = ["enabled", "active"]

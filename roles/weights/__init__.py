@@ -8,14 +8,14 @@ from pathlib import Path
 from pyinfra import host as connected  # the name `host` is this package's: the programs beside it
 from pyinfra.api import deploy
 
-from rigwright.facts import HostFacts
-from rigwright.fetching import CREDENTIAL, run_name, spec
-from rigwright.lock import Artefact
-from rigwright.network import network
+from rigwright.declaration.rig import HUB_CLIENT, Rig
+from rigwright.host.facts import HostFacts
 from rigwright.render import render
-from rigwright.rig import HUB_CLIENT, Rig
-from rigwright.tools import Tools, hub_client
-from rigwright.weights import (
+from rigwright.supply.fetching import CREDENTIAL, run_name, spec
+from rigwright.supply.lock import Artefact
+from rigwright.supply.network import network
+from rigwright.supply.tools import Tools, hub_client
+from rigwright.weights.records import (
     PACKAGE,
     REHASH_STAMP,
     REHASH_UNITS,

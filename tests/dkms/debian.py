@@ -11,7 +11,7 @@ from pathlib import Path
 from lab.hosts import Host
 from lab.nvidia import kernels
 from lab.nvidia.deb import Deb
-from rigwright.driver.tables import SHIPPED
+from rigwright.nvidia.driver.tables import SHIPPED
 
 
 @dataclass(frozen=True)

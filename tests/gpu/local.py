@@ -8,10 +8,10 @@ import testinfra
 
 from checks import backend
 from rigwright import inventory
-from rigwright.catalog import Card
+from rigwright.declaration.catalog import Card
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT
-from rigwright.nvidia_smi import bus_address
-from rigwright.rig import Rig
+from rigwright.nvidia.smi import bus_address
 from tests.unit.samples import rig
 
 FIELDS = "--query-gpu=pci.bus_id,pci.device_id,compute_cap,memory.total,name"

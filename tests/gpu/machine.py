@@ -12,7 +12,7 @@ from lab import tiny_model
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
 from rigwright.inventory import ROOT
-from rigwright.survey import Survey
+from rigwright.survey.findings import Survey
 from roles import survey
 
 INVENTORY = ROOT / "inventory" / "metal.py"
@@ -117,6 +117,6 @@ def make_bundle(machine: Machine, folder: Path) -> Path:
     models.mkdir(parents=True)
     tiny_model.write(models / MODEL, size=tiny_model.HEAVY)
     made = folder / "bundle"
-    command = [sys.executable, "-m", "rigwright", "bundle", str(INVENTORY), "--system", machine.system]
+    command = [sys.executable, "-m", "cli", "bundle", str(INVENTORY), "--system", machine.system]
     subprocess.run([*command, "--output", str(made), "--from-dir", str(models)], check=True, cwd=ROOT)
     return made

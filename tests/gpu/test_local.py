@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rigwright.driver import topology
 from rigwright.inventory import ROOT
+from rigwright.nvidia.driver import topology
 from tests.gpu.machine import Machine
 
 FILES = ("driver", "modules", "packages", "cards")

@@ -25,7 +25,7 @@ from lab.images import RELEASES
 from lab.labs import Lab
 from lab.nvidia.keys import Key
 from rigwright.inventory import ROOT
-from rigwright.lock import Lock
+from rigwright.supply.lock import Lock
 from tests.hosts import drivers
 from tests.hosts.drivers import Box
 from tests.hosts.support import Run, command, deploy, plan, served, until, write_inventory

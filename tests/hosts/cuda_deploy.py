@@ -2,8 +2,8 @@
 
 from pyinfra import host
 
-from rigwright.cuda_toolkit import toolkit
-from rigwright.tools import tools as tools_of
+from rigwright.nvidia.cuda_toolkit import toolkit
+from rigwright.supply.tools import tools as tools_of
 from roles.base import base
 from roles.cuda_toolkit import cuda_toolkit
 from roles.probe import probe

@@ -17,8 +17,8 @@ from lab.labs import Lab
 from lab.nvidia import archive, from_nvidia, kernels
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
-from rigwright.driver.tables import SHIPPED, tables
 from rigwright.inventory import ROOT
+from rigwright.nvidia.driver.tables import SHIPPED, tables
 from tests.hosts.support import command, deploy, plan, red, until
 
 KERNELS = {
@@ -91,7 +91,7 @@ class Box:
 
     def rig(self, verb: str, *options: str, status: int = 0) -> str:
         """Run a verb of ours over the inventory, as its user does."""
-        words = [sys.executable, "-m", "rigwright", verb, str(self.inventory), *options]
+        words = [sys.executable, "-m", "cli", verb, str(self.inventory), *options]
         done = subprocess.run(words, capture_output=True, text=True, cwd="/")
         assert done.returncode == status, f"{verb} ended with {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr

@@ -82,7 +82,7 @@ class Models:
 
 def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
     """Run the command."""
-    return subprocess.run([sys.executable, "-m", "rigwright", *words], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True)
 
 
 def lock(inventory: Path, *options: str) -> str:

@@ -67,7 +67,7 @@ def plan(inventory: Path) -> Run:
 def check(inventory: Path) -> dict[str, str]:
     """Run the checks; id -> its line's first word."""
     done = subprocess.run(
-        [sys.executable, "-m", "rigwright", "check", str(inventory)], capture_output=True, text=True, cwd="/"
+        [sys.executable, "-m", "cli", "check", str(inventory)], capture_output=True, text=True, cwd="/"
     )
     found = re.findall(r"^ *(ok|FAIL|skip) +\S+ +([A-Z][0-9]{2}) ", done.stdout, re.MULTILINE)
     assert found, f"no check ran: {done.stdout}{done.stderr}"

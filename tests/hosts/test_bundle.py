@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from cli.resolving.web import hash_file
 from lab import tiny_model
 from lab.hosts import Host
-from rigwright.cli.resolving.web import hash_file
-from rigwright.preflight import DISK_RESERVE
+from rigwright.host.preflight import DISK_RESERVE
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import CHAT, command, deploy, red, served, until
 from tests.locks import lock_text
@@ -57,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / name).write_text(text)
     write(home, {"box": {"ssh_hostname": "192.0.2.1"}})
     words = ["bundle", str(home / "rig.py"), "--system", "debian-13", "--from-dir", str(given)]
-    command = [sys.executable, "-m", "rigwright", *words]
+    command = [sys.executable, "-m", "cli", *words]
     done = subprocess.run(command, env=os.environ | {"HOME": str(home)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return home

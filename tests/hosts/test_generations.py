@@ -34,7 +34,7 @@ context = 8192
 
 def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
     """The command, as an operator runs it from anywhere."""
-    return subprocess.run([sys.executable, "-m", "rigwright", *words], capture_output=True, text=True, cwd="/")
+    return subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd="/")
 
 
 def declare(folder: Path, lab: Lab, host: Host, variant: str, **rig: Any) -> Path:

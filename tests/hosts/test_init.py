@@ -24,7 +24,7 @@ CARDS = ("10de:2204", "10de:2204")
 
 
 def init(host: Host, home: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rigwright", "init", f"root@{host.address}", "--key", str(host.key), *options]
+    command = [sys.executable, "-m", "cli", "init", f"root@{host.address}", "--key", str(host.key), *options]
     environment = os.environ | {"HOME": str(home), "COLUMNS": "160"}
     return subprocess.run(
         command, capture_output=True, text=True, cwd=home, env=environment, stdin=subprocess.DEVNULL, check=False
@@ -57,7 +57,7 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab
     assert host.address in (tmp_path / ".ssh/known_hosts").read_text()
 
     dry = subprocess.run(
-        [sys.executable, "-m", "rigwright", "deploy", str(written), "--dry"],
+        [sys.executable, "-m", "cli", "deploy", str(written), "--dry"],
         capture_output=True,
         text=True,
         env=os.environ | {"HOME": str(tmp_path)},
@@ -74,7 +74,7 @@ def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Pa
     host = boot()
     host.run("useradd -m plain; cp -r /root/.ssh /home/plain/; chown -R plain: /home/plain/.ssh")
     assert init(host, tmp_path, "--name", "a").returncode == 0  # its host key is known from here on
-    command = [sys.executable, "-m", "rigwright", "init", "--key", str(host.key)]
+    command = [sys.executable, "-m", "cli", "init", "--key", str(host.key)]
     environment = os.environ | {"HOME": str(tmp_path)}
     for target, status, said in (
         (f"nobody-here@{host.address}", 1, "Authentication error"),

@@ -79,7 +79,7 @@ def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: Lab) ->
         supervisor = min(inside)
         os.kill(supervisor, signal.SIGKILL)
         assert len(inside) > 5
-        down = [sys.executable, "-m", "rigwright", "lab", "--name", NAME, "down"]
+        down = [sys.executable, "-m", "cli", "lab", "--name", NAME, "down"]
         assert "h1 ended" in subprocess.run(down, capture_output=True, text=True, check=True).stdout
         assert traces(own_lab) == []
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside), "every process of the host ended", 10)
@@ -91,7 +91,7 @@ def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: Lab) ->
 
 def test_the_labs_verbs_do_what_they_say(own_lab: Lab) -> None:
     def lab(*words: str) -> str:
-        command = [sys.executable, "-m", "rigwright", "lab", "--name", NAME, *words]
+        command = [sys.executable, "-m", "cli", "lab", "--name", NAME, *words]
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
 
     assert lab("up", "2").split()[::3] == ["h1", "h2"]

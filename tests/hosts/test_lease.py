@@ -43,7 +43,7 @@ def test_a_second_run_is_refused_with_who_and_what_and_the_lease_ends_with_its_h
         assert "Traceback" not in second.said
         assert plan(inventory).status == 1
         said = subprocess.run(
-            [sys.executable, "-m", "rigwright", "status", str(inventory)], capture_output=True, text=True
+            [sys.executable, "-m", "cli", "status", str(inventory)], capture_output=True, text=True
         ).stdout
         assert f"deploy of {inventory}" in said
         os.killpg(first.pid, signal.SIGKILL)

@@ -187,6 +187,6 @@ def test_a_deploy_cut_off_at_every_operation_leaves_a_service_and_is_finished_by
                 cut_off(host, rigs, now, operation, after, kind)
                 now = 3 - now
     assert red(rigs[now]) == set()
-    command = [sys.executable, "-m", "rigwright", "generations", str(rigs[now]), "--json"]
+    command = [sys.executable, "-m", "cli", "generations", str(rigs[now]), "--json"]
     said = subprocess.run(command, capture_output=True, text=True).stdout
     assert [row["current"] for row in json.loads(said)] == [True]

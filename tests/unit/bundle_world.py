@@ -11,9 +11,9 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from rigwright import bundle
-from rigwright.bundle import Bundle
-from rigwright.cli import main
+from cli import main
+from rigwright.supply import bundle
+from rigwright.supply.bundle import Bundle
 from tests.locks import lock_text
 from tests.unit.file_server import FileServer, whole
 from tests.unit.index_server import Package, PackageIndex

@@ -7,10 +7,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.driver import topology
-from rigwright.driver.settings import power_script
-from rigwright.driver.topology import Topology
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver import topology
+from rigwright.nvidia.driver.settings import power_script
+from rigwright.nvidia.driver.topology import Topology
 from tests.unit.scripts import stand_in
 
 # Answers what a test has written, fails where `hangs`, `refuses` or `warns` has the beginning of a question, and

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyinfra_cli  # noqa: F401
 import pytest
 
-from rigwright import facts
-from rigwright.cli.bundling import packages
-from rigwright.cli.resolving import web
+from cli.bundling import packages
+from cli.resolving import web
+from rigwright.host import facts
 from roles.weights.host import rehash
 from roles.weights.host.load import Load
 from tests.unit.bundle_world import AptArchive, BundleWorld, signing

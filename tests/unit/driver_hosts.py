@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rigwright.catalog import Card, Catalog
-from rigwright.driver.facts import BusCard, DriverFacts, Package
-from rigwright.driver.plan import DriverPlan, Refused, driver_plan
-from rigwright.entry import Driver
+from rigwright.declaration.catalog import Card, Catalog
+from rigwright.declaration.entry import Driver
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT
-from rigwright.lock import Artefact
-from rigwright.rig import Rig
+from rigwright.nvidia.driver.facts import BusCard, DriverFacts, Package
+from rigwright.nvidia.driver.plan import DriverPlan, Refused, driver_plan
+from rigwright.supply.lock import Artefact
 from tests.unit.samples import artefact, rig
 
 CARDS = Catalog.load([ROOT / "catalog"]).cards

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.driver.facts import DriverFacts
-from rigwright.driver.wanted import Wanted
-from rigwright.entry import Roots
+from rigwright.declaration.entry import Roots
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.wanted import Wanted
 from roles.operations import drivers, shell
 from roles.operations.drivers import LOOK, _Host
 from tests.unit.driver_ours import NAMES, NEW, OLD

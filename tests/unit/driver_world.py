@@ -12,9 +12,9 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from rigwright.cli import main
-from rigwright.driver.tables import SHIPPED
-from rigwright.lock import Lock
+from cli import main
+from rigwright.nvidia.driver.tables import SHIPPED
+from rigwright.supply.lock import Lock
 from tests.unit.file_server import FileServer, whole
 
 SYSTEM = "debian-13"
@@ -165,7 +165,7 @@ class DriverWorld:
             "catalog/driver/driver.toml", text.replace("https://developer.download.nvidia.com", base or "https://h")
         )
         # what is read once is kept
-        from rigwright.driver.tables import tables
+        from rigwright.nvidia.driver.tables import tables
 
         tables.cache_clear()
 

@@ -7,10 +7,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright import served
-from rigwright.generation import META, PROVEN, Generation
-from rigwright.served import Goal, Served, state_script
-from rigwright.serving import STARTED_FROM, UNITS
+from rigwright.serving import live as served
+from rigwright.serving.generation import META, PROVEN, Generation
+from rigwright.serving.live import Goal, Served, state_script
+from rigwright.serving.units import STARTED_FROM, UNITS
 from roles.operations.generations import packed
 from tests.unit.scripts import goal, stand_in
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cli import main
+from cli.resolving import web
 from lab.hub import Hub
-from rigwright.cli import main
-from rigwright.cli.resolving import web
-from rigwright.lock import Artefact, Lock
+from rigwright.supply.lock import Artefact, Lock
 
 NAME = "org/name"
 GGUF = bytes(range(256)) * 100

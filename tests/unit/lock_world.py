@@ -6,8 +6,8 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from rigwright.cli import main
-from rigwright.lock import Lock
+from cli import main
+from rigwright.supply.lock import Lock
 from tests.unit.file_server import FileServer, whole
 from tests.unit.index_server import PackageIndex
 

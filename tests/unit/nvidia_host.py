@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rigwright.catalog import Card
-from rigwright.driver.plan import DriverPlan, driver_plan
-from rigwright.driver.settings import settings_of
-from rigwright.entry import Driver
-from rigwright.nvidia_state import Dkms, Kernel, State
+from rigwright.declaration.catalog import Card
+from rigwright.declaration.entry import Driver
+from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
+from rigwright.nvidia.driver.settings import settings_of
+from rigwright.nvidia.state import Dkms, Kernel, State
 from tests.unit.driver_hosts import host, installed, ubuntu
 from tests.unit.samples import facts, instance, rig
 from tests.unit.scripts import stand_in

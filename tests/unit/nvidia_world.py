@@ -15,11 +15,13 @@ from checks import test_nvidia_cards as c
 from checks import test_nvidia_modules as m
 from checks import test_nvidia_packages as p
 from checks.nvidia_smi import ask
-from rigwright import nvidia_record, nvidia_settings, nvidia_smi
-from rigwright.driver.facts import DriverFacts
-from rigwright.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia_state import State
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia import record as nvidia_record
+from rigwright.nvidia import settings as nvidia_settings
+from rigwright.nvidia import smi as nvidia_smi
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
+from rigwright.nvidia.state import State
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, STATE, NvidiaHost
 
 ALL = tuple(f"N{number:02}" for number in range(8, 29))

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from rigwright.catalog import Card, Engine, Variant
-from rigwright.driver.tables import tables
-from rigwright.entry import Driver, Roots
-from rigwright.facts import HostFacts
-from rigwright.flags import file_name, read
+from rigwright.declaration.catalog import Card, Engine, Variant
+from rigwright.declaration.entry import Driver, Roots
+from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.llama_cpp.build import Build
+from rigwright.engines.llama_cpp.flags import file_name, read
+from rigwright.host.facts import HostFacts
 from rigwright.inventory import ROOT, HostGroup, hosts
-from rigwright.llama_cpp import Build
-from rigwright.lock import Artefact
-from rigwright.rig import Instance, Part, Rig
+from rigwright.nvidia.driver.tables import tables
+from rigwright.supply.lock import Artefact
 from tests.locks import lock_text, resealed
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -7,22 +7,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rigwright import sharing, stored
-from rigwright.bundle import Bundle, Row
-from rigwright.cuda_toolkit import Toolkit
-from rigwright.driver import live, topology
-from rigwright.driver.facts import MODPROBE, SOURCE, questions
-from rigwright.driver.settings import COMPONENT, power_script, release
-from rigwright.entry import Driver
-from rigwright.generation import JOURNAL, PROVEN, generation
-from rigwright.llama_cpp import build
-from rigwright.network import Network, network
+from rigwright.declaration.entry import Driver
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import build
+from rigwright.nvidia.cuda_toolkit import Toolkit
+from rigwright.nvidia.driver import live, topology
+from rigwright.nvidia.driver.facts import MODPROBE, SOURCE, questions
+from rigwright.nvidia.driver.settings import COMPONENT, power_script, release
 from rigwright.render import render
-from rigwright.rig import Rig
-from rigwright.served import Activation, state_script
-from rigwright.serving import DIGEST_VARIABLE, STARTED_FROM, UNITS
-from rigwright.tools import Tools
-from rigwright.weights import REHASH_STAMP, REHASH_UNITS, hash_scripts, recorded, records_folder, verified_test
+from rigwright.serving.generation import JOURNAL, PROVEN, generation
+from rigwright.serving.live import Activation, state_script
+from rigwright.serving.units import DIGEST_VARIABLE, STARTED_FROM, UNITS
+from rigwright.supply.bundle import Bundle, Row
+from rigwright.supply.network import Network, network
+from rigwright.supply.tools import Tools
+from rigwright.weights import sharing, stored
+from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, hash_scripts, recorded, records_folder, verified_test
 from roles.llama_cpp import build_script
 from roles.weights import fetch_script
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rigwright.generation import Generation, generation
-from rigwright.rig import Instance, Rig
-from rigwright.served import Kept, Process, Served
-from rigwright.serving import Slot
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.serving.generation import Generation, generation
+from rigwright.serving.live import Kept, Process, Served
+from rigwright.serving.units import Slot
 from tests.unit.samples import instance, plan, rig
 from tests.unit.scripts import TOOLS
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.generation import SETTLE, Generation
-from rigwright.served import Activation, Served, activation, goal, only_loading
+from rigwright.serving.generation import SETTLE, Generation
+from rigwright.serving.live import Activation, Served, activation, goal, only_loading
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rigwright.inventory import load
-from rigwright.serving import unit
+from rigwright.serving.units import unit
 from tests.unit import samples
 from tests.unit.samples import Box, entry
 

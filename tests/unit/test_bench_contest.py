@@ -11,8 +11,8 @@ from bench import contest as contest_module
 from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, NotMeasured, contest
 from bench.remote import Failed
 from bench.serving import measure
-from rigwright.cli.looking import Box
-from rigwright.serving import unit
+from checks.looking import Box
+from rigwright.serving.units import unit
 from tests.unit.samples import instance, rig
 
 CHAT = instance()

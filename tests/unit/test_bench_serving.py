@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, NotMeasured, bare, deployed, guard, start_bare
 from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
-from rigwright.cli import main
-from rigwright.cli.bench import _rows
-from rigwright.command import command
-from rigwright.serving import credential_path, unit
+from cli import main
+from cli.bench import _rows
+from rigwright.engines.llama_cpp.command import command
+from rigwright.serving.units import credential_path, unit
 from tests.unit.samples import instance, rig
 
 ENGINE = "llama.cpp-x"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rigwright import bundle
-from rigwright.bundle import AGAIN, INDEX, LocalFile, Row
 from rigwright.problems import Invalid
+from rigwright.supply import bundle
+from rigwright.supply.bundle import AGAIN, INDEX, LocalFile, Row
 from tests.unit.samples import artefact
 
 MADE = "2026-11-21 12:00:00 UTC"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab import cards
-from rigwright.facts import parse
+from rigwright.host.facts import parse
 from rigwright.render import render
 from tests.unit.samples import probed
 

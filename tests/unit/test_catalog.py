@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.catalog import OWN_FLAGS, OWN_OPTIONS, Catalog
+from rigwright.declaration.catalog import OWN_FLAGS, OWN_OPTIONS, Catalog
+from rigwright.engines.llama_cpp.build import build
 from rigwright.inventory import ROOT
-from rigwright.llama_cpp import build
 from rigwright.problems import Invalid
 from tests.unit.samples import CATALOG, card, engine, facts, instance, rig
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from rigwright import certificates
+from rigwright.declaration import certificates
 from rigwright.inventory import load
 from tests.unit.samples import Box, entry
 

@@ -13,8 +13,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from cli import main
 from lab.labs import Lab
-from rigwright.cli import main
 from tests.unit.samples import Box
 
 EMPTY = "from rigwright.inventory import hosts\n\nrigs = hosts({})\n"
@@ -29,7 +29,7 @@ def verbs(command: click.Command = main, path: tuple[str, ...] = ()) -> Iterator
 
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rigwright", *words]
+    command = [sys.executable, "-m", "cli", *words]
     return subprocess.run(
         command, capture_output=True, text=True, cwd=folder, env=os.environ | {"COLUMNS": "200"}, check=False
     )

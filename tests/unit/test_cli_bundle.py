@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.bundle import INDEX
-from rigwright.cli.bundling import collect
-from rigwright.cli.resolving import web
+from cli.bundling import collect
+from cli.resolving import web
 from rigwright.inventory import load
+from rigwright.supply.bundle import INDEX
 from tests.unit.bundle_world import DEBS, FILES, SOURCE, WEIGHT, WEIGHTS, WHEEL, AptArchive, BundleWorld
 from tests.unit.file_server import cut, status, whole
 from tests.unit.samples import COMMIT, chat, entry
@@ -216,7 +216,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(maker: BundleWorld) -> None
 def test_a_folder_that_is_read_only_is_one_line(maker: BundleWorld) -> None:
     maker.folder.mkdir()
     mount = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none "$1" && shift && exec "$@"', "sh"]
-    rig = [str(Path(collect.__file__).parents[3] / ".venv/bin/python"), "-m", "rigwright", "bundle"]
+    rig = [str(Path(collect.__file__).parents[2] / ".venv/bin/python"), "-m", "cli", "bundle"]
     command = [*mount, str(maker.folder), *rig, str(maker.box.inventory), "--system", "debian-12"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")

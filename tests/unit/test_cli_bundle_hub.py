@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import constants
 
 from lab.hub import Hub
-from rigwright.inputs import Input
+from rigwright.supply.inputs import Input
 from tests.locks import lock_text
 from tests.unit.bundle_world import BundleWorld
 from tests.unit.samples import CATALOG

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.bundle import INDEX
-from rigwright.cli.bundling import packages
+from cli.bundling import packages
+from rigwright.supply.bundle import INDEX
 from tests.unit.bundle_world import DEBS, FILES, AptArchive, BundleWorld, signing
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
-from rigwright.cli.resolving.index import index_url
+from cli.resolving.index import index_url
 from rigwright.inventory import load
-from rigwright.lock import WRITTEN
+from rigwright.supply.lock import WRITTEN
 from tests.locks import lock_text
 from tests.unit.file_server import Handler, cut, status, whole
 from tests.unit.index_server import Package

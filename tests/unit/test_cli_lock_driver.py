@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.cli.bundling import packages
-from rigwright.cli.resolving import archives
-from rigwright.cli.resolving.web import Unavailable
-from rigwright.driver import openpgp
+from cli.bundling import packages
+from cli.resolving import archives
+from cli.resolving.web import Unavailable
+from rigwright.nvidia.driver import openpgp
 from tests.unit.bundle_world import AptArchive
 from tests.unit.driver_world import (
     CATALOG,

@@ -155,7 +155,7 @@ def test_a_login_is_used_at_the_clients_own_hub(world: HubWorld, tmp_path: Path)
         'from rigwright.inventory import hosts\nrigs = hosts({"box": {"ssh_hostname": "127.0.0.1"}})\n'
     )
     environment = os.environ | {"HF_ENDPOINT": world.hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hf")}
-    command = [sys.executable, "-m", "rigwright", "lock", str(world.folder / "rig.py")]
+    command = [sys.executable, "-m", "cli", "lock", str(world.folder / "rig.py")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert world.rows["config.json"].gated is True

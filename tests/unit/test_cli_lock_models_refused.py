@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from cli.resolving import models, web
 from lab.hub.faults import Status, swapped, too_many
-from rigwright.cli.resolving import models, web
 from tests.unit.file_server import FileServer, whole
 from tests.unit.hub_world import CONFIG, NAME, HubWorld, hub_world
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cli import main
+from cli.resolving import verb
 from lab.hub import Hub
 from rigwright import inventory
-from rigwright.cli import main
-from rigwright.cli.resolving import verb
 from rigwright.inventory import load, making
-from rigwright.lock import WRITTEN, Lock
+from rigwright.supply.lock import WRITTEN, Lock
 from tests.locks import lock_text
 
 MODELS = """

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rigwright.cli import rigs
-from rigwright.cli.looking import Box
-from rigwright.driver.facts import DriverFacts
-from rigwright.entry import Driver
-from rigwright.rig import Rig
-from rigwright.served import Served
+from checks.looking import Box
+from cli import rigs
+from rigwright.declaration.entry import Driver
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.serving.live import Served
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.samples import facts, rig
 

@@ -11,14 +11,14 @@ import pytest
 
 from checks import Drift
 from checks.test_cuda_toolkit import test_compiler as check_compiler
-from rigwright.cuda_toolkit import COMPILER, Toolkit, toolkit
-from rigwright.generation import generation
-from rigwright.llama_cpp import Build, build
-from rigwright.lock import Artefact
-from rigwright.plan import plan
-from rigwright.preflight import refusals
-from rigwright.rig import Rig
-from rigwright.served import Served, surplus
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build, build
+from rigwright.host.plan import plan
+from rigwright.host.preflight import refusals
+from rigwright.nvidia.cuda_toolkit import COMPILER, Toolkit, toolkit
+from rigwright.serving.generation import generation
+from rigwright.serving.live import Served, surplus
+from rigwright.supply.lock import Artefact
 from tests.unit.samples import GIB, NOW, card, engine, facts, instance, rig, wheel
 from tests.unit.scripts import TOOLS
 

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rigwright import toml
-from rigwright.catalog import Catalog, CatalogFile
-from rigwright.draft import catalogue_lines, inventory_text
-from rigwright.facts import Listener
+from rigwright.declaration.catalog import Catalog, CatalogFile
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import Listener
 from rigwright.inventory import ROOT, load
-from rigwright.lock import Lock
-from rigwright.rig import Rig
-from rigwright.suggest import Answers, card_names, offer
-from rigwright.survey import Disk, GpuProcess, SeenCard, SeenUnit, Survey
+from rigwright.supply.lock import Lock
+from rigwright.survey.draft import catalogue_lines, inventory_text
+from rigwright.survey.findings import Disk, GpuProcess, SeenCard, SeenUnit, Survey
+from rigwright.survey.suggest import Answers, card_names, offer
 from tests.unit.samples import Box
 from tests.unit.test_suggest import ANSWERS, CONNECTION, STRANGE, TURING, busy, cards, catalog, lock, place
 from tests.unit.test_survey import BARE, CARD, capture

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.driver.facts import DriverFacts
-from rigwright.driver.told import sentences
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.told import sentences
 from tests.unit.driver_hosts import C3090, DESKTOP, KERNELS, SERVER, UBUNTU, box, debian, host, installed, made
 
 HWE = "6.14.0-27-generic"

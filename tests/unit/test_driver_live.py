@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.driver.facts import Package
-from rigwright.driver.live import Live, digest, parse, questions, record, units, unset
-from rigwright.driver.topology import Pair, Placed, Topology
-from rigwright.entry import Driver
+from rigwright.declaration.entry import Driver
+from rigwright.declaration.rig import POWER_UNIT, Rig
+from rigwright.nvidia.driver.facts import Package
+from rigwright.nvidia.driver.live import Live, digest, parse, questions, record, units, unset
+from rigwright.nvidia.driver.topology import Pair, Placed, Topology
 from rigwright.render import render
-from rigwright.rig import POWER_UNIT, Rig
 from tests.unit.card_folder import CardFolder
 from tests.unit.driver_hosts import C3090, made
 from tests.unit.driver_ours import NEW, WHOLE

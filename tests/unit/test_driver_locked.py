@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.driver.locked import Locked, archive_addresses, locked
-from rigwright.driver.versions import driver_of, pins
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import load, making
-from rigwright.lock import Artefact, Lock, text
+from rigwright.nvidia.driver.locked import Locked, archive_addresses, locked
+from rigwright.nvidia.driver.versions import driver_of, pins
 from rigwright.problems import Invalid
-from rigwright.rig import Rig
+from rigwright.supply.lock import Artefact, Lock, text
 from tests.unit.samples import CATALOG, KEY_TEXT, LOCK, Box, archive_key, deb, entry, rig, wheel
 
 INPUT = """

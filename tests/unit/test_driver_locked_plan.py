@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.driver.facts import DriverFacts
-from rigwright.driver.plan import DriverPlan, driver_plan
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
 from tests.unit.driver_hosts import (
     C3090,
     DESKTOP,

@@ -7,7 +7,7 @@ import hashlib
 
 import pytest
 
-from rigwright.driver import openpgp
+from rigwright.nvidia.driver import openpgp
 
 CREATED = 1_700_000_000
 BODY = b"\x04" + CREATED.to_bytes(4, "big") + b"\x01\x00\x08\xff\x00\x02\x03"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.catalog import Card
-from rigwright.driver.facts import SOURCE, DriverFacts
-from rigwright.driver.tables import tables
+from rigwright.declaration.catalog import Card
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT
-from rigwright.rig import Rig
+from rigwright.nvidia.driver.facts import SOURCE, DriverFacts
+from rigwright.nvidia.driver.tables import tables
 from tests.unit.driver_hosts import C22G, C2080, C3090, C5090, KERNELS, PASCAL, box, debian, host, made, reasons, ubuntu
 
 TURING_AMPERE = (C2080, C3090)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.driver.topology import Pair, Placed, Topology
-from rigwright.entry import Driver
+from rigwright.declaration.entry import Driver
+from rigwright.nvidia.driver.topology import Pair, Placed, Topology
 from tests.unit.card_folder import CardFolder
 from tests.unit.samples import card, rig
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.driver.facts import MODPROBE, SOURCE
-from rigwright.driver.settings import (
+from rigwright.declaration.entry import Roots
+from rigwright.nvidia.driver.facts import MODPROBE, SOURCE
+from rigwright.nvidia.driver.settings import (
     PATHS,
     PERSISTENCED,
     POWER,
@@ -22,8 +23,7 @@ from rigwright.driver.settings import (
     paths,
     settings,
 )
-from rigwright.entry import Roots
-from rigwright.serving import OWNED
+from rigwright.serving.units import OWNED
 from tests.unit.driver_hosts import C3090, C5090, box, host, made
 from tests.unit.samples import Box, rig
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.catalog import Catalog
-from rigwright.driver.tables import Tables, tables
+from rigwright.declaration.catalog import Catalog
+from rigwright.host.systems import SYSTEMS
 from rigwright.inventory import ROOT
-from rigwright.preflight import SYSTEMS
+from rigwright.nvidia.driver.tables import Tables, tables
 
 SHIPPED = tables(ROOT).model_dump()
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.driver.facts import BusCard, DriverFacts, Package
-from rigwright.driver.plan import Refused, driver_plan
-from rigwright.driver.told import as_row, sentences
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.facts import BusCard, DriverFacts, Package
+from rigwright.nvidia.driver.plan import Refused, driver_plan
+from rigwright.nvidia.driver.told import as_row, sentences
 from tests.unit.driver_hosts import (
     C22G,
     C2080,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.driver.facts import DriverFacts, Package
-from rigwright.driver.locked import locked
-from rigwright.driver.wanted import earlier, lacking, returned, transaction, unheld, unloaded
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.facts import DriverFacts, Package
+from rigwright.nvidia.driver.locked import locked
+from rigwright.nvidia.driver.wanted import earlier, lacking, returned, transaction, unheld, unloaded
 from tests.unit.driver_hosts import C3090, SERVER, UBUNTU, box, deb, debian, host, installed, made
 from tests.unit.driver_ours import KERNEL, NAMES, NEW, OLD, OTHER, UBUNTU_HOST, WHOLE, asked, other, rig, there
 

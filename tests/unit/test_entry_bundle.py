@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rigwright import bundle
-from rigwright.bundle import INDEX, Row
-from rigwright.cli import main
-from rigwright.cli.hosts import named
+from cli import main
+from cli.hosts import named
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import load, making
-from rigwright.lock import Lock
-from rigwright.rig import Rig
+from rigwright.supply import bundle
+from rigwright.supply.bundle import INDEX, Row
+from rigwright.supply.lock import Lock
 from tests.locks import lock_text
 from tests.unit.samples import Box, chat, entry
 

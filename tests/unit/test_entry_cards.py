@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.entry import Driver
+from rigwright.declaration.entry import Driver
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
-from rigwright.rig import Rig
 from tests.unit.samples import Box, chat, entry
 
 OWN: dict[str, object] = {

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from rigwright import sharing
-from rigwright.facts import PACKAGES, HostFacts, Listener, parse, questions
-from rigwright.fetching import run_name
+from rigwright.host.facts import PACKAGES, HostFacts, Listener, parse, questions
 from rigwright.render import render
-from rigwright.sharing import Found
+from rigwright.supply.fetching import run_name
+from rigwright.weights import sharing
+from rigwright.weights.sharing import Found
 from tests.unit.samples import artefact, instance, probed, rig
 
 OUTPUT = """\

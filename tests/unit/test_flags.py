@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.catalog import OWN_FLAGS, Catalog
-from rigwright.command import options
-from rigwright.entry import Roots
-from rigwright.flags import RENAMED, Snapshot, file_name, judge, parse, read
+from rigwright.declaration.catalog import OWN_FLAGS, Catalog
+from rigwright.declaration.entry import Roots
+from rigwright.engines.llama_cpp.command import options
+from rigwright.engines.llama_cpp.flags import RENAMED, Snapshot, file_name, judge, parse, read
 from rigwright.inventory import ROOT
-from rigwright.lock import Lock
 from rigwright.problems import Invalid
+from rigwright.supply.lock import Lock
 from tests.unit.samples import CATALOG, HELP, HELP_FILE, Box, artefact, chat, entry, instance, parts
 
 OLD = read(Path(__file__).parent / "data" / file_name("0.3.34", "e3546c7"))

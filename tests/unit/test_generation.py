@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.entry import Roots
-from rigwright.generation import SETTLE, Generation, generation
-from rigwright.rig import Rig
-from rigwright.serving import OWNED
-from rigwright.tools import Tools
+from rigwright.declaration.entry import Roots
+from rigwright.declaration.rig import Rig
+from rigwright.serving.generation import SETTLE, Generation, generation
+from rigwright.serving.units import OWNED
+from rigwright.supply.tools import Tools
 from tests.unit.samples import artefact, card, instance, parts, plan, rig
 from tests.unit.scripts import TOOLS
 from tests.unit.states import CHAT, two, wanted

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.served import Served
+from rigwright.serving.live import Served
 from roles.operations import generations
 
 

@@ -14,15 +14,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 import roles.survey
-from rigwright.cli import main
-from rigwright.cli.init import init as init_verb
-from rigwright.facts import Listener
-from rigwright.survey import Survey
+from cli import main
+from cli.init import init as init_verb
+from rigwright.host.facts import Listener
+from rigwright.survey.findings import Survey
 from tests.unit.samples import Box
 from tests.unit.test_suggest import OPEN_LOCK
 from tests.unit.test_survey import capture
 
-init_module = sys.modules["rigwright.cli.init"]  # the package has the command under the module's name
+init_module = sys.modules["cli.init"]  # the package has the command under the module's name
 Init = Callable[..., Result]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from rigwright.inputs import Input, mismatch
 from rigwright.inventory import load, making
-from rigwright.lock import Artefact
+from rigwright.supply.inputs import Input, mismatch
+from rigwright.supply.lock import Artefact
 from tests.locks import lock_text
 from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, Box, archive_key, artefact, chat, deb, entry, wheel
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright import keys
+from rigwright.declaration import keys
 from rigwright.inventory import load
 from tests.unit.samples import Box, chat, entry
 

@@ -1,29 +1,34 @@
-"""The domain stands alone: it is imported without pyinfra's world."""
+"""The domain stands alone, and nothing stands on the command line."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from rigwright.cli import PARTS
+from cli import PARTS
 from rigwright.inventory import ROOT
 
 DOMAIN = sorted(
-    ".".join(path.relative_to(ROOT / "rigwright").with_suffix("").parts)
-    for pattern in ("*.py", "driver/*.py")
-    for path in (ROOT / "rigwright").glob(pattern)
-    if not path.stem.startswith("__")
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "rigwright").rglob("*.py")
+    if path.stem != "__init__"
 )
-FORBIDDEN = ("pyinfra", "paramiko", "gevent", "testinfra", "roles", "checks", "lab")
+# what carries decisions out, and what reaches a host or a network
+FORBIDDEN = (
+    *("pyinfra", "paramiko", "gevent", "testinfra", "requests", "huggingface_hub"),
+    *("roles", "checks", "lab", "bench", "cli", "tests"),
+)
 PROGRAM = """
 import importlib, sys
 for name in sys.argv[2:]:
-    importlib.import_module(f"rigwright.{name}")
+    importlib.import_module(name)
     found = sorted(set(sys.argv[1].split(",")) & set(sys.modules))
     if found:
-        sys.exit(f"rigwright.{name} imports {', '.join(found)}")
+        sys.exit(f"{name} imports {', '.join(found)}")
 """
 
 
@@ -32,21 +37,44 @@ def run(*modules: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stderr
 
 
+def imported(path: Path) -> set[str]:
+    """The top-level packages that a file names in an import, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
 def test_no_module_of_the_domain_imports_what_carries_it_out() -> None:
-    assert {"rig", "llama_cpp", "serving", "preflight", "driver.plan"} <= set(DOMAIN)
+    rooms = {name.split(".")[1] for name in DOMAIN}
+    assert {"declaration", "engines", "host", "nvidia", "serving", "supply", "weights"} <= rooms
     assert run(*DOMAIN) == ""
 
 
-@pytest.mark.parametrize("module", ["rig", "llama_cpp", "serving", "preflight"])
+@pytest.mark.parametrize("path", sorted((ROOT / "rigwright").rglob("*.py")), ids=lambda path: path.stem)
+def test_the_domain_starts_no_program_and_opens_no_connection(path: Path) -> None:
+    assert not imported(path) & {*FORBIDDEN, "subprocess", "socket", "urllib3", "httpx2"}
+
+
+@pytest.mark.parametrize("folder", ["rigwright", "roles", "checks", "lab", "bench"])
+def test_nothing_imports_the_command_line(folder: str) -> None:
+    users = [str(path) for path in (ROOT / folder).rglob("*.py") if "cli" in imported(path)]
+    assert users == []
+
+
+@pytest.mark.parametrize("module", ["declaration.rig", "engines.llama_cpp.build", "serving.units", "host.preflight"])
 def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
-    assert run(module) == ""
+    assert run(f"rigwright.{module}") == ""
 
 
 def test_an_import_that_breaks_the_rule_would_be_seen() -> None:
-    assert "rigwright.cli.demo imports" in run("cli.demo")
+    assert "cli.demo imports" in run("cli.demo")
 
 
 @pytest.mark.parametrize("module", sorted({place.split(":")[0] for part in PARTS.values() for place in part.values()}))
 def test_no_verb_loads_ssl_before_pyinfras_gevent(module: str) -> None:
-    program = f"import sys, rigwright.cli.{module}; sys.exit('ssl' in sys.modules and 'gevent' not in sys.modules)"
+    program = f"import sys, cli.{module}; sys.exit('ssl' in sys.modules and 'gevent' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0

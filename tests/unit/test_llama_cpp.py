@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.facts import HostFacts
-from rigwright.llama_cpp import Build, build, cuda_architectures, flash_attention_pairs, record
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build, build, cuda_architectures, flash_attention_pairs, record
+from rigwright.host.facts import HostFacts
 from tests.unit.samples import SOURCE, artefact, card, engine, facts, instance, plan, rig
 
 TURING, AMPERE, ADA, BLACKWELL = card("7.5"), card("8.6"), card("8.9"), card("12.0")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.lock import WRITTEN, Artefact, Lock, LockFile, seal, text
 from rigwright.problems import Invalid
+from rigwright.supply.lock import WRITTEN, Artefact, Lock, LockFile, seal, text
 from rigwright.toml import parse
 from tests.locks import lock_text, resealed
 from tests.unit.samples import LOCK, SOURCE, SOURCE_ROW, WEIGHT_ROW, artefact, wheel

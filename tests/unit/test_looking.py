@@ -8,8 +8,8 @@ from typing import Any
 import click
 import pytest
 
-from rigwright.cli.looking import Box, each
-from rigwright.cli.state import _holder, _plain, _use, _word
+from checks.looking import Box, each
+from cli.state import _holder, _plain, _use, _word
 from tests.unit.samples import rig
 from tests.unit.states import process, wanted
 from tests.unit.test_served import OUTPUT

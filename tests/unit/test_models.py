@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.catalog import Model
-from rigwright.inputs import Input, complaint, mismatch
-from rigwright.lock import Artefact, Lock
-from rigwright.models import Missing, parts
+from rigwright.declaration.catalog import Model
+from rigwright.declaration.models import Missing, parts
+from rigwright.supply.inputs import Input, complaint, mismatch
+from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import COMMIT
 
 INPUT = Input(kind="weight", repository="owner/qwen", include=("*.gguf",), sources=("office:qwen",))

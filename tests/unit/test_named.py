@@ -9,9 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from rigwright.cli import main
-from rigwright.cli.hosts import named
-from rigwright.cli.tables import size
+from cli import main
+from cli.hosts import named
+from cli.tables import size
 from tests.unit.samples import Box, entry
 
 GROUPS = """

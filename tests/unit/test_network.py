@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.entry import Roots
-from rigwright.network import Network, network
+from rigwright.declaration.entry import Roots
 from rigwright.render import render
-from rigwright.tools import Tools
+from rigwright.supply.network import Network, network
+from rigwright.supply.tools import Tools
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in, tools
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from rigwright.cli import main
+from cli import main
 from rigwright.inventory import load
 from rigwright.problems import Invalid
 from tests.unit.samples import Box, entry

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.entry import Driver
-from rigwright.nvidia_driver import Difference
-from rigwright.nvidia_health import COMPLAINTS, complaints, links
-from rigwright.nvidia_smi import gpus
+from rigwright.declaration.entry import Driver
+from rigwright.nvidia.health import COMPLAINTS, complaints, links
+from rigwright.nvidia.installed import Difference
+from rigwright.nvidia.smi import gpus
 from tests.unit.nvidia_host import FACTS, RIG, SEEN
 from tests.unit.samples import card, facts, instance, rig
 

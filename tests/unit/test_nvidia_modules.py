@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.driver.facts import DriverFacts
-from rigwright.nvidia_driver import Difference
-from rigwright.nvidia_modules import dkms, flavour, flavours, on_disk, settings, signed
-from rigwright.nvidia_state import Dkms, Kernel, State
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.installed import Difference
+from rigwright.nvidia.modules import dkms, flavour, flavours, on_disk, settings, signed
+from rigwright.nvidia.state import Dkms, Kernel, State
 from tests.unit.driver_hosts import C22G, C2080, C3090, C5090, LOADED, SERVER, UBUNTU, box, host, installed
 
 VERSION = "580.159.03"

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.entry import Driver
-from rigwright.nvidia_driver import Difference
-from rigwright.nvidia_record import Record, SeenCard, drift, parse, path, vitals
-from rigwright.nvidia_settings import (
+from rigwright.declaration.entry import Driver
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.installed import Difference
+from rigwright.nvidia.record import Record, SeenCard, drift, parse, path, vitals
+from rigwright.nvidia.settings import (
     Setting,
     bridges,
     cards_settings,
@@ -23,8 +24,7 @@ from rigwright.nvidia_settings import (
     topology,
     windows,
 )
-from rigwright.nvidia_state import State
-from rigwright.rig import Rig
+from rigwright.nvidia.state import State
 from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN
 from tests.unit.samples import card, facts, instance, rig
 

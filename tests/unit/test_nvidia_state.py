@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.entry import Driver
-from rigwright.nvidia_state import Dkms, Kernel, State, dkms_line, parse, questions, release_key
+from rigwright.declaration.entry import Driver
+from rigwright.nvidia.state import Dkms, Kernel, State, dkms_line, parse, questions, release_key
 from rigwright.render import render
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rigwright.bundle import Bundle
-from rigwright.entry import Driver
-from rigwright.facts import HostFacts
-from rigwright.plan import Plan, Step, plan
-from rigwright.rig import Rig
-from rigwright.served import Served
-from rigwright.tools import tools
+from rigwright.declaration.entry import Driver
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Plan, Step, plan
+from rigwright.serving.live import Served
+from rigwright.supply.bundle import Bundle
+from rigwright.supply.tools import tools
 from tests.unit import samples
 from tests.unit.driver_hosts import C3090, LOADED, SERVER, UBUNTU, host, installed
 from tests.unit.driver_hosts import made as plan_of

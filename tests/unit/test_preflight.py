@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.bundle import Bundle
-from rigwright.facts import HostFacts, Listener
-from rigwright.llama_cpp import Build
-from rigwright.preflight import SUPPORTED, refusals, warnings
-from rigwright.rig import Rig
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build
+from rigwright.host.facts import HostFacts, Listener
+from rigwright.host.preflight import SUPPORTED, refusals, warnings
+from rigwright.supply.bundle import Bundle
 from tests.unit.samples import GIB, NOW, artefact, card, facts, instance, parts, plan, rig
 
 AMPERE = card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")

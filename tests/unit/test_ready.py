@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.render import render
-from rigwright.serving import Unit
+from rigwright.serving.units import Unit
 from tests.unit.file_server import FileServer, file_server, status, whole
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives root away before it connects")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.entry import Roots
-from rigwright.serving import UNITS
-from rigwright.stored import SERVICE, TIMER
-from rigwright.weights import OWNED, records_folder, rehash_units
+from rigwright.declaration.entry import Roots
+from rigwright.serving.units import UNITS
+from rigwright.weights.records import OWNED, records_folder, rehash_units
+from rigwright.weights.stored import SERVICE, TIMER
 from roles.weights.host import rehash
 from tests.unit.samples import rig
 

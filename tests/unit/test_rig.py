@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.fetching import spec
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
-from rigwright.rig import Rig
+from rigwright.supply.fetching import spec
 from tests.locks import lock_text
 from tests.unit import samples
 from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW, Box, artefact, chat, entry, instance

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.catalog import Catalog
-from rigwright.command import command
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import flash_attention_pairs
+from rigwright.engines.llama_cpp.command import command
 from rigwright.inventory import ROOT, load
-from rigwright.llama_cpp import flash_attention_pairs
-from rigwright.rig import Rig
 from tests.locks import lock_text
 
 INVENTORY = ROOT / "inventory" / "rig5090solo.py"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.served import Kept, Served
+from rigwright.serving.live import Kept, Served
 from roles.rollback import earlier, refusal
 from tests.unit.states import kept
 

@@ -13,7 +13,7 @@ import gevent
 import gevent.monkey
 import pytest
 
-from rigwright.bundle import LocalFile
+from rigwright.supply.bundle import LocalFile
 from roles.operations import jobs, shell
 from roles.operations.jobs import Unfit, _Watcher, run_job
 from roles.operations.shell import LOST, PART, Lost, Shell

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.served import SINGLE, Goal, Kept, Process, Served, parse, parse_goal
-from rigwright.serving import Slot
+from rigwright.serving.live import SINGLE, Goal, Kept, Process, Served, parse, parse_goal
+from rigwright.serving.units import Slot
 
 WEIGHT = "/srv/models/small/1/small.gguf"
 OUTPUT = """\

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rigwright import serving
-from rigwright.command import command
-from rigwright.entry import Roots
-from rigwright.flags import Snapshot
-from rigwright.rig import Instance, Rig
+from rigwright.declaration.entry import Roots
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.llama_cpp.command import command
+from rigwright.engines.llama_cpp.flags import Snapshot
+from rigwright.serving import units as serving
 from tests.unit.samples import COMMIT, HELP, artefact, card, instance, parts, rig
 from tests.unit.test_flags import OLD
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rigwright import facts as host_facts
-from rigwright.entry import Roots, Share
-from rigwright.facts import keyed
+from rigwright.declaration.entry import Roots, Share
+from rigwright.host import facts as host_facts
+from rigwright.host.facts import keyed
 from rigwright.render import render
-from rigwright.serving import OWNED as INSTANCES
-from rigwright.sharing import (
+from rigwright.serving.units import OWNED as INSTANCES
+from rigwright.weights.sharing import (
     NOTHING,
     OWNED,
     PROOF,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.entry import Share
-from rigwright.facts import HostFacts, Listener
-from rigwright.plan import Plan, plan
-from rigwright.preflight import refusals
-from rigwright.rig import Rig
-from rigwright.sharing import NOTHING, Found, digest
+from rigwright.declaration.entry import Share
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts, Listener
+from rigwright.host.plan import Plan, plan
+from rigwright.host.preflight import refusals
+from rigwright.weights.sharing import NOTHING, Found, digest
 from tests.unit import samples
 from tests.unit.samples import NOW, artefact, facts, instance, rig
 from tests.unit.scripts import TOOLS

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.entry import Share
-from rigwright.sharing import NOTHING, Found, digest
+from rigwright.declaration.entry import Share
+from rigwright.weights.sharing import NOTHING, Found, digest
 from roles.operations import files, sharing
 from roles.operations.files import Entry, Text
 from tests.unit.samples import rig

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.driver.plan import DriverPlan, driver_plan
-from rigwright.driver.settings import POWER, limits, settings
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT, load
-from rigwright.rig import Rig
+from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
+from rigwright.nvidia.driver.settings import POWER, limits, settings
 from tests.unit.driver_hosts import host, reasons, with_lock
 
 # Of a machine or a throwaway host that has to be there first
@@ -39,7 +39,7 @@ def test_every_inventory_is_tested() -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_it_is_valid(name: str) -> None:
     # a process of its own: pyinfra's gevent wants to be there before ssl
-    command = [sys.executable, "-m", "rigwright", "validate", str(ROOT / "inventory" / f"{name}.py")]
+    command = [sys.executable, "-m", "cli", "validate", str(ROOT / "inventory" / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("valid\n")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rigwright import served
-from rigwright.generation import META
-from rigwright.rig import Rig
-from rigwright.serving import DIGEST_VARIABLE, OWNED
+from rigwright.declaration.rig import Rig
+from rigwright.serving import live as served
+from rigwright.serving.generation import META
+from rigwright.serving.units import DIGEST_VARIABLE, OWNED
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, two, wanted

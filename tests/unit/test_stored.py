@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright import stored
-from rigwright.stored import Stored, StoredModel, models, place
-from rigwright.weights import Recorded, hash_scripts, parse_hashes, recorded
+from rigwright.weights import stored
+from rigwright.weights.records import Recorded, hash_scripts, parse_hashes, recorded
+from rigwright.weights.stored import Stored, StoredModel, models, place
 from roles.weights.host import records
 from tests.unit import samples
 from tests.unit.weight_host import COMMIT, IN_ORDER, OTHER, WeightHost

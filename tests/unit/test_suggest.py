@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.catalog import Catalog
-from rigwright.facts import Listener
+from rigwright.declaration.catalog import Catalog
+from rigwright.host.facts import Listener
 from rigwright.inventory import ROOT
-from rigwright.lock import Lock
-from rigwright.suggest import Answers, Offer, card_names, choose_cards, entry, free_port, models_root, offer
-from rigwright.survey import Disk, GpuProcess, SeenCard
+from rigwright.supply.lock import Lock
+from rigwright.survey.findings import Disk, GpuProcess, SeenCard
+from rigwright.survey.suggest import Answers, Offer, card_names, choose_cards, entry, free_port, models_root, offer
 from tests.unit.samples import LOCK, Box
 from tests.unit.test_survey import BARE, CARD, capture
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.served import Kept, Served, Surplus, surplus
+from rigwright.serving.live import Kept, Served, Surplus, surplus
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import TOOLS
 from tests.unit.states import kept, wanted

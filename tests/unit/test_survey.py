@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.facts import Listener
+from rigwright.host.facts import Listener
 from rigwright.render import render
-from rigwright.survey import Disk, GpuProcess, SeenCard, SeenUnit, Survey, parse
+from rigwright.survey.findings import Disk, GpuProcess, SeenCard, SeenUnit, Survey, parse
 
 CAPTURES = Path(__file__).parent / "captures"
 CONTAINER = "0123456789abcdef" * 4

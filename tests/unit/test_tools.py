@@ -7,10 +7,10 @@ from itertools import permutations
 
 import pytest
 
-from rigwright import tools
-from rigwright.entry import Roots
+from rigwright.declaration.entry import Roots
 from rigwright.inventory import ROOT
-from rigwright.lock import Artefact, Lock
+from rigwright.supply import tools
+from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import facts, instance, rig, wheel
 
 

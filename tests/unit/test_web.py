@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.cli.resolving import web
-from rigwright.cli.resolving.web import PART, Content, Unavailable
+from cli.resolving import web
+from cli.resolving.web import PART, Content, Unavailable
 from tests.unit.file_server import Answer, FileServer, cut, file_server, redirect, status, whole, without_ranges
 
 CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(150_000))  # more than four parts

@@ -17,7 +17,7 @@ import pytest
 
 from checks import Drift, test_weights
 from rigwright.inventory import ROOT
-from rigwright.stored import SERVICE, TIMER
+from rigwright.weights.stored import SERVICE, TIMER
 from roles.weights.host import records
 from roles.weights.host.records import File
 from tests.unit.samples import COMMIT

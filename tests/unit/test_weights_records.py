@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.weights import Recorded, records_folder, verified_test
+from rigwright.weights.records import Recorded, records_folder, verified_test
 from roles.weights.host import records
 from roles.weights.host.records import File
 from tests.unit.samples import artefact, rig
@@ -261,7 +261,7 @@ def test_both_sides_name_a_record_alike() -> None:
 
 
 def test_a_rigs_records_are_where_its_state_is() -> None:
-    from rigwright.weights import recorded
+    from rigwright.weights.records import recorded
 
     box, row = rig(), artefact()
     assert records_folder(box) == "/var/lib/rigwright/weights"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import roles.weights
-from rigwright.bundle import Bundle
-from rigwright.entry import Roots
-from rigwright.weights import recorded
+from rigwright.declaration.entry import Roots
+from rigwright.supply.bundle import Bundle
+from rigwright.weights.records import recorded
 from tests.unit.samples import artefact, facts, instance, rig, wheel
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rigwright import served, stored
-from rigwright.cli.looking import Box
-from rigwright.entry import Roots
-from rigwright.lock import Artefact
-from rigwright.rig import Rig
-from rigwright.served import Served, state_script
-from rigwright.stored import Stored
+from checks.looking import Box
+from rigwright.declaration.entry import Roots
+from rigwright.declaration.rig import Rig
+from rigwright.serving import live as served
+from rigwright.serving.live import Served, state_script
+from rigwright.supply.lock import Artefact
+from rigwright.weights import stored
+from rigwright.weights.stored import Stored
 from roles.weights.host.records import File
 from tests.unit import samples
 from tests.unit.scripts import stand_in

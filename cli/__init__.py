@@ -1,0 +1,74 @@
+"""The `rigwright` command: verbs over inventories, hosts and the project itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, cast
+
+import click
+
+# verb -> where it is in this package
+PARTS = {
+    "Before": {
+        "init": "init:init",
+        "lock": "lock:lock",
+        "bundle": "bundle:bundle",
+        "validate": "rigs:validate",
+        "plan": "rigs:plan_",
+    },
+    "Change": {
+        "deploy": "hosts:deploy",
+        "upgrade": "hosts:upgrade",
+        "rollback": "hosts:rollback",
+        "remove": "hosts:remove",
+    },
+    "Look": {
+        "check": "hosts:check",
+        "status": "state:status",
+        "logs": "state:logs",
+        "generations": "state:generations",
+        "models": "models:models",
+    },
+    "Try": {"demo": "demo:demo", "lab": "lab:lab", "test": "test:test", "bench": "bench:bench"},
+}
+
+
+class Verbs(Mapping[str, click.Command]):
+    """Commands that are imported when they are asked for: all together take longer than a deploy's own work."""
+
+    def __init__(self) -> None:
+        self.places = {name: place for part in PARTS.values() for name, place in part.items()}
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, command = self.places[name].partition(":")
+        return cast(click.Command, getattr(import_module(f"cli.{module}"), command))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+class Story(click.Group):
+    """A group whose help lists the verbs by what one does with them."""
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """One section a part."""
+        for title, names in PARTS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(120)) for name in names])
+
+
+@click.group(
+    cls=Story,
+    commands=cast(Any, Verbs()),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+def main() -> None:
+    """Rebuild GPU inference boxes from one lock, and prove that they are what was asked for.
+
+    Begin with `rigwright demo`: it shows the whole path on a throwaway host of this machine. For a box of your own,
+    write an inventory (README), then `validate`, `plan`, `deploy` and `check` it.
+    """

@@ -1,0 +1,5 @@
+"""`python -m rigwright`."""
+
+from cli import main
+
+main()

@@ -1,0 +1,217 @@
+"""`rigwright bench`: what the project promises to be quick at, measured. Figures are reported, none is asserted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from statistics import median
+
+import click
+
+from bench.figures import UNIT, Report
+from cli.hosts import INVENTORY
+from cli.tables import show
+from lab import images, kept
+from lab.machine import Unsupported
+from rigwright.problems import unknown
+
+RATIO = "unit \N{DIVISION SIGN} bare"
+JSON = click.option("--json", "file", type=click.Path(dir_okay=False), help="Also write all figures to this file.")
+
+
+def _say(text: str) -> None:
+    print(f"{text} ...", file=sys.stderr, flush=True)
+
+
+@click.group()
+def bench() -> None:
+    """Measure a deploy that changes nothing, an instance's sandbox, weights, or a build. Nothing is asserted."""
+
+
+@bench.command()
+@click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
+@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How often each is timed.")
+@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host's layer.")
+@JSON
+def converge(release: str, runs: int, layer: str | None, file: str | None) -> None:
+    """Time a deploy that changes nothing on throwaway hosts, beside ansible-core doing the same work.
+
+    Needs root and about seven minutes, and compiles llama.cpp when no earlier run has.
+    """
+    from bench import converge
+
+    layers = (str(Path(layer).resolve()),) if layer else kept.layers(release)
+    try:
+        report = converge.measure(release, layers, runs, _say)
+    except (converge.NotConverged, Unsupported, RuntimeError, TimeoutError) as error:
+        raise click.ClickException(str(error)) from None
+    if file:
+        Path(file).write_text(report.as_json())
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.run, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
+            *(str(row.operations or ""), str(row.sessions), f"{report.ratio(row):.1f} x"),
+        )
+        for row in report.rows
+    ]
+    show(("run", "hosts", "seconds", "from-to", "operations", "remote commands", "ansible takes"), rows)
+    versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
+    click.echo(
+        f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; {versions}; "
+        f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
+    )
+
+
+def _counts(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
+    words = value.split(",")
+    if not all(word.isdecimal() and 1 <= int(word) <= 256 for word in words) or len(set(words)) != len(words):
+        raise click.BadParameter("must be different numbers from 1 to 256, with commas between them, such as 1,4,16")
+    return [int(word) for word in words]
+
+
+@bench.command()
+@INVENTORY
+@click.option("--limit", help="This host or group; of several, the first.")
+@click.option("--instance", help="By default the host's first.")
+@click.option("--streams", callback=_counts, default="1,4,16", show_default=True, help="Requests under way at once.")
+@click.option("--requests", type=click.IntRange(1, 1000), default=8, show_default=True, help="That each stream makes.")
+@click.option("--tokens", type=click.IntRange(2, 4096), default=128, show_default=True, help="Of each answer.")
+@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Turns of unit and bare.")
+@JSON
+def serving(
+    inventory: str,
+    limit: str | None,
+    instance: str | None,
+    streams: list[int],
+    requests: int,
+    tokens: int,
+    rounds: int,
+    file: str | None,
+) -> None:
+    """Time an instance as its hardened unit serves it, beside the same command line outside of any sandbox.
+
+    The instance of a host of INVENTORY must be deployed and run. It is stopped and started ROUNDS times, and is not
+    there for its clients in between: take a box that nobody is using. Its unit runs again at the end, whatever happens;
+    a deploy meanwhile is refused. More streams than the instance has slots wait their turn: that is in TTFT (time to
+    the first token). ITL is the time from one token to the next.
+    Example: rigwright bench serving ~/boxes/rig.py --limit box1 --instance chat
+    """
+    from checks.looking import boxes
+
+    found, gone = boxes(inventory, limit)
+    if not found:
+        raise click.ClickException(f"{', '.join(gone)}: cannot be reached")
+    box = found[0]
+    by_name = {one.name: one for one in box.rig.instances}
+    chosen = instance or next(iter(by_name), "")
+    if chosen not in by_name:
+        raise click.ClickException(f"{box.name}: {unknown('instance', chosen, by_name) if chosen else 'no instance'}")
+
+    from bench import contest
+    from bench import serving as bench_serving
+
+    try:
+        report = bench_serving.measure(box, by_name[chosen], streams, requests, tokens, rounds, _say)
+    except contest.NotMeasured as error:
+        raise click.ClickException(f"{box.name}: {error}") from None
+    if file:
+        Path(file).write_text(report.as_json())
+    columns = ("streams", "served", "tokens/s", "TTFT P50 ms", "TTFT P99 ms", "ITL P50 ms", "ITL P99 ms")
+    show((*columns, RATIO, "from-to"), _rows(report))
+    on = report.machine
+    click.echo(
+        f"{report.date}, {on.host}, {on.instance} ({on.variant}, {on.slots} slots), {on.card or 'no card'}, "
+        f"{on.engine}, {on.cpus} CPUs; {rounds} rounds, {requests} requests a stream, "
+        f"each {report.prompt_tokens} tokens in and {tokens} out"
+    )
+
+
+@bench.command("compile")
+@INVENTORY
+@click.option("--limit", help="This host or group; of several, the first.")
+def compile_(inventory: str, limit: str | None) -> None:
+    """Build an installed engine again with plain cmake and ninja, beside the time that its deploy took.
+
+    The host of INVENTORY must be deployed from a bundle: the source is taken from there. What is built is removed.
+    Example: rigwright bench compile inventory/metal.py
+    """
+    from checks.looking import boxes
+
+    found, gone = boxes(inventory, limit)
+    if not found:
+        raise click.ClickException(f"{', '.join(gone)}: cannot be reached")
+
+    from bench import compile as bench_compile
+    from bench.remote import Failed
+
+    columns = (
+        "engine",
+        "architectures",
+        "CPUs",
+        "role s",
+        "of it compiling s",
+        "plain s",
+        "role \N{DIVISION SIGN} plain",
+    )
+    rows = []
+    for engine in found[0].rig.engines:
+        _say(f"building {engine}, plainly")
+        try:
+            report = bench_compile.measure(found[0], engine)
+        except (bench_compile.NotMeasured, Failed) as error:
+            raise click.ClickException(f"{found[0].name}: {error}") from None
+        numbers = (report.cpus, report.role, report.role_compiling, report.plain)
+        rows.append((engine, report.architectures or "CPU", *map(str, numbers), f"{report.ratio:.2f}"))
+    show(columns, rows)
+
+
+@bench.command()
+@click.option("--mebibytes", type=click.IntRange(64, 1 << 20), default=4096, show_default=True, help="Of made data.")
+@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="How often each is timed.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/var/tmp",  # noqa: S108 # a folder of its own is made in it
+    show_default=True,
+    help="On the disk to measure on; six times the data have to fit.",
+)
+@JSON
+def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
+    """Time weights: fetching beside curl and hf, verifying, looking at 100 GB unchanged, four boxes through one.
+
+    Needs root, nginx, curl and openssl, and about ten minutes; all of it runs on this machine.
+    """
+    from tempfile import TemporaryDirectory
+
+    from bench import weights as bench_weights
+    from bench.made import NotMeasured
+
+    with TemporaryDirectory(prefix="rigwright-bench-", dir=folder) as scratch:
+        try:
+            report = bench_weights.measure(Path(scratch), mebibytes, runs, _say)
+        except (NotMeasured, OSError) as error:
+            raise click.ClickException(str(error)) from None
+    if file:
+        Path(file).write_text(report.as_json())
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.what, f"{median(row.ours):.2f}", row.against, f"{median(row.theirs):.2f}" if row.theirs else ""),
+            *(f"{row.ratio:.2f}" if row.ratio is not None else "", row.goal),
+        )
+        for row in report.rows
+    ]
+    show(("what", "seconds", "beside", "seconds", "ratio", "goal"), rows)
+    click.echo(f"four boxes drew {report.uplink:.3f} of the model's bytes from the hub; goal: at most 1.05")
+    click.echo(f"{report.date}, {report.cpus} CPUs, {report.data_bytes / 1e9:.1f} GB, medians of up to {runs} runs")
+
+
+def _rows(report: Report) -> list[tuple[str, ...]]:
+    """A line for each way of serving under so many streams; the ratio stands beside the unit."""
+    rows = []
+    for row in report.rows:
+        ratios = report.ratios(row.streams)
+        told = (f"{report.ratio(row.streams):.3f}", f"{min(ratios):.3f}-{max(ratios):.3f}")
+        times = (row.first_s(50), row.first_s(99), row.gap_s(50), row.gap_s(99))
+        figures = (f"{row.tokens_a_second:.1f}", *(f"{1000 * seconds:.2f}" for seconds in times))
+        rows.append((str(row.streams), row.way, *figures, *(told if row.way == UNIT else ("", ""))))
+    return rows

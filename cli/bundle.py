@@ -1,0 +1,53 @@
+"""`rigwright bundle`: everything from outside that hosts need, in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rigwright.host.systems import SYSTEMS
+from rigwright.problems import Invalid
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--system",
+    "systems",
+    multiple=True,
+    type=click.Choice(SYSTEMS),
+    help="What the hosts run, for their packages; repeatable.",
+)
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), help="The folder; by default the rigs' own."
+)
+@click.option(
+    "--from-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder with files that need not be fetched.",
+)
+def bundle(inventory: Path, systems: tuple[str, ...], output: Path | None, from_dir: Path | None) -> None:
+    """Bring together what the hosts of INVENTORY need from outside, for hosts that reach nothing.
+
+    Sources, wheels and weights by the lock, and packages of each --system with all that they need. A rig whose key
+    `bundle` names the folder gets everything from there, over SSH. What is there already is kept; a file whose hash
+    differs is fetched again.
+    Example: rigwright bundle ~/boxes/rig.py --system debian-12
+    """
+    # pyinfra's gevent must be there before anything loads ssl
+    from cli.bundling.collect import Bundler
+    from cli.resolving.verb import Unusable
+
+    if not systems:
+        raise click.UsageError("name what the hosts run with --system, such as --system debian-12")
+    try:
+        bundler = Bundler(inventory, output, from_dir)
+    except (Invalid, Unusable) as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        bundler.bring(sorted(set(systems)))
+    except (Invalid, Unusable) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:  # a full disk names no file
+        raise click.ClickException(f"{error.filename or bundler.folder}: {error.strerror}") from None

@@ -1,0 +1,216 @@
+"""A bundle is made: what is needed, what is there, and the rest of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+
+import click
+import requests
+
+from cli.bundling.packages import LIST, STAGED, Archive
+from cli.resolving import web
+from cli.resolving.hub import Place
+from cli.resolving.index import Index, index_url
+from cli.resolving.verb import Unusable, addresses, places, rigs_of
+from cli.resolving.web import Content, Unavailable
+from cli.tables import show, size
+from rigwright.host.facts import packages as needed
+from rigwright.problems import Invalid, Problem
+from rigwright.supply.bundle import INDEX, PACKAGES, Row, listed, text
+from rigwright.supply.inputs import HUB
+from rigwright.supply.lock import Artefact
+from roles.progress import progress
+
+FOLDERS = {"source": "sources", "wheel": "wheels", "weight": "weights"}
+
+
+class Bundler:
+    """Makes one bundle."""
+
+    def __init__(self, inventory: Path, output: Path | None, from_dir: Path | None) -> None:
+        """Read what is needed.
+
+        Raises:
+            Unusable: the inventory is refused, has no rigs, or names no folder.
+        """
+        self.inventory = inventory
+        self.rigs = rigs_of(inventory, "bundle")
+        if not self.rigs:
+            raise Unusable(f"{inventory}: no rigs: there is nothing to bundle")
+        self.folder = output or self._declared()
+        self.from_dir = from_dir
+        self.session = web.session()
+        self.index = Index(self.session, index_url())
+        self.addresses = addresses(self.rigs)
+        self.places = places(self.rigs)
+
+    def _declared(self) -> Path:
+        named = {rig.bundle_folder for rig in self.rigs}
+        if len(named) != 1 or None in named:
+            raise Unusable(f"{self.inventory}: the rigs name {len(named - {None})} bundles: say which with --output")
+        return Path(str(named.pop()))
+
+    @property
+    def artefacts(self) -> list[Artefact]:
+        """All that is locked for these rigs."""
+        needed = {a for rig in self.rigs for a in (*rig.sources.values(), *rig.weights, *rig.tools, *rig.cuda)}
+        return sorted(needed, key=lambda artefact: (artefact.kind, *artefact.order))
+
+    def bring(self, systems: list[str]) -> None:
+        """Bring everything there, and write the index last.
+
+        Raises:
+            Invalid: with everything that is not to be had.
+            Unusable: somebody else is at it.
+            OSError: the folder cannot be written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unusable(f"{self.folder}: another `rigwright bundle` is at work there") from None
+        else:
+            self._bring(systems)
+        finally:
+            fcntl.flock(held, fcntl.LOCK_UN)  # gevent's os.close does not close at once
+            os.close(held)
+
+    def _bring(self, systems: list[str]) -> None:
+        brought: dict[str, Row] = {}  # by path: models may share files
+        problems: list[Problem] = []
+        counted: Counter[str] = Counter()
+        for artefact in self.artefacts:
+            try:
+                row = self._artefact(artefact)
+            except Unavailable as error:
+                what = f"{artefact} ({artefact.path})" if artefact.group and artefact.kind == "weight" else artefact
+                problems.append(Problem(str(self.inventory), str(what), str(error)))
+                continue
+            counted[artefact.kind] += row.path not in brought
+            brought[row.path] = row
+        rows = list(brought.values())
+        mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.mirrors.get("apt", ())))
+        for system in systems:
+            try:
+                found = self._packages(system, mirrors)
+            except Unavailable as error:
+                problems.append(Problem(str(self.inventory), f"packages of {system}", str(error)))
+                continue
+            rows += found
+            counted[f"packages of {system}"] = len(found)
+        if problems:
+            raise Invalid(problems)
+        made = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+        earlier = listed(self.folder)
+        new = self.folder / f"{INDEX}.new"
+        new.write_text(text(made, systems, rows))
+        for system in systems:
+            (self.folder / PACKAGES / system / STAGED).replace(self.folder / PACKAGES / system / LIST)
+        new.replace(self.folder / INDEX)
+        self._tidy(earlier - {row.path for row in rows})
+        self._tell(rows, counted)
+
+    def _artefact(self, artefact: Artefact) -> Row:
+        # weights lie as on hosts: the folder of a bundle's weights, served as it is, is a peer
+        place = Path(FOLDERS[artefact.kind], artefact.weight_path if artefact.kind == "weight" else artefact.file)
+        path = self.folder / place
+        wanted = Content(artefact.sha256, artefact.size)
+        row = Row(path=str(place), sha256=artefact.sha256, size=artefact.size)
+        if _is(path, wanted):
+            return row
+        path.parent.mkdir(parents=True, exist_ok=True)
+        names = dict.fromkeys((artefact.path, artefact.file)) if self.from_dir else ()
+        given = [self.from_dir / name for name in names if self.from_dir]
+        part = path.with_name(f"{path.name}.part")
+        if right := next((one for one in given if _is(one, wanted)), None):
+            shutil.copyfile(right, part)
+        else:
+            self._fetch(artefact, part, wanted, [f"{one} is another file" for one in given if one.exists()])
+        part.replace(path)
+        return row
+
+    def _fetch(self, artefact: Artefact, part: Path, wanted: Content, failed: list[str]) -> None:
+        for session, url, hub in self._addresses(artefact, failed):
+            with part.open("wb") as into, progress.task("bundle", f"fetching {artefact.file}") as task:
+                try:
+                    found = web.fetch(session, url, lambda done, total: task.at(done, total, "bytes"), into)
+                except Unavailable as error:
+                    failed.append(_explained(hub, artefact, error) or f"{url} {error}")
+                    continue
+            if found == wanted:
+                return
+            failed.append(f"{url} has {found.size} bytes with SHA-256 {found.sha256}")
+        with suppress(FileNotFoundError):
+            part.unlink()
+        tried = "; ".join(failed) or f"no address ({', '.join(artefact.sources)})"
+        raise Unavailable(f"is not to be had: {tried}: add a mirror, or give it with --from-dir")
+
+    def _addresses(self, artefact: Artefact, failed: list[str]) -> Iterator[tuple[requests.Session, str, Place | None]]:
+        """Where a file is asked for, in order, and by whom; beside an address of the hub's, which place it is."""
+        for source in artefact.sources:
+            if source.startswith("index:"):
+                try:
+                    packages = self.index.page(source.removeprefix("index:")).packages
+                except Unavailable as error:
+                    failed.append(str(error))
+                    continue
+                found = [package.url for package in packages if package.filename == artefact.file]
+            elif source.startswith(f"{HUB}:"):
+                repository = source.removeprefix(f"{HUB}:")
+                for place in self.places:
+                    yield place.session(), place.url(repository, artefact.version, artefact.path), place
+                continue
+            else:
+                found = self.addresses(artefact.model_copy(update={"sources": (source,)}))
+            for url in found:
+                yield self.session, url, None
+
+    def _packages(self, system: str, mirrors: tuple[str, ...]) -> list[Row]:
+        place = f"{PACKAGES}/{system}"
+        with progress.task("bundle", f"packages of {system}"):
+            names = tuple(dict.fromkeys(name for rig in self.rigs for name in needed(rig)))
+            found = Archive(system, mirrors).bring(names, self.folder / place)
+        return [Row(path=f"{place}/{name}", sha256=one.sha256, size=one.size) for name, one in found.items()]
+
+    def _tidy(self, paths: set[str]) -> None:
+        """Take away what only the earlier bundle had; what somebody else has put beside it stays."""
+        for path in paths:
+            with suppress(FileNotFoundError):
+                (self.folder / path).unlink()
+            with suppress(OSError):  # one that still holds something
+                for folder in list(Path(path).parents)[:-1]:
+                    (self.folder / folder).rmdir()
+
+    def _tell(self, rows: list[Row], counted: Counter[str]) -> None:
+        sizes: Counter[str] = Counter()
+        kinds = {folder: kind for kind, folder in FOLDERS.items()}
+        for row in rows:
+            first, second = row.path.split("/")[:2]
+            sizes[kinds.get(first, f"packages of {second}")] += row.size
+        show(("what", "files", "size"), [(kind, str(counted[kind]), size(sizes[kind])) for kind in counted])
+        click.echo(f"{self.folder}: {len(rows)} files, {size(sum(sizes.values()))}")
+
+
+def _explained(hub: Place | None, artefact: Artefact, error: Unavailable) -> str:
+    """Why the hub refuses a file, in one sentence with what to do; "" where it did not answer, or has it after all."""
+    if hub and (error.refused or error.gone):
+        try:
+            hub.enter(str(artefact.repository), artefact.version, artefact.path)
+        except Unavailable as explained:
+            return str(explained)
+    return ""
+
+
+def _is(path: Path, wanted: Content) -> bool:
+    if not path.is_file() or path.stat().st_size != wanted.size:
+        return False
+    with progress.task("bundle", f"verifying {path.name}") as task:
+        return web.hash_file(path, lambda done, total: task.at(done, total, "bytes")) == wanted

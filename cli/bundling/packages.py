@@ -1,0 +1,134 @@
+"""Distribution packages with all that they need, as a flat archive that apt can install from.
+
+The machine's own apt finds, fetches and verifies them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from cli.apt import Apt, run
+from cli.resolving.web import Content, Unavailable
+from rigwright.host.systems import CODENAMES, COMPONENTS, KEYRING
+
+T = TypeVar("T")
+LIST = "Packages"
+"""The file by which apt knows what an archive has."""
+STAGED = f"{LIST}.part"
+"""The same, until all else of a bundle is there: an earlier bundle stays whole."""
+
+
+class Archive:
+    """One system's packages."""
+
+    def __init__(self, system: str, mirrors: Sequence[str]) -> None:
+        self.distribution = system.partition("-")[0]
+        self.codename = CODENAMES[system]
+        self.mirrors = mirrors
+        self.keyring = Path(KEYRING.format(self.distribution))
+
+    def bring(self, names: Iterable[str], folder: Path) -> dict[str, Content]:
+        """Put packages and all that they need into a folder, as if nothing was installed, with their list as STAGED.
+
+        The places are tried in order. Returns the archive's files by name, the list under its own.
+
+        Raises:
+            Unavailable: there is no apt here, no key or no archive of this distribution, or apt fails.
+        """
+
+        def brought(apt: Apt) -> dict[str, Content]:
+            apt.get("--yes", "--no-install-recommends", "--download-only", "install", *names)
+            return _archive(apt.debs, folder)
+
+        return self._first(COMPONENTS[self.distribution], brought)
+
+    def listing(self, component: str) -> str:
+        """All packages of one part of the archive, as the first place that has it describes them.
+
+        Raises:
+            Unavailable: as above.
+        """
+        return self._first(component, Apt.lists)
+
+    def _first(self, components: str, act: Callable[[Apt], T]) -> T:
+        """What comes of the first place at which apt does something."""
+        if not self.keyring.exists():
+            package = {"debian": "debian-archive-keyring", "ubuntu": "ubuntu-keyring"}[self.distribution]
+            raise Unavailable(f"{self.keyring} is not on this machine: install {package}")
+        failed = []
+        for sources in self._sources(components):
+            with tempfile.TemporaryDirectory() as temporary:
+                try:
+                    return act(Apt(Path(temporary), sources))
+                except Unavailable as error:
+                    failed.append(str(error))
+        raise Unavailable("; ".join(failed))
+
+    def _sources(self, components: str) -> list[list[str]]:
+        """Each mirror of the rig, or else what this machine uses itself for the same distribution."""
+        signed = f"deb [signed-by={self.keyring}]"
+        found = [self._mirrored(base.rstrip("/")) for base in self.mirrors] or [self._own()]
+        return [[f"{signed} {base} {suite} {components}" for base, suite in places] for places in found]
+
+    def _mirrored(self, base: str) -> list[tuple[str, str]]:
+        # Debian's security archive lies beside the other, Ubuntu's is one of its suites
+        secure = f"{base}-security" if self.distribution == "debian" else base
+        suites = (self.codename, f"{self.codename}-updates")
+        return [*((base, suite) for suite in suites), (secure, f"{self.codename}-security")]
+
+    def _own(self) -> list[tuple[str, str]]:
+        release = _release()
+        if release.get("ID") != self.distribution:
+            raise Unavailable("this machine has another distribution: name its archive in the rig's mirrors, as apt")
+        wanted = "$(REPO_URI) $(RELEASE) $(CODENAME) $(LABEL)"
+        listed = run(["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"])
+        found = places(listed, self.distribution, release.get("VERSION_CODENAME") or "?", self.codename)
+        if not found:
+            raise Unavailable("this machine's apt has no archive: name one in the rig's mirrors, as apt")
+        return found
+
+
+def places(listed: str, distribution: str, own: str, wanted: str) -> list[tuple[str, str]]:
+    """Where a machine's own distribution is had, for another release of it: addresses and suites.
+
+    Args:
+        listed: A line an archive: address, the suite as a source names it, the release's codename, its label.
+        distribution: Its name, in small letters.
+        own: Codename of the release that the machine runs.
+        wanted: Codename of the release that is wanted.
+    """
+    found, label = [], distribution.capitalize()
+    for base, suite, codename, of in (line.split(" ", 3) for line in listed.splitlines()):
+        # a source may call a release stable; Ubuntu gives updates the codename of what they update
+        named = suite if own in suite else codename
+        if of in (label, f"{label}-Security") and own in named:
+            found.append((base, named.replace(own, wanted)))
+    return list(dict.fromkeys(found))
+
+
+def _archive(debs: list[Path], folder: Path) -> dict[str, Content]:
+    folder.mkdir(parents=True, exist_ok=True)
+    found, stanzas = {}, []
+    for deb in debs:
+        # apt writes the colon of an epoch as %3a
+        name, content = deb.name.replace("%3a", "~"), deb.read_bytes()
+        found[name] = _put(folder / name, content)
+        control = run(["dpkg-deb", "--field", str(deb)]).rstrip("\n")
+        stanzas.append(f"{control}\nFilename: ./{name}\nSize: {len(content)}\nSHA256: {found[name].sha256}\n")
+    return found | {LIST: _put(folder / STAGED, "\n".join(stanzas).encode())}
+
+
+def _put(path: Path, content: bytes) -> Content:
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(content)
+    new.replace(path)
+    return Content(hashlib.sha256(content).hexdigest(), len(content))
+
+
+def _release() -> dict[str, str]:
+    pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
+    return {name: value.strip('"') for name, _, value in pairs}

@@ -1,0 +1,79 @@
+"""`rigwright demo`: the whole path on a throwaway host of this machine."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from cli.hosts import pyinfra, run_checks
+from lab import images, kept
+from lab.hosts import HostSpec
+from lab.labs import Lab
+from lab.machine import Unsupported
+from rigwright.inventory import ROOT
+
+NAME = "demo"
+HOST = "h1"
+INVENTORY = ROOT / "inventory" / "demo.py"
+PORT = 8020
+
+
+@click.command()
+@click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
+def demo(release: str) -> None:
+    """Boot a throwaway host, make it a rig, check it, and ask the model it serves a question.
+
+    The first time takes some minutes, most of them for compiling llama.cpp; again takes seconds.
+    """
+    started = time.monotonic()
+    lab = Lab(NAME)
+    try:
+        found = lab.exists and bool(lab.hosts) and all(host.answers() for host in lab.hosts)
+        if found and lab.hosts[0].spec.release != release:
+            raise click.ClickException(
+                f"a demo on {lab.hosts[0].spec.release} is up: end it with `./rig lab --name {NAME} down` first"
+            )
+        if not found:
+            lab.down()  # what a crash or a restart of this machine left
+            lab.up([HostSpec(HOST, release, kept.layers(release))])
+    except (Unsupported, TimeoutError, RuntimeError) as error:
+        raise click.ClickException(str(error)) from None
+    booted = time.monotonic()
+    inventory = str(INVENTORY)
+    if pyinfra(inventory, "--yes"):
+        raise click.ClickException("the deploy failed; above is why. `./rig demo` goes on from here.")
+    deployed = time.monotonic()
+    kept.keep(lab.host(HOST))
+    if run_checks(inventory):
+        raise click.ClickException("a check does not hold; above is which.")
+    checked = time.monotonic()
+    answer = ask(lab, "Are you there?")
+    if not answer:
+        raise click.ClickException("the model answered nothing")
+    click.echo(
+        f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
+        f"{'Found' if found else 'Booted'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "
+        f"the rig of inventory/demo.py ({deployed - booted:.0f} s) and checked it ({checked - deployed:.0f} s).\n\n"
+        f"  look around     ./rig lab --name {NAME} ssh {HOST}\n"
+        f"  the service     ssh {HOST}: systemctl status rigwright-chat; journalctl -u rigwright-chat\n"
+        f"  ask it          ./rig lab --name {NAME} ssh {HOST} 'curl -s http://127.0.0.1:{PORT}/v1/models "
+        f'-H "Authorization: Bearer $(cat /etc/rigwright/credentials/chat.api-key)"\'\n'
+        f"  what was written  ./rig lab --name {NAME} diff {HOST}\n"
+        f"  run it again    ./rig deploy inventory/demo.py; ./rig check inventory/demo.py\n"
+        f"  tear it down    ./rig lab --name {NAME} down"
+    )
+
+
+def ask(lab: Lab, question: str) -> str:
+    """Ask the served model through an SSH tunnel, with the OpenAI SDK, as a client of the box would."""
+    from openai import OpenAI
+
+    from lab.tunnel import tunnel
+
+    host = lab.host(HOST)
+    key = host.run("cat /etc/rigwright/credentials/chat.api-key").strip()
+    with tunnel(host, PORT) as port:
+        client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key)
+        reply = client.chat.completions.create(model="tiny-rig", messages=[{"role": "user", "content": question}])
+    return (reply.choices[0].message.content or "").strip()

@@ -1,0 +1,244 @@
+"""The verbs that run pyinfra or the checks over an inventory's hosts."""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from rigwright.inventory import ROOT
+from rigwright.problems import shown, unknown
+
+INVENTORY = click.argument("inventory", type=click.Path(exists=True, dir_okay=False))
+LIMIT = click.option("--limit", help="Only this host or group.")
+DRY = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+REBOOT = click.option(
+    "--reboot", is_flag=True, help="Reboot hosts where the driver needs it, after stopping what they serve."
+)
+
+
+def pyinfra(inventory: str, *options: str) -> int:
+    """Run pyinfra over an inventory with our deploy; returns its exit status."""
+    program = str(Path(sys.executable).with_name("pyinfra"))
+    # its spinner and our progress would write over each other
+    environment = os.environ | {"PYINFRA_PROGRESS": "off"}
+    return subprocess.run(
+        [program, inventory, str(ROOT / "deploy.py"), *options], env=environment, check=False
+    ).returncode
+
+
+def pyinfra_here(inventory: str, *options: str) -> int:
+    """The same as `pyinfra`, in this process: without another interpreter, which takes longer than asking a host.
+
+    What its own main() does, but that an interrupt is no success, and ends it wherever it is.
+    """
+    import pyinfra
+    from pyinfra.api.output import set_echo, set_formatter
+    from pyinfra_cli.cli import cli
+
+    os.environ["PYINFRA_PROGRESS"] = "off"
+    pyinfra.is_cli = True
+    set_formatter(click.style)
+    set_echo(click.echo)
+    sys.dont_write_bytecode = True
+    sys.path.append(".")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+    signal.signal(signal.SIGINT, _interrupted)
+    try:
+        cli.main([inventory, str(ROOT / "deploy.py"), *options], prog_name="pyinfra")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def _interrupted(*_: object) -> None:
+    """End at once: an exception would end one greenlet. What is half done on a host, the next run finishes."""
+    Console(stderr=True).show_cursor()  # a progress bar hides it
+    click.echo("\nAborted!", err=True)
+    os._exit(1)
+
+
+def run_checks(inventory: str, *options: str) -> int:
+    """Run the checks over an inventory in a process of their own; returns pytest's exit status."""
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "checks" / "pytest.ini")]
+    return subprocess.run(
+        [*command, str(ROOT / "checks"), f"--inventory={inventory}", *options], check=False
+    ).returncode
+
+
+def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
+    """The hosts of an inventory that a limit names, with their data.
+
+    Raises:
+        click.ClickException: a mistake in the inventory, no hosts, or none that the limit names. pyinfra would call
+            the last two a success.
+    """
+    groups: dict[str, list[str]] = {}
+    hosts: dict[str, dict[str, Any]] = {}
+    try:
+        variables = runpy.run_path(inventory)
+    except SystemExit as error:
+        said = error.code if isinstance(error.code, str) else ""
+        raise click.ClickException(said or f"{inventory}: ends without hosts") from None
+    except Exception as error:  # an inventory is the operator's program: anything can come out of it
+        raise click.ClickException(f"{inventory}: {type(error).__name__}: {error}") from None
+    ignored = ""
+    for name, value in variables.items():
+        listed = value[0] if isinstance(value, tuple) and value else value
+        if not isinstance(listed, list) or name.startswith("_"):
+            continue
+        if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
+            ignored = f"; {name} is no group, for it holds {shown(odd[0])}"
+            continue  # to pyinfra it is a list like any other
+        members = [_member(f"{inventory}: {name}", item) for item in listed]
+        groups[name] = [host for host, _ in members]
+        hosts |= dict(members)
+    if not hosts:
+        raise click.ClickException(f"{inventory}: no hosts{ignored}")
+    names = {*hosts, *groups, Path(inventory).stem}
+    if limit is None or limit == Path(inventory).stem:
+        return hosts
+    wanted = set(groups.get(limit, fnmatch.filter(hosts, limit)))
+    if not wanted:
+        raise click.ClickException(f"--limit: {unknown('host or group', limit, names)}")
+    return {host: data for host, data in hosts.items() if host in wanted}
+
+
+def _member(place: str, item: str | tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
+    """A host of a group and its data."""
+    host, data = item if isinstance(item, tuple) and len(item) == 2 else (item, {})
+    if not (isinstance(host, str) and host and isinstance(data, dict)):
+        raise click.ClickException(f"{place}: {shown(item)} is refused: must be a host's name, or (name, its data)")
+    return host, data
+
+
+def _run(inventory: str, limit: str | None, *options: str, question: str = "", bundled: bool = False) -> None:
+    """Run pyinfra over what a limit names.
+
+    Args:
+        inventory: The file.
+        limit: One host or group of it.
+        *options: pyinfra's.
+        question: Asked first, with the hosts' names in it.
+        bundled: Whether rigs with a bundle need all of it.
+    """
+    import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
+
+    from checks.looking import rig_of, whole
+
+    hosts = named(inventory, limit)
+    for name, data in hosts.items() if bundled else ():
+        whole(rig_of(name, data.get("rig")))
+    if question:
+        click.confirm(question.format(hosts=", ".join(sorted(hosts))), abort=True)
+    if pyinfra_here(inventory, *options, *(["--limit", limit] if limit else [])):
+        raise click.ClickException(
+            "not every host is what was asked for; above is why. Running it again goes on from here."
+        )
+
+
+def _mode(dry: bool) -> str:
+    return "--dry" if dry else "--yes"
+
+
+def _consent(reboot: bool) -> list[str]:
+    return ["--data", "reboot=true"] if reboot else []
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@DRY
+@click.option("--diff", is_flag=True, help="Show the lines of files that change.")
+@REBOOT
+def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: bool) -> None:
+    """Bring every rig of INVENTORY to the state it declares.
+
+    Safe to run again at any time: what is right stays untouched, what a killed run left half done is finished. When a
+    new generation does not serve, the old one comes back.
+    Example: rigwright deploy ~/boxes/rig.py --dry
+    """
+    _run(inventory, limit, _mode(dry), *(["--diff"] if diff else []), *_consent(reboot), bundled=True)
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@DRY
+@REBOOT
+def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool) -> None:
+    """Deploy INVENTORY, and move the NVIDIA driver of its rigs to the version that is locked.
+
+    A plain deploy leaves a working driver at its version. Where the lock has none for a host's system, the newest of
+    its branch comes. The package files of the version before stay on the host: `rigwright rollback --driver` goes back.
+    Example: rigwright upgrade ~/boxes/rig.py --limit box1 --reboot
+    """
+    _run(inventory, limit, _mode(dry), "--data", "verb=upgrade", *_consent(reboot), bundled=True)
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@click.option("--to", type=click.IntRange(min=1), help="The generation's number; by default the one before.")
+@click.option("--driver", is_flag=True, help="Not the served generation: the NVIDIA driver that was there before.")
+@DRY
+@REBOOT
+def rollback(inventory: str, limit: str | None, to: int | None, driver: bool, dry: bool, reboot: bool) -> None:
+    """Serve an earlier generation again, as it was, on every host of INVENTORY.
+
+    `rigwright generations` lists them. The next deploy serves what the inventory declares again; a driver stays at its
+    version until the next `rigwright upgrade`.
+    Example: rigwright rollback ~/boxes/rig.py --limit box1 --to 3
+    """
+    if driver and to:
+        raise click.UsageError("--to is a generation's number: it does not go with --driver")
+    if reboot and not driver:
+        raise click.UsageError("--reboot goes with --driver: another generation needs none")
+    options = ["--data", f"to={to}"] if to else []
+    options += ["--data", "driver=true"] if driver else []
+    _run(inventory, limit, _mode(dry), "--data", "verb=rollback", *options, *_consent(reboot))
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@click.option("--keep-weights", is_flag=True, help="Leave the model files.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@DRY
+def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry: bool) -> None:
+    """Take off every host of INVENTORY all that Rigwright has put there, and nothing else.
+
+    Services, engines, keys, weights that were fetched, the service user, and packages that nothing else needs.
+    Example: rigwright remove ~/boxes/rig.py --limit box1
+    """
+    options = ["--data", "keep_weights=true"] if keep_weights else []
+    question = "" if yes or dry else "Remove everything from {hosts}?"
+    _run(inventory, limit, _mode(dry), "--data", "verb=remove", *options, question=question)
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
+@click.option("--deep", is_flag=True, help="Read all bytes of all weights too: minutes for 100 GB.")
+def check(inventory: str, limit: str | None, junit: str | None, deep: bool) -> None:
+    """Compare every rig of INVENTORY with what it declares; change nothing.
+
+    Exit status 0: every check holds. 1: one does not. 2: a host cannot be reached, or there is nothing to check.
+    """
+    options = [f"--limit={limit}"] if limit else []
+    options += [f"--junitxml={junit}"] if junit else []
+    options += ["--deep"] if deep else []
+    status = run_checks(inventory, *options)
+    sys.exit(status if status in (0, 1) else 2)

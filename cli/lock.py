@@ -1,0 +1,48 @@
+"""`rigwright lock`: what catalogues ask for, found, hashed and written down."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from rigwright.problems import Invalid
+
+
+class CannotLook(click.ClickException):
+    """`--check` cannot say whether something moved."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.argument("inventory", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--check", "only_look", is_flag=True, help="Write nothing; say what moved upstream.")
+@click.option("--refresh", is_flag=True, help="Fetch and resolve again what is locked already.")
+@click.option(
+    "--from-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Hash the files that lie in this folder instead of fetching them; of a checkpoint of your own, all of it.",
+)
+def lock(inventory: Path | None, only_look: bool, refresh: bool, from_dir: Path | None) -> None:
+    """Find and hash the inputs of the catalogue beside INVENTORY, and write them to the locks folder beside it.
+
+    Models of Rigwright's own catalogue are locked there too, where a rig of INVENTORY uses them. Without INVENTORY,
+    Rigwright's own catalogue is locked, without its models. What is locked already stays as it is: only a changed input
+    is fetched, and packages keep their versions, unless --refresh is given. Nothing is written when one input fails.
+
+    Exit status of --check: 0, nothing moved upstream. 1: something did. 2: something could not be looked at.
+
+    Example: rigwright lock ~/boxes/rig.py
+    """
+    if only_look and (refresh or from_dir):
+        raise click.UsageError("--check writes nothing: --refresh and --from-dir do not go with it")
+    # here, for no other verb has to wait for it; and pyinfra's gevent must be there before anything loads ssl
+    from cli.resolving import verb
+
+    try:
+        status = verb.look(inventory) if only_look else verb.write(inventory, from_dir, refresh)
+    except (Invalid, OSError, verb.Unusable) as error:
+        raise (CannotLook if only_look else click.ClickException)(str(error)) from None
+    sys.exit(status)

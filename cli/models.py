@@ -1,0 +1,159 @@
+"""`rigwright models`: which weights lie on hosts, how they are known to be right, and who uses them."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+
+import click
+
+from checks.looking import Box, boxes, each, leave
+from cli.hosts import INVENTORY, LIMIT
+from cli.state import JSON
+from cli.tables import show, size
+from rigwright.problems import unknown
+from rigwright.render import render
+from rigwright.weights.records import records_folder
+from rigwright.weights.stored import Stored, StoredModel
+from rigwright.weights.stored import models as stored_models
+
+SHORT = 12  # digits of a commit that are shown, and enough to name one
+FEWEST = 7
+
+
+@dataclass(frozen=True)
+class Found:
+    """The models of one host."""
+
+    box: Box
+    stored: Stored
+    models: tuple[StoredModel, ...]
+
+
+def _look(box: Box) -> Found:
+    stored = box.stored()
+    return Found(box, stored, stored_models(stored, box.served(), box.rig))
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@JSON
+@click.option("--remove", metavar="NAME@VERSION", help="Remove this one, where nothing needs it.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def models(inventory: str, limit: str | None, as_json: bool, remove: str | None, yes: bool) -> None:
+    """The models that lie on every host of INVENTORY, verified or not, and what uses each.
+
+    Nothing is removed without --remove, and nothing at all that the inventory or a generation on the host refers to.
+    Example: rigwright models ~/boxes/rig.py --remove org/name@0123456789ab
+    """
+    if remove is not None and as_json:
+        raise click.UsageError("--json does not go with --remove")
+    found, gone = boxes(inventory, limit)
+    seen = each(found, _look)
+    if remove is not None:
+        if not seen:
+            leave(gone)
+        _remove(seen, remove, yes)
+    elif as_json:
+        rows = [
+            {"host": one.box.name, **asdict(model), "state": model.word, "hashed": _at(model.hashed)}
+            for one in seen
+            for model in one.models
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        _show(seen)
+    leave(gone)
+
+
+def _show(seen: list[Found]) -> None:
+    columns = ("host", "model", "version", "files", "size", "state", "last hashed (UTC)", "used by", "left over")
+    rows: list[tuple[str, ...]] = []
+    for one in seen:
+        rows += [
+            (
+                *(one.box.name, model.name, model.version[:SHORT], str(model.files), size(model.size), model.word),
+                *(_at(model.hashed) or "", ", ".join(model.users) or "nothing"),
+                size(model.left_over) if model.left_over else "",
+            )
+            for model in one.models
+        ] or [(one.box.name, "none")]
+    show(columns, rows)
+
+
+def _at(seconds: float | None) -> str | None:
+    """A moment for people; nothing where there was none."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M") if seconds else None
+
+
+def _named(model: StoredModel) -> str:
+    return f"{model.name}@{model.version[:SHORT]}"
+
+
+def _is(model: StoredModel, name: str, version: str) -> bool:
+    whole = model.version == version
+    return model.name == name and (whole or (len(version) >= FEWEST and model.version.startswith(version)))
+
+
+def _remove(seen: list[Found], asked: str, yes: bool) -> None:
+    """Remove one model from all hosts that have it.
+
+    Raises:
+        click.ClickException: no host has it, two versions begin like that, or something needs it.
+    """
+    name, _, version = asked.rpartition("@")
+    chosen = [(one, model) for one in seen for model in one.models if _is(model, name, version)]
+    if not chosen:
+        known = {_named(model) for one in seen for model in one.models}
+        raise click.ClickException(f"--remove: {unknown('model', asked, known)}")
+    if len({model.version for _, model in chosen}) > 1:
+        raise click.ClickException(f"--remove: more than one version begins with {version}: say more of it")
+    if needed := [f"{one.box.name}: {', '.join(model.users)}" for one, model in chosen if model.users]:
+        raise click.ClickException(f"{_named(chosen[0][1])} stays, for it is needed; on {'; on '.join(needed)}")
+    for one, model in chosen:
+        click.echo(f"{one.box.name}: {model.folder}, {model.files} files, {size(model.size + model.left_over)}")
+    if not yes:
+        click.confirm(f"Remove {_named(chosen[0][1])}?", abort=True)
+    said = [_take_off(one, model) for one, model in chosen]
+    if refused := [line for line in said if line]:
+        raise click.ClickException("\n".join(refused))
+
+
+def _take_off(found: Found, model: StoredModel) -> str:
+    """Remove a model from one host; returns why that was not possible, or nothing."""
+    box = found.box
+    holder = {
+        "who": f"{getpass.getuser()}@{socket.gethostname()}",
+        "pid": os.getpid(),
+        "since": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "doing": f"removing {_named(model)}",
+    }
+    script = render(
+        "removal/model.sh.j2",
+        root=box.rig.roots.models,
+        folder=model.folder,
+        records=records_folder(box.rig),
+        ledger=box.rig.ledger,
+        config=box.rig.roots.config,
+        holder=json.dumps(holder),
+    )
+    removed = files = 0
+    lines = list(box.lines(script))
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if word == "removed":
+            files += 1
+            removed += found.stored.entries[rest].size if rest in found.stored.entries else 0
+        elif word == "stays":
+            click.echo(f"{box.name}: {rest} stays: it was placed there by somebody, and never verified")
+        elif word == "refused":
+            return f"{box.name}: refused: {rest}"
+    click.echo(f"{box.name}: {files} files removed, {size(removed)}")
+    return (
+        "" if lines[-1:] == ["done"] else f"{box.name}: it was cut off; the host said last: {lines[-1:] or 'nothing'}"
+    )

@@ -1,0 +1,118 @@
+"""What changes from one lock to the next, a line an artefact or package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rigwright.nvidia.driver.versions import locked_driver
+from rigwright.supply.lock import Artefact
+
+
+def difference(old: Iterable[Artefact], new: Iterable[Artefact]) -> list[str]:
+    """`+` for what is new, `~` for what is another one, `-` for what is gone; nothing for what stays."""
+    before, after = _named(old), _named(new)
+    lines = []
+    for key in sorted(before.keys() | after.keys()):
+        one, other = before.get(key, []), after.get(key, [])
+        if any(row.kind == "deb" for row in (*one, *other)):
+            lines += _driver(key[0], one, other)
+        elif any(row.kind == "weight" and row.group for row in (*one, *other)):
+            lines += _model(key[0], one, other)
+        elif not one:
+            lines.append(f"+ {_title(other)} {_versions(other)}  {_extent(other)}")
+        elif not other:
+            lines.append(f"- {_title(one)} {_versions(one)}")
+        elif one != other:
+            lines.append(f"~ {_title(other)} {_versions(one, other)}{_changes(one, other)}")
+    return lines
+
+
+def _named(rows: Iterable[Artefact]) -> dict[tuple[str, str], list[Artefact]]:
+    named: dict[tuple[str, str], list[Artefact]] = {}
+    for row in sorted(rows, key=lambda row: row.order):
+        # a driver, or a model, is one thing, whatever it is made of
+        whole = row.group and row.kind in ("deb", "key", "weight")
+        named.setdefault((row.group or "", "" if whole else row.name), []).append(row)
+    return named
+
+
+def _driver(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
+    versions = " -> ".join(dict.fromkeys(locked_driver(rows) or "?" for rows in (old, new) if rows))
+    count = sum(row.kind == "deb" for row in new)
+    if not new:
+        return [f"- driver {name} {versions}"]
+    if not old:
+        return [f"+ driver {name} {versions}, {count} packages"]
+    others = len(set(new) - set(old))
+    return [f"~ driver {name} {versions}, {count} packages, {others} other files"] if old != new else []
+
+
+def _model(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
+    if old == new:
+        return []
+    if not new:
+        return [f"- model {name} {_place(old[0])}"]
+    places = " -> ".join(dict.fromkeys(_place(rows[0]) for rows in (old, new) if rows))
+    extent = f"{amount(sum(row.size for row in new))} in {len(new)} file{'s' if len(new) > 1 else ''}"
+    said = [extent, *_terms(new)] if not old else [extent, _moved(old, new), *_terms(new, old)]
+    return [f"{'~' if old else '+'} model {name} {places} {', '.join(said)}"]
+
+
+def _place(row: Artefact) -> str:
+    return f"{row.repository}@{row.version[:7]}" if row.repository else row.version
+
+
+def _terms(new: list[Artefact], old: list[Artefact] | None = None) -> list[str]:
+    """Licence and gate; beside older rows, only what is another one."""
+    licence, gated = new[0].licence, bool(new[0].gated)
+    if old is None:
+        return [licence or "no licence named"] * bool(new[0].repository) + ["gated"] * gated
+    said = []
+    if old[0].licence != licence:
+        said.append(f"licence {old[0].licence or 'none'} -> {licence or 'none'}")
+    if bool(old[0].gated) != gated:
+        said.append("now gated" if gated else "no longer gated")
+    return said
+
+
+def _moved(old: list[Artefact], new: list[Artefact]) -> str:
+    before, after = ({row.path: row.sha256 for row in rows} for rows in (old, new))
+    changed = sum(before[path] != after[path] for path in before.keys() & after.keys())
+    return f"{len(after.keys() - before.keys())} new, {changed} changed, {len(before.keys() - after.keys())} gone"
+
+
+def _title(rows: list[Artefact]) -> str:
+    row = rows[0]
+    return f"{row.kind} {row.group}/{row.name}" if row.group else f"{row.kind} {row.name}"
+
+
+def _versions(*sides: list[Artefact]) -> str:
+    texts = [", ".join(sorted({row.version for row in rows})) for rows in sides]
+    return " -> ".join(dict.fromkeys(texts))
+
+
+def _extent(rows: list[Artefact]) -> str:
+    size = amount(sum(row.size for row in rows))
+    return size if len(rows) == 1 else f"{size} in {len(rows)} files"
+
+
+def amount(size: int) -> str:
+    """A size for people, from bytes."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} bytes"
+
+
+def _changes(old: list[Artefact], new: list[Artefact]) -> str:
+    if len(old) > 1 or len(new) > 1:
+        gone, added = (set(one) - set(other) for one, other in ((old, new), (new, old)))
+        return f"  {len(gone)} files -> {len(added)} files"
+    said = ""
+    (before,), (after,) = old, new
+    if before.sha256 != after.sha256:
+        said += f"  sha256 {before.sha256[:8]}… -> {after.sha256[:8]}…"
+    if before.size != after.size:
+        said += f"  {amount(before.size)} -> {amount(after.size)}"
+    others = [key for key in ("kind", "file", "marker", "sources") if getattr(before, key) != getattr(after, key)]
+    return said + (f"  another {', '.join(others)}" if others else "")

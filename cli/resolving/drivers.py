@@ -1,0 +1,136 @@
+"""An input of kind deb into rows of a lock: every package of one driver, and the key of its archive."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import requests
+from pydantic import ValidationError
+
+from cli.bundling.packages import Archive as Distribution
+from cli.resolving import archives
+from cli.resolving.archives import Contents
+from cli.resolving.folders import Wanted
+from cli.resolving.web import Unavailable
+from rigwright.declaration.catalog import DRIVER
+from rigwright.nvidia.driver.tables import Tables
+from rigwright.supply.lock import Artefact
+from rigwright.types import Archive
+
+Addresses = Callable[[Artefact], list[str]]
+"""The http(s) addresses of a row, in order."""
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """What finds drivers."""
+
+    session: requests.Session
+    addresses: Addresses
+    known: Tables
+    apt: Sequence[str]
+    """Base addresses of the distribution's archive; none for the one that this machine uses."""
+
+    def rows(self, wanted: Wanted) -> tuple[list[Artefact], str]:
+        """An input's rows, and its archive's armoured key.
+
+        Raises:
+            Unavailable: it is not to be had; the text says why.
+        """
+        failed: list[Unavailable] = []
+        for contents in self._readable(wanted, failed):
+            try:
+                return self._rows(wanted, contents), contents.key
+            except Unavailable as error:  # one mirror may be behind another
+                failed.append(error)
+            except ValidationError as error:
+                detail = error.errors(include_url=False)[0]
+                text = f"{contents.place} has a package whose {detail['loc'][0]} is refused: {detail['input']!r}"
+                failed.append(Unavailable(text))
+        raise _together(failed)
+
+    def contents(self, wanted: Wanted) -> Contents:
+        """What the archive of an input has, at the first address that can be read.
+
+        Raises:
+            Unavailable: there is none, or it is not the one that the tables name.
+        """
+        failed: list[Unavailable] = []
+        for contents in self._readable(wanted, failed):
+            return contents
+        raise _together(failed)
+
+    def _rows(self, wanted: Wanted, contents: Contents) -> list[Artefact]:
+        system, source = _system(wanted), wanted.input.sources[0]
+        below = "apt:" if source.startswith("apt:") else f"{source}/"
+        rows = [
+            Artefact(
+                kind="deb",
+                name=one.name,
+                version=one.version,
+                group=wanted.name,
+                file=one.path.rpartition("/")[2],
+                sha256=one.sha256,
+                size=one.size,
+                sources=(f"{below}{one.path}",),
+            )
+            for one in contents.of(str(wanted.input.version))
+        ]
+        if contents.key:
+            known = self.known.archive(system)
+            rows.append(
+                Artefact(
+                    kind="key",
+                    name=f"nvidia-{system}",
+                    version=known.fingerprint,
+                    group=wanted.name,
+                    file=f"{wanted.name}.asc",
+                    sha256=hashlib.sha256(contents.key.encode()).hexdigest(),
+                    size=len(contents.key),
+                    sources=(f"{source}/{known.key}",),
+                )
+            )
+        return rows
+
+    def _readable(self, wanted: Wanted, failed: list[Unavailable]) -> Iterator[Contents]:
+        """What is at each address of an input's archive that can be read; why another cannot is added to `failed`."""
+        system, source = _system(wanted), wanted.input.sources[0]
+        if source.startswith("apt:"):
+            component = self._expected(wanted, "distribution", source)
+            place = f"the archive of {system}"
+            yield Contents(place, archives.packages(Distribution(system, self.apt).listing(component), place))
+            return
+        path, known = self._expected(wanted, "nvidia", source), self.known.archive(system)
+        row = wanted.input.provisional(wanted.name).model_copy(update={"sources": (source,)})
+        for base in self.addresses(row) or [f"{self.known.base.rstrip('/')}/{path}"]:
+            try:
+                found = archives.nvidia(self.session, base, known)
+            except Unavailable as error:
+                failed.append(error)
+            else:
+                yield found
+
+    def _expected(self, wanted: Wanted, archive: Archive, source: str) -> str:
+        """The part of the archive, or the folder, that the tables name for an input; another one is refused."""
+        system, branch = _system(wanted), int(str(wanted.input.version).partition(".")[0])
+        offers = [one for one in self.known.offers if one.source == archive and system in one.systems]
+        fitting = [one for one in offers if branch in one.branches]
+        if not fitting:
+            has = ", ".join(str(one) for offer in offers for one in offer.branches) or "none"
+            whose = "NVIDIA's archive" if archive == "nvidia" else "the distribution's archive"
+            raise Unavailable(f"the tables of drivers have no branch {branch} of {whose} for {system}, but {has}")
+        expected = self.known.archive(system).path if archive == "nvidia" else fitting[0].component or "main"
+        scheme, _, given = source.partition(":")
+        if given != expected:
+            raise Unavailable(f"{source} is refused: branch {branch} for {system} is had from {scheme}:{expected}")
+        return expected
+
+
+def _together(failed: list[Unavailable]) -> Unavailable:
+    return Unavailable("; ".join(map(str, failed)), gone=all(error.gone for error in failed))
+
+
+def _system(wanted: Wanted) -> str:
+    return wanted.name.removeprefix(DRIVER)

@@ -1,0 +1,132 @@
+"""The package index: projects, their files, and what it says of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import requests
+from packaging.version import InvalidVersion, Version
+from pypi_simple import (
+    PYPI_SIMPLE_ENDPOINT,
+    DistributionPackage,
+    NoSuchProjectError,
+    ProjectPage,
+    PyPISimple,
+    UnsupportedContentTypeError,
+    UnsupportedRepoVersionError,
+)
+
+from cli.resolving import web
+from cli.resolving.web import Content, Unavailable
+
+
+def index_url() -> str:
+    """The index that pip is configured to use: PIP_INDEX_URL, pip's configuration, or the public one."""
+    if given := os.environ.get("PIP_INDEX_URL"):
+        return given
+    # not `pip config get`: that reads a single one of pip's files
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    configured = re.search(r"(?m)^global\.index-url='(.+)'$", listed)
+    return configured[1] if configured else PYPI_SIMPLE_ENDPOINT
+
+
+class Index:
+    """A package index that speaks PEP 503 or PEP 691."""
+
+    def __init__(self, session: requests.Session, url: str) -> None:
+        self.session = session
+        self.url = url
+        self.client = PyPISimple(url, session=session)
+        self._pages: dict[str, ProjectPage] = {}
+
+    def page(self, project: str) -> ProjectPage:
+        """What the index has of a project; asked once.
+
+        Raises:
+            Unavailable: it has no such project, or does not answer.
+        """
+        if project not in self._pages:
+            self._pages[project] = self._ask(project)
+        return self._pages[project]
+
+    def _ask(self, project: str) -> ProjectPage:
+        try:
+            return self.client.get_project_page(project, timeout=web.TIMEOUT)
+        except NoSuchProjectError:
+            raise Unavailable(f"the index has no project {project}", gone=True) from None
+        except (UnsupportedContentTypeError, UnsupportedRepoVersionError, requests.JSONDecodeError, KeyError):
+            raise Unavailable(f"the index answers for {project} with what is no list of files") from None
+        except requests.RequestException as error:
+            raise Unavailable(f"the index {web.unavailable(error)}") from None
+
+    def source(self, project: str, version: str) -> DistributionPackage:
+        """The source distribution of a version.
+
+        Raises:
+            Unavailable: there is none, it was withdrawn, or the index does not answer.
+        """
+        found = [one for one in self.page(project).packages if one.package_type == "sdist" and _is(one, version)]
+        if not found:
+            newest = newest_source(self.page(project).packages)
+            raise Unavailable(f"the index has no source of {project} {version}; the newest is {newest or 'none'}", True)
+        best = min(found, key=lambda one: (not one.filename.endswith(".tar.gz"), one.filename))
+        if best.is_yanked:
+            why = f": {best.yanked_reason}" if best.yanked_reason else ""
+            raise Unavailable(f"{best.filename} was withdrawn from the index{why}", gone=True)
+        return best
+
+    def wheels(self, project: str, version: str) -> list[DistributionPackage]:
+        """The wheels of a version, withdrawn ones too.
+
+        Raises:
+            Unavailable: the index has no such project, or does not answer.
+        """
+        return [one for one in self.page(project).packages if one.package_type == "wheel" and _is(one, version)]
+
+    def content(self, package: DistributionPackage) -> Content:
+        """A file's hash and size: the index's own, or where it says none, its server's or that of its bytes.
+
+        Raises:
+            Unavailable: its server does not have it, or does not answer.
+        """
+        digest = package.digests.get("sha256")
+        try:
+            if digest:
+                size = package.size or web.look(self.session, package.url).size
+                if size:
+                    return Content(digest, size)
+            got = web.fetch(self.session, package.url, lambda done, total: None)
+        except Unavailable as error:
+            raise Unavailable(f"{package.filename}: its server {error}", error.gone) from None
+        if digest not in (None, got.sha256):
+            raise Unavailable(f"{package.filename}: its bytes have another hash than the index says")
+        return got
+
+
+def newest_source(packages: Iterable[DistributionPackage]) -> str:
+    """The newest version with a source distribution, pre-releases and withdrawn ones aside; "" without one."""
+    found = [
+        version
+        for one in packages
+        if one.package_type == "sdist"
+        and not one.is_yanked
+        and (version := _version(one))
+        and not version.is_prerelease
+    ]
+    return str(max(found)) if found else ""
+
+
+def _version(package: DistributionPackage) -> Version | None:
+    try:
+        return Version(package.version or "")
+    except InvalidVersion:
+        return None
+
+
+def _is(package: DistributionPackage, version: str) -> bool:
+    return _version(package) == Version(version)

@@ -1,0 +1,211 @@
+"""One input after another into the rows of a lock."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+from cli.resolving import web, wheels
+from cli.resolving.drivers import Addresses, Drivers
+from cli.resolving.folders import Folders, Wanted
+from cli.resolving.index import Index
+from cli.resolving.models import Models, called, own, own_folder
+from cli.resolving.web import Content, Unavailable
+from cli.resolving.wheels import Pin
+from rigwright.problems import Invalid, Problem
+from rigwright.supply.inputs import mismatch
+from rigwright.supply.lock import Artefact
+from roles.progress import progress
+
+TOGETHER = 8  # projects that the index is asked for at once
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What was found."""
+
+    rows: dict[str, list[Artefact]]
+    """Input -> its rows."""
+    keys: dict[str, str]
+    """Driver -> the armoured key of its archive, where that has one."""
+
+
+@dataclass
+class Resolver:
+    """What resolves inputs, and how."""
+
+    session: requests.Session
+    index: Index
+    addresses: Addresses
+    drivers: Drivers
+    models: Models
+    from_dir: Path | None = None
+    refresh: bool = False
+
+    def resolve(self, folders: Folders) -> Resolved:
+        """The rows of every input.
+
+        Raises:
+            Invalid: with every input that could not be resolved.
+        """
+        rows: dict[str, list[Artefact]] = {}
+        keys: dict[str, str] = {}
+        problems: list[Problem] = []
+        for wanted in folders.wanted:
+            try:
+                if wanted.input.kind == "deb":
+                    rows[wanted.name], keys[wanted.name] = self._driver(wanted, folders)
+                else:
+                    rows[wanted.name] = self.rows(wanted, folders)
+            except Unavailable as error:
+                problems.append(wanted.problem(str(error)))
+        if problems:
+            raise Invalid(problems)
+        return Resolved(rows, keys)
+
+    def _driver(self, wanted: Wanted, folders: Folders) -> tuple[list[Artefact], str]:
+        """The rows of a driver, and its archive's key."""
+        locked = folders.rows_of(wanted)
+        whole = wanted.name in folders.keys or not any(row.kind == "key" for row in locked)
+        if whole and not self.refresh and not mismatch(wanted.input, locked):
+            return locked, folders.keys.get(wanted.name, "")
+        try:
+            return self.drivers.rows(wanted)
+        except Unavailable as error:
+            raise Unavailable(f"cannot be locked: {error}", gone=error.gone) from None
+
+    def rows(self, wanted: Wanted, folders: Folders) -> list[Artefact]:
+        """The rows of one input that is no driver.
+
+        Args:
+            wanted: The input.
+            folders: Its rows so far, and what else is asked for.
+
+        Raises:
+            Unavailable: it is not to be had; the text says why and what to do.
+        """
+        locked = folders.rows_of(wanted)
+        if wanted.input.kind == "wheel":
+            preferred = [] if self.refresh else pins(locked)
+            return self.environment(wanted.name, wanted.input.requirements, preferred)
+        if wanted.input.grouped:
+            return self._model(wanted, folders)
+        row = wanted.input.provisional(wanted.name)
+        given = self.from_dir / row.file if self.from_dir and wanted.input.file_name else None
+        if given and given.is_file():
+            with progress.task("lock", f"hashing {given}") as task:
+                return [_filled(row, web.hash_file(given, lambda done, total: task.at(done, total, "bytes")))]
+        if locked and not self.refresh and not mismatch(wanted.input, locked):
+            return locked
+        return [self._found(wanted, row)]
+
+    def _model(self, wanted: Wanted, folders: Folders) -> list[Artefact]:
+        """The rows of weights of many files."""
+        locked = folders.rows_of(wanted)
+        as_it_is = bool(locked) and not mismatch(wanted.input, locked)
+        if as_it_is and not self.refresh and (wanted.input.repository or not self.from_dir):
+            return locked
+        try:
+            if wanted.input.repository:
+                return self.models.rows(wanted)
+            if self.from_dir is None:
+                if as_it_is:  # nothing but the operator's own files could say it anew
+                    return locked
+                raise Unavailable("they are your own files: give the folder that they lie in with --from-dir")
+            if folder := own_folder(wanted.input, self.from_dir):
+                return own(wanted, folder)
+            others = [one for one in folders.wanted if one.input.many and not one.input.repository and one != wanted]
+            if as_it_is and (others or not self.refresh):
+                return locked
+            if any(mismatch(one.input, folders.rows_of(one)) or own_folder(one.input, self.from_dir) for one in others):
+                raise Unavailable(
+                    f"they are your own files, and {self.from_dir} may be another input's: give a folder with "
+                    f"{called(wanted.input)} in it, a link to it will do"
+                )
+            return own(wanted, self.from_dir)
+        except Unavailable as error:
+            raise Unavailable(f"cannot be locked: {error}", gone=error.gone) from None
+
+    def _found(self, wanted: Wanted, row: Artefact) -> Artefact:
+        """The row from its first source that works."""
+        failed = []
+        for source in row.sources:
+            try:
+                if source.startswith("index:"):
+                    return self._from_index(wanted, row, source.removeprefix("index:"))
+                urls = self.addresses(row.model_copy(update={"sources": (source,)}))
+                if not urls:
+                    failed.append(f"{source} has no address: the inventory names no such mirror")
+            except Unavailable as error:
+                failed.append(str(error))
+                continue
+            for url in urls:
+                try:
+                    return _filled(row, self._fetched(row, url))
+                except Unavailable as error:
+                    failed.append(f"{url} {error}")
+        raise Unavailable(f"cannot be locked: {'; '.join(failed)}: correct its sources or give it with --from-dir")
+
+    def _fetched(self, row: Artefact, url: str) -> Content:
+        with progress.task("lock", f"fetching {row.file}") as task:
+            task.label(f"fetching {row.file} to hash it")
+            return web.fetch(self.session, url, lambda done, total: task.at(done, total, "bytes"))
+
+    def _from_index(self, wanted: Wanted, row: Artefact, project: str) -> Artefact:
+        package = self.index.source(project, row.version)
+        if wanted.input.file_name not in (None, package.filename):
+            raise Unavailable(f"the index calls the file {package.filename}, not {wanted.input.file_name}")
+        return _filled(row.model_copy(update={"file": package.filename}), self.index.content(package))
+
+    def environment(self, group: str, requirements: tuple[str, ...], preferred: list[Pin]) -> list[Artefact]:
+        """The wheels of an environment, all that hosts of any supported distribution need.
+
+        Raises:
+            Unavailable: it has no solution, or a package has no wheel for one of them.
+        """
+        found = wheels.closure(requirements, preferred, self.index.url)
+        with ThreadPoolExecutor(TOGETHER) as pool:
+            return [row for rows in pool.map(lambda pin: self._wheels(group, pin), found) for row in rows]
+
+    def _wheels(self, group: str, pin: Pin) -> list[Artefact]:
+        found = self.index.wheels(pin.name, pin.version)
+        hosts = wheels.pythons(pin.marker)
+        without = [host for host in hosts if not any(wheels.fits(one.filename, host) for one in found)]
+        if without:
+            names = ", ".join(f"{major}.{minor}" for major, minor in without)
+            raise Unavailable(f"{pin} has no wheel for Linux on x86_64 with Python {names}: ask for another version")
+        rows = []
+        for package in found:
+            if any(wheels.fits(package.filename, host) for host in hosts):
+                content = self.index.content(package)
+                if content.sha256 not in pin.hashes:
+                    raise Unavailable(f"{package.filename} was changed on the index a moment ago: try again")
+                rows.append(
+                    Artefact(
+                        kind="wheel",
+                        name=pin.name,
+                        version=pin.version,
+                        group=group,
+                        marker=pin.marker,
+                        file=package.filename,
+                        sha256=content.sha256,
+                        size=content.size,
+                        sources=(f"index:{pin.name}",),
+                    )
+                )
+        return rows
+
+
+def _filled(row: Artefact, content: Content) -> Artefact:
+    return row.model_copy(update={"sha256": content.sha256, "size": content.size})
+
+
+def pins(rows: list[Artefact]) -> list[Pin]:
+    """The packages of an environment's rows."""
+    found: dict[tuple[str, str, str | None], set[str]] = {}
+    for row in rows:
+        found.setdefault((row.name, row.version, row.marker), set()).add(row.sha256)
+    return [Pin(*key, frozenset(hashes)) for key, hashes in found.items()]

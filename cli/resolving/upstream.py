@@ -1,0 +1,142 @@
+"""What moved upstream since a lock was written: newer versions, and files that are not the locked ones any more."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from packaging.version import InvalidVersion, Version
+from pypi_simple import DistributionPackage
+
+from cli.resolving import upstream_models, web
+from cli.resolving.difference import difference
+from cli.resolving.folders import Folders, Wanted
+from cli.resolving.index import newest_source
+from cli.resolving.resolver import Resolver
+from cli.resolving.web import Unavailable
+from rigwright.nvidia.driver.toolkit import numbers
+from rigwright.nvidia.driver.versions import locked_driver
+from rigwright.supply.inputs import mismatch
+from rigwright.supply.lock import Artefact
+
+
+@dataclass
+class Findings:
+    """What was found, a line each."""
+
+    moved: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    """What could not be looked at."""
+    nowhere: list[str] = field(default_factory=list)
+    """What has no address to look at."""
+
+
+def look(resolver: Resolver, folders: Folders) -> Findings:
+    """Compare what is locked with the catalogue and with what the index and mirrors have now; nothing is fetched."""
+    found = Findings()
+    names = {(one.name, one.input.grouped) for one in folders.wanted}
+    environments = {row.group for row in folders.rows if row.kind == "wheel"}
+    for key, grouped in sorted({(row.group or row.name, bool(row.group)) for row in folders.rows} - names):
+        what = f"environment {key}" if grouped and key in environments else key
+        found.moved.append(f"{what} is locked, and no input of the catalogue any more")
+    for wanted in folders.wanted:
+        rows = folders.rows_of(wanted)
+        wrong = mismatch(wanted.input, rows)
+        if wrong:
+            found.moved.append(f"{wanted.name} {wrong}")
+        if not rows:
+            continue
+        try:
+            if wanted.input.kind == "wheel":
+                _environment(resolver, wanted, rows, found)
+            elif wanted.input.kind == "deb":
+                _driver(resolver, wanted, rows, found)
+            elif wanted.input.repository:
+                found.moved += upstream_models.moved(resolver.models, wanted, rows)
+            else:
+                for row in rows:
+                    _file(resolver, row, found)
+        except Unavailable as error:
+            (found.moved if error.gone else found.unseen).append(f"{wanted.name}: {error}")
+    return found
+
+
+def _environment(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
+    for row in rows:
+        _on_index(row, resolver.index.wheels(row.name, row.version), found)
+    newest = resolver.environment(wanted.name, wanted.input.requirements, [])
+    # another file of a locked version is no reason to move
+    known = {(row.name, row.version, row.marker) for row in rows}
+    now = {(row.name, row.version, row.marker) for row in newest}
+    kept = [row for row in rows if (row.name, row.version, row.marker) in now]
+    fresh = [row for row in newest if (row.name, row.version, row.marker) not in known]
+    dropped = [row for row in rows if row not in kept]
+    found.moved += [f"{line} (a newer resolution)" for line in difference(dropped, fresh)]
+
+
+def _driver(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
+    driver, contents = locked_driver(rows), resolver.drivers.contents(wanted)
+    branch = driver.partition(".")[0]
+    said = f"{wanted.name} {driver}: {contents.place}"
+    newer = [one for one in contents.drivers if one.startswith(f"{branch}.") and numbers(one) > numbers(driver)]
+    if newer:
+        found.moved.append(f"{said} has {newer[-1]}")
+    if driver not in contents.drivers:
+        found.moved.append(f"{said} has it no more")
+        return
+    there = {(one.name, one.version, one.sha256) for one in contents.packages}
+    gone = [row for row in rows if row.kind == "deb" and (row.name, row.version, row.sha256) not in there]
+    if gone:
+        found.moved.append(f"{said} has {len(gone)} of its packages no more as they are locked, {gone[0]} the first")
+    if any(row.kind == "key" and row.sha256 != hashlib.sha256(contents.key.encode()).hexdigest() for row in rows):
+        found.moved.append(f"{said} has another file of its key")
+
+
+def _file(resolver: Resolver, row: Artefact, found: Findings) -> None:
+    seen, failed = False, []
+    for source in row.sources:
+        if source.startswith("index:"):
+            seen = True
+            packages = resolver.index.page(source.removeprefix("index:")).packages
+            _on_index(row, packages, found)
+            _newer(row, newest_source(packages), found)
+            continue
+        for url in resolver.addresses(row.model_copy(update={"sources": (source,)})):
+            try:
+                at = web.look(resolver.session, url)
+            except Unavailable as error:
+                failed.append((f"{row}: {url} {error}", error.gone))
+                continue
+            seen = True
+            _compare(row, at.size, at.sha256, url, found)
+    if not seen and not failed:
+        found.nowhere.append(f"{row} has no address here: {', '.join(row.sources)}")
+    if not seen:  # one address that has it is enough
+        found.moved += [text for text, gone in failed if gone]
+        found.unseen += [text for text, gone in failed if not gone]
+
+
+def _newer(row: Artefact, newest: str, found: Findings) -> None:
+    try:
+        if newest and Version(newest) > Version(row.version):
+            found.moved.append(f"{row}: the index has {newest}")
+    except InvalidVersion:
+        found.moved.append(f"{row}: is no version of an index, which has {newest}")
+
+
+def _on_index(row: Artefact, packages: list[DistributionPackage], found: Findings) -> None:
+    there = next((one for one in packages if one.filename == row.file), None)
+    if there is None:
+        found.moved.append(f"{row}: {row.file} is gone from the index")
+        return
+    if there.is_yanked:
+        why = f": {there.yanked_reason}" if there.yanked_reason else ""
+        found.moved.append(f"{row}: {row.file} was withdrawn from the index{why}")
+    _compare(row, there.size, there.digests.get("sha256"), "the index", found)
+
+
+def _compare(row: Artefact, size: int | None, sha256: str | None, where: str, found: Findings) -> None:
+    if size not in (None, row.size):
+        found.moved.append(f"{row}: {row.file} has {size} bytes at {where}, locked are {row.size}")
+    if sha256 not in (None, row.sha256):
+        found.moved.append(f"{row}: {row.file} has another hash at {where}: {sha256}, locked is {row.sha256}")

@@ -1,0 +1,171 @@
+"""What `rigwright lock` does: read, resolve, write and tell, or look and tell."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from cli.resolving import folders as folders_of
+from cli.resolving import upstream, web
+from cli.resolving.difference import difference
+from cli.resolving.drivers import Addresses, Drivers
+from cli.resolving.folders import Folders
+from cli.resolving.hub import Place
+from cli.resolving.index import Index, index_url
+from cli.resolving.models import Models
+from cli.resolving.resolver import Resolver
+from rigwright.declaration import keys
+from rigwright.declaration.instances import Making
+from rigwright.declaration.rig import Rig, urls
+from rigwright.inventory import ROOT, load, making
+from rigwright.nvidia.driver.tables import tables
+from rigwright.problems import Invalid, Problem
+from rigwright.supply.inputs import HUB, mismatch
+from rigwright.supply.lock import Artefact, Lock
+
+
+class Unusable(Exception):
+    """There is nothing to work on, or no inventory to do it for; the text says why."""
+
+
+def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
+    """Lock the inputs beside an inventory, or our own, and print what changed; returns the exit status.
+
+    Args:
+        inventory: Whose catalogue and mirrors.
+        from_dir: A folder with files that need not be fetched.
+        refresh: Whether what is locked already is found again too.
+
+    Raises:
+        Unusable: there is nothing to lock.
+        Invalid: with everything that could not be read or resolved.
+        OSError: a lock could not be written.
+    """
+    folders, resolver = _read(inventory, from_dir, refresh)
+    for problem in folders.unread:
+        click.echo(f"{problem}\n  it is written anew", err=True)
+    resolved = resolver.resolve(folders)
+    new = [row for found in resolved.rows.values() for row in found]
+    texts = folders.texts(resolved.rows, resolved.keys)
+    if not texts and not folders.locked:
+        raise Unusable(f"{folders.locks.parent / 'catalog'}: no inputs: there is nothing to lock")
+    folders.write(texts)
+    for line in difference(folders.rows, new) or ["no change"]:
+        click.echo(line)
+    return 0
+
+
+def look(inventory: Path | None) -> int:
+    """Print what moved upstream; returns 0 if nothing did, 1 if something did, 2 if something could not be looked at.
+
+    Raises:
+        Unusable: there is no inventory to look for.
+        Invalid: with everything that could not be read.
+    """
+    folders, resolver = _read(inventory)
+    found = upstream.look(resolver, folders)
+    for line in [*map(str, folders.unread), *found.moved]:
+        click.echo(line)
+    for line in found.nowhere:
+        click.echo(f"not looked at: {line}")
+    for line in found.unseen:
+        click.echo(f"could not look: {line}", err=True)
+    if not (folders.unread or found.moved or found.unseen):
+        click.echo("nothing moved")
+    return 2 if found.unseen else 1 if folders.unread or found.moved else 0
+
+
+def _read(inventory: Path | None, from_dir: Path | None = None, refresh: bool = False) -> tuple[Folders, Resolver]:
+    rigs = rigs_of(inventory, "lock")
+    base = inventory.resolve().parent if inventory else ROOT
+    folders, left = _folders(base, rigs)
+    if inventory is None and left:
+        click.echo(f"left out: {', '.join(left)}: `rigwright lock INVENTORY` locks the models that its rigs use")
+    session, of = web.session(), addresses(rigs)
+    apt = tuple(dict.fromkeys(url for rig in rigs for url in rig.mirrors.get("apt", ())))
+    drivers = Drivers(session, of, tables(base), apt)
+    models = Models(places(rigs))
+    return folders, Resolver(session, Index(session, index_url()), of, drivers, models, from_dir, refresh)
+
+
+def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[str]]:
+    """What is to be locked in a folder: its own catalogue, and of ours the models that its rigs use.
+
+    Returns:
+        That, and the models of our own catalogue that nobody uses here.
+
+    Raises:
+        Invalid: there is nothing to lock, or a mistake in it.
+    """
+    catalog, shipped = base / "catalog", folders_of.inputs(ROOT / "catalog")
+    offered = [one for one in shipped if one.input.repository]
+    if base == ROOT:
+        own = [one for one in shipped if one not in offered]
+    else:
+        own = folders_of.inputs(catalog) if catalog.is_dir() else []
+        names, answered = {one.name for one in own}, Lock.load([ROOT / "locks"]).groups
+        offered = [
+            replace(one, shipped=True)
+            for one in offered
+            if one.name not in names and mismatch(one.input, answered.get(one.name, ()))
+        ]
+    used = {row.group or row.name for rig in rigs for one in rig.instances for row in one.weights}
+    folders = folders_of.read(base, own, offered, used)
+    if not catalog.is_dir() and not folders.wanted:
+        raise Invalid([Problem(str(catalog), "the folder", "is not there: it has the inputs to lock")])
+    return folders, [one.name for one in offered if one not in folders.wanted]
+
+
+def places(rigs: list[Rig]) -> tuple[Place, ...]:
+    """Where the hub is asked, in order, and with which tokens: as every rig that shares the lock would.
+
+    A token is shown where its own rig would show it, and nowhere else.
+    """
+    found: dict[str, list[str]] = {}
+    for rig in rigs:
+        for endpoint in rig.mirrors.get(HUB) or ("",):
+            tokens = found.setdefault(endpoint.rstrip("/"), [])
+            tokens += [keys.read(rig.hub_token_file)] if rig.hub_token_file else []
+    places = [Place(endpoint, token) for endpoint, tokens in found.items() for token in tokens or (None,)]
+    return tuple(dict.fromkeys(places)) or (Place(),)
+
+
+def rigs_of(inventory: Path | None, what: Making) -> list[Rig]:
+    """The rigs of an inventory; none without one.
+
+    Args:
+        inventory: The file.
+        what: What of them is only being made.
+
+    Raises:
+        Unusable: the inventory is refused, or ends with an error.
+    """
+    if inventory is None:
+        return []
+    with making(what):
+        try:
+            variables = runpy.run_path(str(inventory))
+        except SystemExit as ended:
+            raise Unusable(str(ended.code)) from None
+        except Exception as error:  # an inventory is the operator's program: anything can come out of it
+            raise Unusable(f"{inventory}: {type(error).__name__}: {error}") from None
+        groups = [value[0] if isinstance(value, tuple) and value else value for value in variables.values()]
+        found = [item for group in groups if isinstance(group, list) for item in group]
+        return [
+            load(item[1]["rig"])
+            for item in found
+            if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], dict) and "rig" in item[1]
+        ]
+
+
+def addresses(rigs: list[Rig]) -> Addresses:
+    """What gives a row's addresses, in order: those of every rig that shares the lock."""
+
+    def of(row: Artefact) -> list[str]:
+        mirrors = [rig.mirrors for rig in rigs] or [{}]
+        return list(dict.fromkeys(url for known in mirrors for url in urls(row, known)))
+
+    return of

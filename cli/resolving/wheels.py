@@ -1,0 +1,121 @@
+"""Environments of wheels: the closure of their requirements, and which files of it hosts can use."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from cli.resolving.web import Unavailable
+
+# Of the distributions that preflight supports: Ubuntu 22.04, Debian 12, Ubuntu 24.04, Debian 13, Ubuntu 26.04.
+PYTHONS = ((3, 10), (3, 11), (3, 12), (3, 13), (3, 14))
+# The oldest C library among them is Ubuntu 22.04's 2.35; manylinux begins with 2.5 (PEP 600).
+GLIBC = range(35, 4, -1)
+ALIASES = {17: "manylinux2014_x86_64", 12: "manylinux2010_x86_64", 5: "manylinux1_x86_64"}
+HOST = {
+    "implementation_name": "cpython",
+    "os_name": "posix",
+    "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "platform_system": "Linux",
+    "sys_platform": "linux",
+}
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One package of a closure."""
+
+    name: str
+    version: str
+    marker: str | None
+    hashes: frozenset[str]
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}" + (f" ; {self.marker}" if self.marker else "")
+
+
+def closure(requirements: tuple[str, ...], preferred: list[Pin], index: str) -> list[Pin]:
+    """What requirements need, for all platforms at once; versions that are preferred stay where they can.
+
+    Raises:
+        Unavailable: they cannot be had together, or the index does not answer.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        asked, made = Path(folder, "asked.in"), Path(folder, "made.txt")
+        asked.write_text("\n".join(requirements) + "\n")
+        made.write_text("".join(f"{pin}\n" for pin in preferred))
+        command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--universal", "--python-version=3.10"]
+        command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate", "--quiet"]
+        # nothing of a package is run here, and nothing but the index is asked
+        command += ["--only-binary=:all:", "--no-config", "--no-python-downloads", "--system-certs"]
+        command += [f"--python={sys.executable}", f"--output-file={made}", str(asked)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(index))
+        if done.returncode:
+            said = re.sub(r"[^ -~]+", " ", done.stderr).split()
+            nothing = "No solution found" in done.stderr
+            text = "has no versions that fit together" if nothing else "cannot be resolved"
+            raise Unavailable(f"{text}; uv says: {' '.join(said)}", gone=nothing)
+        return parse(made.read_text())
+
+
+def _environment(index: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
+    # not as an option: an address can hold a password
+    return kept | {"UV_DEFAULT_INDEX": index}
+
+
+def parse(text: str) -> list[Pin]:
+    """Read hashed requirements as pip takes them."""
+    pins = []
+    for logical in text.replace("\\\n", " ").splitlines():
+        head, *hashes = re.split(r"\s+--hash=", logical)
+        if not head.strip() or head.startswith("#"):
+            continue
+        requirement = Requirement(head.strip())
+        (specifier,) = requirement.specifier
+        marker = str(requirement.marker).replace('"', "'") if requirement.marker else None
+        digests = frozenset(digest.strip().removeprefix("sha256:") for digest in hashes)
+        pins.append(Pin(requirement.name, specifier.version, marker, digests))
+    return pins
+
+
+def pythons(marker: str | None) -> list[tuple[int, int]]:
+    """The hosts' Python versions that a marker holds for, in any of their patch releases."""
+    if marker is None:
+        return list(PYTHONS)
+    return [version for version in PYTHONS if any(_holds(marker, version, patch) for patch in (0, 99))]
+
+
+def _holds(marker: str, version: tuple[int, int], patch: int) -> bool:
+    short = ".".join(map(str, version))
+    full = f"{short}.{patch}"
+    host = HOST | {"python_version": short, "python_full_version": full, "implementation_version": full}
+    return Marker(marker).evaluate(host)
+
+
+@cache
+def _tags(version: tuple[int, int]) -> frozenset[Tag]:
+    platforms = [name for minor in GLIBC for name in (f"manylinux_2_{minor}_x86_64", ALIASES.get(minor)) if name]
+    interpreter = f"cp{version[0]}{version[1]}"
+    own = cpython_tags(version, [interpreter], platforms)
+    return frozenset([*own, *compatible_tags(version, interpreter, platforms)])
+
+
+def fits(file: str, version: tuple[int, int]) -> bool:
+    """Whether a wheel can be installed on a host with this Python."""
+    try:
+        return bool(parse_wheel_filename(file)[3] & _tags(version))
+    except InvalidWheelFilename:
+        return False

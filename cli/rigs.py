@@ -1,0 +1,150 @@
+"""`rigwright validate` and `plan`: what an inventory says, and what a deploy of it will do."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+
+import click
+
+from checks.looking import Box, boxes, each, rig_of, whole
+from cli.hosts import INVENTORY, LIMIT, named
+from cli.tables import show, size
+from rigwright.declaration.rig import Rig
+from rigwright.host.plan import Plan, plan
+from rigwright.host.preflight import refusals, warnings
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.plan import DriverPlan, Refused, driver_plan
+from rigwright.nvidia.driver.told import as_row, sentences
+from rigwright.supply.tools import tools
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+def validate(inventory: str, limit: str | None) -> None:
+    """Read INVENTORY with its catalogue and lock, say every mistake in them, and show what they declare.
+
+    No host is contacted.
+    """
+    rows: list[tuple[str, ...]] = []
+    for name, data in named(inventory, limit).items():
+        rig = whole(rig_of(name, data.get("rig")))
+        for i in rig.instances:
+            cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
+            context = f"{i.variant.slots} x {i.variant.context_per_slot}"
+            engine = str(rig.sources[i.engine_name])
+            rows.append(
+                (
+                    name,
+                    i.name,
+                    i.variant_name,
+                    engine,
+                    cards,
+                    str(i.port),
+                    context,
+                    size(sum(one.size for one in i.weights)),
+                )
+            )
+        if not rig.instances:
+            rows.append((name, "none"))
+    show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights"), rows)
+    click.echo("valid")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What `plan` says of one host."""
+
+    plan: Plan
+    refused: list[str]
+    warnings: list[str]
+    driver: tuple[Rig, DriverFacts, DriverPlan | Refused] | None
+    """What is there, and what a managed one comes to; None for a rig without cards."""
+
+
+def _plan(box: Box) -> Planned:
+    facts, found = box.facts(), box.served()
+    builds = box.builds(facts)
+    refused = [*map(str, box.rig.bundle_faults), *refusals(box.rig, facts, list(builds.values()), time.time())]
+    driver, brought = None, None
+    managed = box.rig.driver.managed
+    if box.rig.cards or managed:
+        there = box.driver_facts()
+        chosen = driver_plan(box.rig, there)
+        driver = (box.rig, there, chosen)
+        if managed and isinstance(chosen, Refused):
+            refused += chosen.reasons
+        elif managed and isinstance(chosen, DriverPlan):
+            brought = (there, chosen)
+    made = plan(box.rig, facts, found, builds, tools(box.rig, facts), box.wanted(facts), brought)
+    return Planned(made, refused, warnings(facts), driver)
+
+
+@click.command("plan")
+@INVENTORY
+@LIMIT
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def plan_(inventory: str, limit: str | None, as_json: bool) -> None:
+    """What a deploy of INVENTORY will do to each host, why, how much it fetches, and which instances it interrupts.
+
+    Of a driver that is not managed it says what a managed one would be, as advice. Nothing is changed. Exit status 1
+    when a host would be refused, 2 when one cannot be reached.
+    """
+    found, gone = boxes(inventory, limit)
+    seen = dict(zip([box.name for box in found], each(found, _plan), strict=True))
+    if as_json:
+        rows = [
+            {
+                "host": name,
+                "refused": one.refused,
+                "warnings": one.warnings,
+                "steps": [vars(step) for step in one.plan.steps],
+                "fetched_bytes": one.plan.fetched_bytes,
+                "interrupted": list(one.plan.interrupted),
+                "driver": as_row(*one.driver) if one.driver else None,
+            }
+            for name, one in seen.items()
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        _show(seen)
+    for name in gone:
+        click.echo(f"{name}: cannot be reached", err=True)
+    if gone:
+        sys.exit(2)
+    sys.exit(1 if any(one.refused for one in seen.values()) else 0)
+
+
+def _show(seen: dict[str, Planned]) -> None:
+    rows: list[tuple[str, ...]] = []
+    notes = []
+    for name, one in seen.items():
+        made = one.plan
+        rows += [
+            (name, step.role, step.what, step.why, size(step.fetched_bytes) if step.fetched_bytes else "")
+            for step in made.steps
+        ]
+        notes += [f"{name}: refused: {reason}" for reason in one.refused]
+        notes += [f"{name}: {text}" for text in one.warnings]
+        notes += [f"{name}: driver: {text}" for text in sentences(*one.driver)] if one.driver else []
+        if not made.steps:
+            notes.append(
+                f"{name}: nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"
+            )
+            continue
+        if made.interrupted:
+            units = ", ".join(made.interrupted)
+            notes.append(f"{name}: interrupts {units}, from the end of the old process to the new one's first answer")
+        else:
+            notes.append(f"{name}: interrupts nothing that is served now")
+        if made.fetched_bytes:
+            amount, source = size(made.fetched_bytes), made.bundle_folder
+            how = f"gets {amount} from {source}" if source else f"fetches {amount} by the lock"
+            notes.append(f"{name}: {how}, beside packages and tools")
+    if rows:
+        show(("host", "role", "what", "why", "fetched"), rows)
+    for note in notes:
+        click.echo(note)

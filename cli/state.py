@@ -1,0 +1,233 @@
+"""`rigwright status`, `generations` and `logs`: what hosts do now, and did."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import asdict, dataclass
+from threading import Thread
+
+import click
+
+from checks.looking import Box, boxes, each, leave
+from cli.hosts import INVENTORY, LIMIT
+from cli.tables import show, size
+from rigwright.problems import unknown
+from rigwright.serving.live import Process, Served, goal
+
+JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
+# memory of the whole service, and since when it is what it is
+USE = "systemctl show --property=Id,ActiveEnterTimestamp,MemoryCurrent 'rigwright-*.service'"
+HOLDER = "flock -s -n /run/rigwright/lease true 2>/dev/null || cat /run/rigwright/lease 2>/dev/null"
+
+
+def _use(lines: list[str]) -> dict[str, dict[str, str]]:
+    """Blocks of systemctl's `key=value` lines, by unit."""
+    found: dict[str, dict[str, str]] = {}
+    for block in "\n".join(lines).split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "Id" in values:
+            found[values["Id"]] = values
+    return found
+
+
+def _holder(lines: list[str]) -> str:
+    try:
+        said = json.loads("".join(lines))
+        return f"{said['who']} since {said['since']}: {said['doing']}"
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One instance."""
+
+    instance: str
+    variant: str
+    port: int | None
+    cards: list[int]
+    slots: int | None
+    context_per_slot: int | None
+    state: str
+    since: str
+    restarts: int
+    memory_bytes: int | None
+    current: bool
+    """Whether its process was started from what the inventory declares."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """One host."""
+
+    host: str
+    generation: int | None
+    declared: bool
+    """Whether that generation is the inventory's."""
+    activation_cut_off: bool
+    at_work: str
+    """Who holds the lease, since when, doing what."""
+    instances: list[Row]
+
+
+def _status(box: Box) -> Status:
+    found = box.served()
+    aim = goal(found, box.wanted(box.facts()))
+    use = _use(list(box.lines(USE)))
+    slots = {slot.unit: slot for slot in aim.slots}
+    declared = {i.unit: i for i in box.rig.instances}
+    rows = []
+    for name in sorted({*declared, *(n for n, p in found.processes.items() if p.state != "inactive")}):
+        instance = declared.get(name)
+        process = found.processes.get(name)
+        memory = use.get(name, {}).get("MemoryCurrent", "")
+        rows.append(
+            Row(
+                instance=name.removeprefix("rigwright-").removesuffix(".service"),
+                variant=instance.variant_name if instance else "not declared",
+                port=process.port if process and process.pid else None,
+                cards=sorted(process.cards) if process else [],
+                slots=instance.variant.slots if instance else None,
+                context_per_slot=instance.variant.context_per_slot if instance else None,
+                state=_word(process),
+                since=use.get(name, {}).get("ActiveEnterTimestamp", ""),
+                restarts=process.restarts if process else 0,
+                memory_bytes=int(memory) if memory.isdigit() else None,
+                current=bool(process and name in slots and process.fits(slots[name])),
+            )
+        )
+    return Status(
+        host=box.name,
+        generation=found.current,
+        declared=aim.number is not None and aim.number == found.current,
+        activation_cut_off=found.activating and not found.job,
+        at_work=_holder(list(box.lines(HOLDER))),
+        instances=rows,
+    )
+
+
+def _word(process: Process | None) -> str:
+    if process is None:
+        return "not there"
+    return process.state if process.state in ("active", "inactive", "failed") else f"{process.state} ({process.sub})"
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@JSON
+def status(inventory: str, limit: str | None, as_json: bool) -> None:
+    """What every host of INVENTORY serves now, and whether that is what the inventory declares.
+
+    Exit status 2 when a host cannot be reached. `rigwright check` proves more, and takes longer.
+    """
+    found, gone = boxes(inventory, limit)
+    seen = each(found, _status)
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in seen], indent=2))
+    else:
+        _show(seen, inventory)
+    leave(gone)
+
+
+def _show(seen: list[Status], inventory: str) -> None:
+    rows: list[tuple[str, ...]] = []
+    for host in seen:
+        generation = str(host.generation or "-")
+        rows += [
+            (
+                *(host.host, generation, one.instance, one.variant, one.state, one.since, str(one.port or "")),
+                ",".join(str(card) for card in one.cards),
+                f"{one.slots} x {one.context_per_slot}" if one.slots else "",
+                *(str(one.restarts), size(one.memory_bytes) if one.memory_bytes else ""),
+            )
+            for one in host.instances
+        ] or [(host.host, generation, "none")]
+    columns = ("host", "generation", "instance", "variant", "state", "since", "port", "cards", "context")
+    show((*columns, "restarts", "memory"), rows)
+    for host in seen:
+        if not host.declared:
+            click.echo(f"{host.host}: the inventory declares something else: `rigwright plan {inventory}` says what")
+        if host.activation_cut_off:
+            click.echo(f"{host.host}: an activation was cut off: deploy again")
+        if host.at_work:
+            click.echo(f"{host.host}: {host.at_work}")
+
+
+def _generations(box: Box) -> tuple[Served, str]:
+    found = box.served()
+    wanted = box.wanted(box.facts())
+    return found, wanted.digest
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@JSON
+def generations(inventory: str, limit: str | None, as_json: bool) -> None:
+    """The generations that lie on every host of INVENTORY; `rigwright rollback` goes back to one."""
+    found, gone = boxes(inventory, limit)
+    seen = each(found, _generations)
+    rows = [
+        {
+            "host": box.name,
+            "number": kept.number,
+            "created": kept.created,
+            "digest": kept.sealed,
+            "current": kept.number == state.current,
+            "declared": kept.sealed == wanted,
+            "intact": kept.intact,
+        }
+        for box, (state, wanted) in zip(found, seen, strict=True)
+        for kept in state.generations
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        leave(gone)
+        return
+    shown: list[tuple[str, ...]] = []
+    for row in rows:
+        words = [word for word in ("current", "declared") if row[word]] + ([] if row["intact"] else ["changed by hand"])
+        number, digest = str(row["number"]), str(row["digest"])[:12]
+        shown.append((str(row["host"]), number, str(row["created"]), digest, ", ".join(words)))
+    show(("host", "generation", "written (UTC)", "digest", ""), shown)
+    leave(gone)
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@click.option("--instance", help="Only this instance.")
+@click.option("--lines", "-n", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Last lines.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as lines come, until interrupted.")
+def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool) -> None:
+    """The journals of the instances of every host of INVENTORY, each line with its host before it."""
+    found, gone = boxes(inventory, limit)
+    names = {i.name for box in found for i in box.rig.instances}
+    if instance is not None and instance not in names:
+        raise click.ClickException(f"--instance: {unknown('instance', instance, names)}")
+    unit = f"rigwright-{instance or '*'}.service"
+    follows = "--follow" if follow else ""
+    command = f"journalctl --no-pager --output=short-iso --lines={lines} {follows} --unit='{unit}'"
+
+    def tell(box: Box) -> None:
+        for line in box.lines(command):
+            click.echo(f"{box.name}  {_plain(line)}")
+
+    # threads of a pool would be waited for, and these may never end
+    threads = [Thread(target=tell, args=(box,), daemon=True) for box in found]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    leave(gone)
+
+
+def _plain(line: str) -> str:
+    """Without what could write elsewhere on the terminal than where it belongs."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", line)

@@ -1,5 +1,0 @@
-"""`python -m rigwright`."""
-
-from rigwright.cli import main
-
-main()

@@ -1,0 +1,1 @@
+"""What an inventory and the catalogue declare, read and refused."""

@@ -1,0 +1,234 @@
+"""What an inventory declares of a rig, as it is written: every key with its rule."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Annotated
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from rigwright.declaration.catalog import Card
+from rigwright.problems import Frozen
+from rigwright.supply.lock import Artefact
+from rigwright.types import (
+    AbsolutePath,
+    Address,
+    Archive,
+    Capability,
+    CatalogName,
+    Cidr,
+    Count,
+    Flavour,
+    HostName,
+    HttpUrl,
+    Lanes,
+    ModuleOption,
+    Name,
+    Port,
+    Root,
+    SysctlName,
+    UserName,
+    VariantName,
+)
+
+CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
+Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
+Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
+# Keys of a driver that only a managed one has; lanes and bridges are the box's own, and are checked in any case.
+NEEDS_MANAGED = frozenset({"reboot", "power_w", "clocks_mhz", "module_options", "sysctl"})
+
+
+class Roots(Frozen):
+    """Where things go on the host; a box with a data disk moves them there. No two are the same or one in another."""
+
+    software: Root = Field(default="/opt/rigwright", description="Compiled engines and tools.")
+    models: Root = Field(default="/srv/models", description="Weights.")
+    state: Root = Field(default="/var/lib/rigwright", description="Records, jobs and their logs.")
+    config: Root = Field(default="/etc/rigwright", description="What the rig is, and its secrets.")
+
+    @model_validator(mode="after")
+    def _apart(self) -> Roots:
+        paths = [self.software, self.models, self.state, self.config]
+        for one, other in permutations(paths, 2):
+            if other == one or other.startswith(f"{one}/"):
+                raise ValueError(f"roots that lie apart: {other} is in {one}")
+        if not self.config.startswith("/etc/"):
+            raise ValueError("a config below /etc: systemd reads units before other disks are mounted")
+        return self
+
+    def weight_path(self, artefact: Artefact) -> str:
+        """Where an artefact of kind `weight` lies on the host."""
+        return f"{self.models}/{artefact.weight_path}"
+
+
+class InstanceEntry(Frozen):
+    """One instance, as declared."""
+
+    variant: VariantName
+    port: Port = Field(description="The API's TCP port on the loopback interface.")
+    cards: tuple[CardIndex, ...] = Field(default=(), description="Indices into the rig's cards.")
+    api_key_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file on the operator's machine, from the inventory's folder, that holds the API key; "
+        "without it the host makes one.",
+    )
+
+
+def _amount(value: object) -> str:
+    return "[list]" if isinstance(value, (list, tuple)) else "[number]"
+
+
+# told apart before they are looked at: a wrong value is one mistake, not one of each
+PowerLimit = Annotated[
+    Annotated[Watts, Tag("[number]")] | Annotated[tuple[Watts, ...], Tag("[list]")],
+    Discriminator(_amount),
+]
+
+
+class Driver(Frozen):
+    """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
+
+    managed: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether deploys bring it; else it is the operator's, and checks hold it to what the cards need.",
+    )
+    branch: int | None = Field(
+        default=None,
+        ge=1,
+        le=999,
+        strict=True,
+        description="The driver's first number; without it, the one with the longest support that is published.",
+    )
+    flavour: Flavour | None = Field(
+        default=None, description="Of the kernel modules; without it, what the cards need, and open where both will do."
+    )
+    source: Archive | None = Field(
+        default=None, description="Whose archive it is from; without it, the distribution's where that has the branch."
+    )
+    open_despite_cards: bool = Field(
+        default=False,
+        strict=True,
+        description="Run open modules also where a declared card is known to fail with them.",
+    )
+    reboot: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether every deploy may reboot the host where the driver needs it; without it, `--reboot` says "
+        "so for one.",
+    )
+    power_w: PowerLimit | None = Field(
+        default=None,
+        description="Power limit, W: one for all cards, or one a card by slot.",
+    )
+    clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
+        default=None, description="Lowest and highest clock that all cards are held to, MHz."
+    )
+    lanes: tuple[Lanes, ...] = Field(
+        default=(), description="Lanes of the PCI link of each card by slot; without it, as many as card and slot have."
+    )
+    nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
+        default=(), description="Pairs of cards that have an NVLink bridge."
+    )
+    module_options: dict[ModuleOption, Count] = Field(
+        default_factory=dict, description="Options of the kernel module, such as NVreg_EnableResizableBar = 1."
+    )
+    sysctl: dict[SysctlName, Count] = Field(
+        default_factory=dict, description="The kernel's own settings, such as vm.swappiness = 10."
+    )
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Driver:
+        if self.open_despite_cards and self.flavour == "proprietary":
+            raise ValueError("without open_despite_cards where the flavour is proprietary")
+        if self.clocks_mhz and self.clocks_mhz[0] > self.clocks_mhz[1]:
+            raise ValueError("clocks_mhz from the lower to the higher")
+        if any(one == other for one, other in self.nvlinks):
+            raise ValueError("nvlinks between two cards each")
+        if not self.managed and (idle := sorted(self.model_fields_set & NEEDS_MANAGED)):
+            raise ValueError(f"managed = True beside {', '.join(idle)}: nothing else brings them about")
+        return self
+
+
+class Share(Frozen):
+    """Where a box gives the weights that it has verified to others."""
+
+    address: Address = Field(description="The host's own address that it listens on.")
+    port: Port = Field(default=8090, description="The TCP port.")
+    allow: tuple[Cidr, ...] = Field(min_length=1, description="Networks that may fetch, such as 10.0.0.0/24.")
+
+
+def _kind(card: object) -> str:
+    return "[table]" if isinstance(card, (dict, Card)) else "[name]"
+
+
+# a discriminator's marks are left out of what an error says (rigwright.problems)
+CardEntry = Annotated[
+    Annotated[CatalogName, Tag("[name]")] | Annotated[Card, Tag("[table]")],
+    Discriminator(_kind),
+]
+
+
+class RigEntry(Frozen):
+    """One rig, as declared in an inventory."""
+
+    cards: tuple[CardEntry, ...] = Field(
+        default=(), description="Its cards by slot: the catalogue's name of each, or its description."
+    )
+    driver: Driver = Driver()
+    instances: dict[Name, InstanceEntry] = Field(default_factory=dict)
+    roots: Roots = Roots()
+    service_user: UserName = Field(default="rigwright", description="The user that services run as.")
+    mirrors: dict[Name, tuple[HttpUrl, ...]] = Field(
+        default_factory=dict,
+        description="Base addresses, in order, of the sources that the lock only names; `apt` and `index` are archives "
+        "and Python package indexes to use in place of what the host is configured with.",
+    )
+    proxy: HttpUrl | None = Field(default=None, description="What the host goes through to fetch anything.")
+    no_proxy: tuple[HostName, ...] = Field(default=(), description="Hosts and domains that are reached without it.")
+    ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A PEM file on the operator's machine, from the inventory's folder, with authorities that the "
+        "host trusts for fetching beside the system's.",
+    )
+    peers: tuple[HttpUrl, ...] = Field(
+        default=(),
+        description="Base addresses of boxes that share their weights, or of any server with the same folders, in "
+        "order: they are asked before all other sources.",
+    )
+    share: Share | None = Field(default=None, description="Gives this box's weights to others.")
+    hub_token_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file on the operator's machine, from the inventory's folder, that holds a token of the hub, for "
+        "repositories that ask for one.",
+    )
+    fs_verity: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether the host's kernel guards the weights too, where it and the file system can (fs-verity).",
+    )
+    keep_generations: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        strict=True,
+        description="Generations that stay on the host, the current one among them.",
+    )
+    cuda_root: AbsolutePath | None = Field(
+        default=None,
+        description="A CUDA toolkit of the operator's own on the host, to build engines with; without it the lock's is "
+        "brought there.",
+    )
+    also_build_for: tuple[Capability, ...] = Field(
+        default=(),
+        description="Compute capabilities that engines for cards are compiled for beside those of the rig's own cards.",
+    )
+    bundle: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A folder on the operator's machine, from the inventory's folder, that `rigwright bundle` made: "
+        "what the host lacks comes from there over SSH, and the host fetches nothing.",
+    )

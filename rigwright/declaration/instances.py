@@ -1,0 +1,145 @@
+"""A declared instance into one that can be run: its variant, model and engine are found, and their flags judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from rigwright.declaration import keys
+from rigwright.declaration.catalog import OWN_FLAGS, Catalog, Engine
+from rigwright.declaration.entry import InstanceEntry, RigEntry, Roots
+from rigwright.declaration.models import Missing, parts
+from rigwright.declaration.rig import POWER_UNIT, Instance, Part
+from rigwright.engines.llama_cpp import flags
+from rigwright.engines.llama_cpp.command import options
+from rigwright.problems import Invalid, counted, unknown
+from rigwright.supply.inputs import complaint
+from rigwright.supply.lock import Artefact, Lock
+
+Refuse = Callable[[str, str], None]
+"""Is told a key of the rig and what is wrong with it."""
+Making = Literal["", "lock", "bundle"]
+"""What of a rig is only being made while it is loaded."""
+
+
+def instance(
+    name: str,
+    declared: InstanceEntry,
+    present: int,
+    catalog: Catalog,
+    lock: Lock,
+    refuse: Refuse,
+    inventory: Path,
+    making: Making,
+) -> Instance | None:
+    """One instance with its names resolved, or None after refusing it."""
+    key = f"instances.{name}"
+    if f"rigwright-{name}.service" == POWER_UNIT:
+        refuse(key, f"another name: {POWER_UNIT} sets the cards' power limits")
+    variant = catalog.variants.get(declared.variant)
+    if variant is None:
+        refuse(f"{key}.variant", unknown("variant", declared.variant, catalog.variants))
+        return None
+    if len(declared.cards) != variant.cards:
+        refuse(
+            f"{key}.cards",
+            f"{declared.variant} takes {counted(variant.cards, 'card')}, {len(declared.cards)} are named",
+        )
+    if missing := [index for index in declared.cards if index >= present]:
+        refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
+    said = f"{declared.variant}: "
+    engine = catalog.engines.get(variant.engine)
+    model = catalog.models.get(variant.model)
+    if engine is None:
+        refuse(f"{key}.variant", said + unknown("engine", variant.engine, catalog.engines))
+    if model is None:
+        refuse(f"{key}.variant", said + unknown("model", variant.model, catalog.models))
+    if engine and (wrong := complaint(engine.source, "source", catalog.inputs, lock, str(inventory))):
+        refuse(f"{key}.variant", said + wrong)
+    made: tuple[Part, ...] = ()
+    if model:
+        try:
+            made = parts(model, catalog.inputs, lock, str(inventory), lenient=making == "lock")
+        except Missing as error:
+            for wrong in str(error).splitlines():
+                refuse(f"{key}.variant", said + wrong)
+    if not engine or not made or engine.source not in lock.artefacts:
+        return None
+    try:
+        options = snapshot(catalog, engine, lock)
+    except Invalid as error:
+        refuse(f"{key}.variant", f"{said}{error}")
+        return None
+    key_file, key_name = None, f"{name}.api-key"
+    if declared.api_key_file is not None:
+        key_file = beside(inventory.parent, declared.api_key_file)
+        try:
+            key_name = f"{name}.{keys.fingerprint(keys.read(key_file), name)}.api-key"
+        except ValueError as error:
+            refuse(f"{key}.api_key_file", f"{key_file} {error}")
+    return Instance(
+        name=name,
+        variant_name=declared.variant,
+        variant=variant,
+        model_name=variant.model,
+        parts=made,
+        engine_name=variant.engine,
+        engine=engine,
+        snapshot=options,
+        cards=declared.cards,
+        port=declared.port,
+        api_key_file=key_file,
+        key_name=key_name,
+    )
+
+
+def snapshot(catalog: Catalog, engine: Engine, lock: Lock) -> flags.Snapshot | None:
+    """The engine's options, if the catalogue has them.
+
+    Raises:
+        Invalid: the file with them is none.
+    """
+    path = catalog.snapshots.get(flags.file_name(lock.artefacts[engine.source].version, engine.commit))
+    return flags.read(path) if path else None
+
+
+def refuse_flags(instance: Instance, roots: Roots, source: Artefact, folder: Path, refuse: Refuse) -> None:
+    """Refuse what the engine's llama-server would not start with, be it the variant's or what its keys become."""
+    key, variant = f"instances.{instance.name}.variant", instance.variant
+    if instance.snapshot is None:
+        if variant.flags or variant.memory_lock or variant.thinking:
+            path = folder / "catalog" / "flags" / flags.file_name(source.version, instance.engine.commit)
+            text = f"nothing says which options {instance.engine_name} takes: its `llama-server --help > {path}` does"
+            refuse(key, f"{instance.variant_name}: {text}")
+        return
+    ours = options(instance, roots)
+    for option, wrong in flags.judge(instance.snapshot, ours).items():
+        refuse(key, f"{instance.variant_name}: {instance.engine_name} cannot be started: --{option} {wrong}")
+    for flag, wrong in flags.judge(instance.snapshot, variant.flags, own=OWN_FLAGS | ours.keys()).items():
+        refuse(key, f"{instance.variant_name}: flags.{flag} {wrong}")
+
+
+def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:
+    """Refuse two that want one port, weights that are shared among them, and a card that two (or one, twice) want."""
+    ports: dict[int, str] = {}
+    users: dict[int, str] = {}
+    for name, instance in entry.instances.items():
+        if instance.port in ports:
+            refuse(f"instances.{name}.port", f"{instance.port} is already the port of {ports[instance.port]}")
+        ports.setdefault(instance.port, name)
+        for card in instance.cards:
+            if card in users:
+                refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
+            users.setdefault(card, name)
+    # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
+    if entry.share and entry.share.port in ports:
+        refuse("share.port", f"{entry.share.port} is already the port of {ports[entry.share.port]}: choose another")
+
+
+def beside(folder: Path, path: str) -> str:
+    """A path from the inventory's folder; a `~name` of nobody is left for the reader to complain about."""
+    with suppress(RuntimeError):
+        return str(folder / Path(path).expanduser())
+    return path

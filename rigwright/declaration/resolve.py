@@ -1,0 +1,216 @@
+"""An inventory entry into a rig: every name in it is resolved, and what cannot be is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rigwright.declaration import certificates, keys
+from rigwright.declaration.catalog import DRIVER, Catalog
+from rigwright.declaration.entry import RigEntry
+from rigwright.declaration.instances import Making, Refuse, beside, refuse_flags, refuse_shared
+from rigwright.declaration.instances import instance as instance_of
+from rigwright.declaration.rig import CUDA, HUB_CLIENT, TOOLS, Rig, urls
+from rigwright.nvidia.driver.tables import Tables, tables
+from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
+from rigwright.supply import bundle as bundles
+from rigwright.supply.bundle import Bundle
+from rigwright.supply.inputs import HUB, complaint
+from rigwright.supply.lock import Artefact, Lock
+
+
+def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
+    """An entry without the keys, or instances, that have a mistake: the names in the rest are still worth a look."""
+    sound: dict[str, object] = dict(data) if isinstance(data, dict) else {}
+    for detail in error.errors():
+        top, *inner = detail["loc"] or ("",)
+        table = sound.get(str(top))
+        if top in ("instances", "driver") and inner and isinstance(table, dict):
+            sound[str(top)] = {name: value for name, value in table.items() if name != inner[0]}
+        else:
+            sound.pop(str(top), None)
+    for _ in range(2):
+        try:
+            RigEntry.model_validate(sound)
+        except ValidationError as later:  # a rule between keys, of which one was wrong
+            for detail in later.errors():
+                sound.pop(str(detail["loc"][0] if detail["loc"] else ""), None)
+        else:
+            return sound
+    return {}  # pydantic gives a key that is no text as text
+
+
+def parse(
+    file: str,
+    name: str,
+    data: object,
+    catalog: Catalog,
+    lock: Lock,
+    also: frozenset[str] = frozenset(),
+    *,
+    making: Making = "",
+) -> Rig:
+    """Validate one inventory entry and resolve every name in it.
+
+    Args:
+        file: The inventory, for messages.
+        name: The rig's name.
+        data: Its entry.
+        catalog: What it names.
+        lock: What that is made of.
+        also: Keys that are valid beside these, for suggestions.
+        making: What of it is only being made: its lock, its bundle, or nothing.
+
+    Raises:
+        Invalid: with every mistake in the entry.
+    """
+    problems: list[Problem] = []
+    try:
+        entry = RigEntry.model_validate(data)
+    except ValidationError as error:
+        problems += of_validation(error, RigEntry, file, name, also=also)
+        entry = RigEntry.model_validate(_sound_part(data, error))
+
+    def refuse(key: str, text: str) -> None:
+        problems.append(Problem(file, f"{name}.{key}", text))
+
+    given = data.get("cards") if isinstance(data, dict) else None
+    # a mistake in one of them leaves the entry without any
+    present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
+    for index, card in enumerate(entry.cards):
+        if isinstance(card, str) and card not in catalog.cards:
+            refuse(f"cards[{index}]", unknown("card", card, catalog.cards))
+    instances = [
+        instance
+        for instance_name, declared in entry.instances.items()
+        if (instance := instance_of(instance_name, declared, present, catalog, lock, refuse, Path(file), making))
+    ]
+    refuse_shared(entry, refuse)
+    authorities = ""
+    if entry.ca_file is not None:
+        try:
+            authorities = certificates.read(beside(Path(file).parent, entry.ca_file))
+        except ValueError as error:
+            refuse("ca_file", f"{entry.ca_file} {error}")
+    if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
+        refuse("tools", wrong)
+    cuda: tuple[Artefact, ...] = ()
+    if entry.cuda_root is None and any(instance.cards for instance in instances):
+        if wrong := complaint(CUDA, "wheel", catalog.inputs, lock, file):
+            refuse("cuda_root", f"no toolkit of your own is named, and ours cannot be had: {wrong}")
+        cuda = lock.groups.get(CUDA, ())
+    drivers = tables(Path(file).parent)
+    _refuse_driver(entry, catalog, drivers, present, refuse)
+    locked = _drivers(catalog, lock) if entry.driver.managed else []
+    for group in locked:
+        if wrong := complaint(group, "deb", catalog.inputs, lock, file):
+            refuse("driver.managed", wrong)
+    sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
+    for instance in instances:
+        refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
+    weights = [artefact for i in instances for artefact in i.weights]
+    client: tuple[Artefact, ...] = ()
+    if entry.bundle is None and any(source.startswith(f"{HUB}:") for one in weights for source in one.sources):
+        if wrong := complaint(HUB_CLIENT, "wheel", catalog.inputs, lock, file):
+            refuse("instances", f"some weights are from the hub, and its client cannot be had: {wrong}")
+        client = lock.groups.get(HUB_CLIENT, ())
+    token_file = None
+    if entry.hub_token_file is not None:
+        token_file = beside(Path(file).parent, entry.hub_token_file)
+        try:
+            keys.read(token_file, "token")
+        except ValueError as error:
+            refuse("hub_token_file", f"{token_file} {error}")
+    needed = [*sources.values(), *weights]
+    bundle, faults = None, []
+    bundle_folder = beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
+    if bundle_folder is not None and not making:
+        try:
+            bundle = bundles.read(Path(bundle_folder))
+            faults = _lacking(bundle, [*needed, *cuda, *lock.groups.get(TOOLS, ())], file, name)
+        except Invalid as error:
+            faults = error.problems
+    elif bundle_folder is None and making != "bundle":
+        _refuse_unreachable(needed, entry.mirrors, refuse)
+    if problems:
+        raise Invalid(problems)
+    return Rig(
+        name=name,
+        inventory=file,
+        cards=tuple(catalog.cards[card] if isinstance(card, str) else card for card in entry.cards),
+        driver=entry.driver,
+        drivers=drivers,
+        driver_packages={group.removeprefix(DRIVER): lock.groups[group] for group in locked},
+        driver_keys={group.removeprefix(DRIVER): lock.keys[group] for group in locked if group in lock.keys},
+        instances=tuple(sorted(instances, key=lambda instance: instance.name)),
+        roots=entry.roots,
+        service_user=entry.service_user,
+        mirrors=entry.mirrors,
+        proxy=entry.proxy,
+        no_proxy=entry.no_proxy,
+        authorities=authorities,
+        peers=entry.peers,
+        share=entry.share,
+        hub_token_file=token_file,
+        fs_verity=entry.fs_verity,
+        keep_generations=entry.keep_generations,
+        cuda_root=entry.cuda_root,
+        cuda=cuda,
+        also_build_for=entry.also_build_for,
+        bundle_folder=bundle_folder,
+        bundle=bundle,
+        bundle_faults=tuple(faults),
+        sources=sources,
+        tools=lock.groups[TOOLS],
+        hub_client=client,
+    )
+
+
+def _drivers(catalog: Catalog, lock: Lock) -> list[str]:
+    """The drivers that are asked for or locked, as the lock's groups are called."""
+    asked = {name for name, one in catalog.inputs.items() if one.kind == "deb"}
+    return sorted(asked | {group for group in lock.groups if group.startswith(DRIVER)})
+
+
+def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: int, refuse: Refuse) -> None:
+    """Refuse what the cards, or the tables of drivers, have no place for."""
+    driver = entry.driver
+    if driver.managed and not present:
+        refuse("driver.managed", "the rig declares no cards: nothing needs a driver")
+    if driver.branch is not None and driver.branch < known.minimum:
+        refuse("driver.branch", f"{driver.branch} is refused: must be at least {known.minimum}")
+    if driver.managed and entry.bundle is not None:
+        refuse("driver.managed", "a bundle has no driver in it: leave bundle out, or install the driver yourself")
+    for key, listed in (("lanes", driver.lanes), ("power_w", driver.power_w)):
+        if isinstance(listed, tuple) and listed and len(listed) != present:
+            refuse(
+                f"driver.{key}", f"{len(listed)} are named, and the rig declares {counted(present, 'card')}: one a card"
+            )
+    if missing := sorted({index for pair in driver.nvlinks for index in pair if index >= present}):
+        refuse("driver.nvlinks", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
+    limits = driver.power_w if isinstance(driver.power_w, tuple) else (driver.power_w,) * present
+    for index, (declared, limit) in enumerate(zip(entry.cards, limits, strict=False)):
+        card = catalog.cards.get(declared) if isinstance(declared, str) else declared
+        if card and card.power_w and limit is not None and not card.power_w[0] <= limit <= card.power_w[1]:
+            refuse(
+                "driver.power_w",
+                f"{limit} W is refused for card {index}: a {card.name} takes {card.power_w[0]} to {card.power_w[1]} W",
+            )
+
+
+def _lacking(bundle: Bundle, artefacts: list[Artefact], file: str, name: str) -> list[Problem]:
+    return [
+        Problem(file, f"{name}.bundle", f"{bundle.folder} lacks {one} ({one.file}): {bundles.AGAIN}")
+        for one in artefacts
+        if bundle.find(one) is None
+    ]
+
+
+def _refuse_unreachable(artefacts: list[Artefact], mirrors: dict[str, tuple[str, ...]], refuse: Refuse) -> None:
+    for artefact in artefacts:
+        known = {"source": "index:", "weight": f"{HUB}:"}.get(artefact.kind, "")
+        if not any(known and source.startswith(known) for source in artefact.sources) and not urls(artefact, mirrors):
+            lacking = dict.fromkeys(source.partition(":")[0] for source in artefact.sources if source[:6] != "index:")
+            said = f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}"
+            refuse("mirrors", f"{said}; name a mirror called {' or '.join(lacking)}")

@@ -1,0 +1,156 @@
+"""A rig: one host with its cards and what it serves, with every name resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rigwright.declaration.catalog import Card, Engine, Variant
+from rigwright.declaration.entry import Driver, Roots, Share
+from rigwright.engines.llama_cpp.flags import Snapshot
+from rigwright.nvidia.driver.tables import Tables
+from rigwright.problems import Problem
+from rigwright.supply.bundle import Bundle
+from rigwright.supply.inputs import HUB
+from rigwright.supply.lock import Artefact
+
+# Locked environments: what hosts need in Python, and the CUDA toolkit.
+TOOLS = "tools"
+CUDA = "cuda"
+# What sets the cards' limits; it stands among the instances' units.
+POWER_UNIT = "rigwright-power.service"
+# The locked environment with the hub's own client, for hosts that fetch from it.
+HUB_CLIENT = "hub-client"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the things that a model is made of."""
+
+    option: str
+    """The option that names it to the engine, without dashes."""
+    files: tuple[Artefact, ...]
+    """The file that the option names, then those that the engine finds by it: the rest of a model in several files."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A variant running on chosen cards and a port of a rig; one systemd unit."""
+
+    name: str
+    variant_name: str
+    variant: Variant
+    model_name: str
+    parts: tuple[Part, ...]
+    """What the model is made of, its own weights first."""
+    engine_name: str
+    engine: Engine
+    snapshot: Snapshot | None
+    """The engine's options; None where no file says them, and then the variant needs none."""
+    cards: tuple[int, ...]
+    port: int
+    api_key_file: str | None
+    """The operator's; None where the host makes the key."""
+    key_name: str
+    """Name of the key's file on the host. One of the operator's has its fingerprint in it: an earlier generation finds
+    the key that it was made with."""
+
+    @property
+    def weights(self) -> tuple[Artefact, ...]:
+        """All files that it loads, the model's own first."""
+        return tuple(dict.fromkeys(file for part in self.parts for file in part.files))
+
+    @property
+    def unit(self) -> str:
+        """The systemd unit's name."""
+        return f"rigwright-{self.name}.service"
+
+
+@dataclass(frozen=True)
+class Rig:
+    """One host with its cards, with every name resolved."""
+
+    name: str
+    inventory: str
+    """The file that declares it."""
+    cards: tuple[Card, ...]
+    driver: Driver
+    drivers: Tables
+    """Which drivers there are."""
+    driver_packages: dict[str, tuple[Artefact, ...]]
+    """System -> the driver that is locked for it: its packages and its archive's key; only of a managed one."""
+    driver_keys: dict[str, str]
+    """System -> that archive's key, armoured, where the driver is NVIDIA's own."""
+    instances: tuple[Instance, ...]
+    roots: Roots
+    service_user: str
+    mirrors: dict[str, tuple[str, ...]]
+    proxy: str | None
+    no_proxy: tuple[str, ...]
+    authorities: str
+    """Certificates in PEM; empty without any."""
+    peers: tuple[str, ...]
+    share: Share | None
+    hub_token_file: str | None
+    """A path on the operator's machine."""
+    fs_verity: bool
+    keep_generations: int
+    cuda_root: str | None
+    """The operator's own toolkit; None where ours is brought."""
+    cuda: tuple[Artefact, ...]
+    """The wheels of our CUDA toolkit; none where no instance needs it."""
+    also_build_for: tuple[str, ...]
+    """Compute capabilities."""
+    bundle_folder: str | None
+    """Where its bundle lies on the operator's machine."""
+    bundle: Bundle | None
+    """That bundle; None without one, while it is being made, and where it cannot be read."""
+    bundle_faults: tuple[Problem, ...]
+    """What is wrong with it. A deploy is refused for that; looking, going back and removal need no bundle."""
+    sources: dict[str, Artefact]
+    """Engine name -> the source it is compiled from."""
+    tools: tuple[Artefact, ...]
+    """The wheels of the hosts' Python tools."""
+    hub_client: tuple[Artefact, ...]
+    """The wheels of the hub's own client; none where no weights are from there."""
+
+    @property
+    def engines(self) -> dict[str, Engine]:
+        """The engines that instances need, by name."""
+        return {instance.engine_name: instance.engine for instance in self.instances}
+
+    @property
+    def weights(self) -> tuple[Artefact, ...]:
+        """The weights that instances load, in the lock's order; each once, though several inputs may select it."""
+        found: dict[str, Artefact] = {}
+        for artefact in sorted({a for i in self.instances for a in i.weights}, key=lambda artefact: artefact.order):
+            found.setdefault(artefact.weight_path, artefact)
+        return tuple(found.values())
+
+    @property
+    def ledger(self) -> str:
+        """The file on the host that lists what we put there: `dir PATH`, `file PATH`, `user NAME`, `package NAME`."""
+        return f"{self.roots.state}/owned"
+
+    def weight_path(self, artefact: Artefact) -> str:
+        """Where an artefact of kind `weight` lies on the host."""
+        return self.roots.weight_path(artefact)
+
+    def urls(self, artefact: Artefact) -> list[str]:
+        """The http(s) addresses to try, in order; `index:` sources are not among them."""
+        return urls(artefact, self.mirrors)
+
+
+def urls(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """The http(s) addresses to try, in order, with the mirrors that a rig has.
+
+    Sources `index:` and `hub:` are not among them: an index, or the hub's own client, says where those files are.
+    """
+    found = []
+    for source in artefact.sources:
+        scheme, _, rest = source.partition(":")
+        if scheme in ("http", "https"):
+            found.append(source)
+        elif scheme not in ("index", HUB):
+            found += [f"{base.rstrip('/')}/{rest}" for base in mirrors.get(scheme, ())]
+    return found

@@ -1,0 +1,1 @@
+"""What serves: one folder a kind."""

@@ -1,0 +1,1 @@
+"""llama.cpp, compiled from locked source."""

@@ -1,0 +1,1 @@
+"""A host as found, and whether it can become its rig."""

@@ -1,0 +1,204 @@
+"""Whether a host can become the rig: refusals and warnings, each with what to do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build
+from rigwright.host.facts import HostFacts, Listener
+from rigwright.host.systems import SUPPORTED
+from rigwright.nvidia.cuda_toolkit import DISK_KIB
+from rigwright.nvidia.driver.toolkit import toolkit_refusals
+from rigwright.weights.sharing import UNIT
+
+ARCHITECTURE = "x86_64"
+# LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
+SYSTEMD_MINIMUM = 247
+# The oldest kernel that a supported release has shipped with: Ubuntu 22.04's (Ubuntu release notes)
+KERNEL_MINIMUM = "5.15"
+HOME = "/nonexistent"  # of the service user
+GIB = 1024 * 1024  # in KiB
+# Measured: source, objects and binaries of a CPU build take 0.6 GiB; CUDA for three architectures 3 GiB.
+BUILD_DISK = {False: 1 * GIB, True: 6 * GIB}
+# Measured: the largest compiler process of a CPU build takes 1.2 GiB.
+MEMORY_MINIMUM = 2 * GIB
+# Seconds. apt refuses package lists from the future, and TLS certificates have a beginning; a slow probe takes some.
+CLOCK_TOLERANCE = 600
+# A file system filled to the brim breaks more than a download.
+DISK_RESERVE = 1 * GIB
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with."""
+    return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^0-9.]", text)[0]))
+
+
+def refusals(rig: Rig, facts: HostFacts, builds: list[Build], now: float) -> list[str]:
+    """Everything that stands in the way, one sentence each; empty when nothing does.
+
+    Args:
+        rig: What the host is to be.
+        facts: The host.
+        builds: The engines it is to have.
+        now: Seconds since the epoch, as the operator's machine has it.
+    """
+    found = []
+    system = (facts.os_id, facts.os_version)
+    if system not in SUPPORTED:
+        names = ", ".join(" ".join(pair) for pair in sorted(SUPPORTED))
+        found.append(f"{' '.join(system)} is not supported: install one of {names}")
+    if facts.architecture != ARCHITECTURE:
+        found.append(f"the processor is {facts.architecture}: only {ARCHITECTURE} is supported")
+    if facts.systemd < SYSTEMD_MINIMUM:
+        found.append(f"systemd {facts.systemd or 'is missing'}: at least {SYSTEMD_MINIMUM} is needed")
+    if version(facts.kernel) < version(KERNEL_MINIMUM):
+        found.append(
+            f"the kernel is {facts.kernel}: at least {KERNEL_MINIMUM} is needed; boot the distribution's newest"
+        )
+    if abs(facts.clock - now) > CLOCK_TOLERANCE:
+        hours = f"{abs(facts.clock - now) / 3600:.1f} hours {'ahead of' if facts.clock > now else 'behind'}"
+        found.append(
+            f"its clock is {hours} this machine's: certificates and package lists look invalid; set it "
+            "(timedatectl set-ntp true)"
+        )
+    found += [f"{path} is a symbolic link: name the folder it leads to in roots" for path in facts.linked_roots]
+    if facts.uid != 0:
+        found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
+    if facts.memory_kib < MEMORY_MINIMUM:
+        found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
+    found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, builds)
+    return found + _bundle(rig, facts) + _ports(rig, facts) + _share(rig, facts) + _disks(rig, facts, builds)
+
+
+def warnings(facts: HostFacts) -> list[str]:
+    """What does not stand in the way but is worth knowing."""
+    if facts.apt_lock_holder:
+        return [f"dpkg's lock is held by {facts.apt_lock_holder}: packages wait until it is free"]
+    return []
+
+
+def _cards(rig: Rig, facts: HostFacts) -> list[str]:
+    """Card number n of the rig must be the nth on the bus: that is how instances are given theirs.
+
+    Cards after the declared ones are the operator's business.
+    """
+    listing = ", ".join(f"{pci_id} at {address}" for address, pci_id in facts.pci_cards) or "no NVIDIA card"
+    found = []
+    for index, card in enumerate(rig.cards):
+        present = facts.pci_cards[index][1] if index < len(facts.pci_cards) else ""
+        if present not in card.pci_ids:
+            found.append(
+                f"card {index} is declared as {card.name} ({' or '.join(card.pci_ids)}); the PCI bus shows {listing}: "
+                "list the cards in the order of the bus"
+            )
+    return found
+
+
+def _user(rig: Rig, facts: HostFacts) -> list[str]:
+    """A user that somebody else made has files, processes and rights of its own."""
+    if facts.service_user and not facts.user_ours:
+        return [f"the user {rig.service_user} was there before us: choose another service_user"]
+    return []
+
+
+def _roots(facts: HostFacts) -> list[str]:
+    """Roots that were there before us stay as they are, so they must be fit to be one."""
+    found = [
+        f"{path} is {owner}'s with mode {mode:o}: others than root can change what lies there; name a folder of its "
+        "own below it in roots"
+        for path, owner, mode in facts.foreign_roots
+        if owner != "root" or mode & 0o022
+    ]
+    if facts.elsewhere:
+        found.append(
+            f"this host is served from {facts.elsewhere}: name that in roots.config, or take it off first with the "
+            "inventory that it was made with (rigwright remove)"
+        )
+    return found
+
+
+def _toolkit(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
+    # its version is one of the inputs that name an engine's folder, so it is needed after the build too
+    compiled = [build for build in builds if build.cuda]
+    if compiled and rig.cuda_root is not None and not facts.cuda_version:
+        root = compiled[0].options["CUDAToolkit_ROOT"]
+        return [
+            f"no CUDA toolkit at {root} to compile {compiled[0].name} with: install one, or leave cuda_root out: then "
+            "ours is brought"
+        ]
+    versions = sorted({build.toolkit.nvcc for build in compiled if build.toolkit})
+    return [reason for version in versions for reason in toolkit_refusals(rig, version)]
+
+
+def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
+    if rig.bundle and facts.missing_packages and facts.system not in rig.bundle.systems:
+        there = ", ".join(rig.bundle.systems) or "no system"
+        return [
+            f"{', '.join(facts.missing_packages)} must be installed, and {rig.bundle.folder} has packages of {there}: "
+            f"make it again with `rigwright bundle --system {facts.system}`"
+        ]
+    return []
+
+
+def _ports(rig: Rig, facts: HostFacts) -> list[str]:
+    ports = {instance.port: instance.name for instance in rig.instances}
+    taken = [
+        f"port {one.port} of instance {ports[one.port]} is taken by {one.process}"
+        f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
+        for one in facts.listeners
+        if one.port in ports and not _ours(one)
+    ]
+    return sorted(set(taken))  # one listener can have a line for each address
+
+
+def _ours(listener: Listener) -> bool:
+    """Whether a deploy has it listen elsewhere, or not at all, before somebody else gets its port."""
+    return listener.unit == UNIT or listener.unit.startswith("rigwright-")
+
+
+def _share(rig: Rig, facts: HostFacts) -> list[str]:
+    if not rig.share:
+        return []
+    found = [
+        f"port {one.port}, on which weights are to be shared, is taken by {one.process}"
+        f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another share.port"
+        for one in facts.listeners
+        if one.port == rig.share.port and not _ours(one)
+    ]
+    if not facts.has(rig.share.address):
+        found.append(
+            f"it has no address {rig.share.address} to share weights on, but {', '.join(sorted(facts.addresses))}: "
+            "name one of these in share.address"
+        )
+    return sorted(set(found))
+
+
+def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
+    """Space for what is still missing, for each root alone, as if no two shared a file system.
+
+    Where two do, what was sent already counts for both: it is moved, not copied.
+    """
+    needed = Counter[str]()
+    for build in builds:
+        if build.folder not in facts.built_engines | facts.started_builds:
+            needed[rig.roots.state] += BUILD_DISK[build.cuda]
+            if build.cuda and rig.cuda_root is None:
+                needed[rig.roots.software] += DISK_KIB
+    largest = 0
+    for artefact in rig.weights:
+        missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024
+        needed[rig.roots.models] += missing
+        largest = max(largest, artefact.size // 1024 if missing else 0)
+    if rig.bundle:
+        needed[rig.roots.state] += largest  # sent whole, and one at a time
+        for path in (rig.roots.state, rig.roots.models):
+            if facts.file_systems.get(path) == facts.file_systems.get(rig.roots.state):
+                needed[path] = max(0, needed[path] - facts.sent_kib)
+    return [
+        f"{path} has {facts.disk_free_kib[path] / GIB:.1f} GiB free, {(kib + DISK_RESERVE) / GIB:.1f} GiB are needed: "
+        "make room, or move the root to another disk"
+        for path, kib in needed.items()
+        if kib and facts.disk_free_kib[path] < kib + DISK_RESERVE
+    ]

@@ -1,0 +1,60 @@
+"""The CUDA toolkit that engines for cards are compiled with, and whose libraries they load: the lock's, or the
+operator's own.
+
+The lock's comes from NVIDIA's wheels, in a folder named by the digest of what it is made of: no toolkit of the system's
+is needed or touched, and two generations can stand on two toolkits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.supply.tools import requirements
+
+COMPILER = "nvidia-cuda-nvcc"
+# Measured: wheels of 530 MB, unpacked without what the build does not need.
+DISK_KIB = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """A toolkit on one host."""
+
+    root: str
+    """CUDAToolkit_ROOT: has bin/nvcc, include and lib64."""
+    version: str
+    """Such as "13.0"; empty where the operator's is not there."""
+    folder: str = ""
+    """Where ours is installed; empty for the operator's own."""
+    requirements: str = ""
+    """Of ours: the text of its hashed requirements."""
+    nvcc: str = ""
+    """Its compiler's own version, such as "13.0.88"; empty where the operator's does not say."""
+
+    @property
+    def marker(self) -> str:
+        """Written last: ours is whole. Has the SHA-256 of each file, by its path in the root."""
+        return f"{self.folder}/files.sha256"
+
+    @property
+    def identity(self) -> str:
+        """What of it counts for what is compiled with it."""
+        return self.folder.rpartition("/")[2] or self.version
+
+
+def toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
+    """The toolkit of a rig; None where no instance uses a card."""
+    if not any(instance.cards for instance in rig.instances):
+        return None
+    if rig.cuda_root is not None:
+        return Toolkit(rig.cuda_root, facts.cuda_version, nvcc=facts.nvcc)
+    text = requirements(rig.cuda)
+    nvcc = next(wheel.version for wheel in rig.cuda if wheel.name == COMPILER)
+    version = ".".join(nvcc.split(".")[:2])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    folder = f"{rig.roots.software}/cuda-{version}-{digest}"
+    # where the wheels themselves put it
+    return Toolkit(f"{folder}/site/nvidia/cu{version.partition('.')[0]}", version, folder, text, nvcc)

@@ -1,0 +1,92 @@
+"""Which kernel modules a host's cards work with: one module drives them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.tables import Generation, Tables
+from rigwright.types import Flavour
+
+FLAVOURS: tuple[Flavour, ...] = ("open", "proprietary")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A card that is declared, on the bus, or both."""
+
+    label: str
+    generation: Generation
+    fails_open: bool
+    """Whether it is declared as a board that is known to fail with open modules."""
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.generation.name})"
+
+
+def seen(rig: Rig, facts: DriverFacts, known: Tables) -> tuple[Seen, ...]:
+    """Every card of the host: the declared ones, and what else is on the bus.
+
+    The nth declared card is the nth on the bus; where that is another, both count.
+    """
+    found = []
+    for number, card in enumerate(rig.cards):
+        label = f"card {number}, {card.name}"
+        found.append(Seen(label, known.of_capability(card.capability), card.module == "proprietary"))
+    for number, here in enumerate(facts.cards):
+        if number >= len(rig.cards) or here.pci_id not in rig.cards[number].pci_ids:
+            found.append(Seen(f"{here.pci_id} at {here.address}", known.of_device(here.pci_id), False))
+    return tuple(found)
+
+
+def possible(cards: tuple[Seen, ...]) -> tuple[Flavour, ...]:
+    """The flavours that all of the cards work with, by their generations."""
+    return tuple(one for one in FLAVOURS if all(one in card.generation.flavours for card in cards))
+
+
+def names(cards: tuple[Seen, ...] | list[Seen]) -> str:
+    """Cards in a sentence."""
+    return "; ".join(str(card) for card in cards)
+
+
+def flavour_of(rig: Rig, cards: tuple[Seen, ...], refuse: list[str]) -> tuple[Flavour, str]:
+    """The flavour that a rig's cards and inventory ask for, and why; what stands against it is added to `refuse`."""
+    both = possible(cards)
+    asked = rig.driver.flavour
+    delicate = [card for card in cards if card.fails_open]
+    if not both:
+        least = [card for card in cards if "open" not in card.generation.flavours]
+        most = [card for card in cards if "proprietary" not in card.generation.flavours]
+        refuse.append(
+            f"no kernel module drives all cards: {names(least)} only by proprietary ones, {names(most)} only by open "
+            "ones: take the ones or the others out of this host"
+        )
+        return asked or "open", ""
+    if asked and asked not in both:
+        against = [card for card in cards if asked not in card.generation.flavours]
+        refuse.append(
+            f'driver.flavour is "{asked}", and {names(against)} works with {both[0]} modules alone: take the key out, '
+            "or the card"
+        )
+        return asked, ""
+    chosen: Flavour = asked or both[0]
+    if asked:
+        why = "driver.flavour says so"
+    elif len(both) == 1:
+        bound = [card for card in cards if card.generation.flavours == both]
+        why = f"{names(bound)} works with no others, and one module drives all cards"
+    elif delicate and not rig.driver.open_despite_cards:
+        chosen = "proprietary"
+        why = f"{names(delicate)} is known to fail with open ones"
+    else:
+        why = "all cards work with them"
+    if chosen == "open" and delicate:
+        if not rig.driver.open_despite_cards:
+            way = ' say driver.flavour = "proprietary",' if "proprietary" in both else ""
+            refuse.append(
+                f"{names(delicate)} is known to fail with open modules, which it would get since {why}:{way} put the "
+                "card into another host, or try it with driver.open_despite_cards = True"
+            )
+        why += f"; driver.open_despite_cards accepts that {names(delicate)} may be lost"
+    return chosen, f"{chosen} modules: {why}"

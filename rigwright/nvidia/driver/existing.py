@@ -1,0 +1,117 @@
+"""What to do with a driver that is there already: keep it, or replace it by a step that is listed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.cards import Seen, names, possible
+from rigwright.nvidia.driver.facts import MODULES, DriverFacts
+from rigwright.nvidia.driver.locked import locked
+from rigwright.nvidia.driver.tables import Tables
+from rigwright.types import Archive, Flavour
+
+# Packages that are for one flavour beside the modules themselves
+FLAVOURED = re.compile(r"nvidia-(?:driver|headless(?:-no-dkms)?|kernel-source)-[0-9]+.*|nvidia-open.*|cuda-drivers.*")
+
+
+@dataclass(frozen=True)
+class Existing:
+    """The driver whose packages are installed."""
+
+    version: str
+    branch: int
+    flavour: Flavour | None
+    """None where no modules are installed or loaded."""
+    source: Archive | None
+    """None where no accepted archive has it."""
+    origin: str
+    """As its archive calls itself."""
+
+    def __str__(self) -> str:
+        modules = f"{self.flavour} modules" if self.flavour else "no modules"
+        return f"{self.version} with {modules} from {self.origin or 'no archive that apt knows'}"
+
+
+def existing(rig: Rig, facts: DriverFacts) -> Existing | None:
+    """The driver that is there, by its libraries.
+
+    One that the lock has, or that we have installed, is from where that says: apt may have no archive of it any more.
+    """
+    library = facts.library
+    if library is None:
+        return None
+    branch = int(library.driver.partition(".")[0])
+    source, exact = rig.drivers.origins.get(library.origin), locked(rig, facts.system)
+    ours = (library.name, library.version) in facts.recorded
+    if source is None and exact and (ours or exact.of(library)):
+        source = exact.source
+    elif source is None and ours and not library.origin:
+        # apt has read no lists; what we bring without a lock is the distribution's
+        source = "distribution"
+    return Existing(library.driver, branch, facts.flavour, source, library.origin)
+
+
+def against(there: Existing, rig: Rig, cards: tuple[Seen, ...], wanted: Flavour, last: int | None) -> list[str]:
+    """Why it cannot stay as it is; nothing where it can."""
+    found = []
+    keys, known = rig.driver, rig.drivers
+    if there.branch < known.minimum:
+        found.append(f"branch {there.branch} is older than {known.minimum}")
+    if last is not None and there.branch > last:
+        found.append(f"branch {there.branch} drives none of the cards whose last one is {last}")
+    if keys.branch is not None and there.branch != keys.branch:
+        found.append(f"driver.branch is {keys.branch}")
+    if there.source is None:
+        found.append("it is from no archive that is accepted")
+    elif keys.source is not None and there.source != keys.source:
+        found.append(f'driver.source is "{keys.source}"')
+    # where the cards leave the choice, the flavour that is there will do
+    delicate = any(card.fails_open for card in cards) and not keys.open_despite_cards
+    free = keys.flavour is None and not delicate
+    if there.flavour is None:
+        found.append("it has no kernel modules")
+    elif there.flavour != wanted and not (free and there.flavour in possible(cards)):
+        bound = names([card for card in cards if there.flavour not in card.generation.flavours or card.fails_open])
+        found.append(f"{bound or 'the inventory'} asks for {wanted} modules")
+    return found
+
+
+def to_remove(
+    facts: DriverFacts,
+    known: Tables,
+    source: Archive,
+    branch: int,
+    flavour: Flavour,
+    packages: Sequence[str],
+    locked: Collection[str] = (),
+) -> tuple[str, ...]:
+    """The installed packages that cannot stay beside the new driver's.
+
+    Args:
+        facts: The host.
+        known: The tables.
+        source: Of the new driver.
+        branch: Its own.
+        flavour: Its modules'.
+        packages: Those that are asked for.
+        locked: All that it has, where it is locked: what is there of another driver by the same name is moved to it.
+    """
+    server = any("-server" in name for name in packages)
+    gone = []
+    for one in facts.driver_packages:
+        if one.name in packages:
+            continue
+        other = one.driver and (
+            ("-server" in one.name) != server
+            or (
+                one.name not in locked
+                and (not one.driver.startswith(f"{branch}.") or known.origins.get(one.origin) != source)
+            )
+        )
+        flavoured = FLAVOURED.fullmatch(one.name) and ("-open" in one.name) != (flavour == "open")
+        if other or flavoured or MODULES.fullmatch(one.name):
+            gone.append(one.name)
+    return tuple(gone)

@@ -1,0 +1,270 @@
+"""What the choice of a driver needs to know of a host: the driver probe's output as a typed value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import NOWHERE, keyed
+from rigwright.nvidia.driver.versions import driver_of
+from rigwright.types import Flavour
+
+# The libraries that every program on a card loads; their version is the driver's.
+LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")
+MODULES = re.compile(r"linux-modules-nvidia-.*|nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
+OF_A_KERNEL = re.compile(r"linux-(?:modules|objects|signatures)-nvidia-.*-[0-9]+\.[0-9]+\.[0-9]+.*")
+# Settings of the kernel modules, ours.
+MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
+# NVIDIA's archive, as we name it to apt.
+SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
+OWN_VERSIONS = re.compile(r"nvidia-settings|nvidia-modprobe|nvidia-xconfig|nvidia-driver-pinning-.*")
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed package of the driver's or around it."""
+
+    name: str
+    version: str
+    origin: str = ""
+    """What its archive calls itself; empty where no archive has the package."""
+
+    @property
+    def driver(self) -> str:
+        """The driver's version that it is of; empty for packages with versions of their own."""
+        return "" if OWN_VERSIONS.fullmatch(self.name) else driver_of(self.version)
+
+
+@dataclass(frozen=True)
+class BusCard:
+    """A display adapter of NVIDIA's on the PCI bus."""
+
+    address: str
+    pci_id: str
+    bound: str = ""
+    """The kernel driver that has it."""
+
+
+@dataclass(frozen=True)
+class DriverFacts:
+    """One host, as found."""
+
+    os_id: str
+    os_version: str
+    architecture: str
+    kernel: str
+    """The one that runs."""
+    kernel_packages: tuple[tuple[str, str], ...] = ()
+    """(metapackage, the kernel that it brings) of each that is installed."""
+    secure_boot: Literal["on", "off", "unknown"] = "off"
+    key_enrolled: bool = False
+    """Whether the firmware trusts the key that DKMS signs with here."""
+    cards: tuple[BusCard, ...] = ()
+    module: str = ""
+    """Version of the module that is loaded; empty without one."""
+    module_open: bool = False
+    nouveau: bool = False
+    """Whether that is loaded."""
+    params: tuple[tuple[str, str], ...] = ()
+    """(name, value) of the loaded module's options, as it shows them."""
+    packages: tuple[Package, ...] = ()
+    run_files: tuple[str, ...] = ()
+    """What an installation from a .run file has left."""
+    nvidia_sources: tuple[tuple[str, str], ...] = ()
+    """(release, file) of each apt source of NVIDIA's: the release as NVIDIA writes it, ubuntu2404."""
+    half: tuple[str, ...] = ()
+    """Packages of the driver's whose installation was begun and not ended."""
+    headers: frozenset[str] = frozenset()
+    """Packages of kernels' headers that are installed, the metapackages among them."""
+    held: frozenset[str] = frozenset()
+    """Packages that apt keeps as they are."""
+    kernel_modules: tuple[tuple[str, str], ...] = ()
+    """(kernel, version of the module `nvidia` that lies there for it, or nothing): of each kernel that can be booted,
+    and of the one that runs."""
+    old_initrds: tuple[str, ...] = ()
+    """Kernels whose initial file system was made before our file in modprobe.d."""
+    devices: bool = False
+    """Whether the device files are there that are not a card's."""
+    recorded: tuple[tuple[str, str], ...] = ()
+    """(name, version) of each package that we have installed last."""
+    kept: tuple[str, ...] = ()
+    """Drivers whose package files we keep."""
+    toolkit: str = ""
+    """nvcc's own version at the rig's cuda_root, such as 13.2.78; empty where the rig names none."""
+
+    @property
+    def system(self) -> str:
+        """Distribution and release, such as debian-12."""
+        return f"{self.os_id}-{self.os_version}"
+
+    @property
+    def metapackage(self) -> tuple[str, str]:
+        """(flavour, the kernel it brings) of the metapackage that the running kernel came from; empty texts if none.
+
+        The flavour is what stands behind linux-image- in its name: generic, generic-hwe-24.04, amd64. Where several
+        fit, the one of the running kernel's own release counts, then the newest kernel's.
+        """
+        fitting = [
+            (name.removeprefix("linux-image-"), brought)
+            for name, brought in self.kernel_packages
+            if _kind(brought) and _kind(brought) == _kind(self.kernel)
+        ]
+        release = self.kernel.split("-")[0]
+        return max(
+            fitting,
+            key=lambda one: (one[1] == self.kernel, one[1].split("-")[0] == release, _numbers(one[1])),
+            default=("", ""),
+        )
+
+    @property
+    def flavours_of_kernels(self) -> tuple[str, ...]:
+        """Of the metapackages that modules have to follow: the next kernel's, then that of the one that runs.
+
+        They differ where the next kernel is of another series, generic-hwe-24.04 beside generic.
+        """
+        here, brought = self.metapackage
+        ahead = [name for name, kernel in self.kernel_packages if kernel == self.newest_kernel != brought]
+        return tuple(one for one in (*(name.removeprefix("linux-image-") for name in ahead[:1]), here) if one)
+
+    @property
+    def newest_kernel(self) -> str:
+        """The one that boots next, as boot loaders choose."""
+        return max((kernel for kernel, _ in self.kernel_modules), key=release_key, default=self.kernel)
+
+    @property
+    def driver_packages(self) -> tuple[Package, ...]:
+        """The installed packages of a driver and its modules; tools too, where they count as it does."""
+        library = self.library.driver if self.library else None
+        return tuple(
+            one
+            for one in self.packages
+            if one.driver or MODULES.fullmatch(one.name) or driver_of(one.version) == library
+        )
+
+    @property
+    def own_packages(self) -> tuple[Package, ...]:
+        """The same without those of one kernel alone: they come and go with it, by a metapackage."""
+        return tuple(one for one in self.driver_packages if not OF_A_KERNEL.fullmatch(one.name))
+
+    @property
+    def library(self) -> Package | None:
+        """The package of the driver's libraries."""
+        found = [one for one in self.packages if LIBRARY.fullmatch(one.name) and one.driver]
+        return max(found, key=lambda one: _numbers(one.driver), default=None)
+
+    @property
+    def flavour(self) -> Flavour | None:
+        """Of the modules that are installed, or else loaded; None without any."""
+        if found := flavour_of(one.name for one in self.packages):
+            return found
+        if self.module:
+            return "open" if self.module_open else "proprietary"
+        return None
+
+
+def flavour_of(names: Iterable[str]) -> Flavour | None:
+    """Of the modules among some packages; None where there are none."""
+    modules = [name for name in names if MODULES.fullmatch(name)]
+    if not modules:
+        return None
+    return "open" if any("-open" in name for name in modules) else "proprietary"
+
+
+def _kind(kernel: str) -> str:
+    """What a kernel was made for: generic of 6.8.0-40-generic, rt-amd64 of 6.12.94+deb13-rt-amd64."""
+    matched = re.search(r"-([a-z][a-z0-9-]*)\Z", kernel)
+    return matched[1] if matched else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"[0-9]+", version))
+
+
+def release_key(release: str) -> list[tuple[int, int, str]]:
+    """Orders kernels as a boot loader does (`sort -V`): numbers by value, and 6.12~rc5 before 6.12."""
+    return [
+        (1, int(part), "") if part.isdecimal() else (0 if part.startswith("~") else 2, 0, part)
+        for part in re.findall(r"[0-9]+|[^0-9]+", f"{release}-")
+    ]
+
+
+def questions(rig: Rig) -> dict[str, object]:
+    """What the probe is asked about a rig's host: the values of its template."""
+    return {"cuda_root": rig.cuda_root or NOWHERE, "state": rig.roots.state, "modprobe": MODPROBE}
+
+
+def parse(lines: list[str]) -> DriverFacts:
+    """Read the probe's `key value...` lines (templates/probe/driver.sh.j2).
+
+    Raises:
+        ValueError: a line or a key is missing or malformed.
+    """
+    single, many = keyed(lines)
+    try:
+        origins = dict(_pair(row) for row in many.get("origin", []))
+        return DriverFacts(
+            os_id=single["os_id"],
+            os_version=single["os_version"],
+            architecture=single["architecture"],
+            kernel=single["kernel"],
+            kernel_packages=tuple(sorted(_pair(row) for row in many.get("kernel_package", []))),
+            secure_boot=_secure(single["secure_boot"]),
+            key_enrolled=single["key_enrolled"] == "yes",
+            cards=tuple(sorted((_card(row) for row in many.get("pci", [])), key=lambda one: one.address)),
+            module=single["module"],
+            module_open=single["module_open"] == "yes",
+            nouveau=single["nouveau"] == "yes",
+            params=tuple(param(row) for row in many.get("param", [])),
+            packages=tuple(
+                Package(name, version, origins.get(name, ""))
+                for name, version in sorted(_pair(row) for row in many.get("package", []))
+            ),
+            run_files=tuple(many.get("run_file", [])),
+            nvidia_sources=tuple(sorted(_pair(row) for row in many.get("nvidia_source", []))),
+            half=tuple(many.get("half", [])),
+            headers=frozenset(many.get("headers", [])),
+            held=frozenset(many.get("held", [])),
+            kernel_modules=tuple(
+                (kernel, "" if version == "-" else version)
+                for kernel, version in (_pair(row) for row in many.get("kernel_module", []))
+            ),
+            old_initrds=tuple(many.get("initrd_old", [])),
+            devices=single["devices"] == "yes",
+            recorded=tuple(_pair(row) for row in many.get("recorded", [])),
+            kept=tuple(many.get("kept", [])),
+            toolkit=single["toolkit"],
+        )
+    except KeyError as error:
+        raise ValueError(f"the driver probe printed no {error.args[0]!r}") from error
+
+
+def _pair(row: str) -> tuple[str, str]:
+    first, gap, second = row.partition(" ")
+    if not gap or not first or not second:
+        raise ValueError(f"the driver probe printed a line that is cut short: {row!r}")
+    return first, second
+
+
+def param(row: str) -> tuple[str, str]:
+    """(name, value) of a line of /proc/driver/nvidia/params."""
+    name, _, value = row.partition(":")
+    return name, value.strip()
+
+
+def _card(row: str) -> BusCard:
+    address, rest = _pair(row)
+    pci_id, _, bound = rest.partition(" ")
+    return BusCard(address, pci_id, bound)
+
+
+def _secure(text: str) -> Literal["on", "off", "unknown"]:
+    if text == "on":
+        return "on"
+    if text == "off":
+        return "off"
+    if text == "unknown":
+        return "unknown"
+    raise ValueError(f"the driver probe printed no state of Secure Boot: {text!r}")

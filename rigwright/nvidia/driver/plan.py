@@ -1,0 +1,290 @@
+"""The driver that a rig's host should have, and why: a pure function of rig, tables and host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.cards import Seen, flavour_of, names, seen
+from rigwright.nvidia.driver.existing import Existing, against, existing, to_remove
+from rigwright.nvidia.driver.facts import SOURCE, DriverFacts
+from rigwright.nvidia.driver.following import filled, headers, images, prebuilt
+from rigwright.nvidia.driver.locked import locked
+from rigwright.nvidia.driver.options import late
+from rigwright.nvidia.driver.pins import pin_of
+from rigwright.nvidia.driver.tables import Offer, Tables
+from rigwright.nvidia.driver.toolkit import numbers, toolkit_refusals
+from rigwright.types import Archive, Flavour
+
+MODULES = ("nvidia", "nvidia_uvm")
+WORDS = {"distribution": "the distribution's archive", "nvidia": "NVIDIA's archive"}
+
+
+@dataclass(frozen=True)
+class DriverPlan:
+    """A driver, and what brings it."""
+
+    action: Literal["install", "adopt", "migrate"]
+    source: Archive
+    branch: int
+    flavour: Flavour
+    before: tuple[str, ...]
+    """Packages that are installed first, in a transaction of their own."""
+    packages: tuple[str, ...]
+    """The driver's, in one transaction; of an adopted one, those that are there."""
+    removed: tuple[str, ...]
+    """Packages that go in that transaction."""
+    component: str
+    """Of the distribution's archive, that must be switched on; empty where main will do."""
+    pin: str
+    """A file in apt's preferences."""
+    holds: tuple[str, ...]
+    modules: tuple[str, ...]
+    """Kernel modules that are loaded in the end."""
+    options: tuple[tuple[str, int], ...]
+    """(name, value) of those that are declared for them."""
+    dkms: bool
+    """Whether the host builds them."""
+    reboot: str
+    """Why one is needed; empty where none is."""
+    why: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """There is no such driver, or it could not be brought."""
+
+    reasons: tuple[str, ...]
+    """All of them, each with what to do."""
+
+
+def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> DriverPlan | Refused:
+    """Choose a driver for a rig's host, which has cards.
+
+    Args:
+        rig: The rig.
+        facts: The host.
+        upgrading: Whether a driver that is there gives way to one that is locked, of another branch or archive.
+    """
+    known = rig.drivers
+    cards = seen(rig, facts, known)
+    refuse = _surroundings(rig, facts, known, cards)
+    flavour, why = flavour_of(rig, cards, refuse)
+    lasts = [card.generation.last_branch for card in cards if card.generation.last_branch is not None]
+    last = min(lasts, default=None)
+    there = existing(rig, facts)
+    wrong = against(there, rig, cards, flavour, last) if there else []
+    exact = locked(rig, facts.system)
+    if there and upgrading and exact and (there.branch, there.source) != (exact.branch, exact.source):
+        wrong.append(f"{exact.version} of {WORDS[exact.source]} is locked")
+    if there and not wrong:
+        return Refused(tuple(refuse)) if refuse else _adopted(there, rig, facts, cards)
+    options = _options(rig, facts, known, flavour, last, refuse)
+    if not options:
+        return Refused(tuple(refuse))
+    branch, offer = options[0]
+    layout = known.layouts[offer.layout]
+    kernel = facts.metapackage[0]
+    if not kernel:
+        image = "amd64" if facts.os_id == "debian" else "generic"
+        refuse.append(
+            f"no kernel metapackage is installed for {facts.kernel}, so that modules would not follow the kernel: "
+            f"install linux-image-{image} and boot its kernel"
+        )
+    if not layout.prebuilt and facts.secure_boot == "on" and not facts.key_enrolled:
+        refuse.append(_console(facts))
+    if refuse:
+        return Refused(tuple(refuse))
+    packages = filled(layout.packages, branch, flavour, facts.flavours_of_kernels)
+    before = filled(layout.before, branch, flavour, facts.flavours_of_kernels)
+    gone = to_remove(facts, known, offer.source, branch, flavour, (*before, *packages), exact.packages if exact else ())
+    reasons = [why, _branch_reason(rig, branch, offer, known, facts)]
+    if there:
+        reasons.append(f"{there} is replaced: {'; '.join(wrong)}")
+    if layout.prebuilt:
+        reasons.append("its modules are signed and made for each kernel, so the kernel is held with them")
+    return DriverPlan(
+        action="migrate" if there else "install",
+        source=offer.source,
+        branch=branch,
+        flavour=flavour,
+        before=before,
+        packages=packages,
+        removed=gone if there else (),
+        component=offer.component,
+        pin=pin_of(rig, facts, offer.source, branch),
+        holds=(*packages, *images(facts)) if layout.prebuilt else packages,
+        modules=MODULES,
+        options=tuple(rig.driver.module_options.items()),
+        dkms=not layout.prebuilt,
+        reboot=_reboot(facts, flavour=flavour, brought=facts.metapackage[1] if layout.prebuilt else ""),
+        why=tuple(reasons),
+        warnings=_warnings(facts, cards, branch, dkms=not layout.prebuilt),
+    )
+
+
+def _surroundings(rig: Rig, facts: DriverFacts, known: Tables, cards: tuple[Seen, ...]) -> list[str]:
+    """What stands in the way of any driver."""
+    found = []
+    if not cards:
+        found.append("no card is declared, and none is on the bus: declare the cards")
+    if facts.architecture != "x86_64":
+        found.append(f"the processor is {facts.architecture}: drivers are known for x86_64 alone")
+    systems = sorted({system for offer in known.offers for system in offer.systems})
+    if facts.system not in systems:
+        found.append(f"no archive of drivers is known for {facts.system}: install one of {', '.join(systems)}")
+    if facts.run_files:
+        found.append(
+            f"{', '.join(facts.run_files)} is from a .run file, which writes over packages' files: run "
+            "`nvidia-uninstall` and reboot"
+        )
+    own = facts.system.replace("-", "").replace(".", "")
+    found += [
+        f"{file} names NVIDIA's archive for {release}, and this is {facts.system}: remove it, and the packages that "
+        "came from there"
+        for release, file in facts.nvidia_sources
+        # ours is written anew, for the release that the distribution was upgraded to
+        if release != own and file != SOURCE
+    ]
+    return found + toolkit_refusals(rig, facts.toolkit)
+
+
+def _options(
+    rig: Rig, facts: DriverFacts, known: Tables, flavour: Flavour, last: int | None, refuse: list[str]
+) -> list[tuple[int, Offer]]:
+    """(branch, offer) of each driver that will do, the best first; where there is none, why is added to `refuse`."""
+    keys = rig.driver
+    published = [(branch, one) for one in known.offers if facts.system in one.systems for branch in one.branches]
+    if not published:
+        return []
+    bounds = [f"at least {known.minimum}"]
+    tops = [last] if last is not None else []
+    if last is not None:
+        bounds.append(f"at most {last}, the last one for some of the cards")
+    if flavour == "proprietary":
+        tops.append(known.last_proprietary)
+        bounds.append(f"at most {known.last_proprietary}, the last one with proprietary modules")
+    most = min(tops, default=999)
+    fitting = [(branch, one) for branch, one in published if known.minimum <= branch <= most]
+    exact = locked(rig, facts.system)
+    if exact:
+        bounds.append(f"{exact.version} of {WORDS[exact.source]}, which is locked,")
+        fitting = [(branch, one) for branch, one in fitting if (branch, one.source) == (exact.branch, exact.source)]
+    chosen = [
+        (branch, one) for branch, one in fitting if keys.branch in (None, branch) and keys.source in (None, one.source)
+    ]
+    if chosen and rig.driver.managed and not exact and all(one.source == "nvidia" for _, one in chosen):
+        refuse.append(_unlocked(facts, known, chosen))
+    if not chosen:
+        asked = [f"branch {keys.branch}"] if keys.branch is not None else []
+        asked += [f"source {keys.source}"] if keys.source is not None else []
+        listing = ", ".join(f"{branch} in {WORDS[one.source]}" for branch, one in sorted(published, key=_number))
+        refuse.append(
+            f"no driver for {facts.system} with {' and '.join(asked) or 'any branch'} will do: {', '.join(bounds)} is "
+            f"needed, and published are {listing}: {_way(bool(fitting), bool(asked))}"
+        )
+    ranks = {branch: rank for rank, branch in enumerate(known.preferred)}
+    return sorted(chosen, key=lambda one: (ranks.get(one[0], len(ranks)), one[0]))
+
+
+def _unlocked(facts: DriverFacts, known: Tables, chosen: list[tuple[int, Offer]]) -> str:
+    path, branch = known.archive(facts.system).path, chosen[0][0]
+    return (
+        f"no driver is locked for {facts.system}, and what comes from NVIDIA's archive must be: write "
+        f'[inputs."driver-{facts.system}"] with kind = "deb", sources = ["nvidia:{path}"] and version = '
+        f'"{branch}...", the exact one, into catalog/ beside the inventory, and run `rigwright lock`'
+    )
+
+
+def _way(fitting: bool, asked: bool) -> str:
+    if fitting and asked:
+        return "take driver.branch or driver.source out of the inventory, or name one of those that will do"
+    return "install another release of the distribution, or take out the cards that ask for something else"
+
+
+def _number(one: tuple[int, Offer]) -> int:
+    return one[0]
+
+
+def _branch_reason(rig: Rig, branch: int, offer: Offer, known: Tables, facts: DriverFacts) -> str:
+    where = f"branch {branch} from {WORDS[offer.source]}"
+    if rig.driver.branch is not None:
+        return f"{where}: driver.branch says so"
+    if exact := locked(rig, facts.system):
+        return f"{where}: {exact.version} is locked for {facts.system}"
+    if branch == known.preferred[0]:
+        return f"{where}: the one with the longest support"
+    return f"{where}: {known.preferred[0]} is not to be had for {facts.system} as the inventory and cards ask"
+
+
+def _console(facts: DriverFacts) -> str:
+    """https://wiki.debian.org/SecureBoot, and Ubuntu's page of the same name."""
+    key = "/var/lib/dkms/mok.pub" if facts.os_id == "debian" else "/var/lib/shim-signed/mok/MOK.der"
+    make = "dkms generate_mok" if facts.os_id == "debian" else "update-secureboot-policy --new-key"
+    return (
+        "Secure Boot is on, and the firmware does not trust modules that this host builds: switch it off in the "
+        f"firmware, or install dkms and mokutil, run `{make}` and `mokutil --import {key}`, reboot, and enrol the key "
+        "at the console"
+    )
+
+
+def _reboot(facts: DriverFacts, *, flavour: Flavour, version: str = "", brought: str = "") -> str:
+    """Why the driver works only after a reboot.
+
+    Args:
+        facts: The host.
+        flavour: Of the modules that will be there.
+        version: Theirs, where it is known.
+        brought: The kernel that they are made for; empty where that is any.
+    """
+    if facts.nouveau or any(card.bound == "nouveau" for card in facts.cards):
+        return "nouveau has the cards"
+    if facts.module and (facts.module != version or facts.module_open != (flavour == "open")):
+        loaded = "open" if facts.module_open else "proprietary"
+        return f"the {loaded} module {facts.module} stays loaded until then"
+    if brought and brought != facts.kernel:
+        return f"the modules are for kernel {brought} or later, and {facts.kernel} runs"
+    return ""
+
+
+def _warnings(facts: DriverFacts, cards: tuple[Seen, ...], branch: int, *, dkms: bool) -> tuple[str, ...]:
+    found = []
+    if dkms and facts.secure_boot == "unknown":
+        found.append("whether Secure Boot is on cannot be read: if it is, the firmware must trust DKMS's key first")
+    # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1153
+    turing = [card for card in cards if card.generation.name == "Turing"]
+    if turing and branch >= 595 and numbers(facts.kernel.split("-")[0]) >= (7, 0):
+        found.append(f"an RTX 2080 has failed with branch 595 and kernel 7.0: look whether {names(turing)} answers")
+    return tuple(found)
+
+
+def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, ...]) -> DriverPlan | Refused:
+    packages = tuple(one.name for one in facts.own_packages)
+    made = prebuilt(facts, there.branch)
+    dkms = made is None
+    if dkms and facts.secure_boot == "on" and not facts.key_enrolled and not facts.module:
+        return Refused((_console(facts),))
+    # a kernel of another series has come since, or somebody took the modules of one kernel alone
+    packages += tuple(name for name in made or () if name not in packages)
+    source: Archive = there.source or "distribution"
+    branch, flavour = there.branch, there.flavour or "open"
+    return DriverPlan(
+        action="adopt",
+        source=source,
+        branch=branch,
+        flavour=flavour,
+        before=headers(rig.drivers, facts, source, branch, flavour) if dkms else (),
+        packages=packages,
+        removed=(),
+        component="",
+        pin=pin_of(rig, facts, source, branch),
+        holds=packages if dkms else (*packages, *images(facts)),
+        modules=MODULES,
+        options=(options := tuple(rig.driver.module_options.items())),
+        dkms=dkms,
+        reboot=_reboot(facts, flavour=flavour, version=there.version) or late(options, facts.params),
+        why=(f"{there} will do: it stays, and is held",),
+        warnings=_warnings(facts, cards, branch, dkms=dkms),
+    )

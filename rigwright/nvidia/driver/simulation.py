@@ -1,0 +1,112 @@
+"""What apt says that it would do, and what speaks against it: names of packages are no promise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rigwright.nvidia.driver.facts import Package
+from rigwright.nvidia.driver.versions import driver_of
+from rigwright.nvidia.driver.wanted import PREBUILT, Wanted
+
+# apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
+INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
+# with APT::Get::Purge, settings go too
+REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
+IMAGE = re.compile(r"linux-image-(?:unsigned-)?([0-9].*)")
+# The same names as the driver probe asks dpkg for
+OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda.*1|libnvcuvid1|libnvoptix1|cuda-drivers.*")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A transaction of apt's."""
+
+    installed: tuple[tuple[str, str, str], ...]
+    """(name, version that is there or nothing, new version)."""
+    removed: tuple[str, ...]
+    complaints: tuple[str, ...]
+    """What apt says in place of a transaction."""
+    offered: tuple[tuple[str, str], ...] = ()
+    """(name, version) of what archives have, where apt has complained."""
+
+    @property
+    def drivers(self) -> tuple[Package, ...]:
+        """The driver's packages that would come; tools too, where they count as it does."""
+        named = [Package(name, new) for name, _, new in self.installed if OF_A_DRIVER.fullmatch(name)]
+        drivers = {package.driver for package in named} - {""}
+        return tuple(package for package in named if driver_of(package.version) in drivers)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kernels whose images would come."""
+        return tuple(dict.fromkeys(matched[1] for name, *_ in self.installed if (matched := IMAGE.fullmatch(name))))
+
+
+def parse(lines: Iterable[str]) -> Simulation:
+    """Read what `apt-get --simulate` printed, standard error too."""
+    installed, removed, complaints, offered = [], [], [], []
+    for line in lines:
+        if matched := INSTALL.fullmatch(line):
+            installed.append((_plain(matched[1]), matched[2] or "", matched[3]))
+        elif matched := REMOVE.fullmatch(line):
+            removed.append(_plain(matched[1]))
+        elif line.startswith("E: "):
+            complaints.append(line.removeprefix("E: "))
+        elif line.startswith("has "):
+            _, name, version = line.split()
+            offered.append((name, version))
+        elif complaints and line.startswith("   "):
+            # the solver of apt 3.0 says why, in lines of its own
+            complaints[-1] += f" {line.strip()}"
+    return Simulation(tuple(installed), tuple(removed), tuple(complaints), tuple(offered))
+
+
+def objections(seen: Simulation, one: Wanted) -> list[str]:
+    """Why a transaction must not happen, each with what to do; nothing where it may."""
+    if seen.complaints:
+        if gone := _others(seen, one):
+            return [
+                f"{one.version} is not to be had: the archive has {', '.join(gone)}; name one of those in catalog/ "
+                "beside the inventory and run `rigwright lock`, or name a mirror that still has it"
+            ]
+        return [f"apt finds no way: {'; '.join(seen.complaints)}"]
+    found = []
+    if surplus := [name for name in seen.removed if name not in one.plan.removed]:
+        found.append(
+            f"apt would remove {', '.join(surplus)}: remove or update those yourself if they can go, then deploy again"
+        )
+    modules = [name for name, *_ in seen.installed if PREBUILT.fullmatch(name)]
+    found += [
+        f"{one.kernel} would bring kernel {kernel}, for which the archive has no modules yet: try again when it has"
+        for kernel in seen.kernels
+        if one.kernel and not any(name.endswith(f"-{kernel}") for name in modules)
+    ]
+    for package in seen.drivers:
+        driver = driver_of(package.version)
+        branch = driver.partition(".")[0]
+        if one.version and driver != one.version:
+            found.append(
+                f"{package.name} would come as {driver}, and {one.version} is wanted: its name hides another "
+                "driver, or an archive has taken ours away; `apt-cache policy` names it"
+            )
+        elif branch != str(one.plan.branch):
+            found.append(
+                f"{package.name} would come as {driver}, of branch {branch} and not {one.plan.branch}: its "
+                "name hides another driver; name the branch that you want in driver.branch"
+            )
+        elif one.hashes and package.name not in one.hashes:
+            found.append(f"{package.name} {package.version} is not in the lock: run `rigwright lock --refresh`")
+    return found
+
+
+def _others(seen: Simulation, one: Wanted) -> list[str]:
+    """The drivers that archives have whole where they lack the wanted one; nothing where that is not the trouble."""
+    asked = {name: {driver_of(version) for other, version in seen.offered if other == name} for name in one.exact}
+    whole = set.intersection(*asked.values()) if asked else set()
+    return sorted(whole - {""}) if one.version not in whole else []
+
+
+def _plain(name: str) -> str:
+    return name.partition(":")[0]

@@ -1,0 +1,139 @@
+"""The catalogue's tables of drivers: archives, branches, package names and what cards need (catalog/driver)."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rigwright import toml
+from rigwright.problems import Frozen
+from rigwright.types import (
+    Archive,
+    Capability,
+    FileName,
+    Fingerprint,
+    Flavour,
+    HttpUrl,
+    Name,
+    Positive,
+    RelativePath,
+    System,
+    Text,
+)
+
+PLACE = Path("catalog/driver/driver.toml")
+SHIPPED = Path(__file__).resolve().parents[3] / PLACE
+DeviceNumber = Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")]
+# apt's names, with the places that are filled in
+Template = Annotated[str, Field(pattern=r"^(?:[a-z0-9.+*:-]|\{branch\}|\{open\}|\{kernel\})+$")]
+
+
+class Layout(Frozen):
+    """How an archive names a driver's packages."""
+
+    prebuilt: bool = Field(description="Whether the modules come built and signed; else DKMS builds them.")
+    before: tuple[Template, ...] = Field(default=(), description="Packages that must be there before the others.")
+    packages: tuple[Template, ...] = Field(min_length=1, description="The driver's, for computing alone.")
+
+
+class Offer(Frozen):
+    """Branches that an archive has for some systems."""
+
+    systems: tuple[System, ...] = Field(min_length=1)
+    source: Archive
+    branches: tuple[Positive, ...] = Field(min_length=1)
+    layout: Name
+    component: Literal["", "restricted", "multiverse", "contrib"] = ""
+
+
+class NvidiaArchive(Frozen):
+    """One of NVIDIA's apt archives, which are flat: one folder a release of a distribution."""
+
+    systems: tuple[System, ...] = Field(min_length=1)
+    path: RelativePath = Field(description="Its folder, below the base address.")
+    key: FileName = Field(description="The file in it with its signing key.")
+    fingerprint: Fingerprint = Field(description="That key's.")
+
+
+class Generation(Frozen):
+    """Cards of one architecture."""
+
+    name: Text
+    capabilities: tuple[Capability, ...] = Field(min_length=1)
+    devices: tuple[tuple[DeviceNumber, DeviceNumber], ...] = Field(min_length=1)
+    flavours: tuple[Flavour, ...] = Field(min_length=1)
+    last_branch: Positive | None = None
+
+
+# What no table has is taken for newer than all of them, and what is newer runs with open modules alone.
+UNKNOWN = Generation(
+    name="an unknown generation", capabilities=("99.0",), devices=(("0000", "0000"),), flavours=("open",)
+)
+
+
+class Tables(Frozen):
+    """All of them."""
+
+    minimum: Positive = Field(description="The oldest branch that will do.")
+    preferred: tuple[Positive, ...] = Field(min_length=1)
+    last_proprietary: Positive
+    layouts: dict[Name, Layout]
+    offers: tuple[Offer, ...]
+    base: HttpUrl = Field(description="Where NVIDIA's archives are, for rigs that name no mirror `nvidia`.")
+    archives: tuple[NvidiaArchive, ...]
+    pins: dict[Archive, tuple[Template, ...]]
+    origins: dict[str, Literal["distribution", "nvidia"]]
+    generations: tuple[Generation, ...]
+
+    @model_validator(mode="after")
+    def _whole(self) -> Tables:
+        if away := sorted({offer.layout for offer in self.offers} - set(self.layouts)):
+            raise ValueError(f"offers of layouts that are there: no {', '.join(away)}")
+        if set(self.pins) != {"distribution", "nvidia"}:
+            raise ValueError("pins for distribution and nvidia")
+        known = {system for archive in self.archives for system in archive.systems}
+        if without := {one for offer in self.offers if offer.source == "nvidia" for one in offer.systems} - known:
+            raise ValueError(f"archives for the offers' systems: none for {', '.join(sorted(without))}")
+        ranges = sorted((first, last) for one in self.generations for first, last in one.devices)
+        if any(first > last for first, last in ranges):
+            raise ValueError("ranges of devices from the lower to the higher number")
+        if any(after[0] <= before[1] for before, after in pairwise(ranges)):
+            raise ValueError("generations whose devices do not overlap")
+        return self
+
+    def archive(self, system: str) -> NvidiaArchive:
+        """NVIDIA's archive for a system.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for one in self.archives:
+            if system in one.systems:
+                return one
+        raise KeyError(system)
+
+    def of_device(self, pci_id: str) -> Generation:
+        """The generation of a card on the bus."""
+        device = pci_id.rpartition(":")[2]
+        return next(
+            (one for one in self.generations if any(first <= device <= last for first, last in one.devices)), UNKNOWN
+        )
+
+    def of_capability(self, capability: str) -> Generation:
+        """The generation of a declared card."""
+        return next((one for one in self.generations if capability in one.capabilities), UNKNOWN)
+
+
+@cache
+def tables(folder: Path) -> Tables:
+    """The ones in a folder's catalogue, or else those that are shipped.
+
+    Raises:
+        Invalid: a mistake in the file.
+    """
+    own = folder / PLACE
+    return toml.parse(own if own.exists() else SHIPPED, Tables)

@@ -1,0 +1,42 @@
+"""Which CUDA toolkits may build for a rig."""
+
+from __future__ import annotations
+
+from rigwright.declaration.rig import Rig
+
+# nvcc of 13.2.0 and 13.2.1 miscompiles the unpacking of low-bit quants; 13.2.86, of 13.2.2, does not
+# (https://github.com/ggml-org/llama.cpp/issues/28581, https://github.com/unslothai/unsloth/issues/4849)
+BROKEN = ((13, 2, 0), (13, 2, 86))
+# The first toolkit that knows compute capability 12.0 (NVIDIA, release notes of CUDA 12.8)
+BLACKWELL_MINIMUM = (12, 8)
+# Toolkits from 13.0 on know none below 7.5 (NVIDIA, release notes of CUDA 13.0)
+CAPABILITY_MINIMUM = (7, 5)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a dotted version."""
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+
+
+def toolkit_refusals(rig: Rig, nvcc: str) -> list[str]:
+    """What speaks against a toolkit by its compiler's own version, such as 13.2.78; nothing where there is none.
+
+    Args:
+        rig: The rig; without a cuda_root the toolkit is the lock's.
+        nvcc: That version.
+    """
+    version = numbers(nvcc)
+    if not version:
+        return []
+    name = f"nvcc {nvcc} at {rig.cuda_root}" if rig.cuda_root else f"the lock's nvcc {nvcc}"
+    found = []
+    if BROKEN[0] <= version < BROKEN[1]:
+        found.append(
+            f"{name} miscompiles low-bit quants, as 13.2.0 and 13.2.1 do: take a toolkit up to 13.1, or from 13.2.2 on"
+        )
+    capabilities = sorted({numbers(card.capability) for card in rig.cards})
+    if any(one >= (10, 0) for one in capabilities) and version < BLACKWELL_MINIMUM:
+        found.append(f"{name} knows no Blackwell card: take a toolkit from 12.8 on")
+    if any(one < CAPABILITY_MINIMUM for one in capabilities) and version >= (13, 0):
+        found.append(f"{name} knows no card older than Turing: take a toolkit 12.x")
+    return found

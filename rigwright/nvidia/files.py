@@ -1,0 +1,94 @@
+"""Whether a managed driver's settings lie there as they are rendered: the decision of check N28."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.live import units
+from rigwright.nvidia.driver.settings import Setting, paths
+from rigwright.nvidia.installed import Difference
+
+OWNER = "root:root"
+STEP = "deploy again: it is put right"
+
+
+@dataclass(frozen=True)
+class Lying:
+    """What lies at a path."""
+
+    kind: str
+    """"file", or words for what else it is."""
+    mode: str = ""
+    owner: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One host, as found."""
+
+    files: dict[str, Lying] = field(default_factory=dict)
+    """By path; without those where nothing lies."""
+    enabled: dict[str, str] = field(default_factory=dict)
+    """Unit -> whether it starts at boot, in systemd's words."""
+
+
+def questions(rig: Rig) -> dict[str, object]:
+    """What the probe is asked about a rig's host: the values of its template."""
+    return {"paths": paths(rig), "units": units(rig)}
+
+
+def parse(lines: Iterable[str]) -> Found:
+    """Read the probe's lines (templates/probe/driver_files.sh.j2).
+
+    Raises:
+        ValueError: one is malformed.
+    """
+    found = Found()
+    for line in lines:
+        word, *rest = line.split(" ", 2) if line.startswith(("link ", "unit ")) else line.split(" ", 4)
+        if word == "file" and len(rest) == 4:
+            found.files[rest[3]] = Lying("file", *rest[:3])
+        elif word == "link" and len(rest) == 2:
+            found.files[rest[0]] = Lying(f"a link to {rest[1]}")
+        elif word == "other" and len(rest) == 1:
+            found.files[rest[0]] = Lying("something that is no file")
+        elif word == "unit" and len(rest) == 2:
+            found.enabled[rest[0]] = rest[1]
+        else:
+            raise ValueError(f"the probe of the driver's settings printed a line that is cut short: {line!r}")
+    return found
+
+
+def as_rendered(rig: Rig, files: Sequence[Setting], found: Found) -> list[Difference]:
+    """N28: each of the driver's settings lies there as it is rendered, no other one does, and its units start at boot.
+
+    Args:
+        rig: The rig.
+        files: The settings that its driver has.
+        found: Its host.
+    """
+    rows = []
+    for one in files:
+        there = found.files.get(one.path)
+        said = "nothing" if there is None else there.kind
+        if there is not None and there.kind == "file":
+            text = hashlib.sha256(one.text.encode()).hexdigest()
+            said = "another text" if there.sha256 != text else ""
+            if not said and (there.mode, there.owner) != (one.mode, OWNER):
+                said = f"mode {there.mode} of {there.owner}"
+        if said:
+            rows.append(Difference(f"{one.path} as it is rendered", said, STEP))
+    declared = {one.path for one in files}
+    rows += [
+        Difference(f"no {path}", "one", STEP) for path in paths(rig) if path in found.files and path not in declared
+    ]
+    rows += [
+        Difference(f"{unit} to start at boot", state, STEP)
+        for unit in units(rig)
+        if (state := found.enabled.get(unit, "nothing")) != "enabled"
+    ]
+    return rows

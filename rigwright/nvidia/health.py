@@ -1,0 +1,152 @@
+"""Whether a rig's cards are sound: the decisions of checks N05 to N07 and N26."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.nvidia.installed import LOG, Difference, declared, numbered
+from rigwright.nvidia.smi import Gpu, bus_address
+
+# What happened to the card itself; others are a program's mistakes
+# (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html)
+FATAL_XIDS = {
+    48: "a memory error that ECC could not correct",
+    62: "its power controller halted",
+    63: "a piece of its memory is to be replaced at the next reset",
+    64: "a piece of its memory could not be replaced",
+    74: "an NVLink error",
+    79: "it fell off the bus",
+    95: "a memory error that reached other programs",
+    119: "its firmware did not answer",
+    120: "its firmware failed",
+    154: "it needs a reset or a reboot",
+}
+XID = re.compile(
+    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?\): ([0-9]+)(.*)", re.IGNORECASE
+)
+# What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
+# let a card have, and the driver of a card that does not start
+COMPLAINTS = r"AER:|PCIe Bus Error|DMAR:.*fault|IO_PAGE_FAULT|RmInitAdapter failed"
+# at each boot, of each port
+ENABLED = "AER: enabled with IRQ"
+PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+# 154 tells of the way back as well
+RECOVERED = re.compile(r"changed from .* to 0x0 ")
+
+
+def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
+    """N05: the driver keeps each card ready while nobody uses it."""
+    return [
+        Difference(
+            f"persistence mode Enabled on card {number} at {gpu.address}",
+            gpu.persistence,
+            "start nvidia-persistenced with --persistence-mode, at boot too",
+        )
+        for number, gpu in declared(rig, facts, gpus)
+        if gpu.persistence != "Enabled"
+    ]
+
+
+def trouble(
+    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], recovery: Mapping[str, str], log: Iterable[str]
+) -> list[Difference]:
+    """N06: nothing says that a card is broken.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        gpus: The cards.
+        recovery: What each says has to be done with it; one that is not there does not say.
+        log: Lines of the kernel's log since boot, as far as they can be read.
+    """
+    found = []
+    for number, gpu in declared(rig, facts, gpus):
+        if gpu.uncorrected:
+            found.append(
+                Difference(
+                    f"no uncorrected memory error on card {number} at {gpu.address}",
+                    str(gpu.uncorrected),
+                    f"{LOG}, stop what runs and reboot; if they come back, replace the card",
+                )
+            )
+        action = recovery.get(gpu.address, "None")
+        if action != "None":
+            found.append(
+                Difference(
+                    f"recovery action None of card {number} at {gpu.address}", action, f"{LOG}, then do what it says"
+                )
+            )
+    numbers = {address.rpartition(".")[0]: number for number, _, address in numbered(rig, facts)}
+    xids = Counter[tuple[int, int]]()
+    for line in log:
+        matched = XID.search(line)
+        if not matched:
+            continue
+        place, code = bus_address(matched[1]), int(matched[2])
+        if place in numbers and code in FATAL_XIDS and not (code == 154 and RECOVERED.search(matched[3])):
+            xids[numbers[place], code] += 1
+    found += [
+        Difference(
+            f"no Xid {code} of card {number} since boot",
+            f"{count}: {FATAL_XIDS[code]}",
+            f"{LOG}; look the code up in NVIDIA's catalogue of Xids",
+        )
+        for (number, code), count in sorted(xids.items())
+    ]
+    return found
+
+
+def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
+    """N07: each PCI link is as wide as declared, or else as card and slot together allow.
+
+    A slot with fewer lanes than the card has is no difference: the maximum is the one of both
+    (https://docs.nvidia.com/deploy/nvml-api, nvmlDeviceGetMaxPcieLinkWidth).
+    """
+    found = []
+    for number, gpu in declared(rig, facts, gpus):
+        wanted = rig.driver.lanes[number] if rig.driver.lanes else gpu.width_max
+        if gpu.width is None or wanted is None or gpu.width == wanted:
+            continue
+        found.append(
+            Difference(
+                f"{wanted} lanes to card {number} at {gpu.address}",
+                str(gpu.width),
+                "seat the card and its riser anew; look for a lane setting in the firmware"
+                if gpu.width < wanted
+                else "declare the lanes that are there in driver.lanes",
+            )
+        )
+    return found
+
+
+def complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]) -> list[Difference]:
+    """N26: the kernel complains about no card's bus, memory or start.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        paths: sysfs's path of each card, by address: the ports that lead to it are in it.
+        log: Lines of the kernel's log since boot that have COMPLAINTS in them.
+    """
+    found = []
+    lines = [line for line in log if ENABLED not in line]
+    for number, _, address in numbered(rig, facts):
+        way = {address, *PCI.findall(paths.get(address, ""))}
+        # the IOMMU writes [01:00.0] or device=01:00.0, and no domain
+        short = [one.removeprefix("0000:") for one in way]
+        names = (*way, *(f"[{one}]" for one in short), *(f"={one} " for one in short))
+        said = [line for line in lines if any(name in f"{line} ".lower() for name in names)]
+        if said:
+            found.append(
+                Difference(
+                    f"no complaint of the kernel about card {number} at {address} since boot",
+                    f"{len(said)}, the last one: {said[-1].strip()}",
+                    "read `journalctl -k -b`; seat card and riser anew, or lower the slot's PCIe generation in the "
+                    "firmware",
+                )
+            )
+    return found

@@ -1,0 +1,233 @@
+"""Whether the NVIDIA driver is there for a rig's cards, and for nobody else: the decisions of checks N01 to N04."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rigwright.declaration.catalog import Card
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.nvidia.smi import App, Gpu
+
+# Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
+# (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.
+MEMORY_SHARE = 0.97
+# MiB of a card in nobody's compute processes. Measured with driver 580.159.04 on an H200: 0 while idle, 9 beside one
+# process of 1542. An X server without a desktop has some 4 (https://github.com/ollama/ollama/issues/5240), one program
+# of a desktop more than 300 (https://github.com/ollama/ollama/issues/15179).
+UNEXPLAINED_MIB = 256
+CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+LIBRARY = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
+LOG = "read `journalctl -k -b -g NVRM`"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not what it has to be."""
+
+    expected: str
+    found: str
+    next_step: str
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that computes on a card."""
+
+    name: str
+    """Empty where there is no such process to be seen."""
+    cgroup: str
+    """Its control group's path."""
+
+
+def numbered(rig: Rig, facts: HostFacts) -> list[tuple[int, Card, str]]:
+    """(number, declared card, address) of each declared card that is on the bus."""
+    return [(number, card, facts.pci_cards[number][0]) for number, card in enumerate(rig.cards[: len(facts.pci_cards)])]
+
+
+def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
+    """N01: each declared card answers as the one that it is declared as.
+
+    Instances get their cards by number, so each must be the same one in the inventory, on the bus and to CUDA.
+    """
+    found = []
+    away = len(rig.cards) - len(facts.pci_cards)
+    if away > 0:
+        found.append(
+            Difference(
+                f"{len(rig.cards)} cards on the PCI bus",
+                str(len(facts.pci_cards)),
+                "reboot; if it stays away, look at its power and its seat",
+            )
+        )
+    seen = {gpu.address: gpu for gpu in gpus}
+    for number, card, address in numbered(rig, facts):
+        if address not in seen:
+            found.append(
+                Difference(
+                    f"card {number} at {address} to answer",
+                    f"nvidia-smi names {', '.join(sorted(seen))}",
+                    f"{LOG}, then reboot; `lspci -k -s {address}` names the driver that has it",
+                )
+            )
+            continue
+        gpu = seen[address]
+        least = int(MEMORY_SHARE * card.vram_mib)
+        total = "unknown" if gpu.total_mib is None else f"{gpu.total_mib} MiB"
+        enough = gpu.total_mib is not None and gpu.total_mib >= least
+        declare = "declare the card that is there"
+        rows = (
+            (gpu.index == number, f"number {number} to CUDA", str(gpu.index), "reboot: one before it does not answer"),
+            (gpu.name == card.name, f"name {card.name}", gpu.name, declare),
+            (gpu.capability == card.capability, f"compute capability {card.capability}", gpu.capability, declare),
+            (enough, f"at least {least} MiB", total, f"{declare}, or see whether ECC takes the memory"),
+        )
+        found += [
+            Difference(f"card {number} at {address} with {expected}", there, next_step)
+            for holds, expected, there, next_step in rows
+            if not holds
+        ]
+    return found
+
+
+def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> list[Difference]:
+    """N02: one version of the driver, and one that is new enough.
+
+    Args:
+        module: Version of the kernel module that is loaded; empty without one.
+        libraries: The file behind each 64-bit libcuda.so.1 that the loader knows, in its order: links followed.
+        smi: The version that nvidia-smi tells, or why it does not.
+        minimum: The oldest branch that will do.
+    """
+    if not module:
+        return [Difference("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
+    found = []
+    distinct = list(dict.fromkeys(libraries))
+    if len(distinct) != 1:
+        found.append(
+            Difference(
+                "one libcuda.so.1 in the loader's cache",
+                ", ".join(distinct) or "none",
+                "take every other one out of /etc/ld.so.conf.d and run `ldconfig`"
+                if distinct
+                else "install the driver's libraries",
+            )
+        )
+    if distinct:
+        matched = LIBRARY.search(distinct[0])
+        library = matched[1] if matched else f"a file without a version, {distinct[0]}"
+        if library != module:
+            found.append(
+                Difference(
+                    f"libcuda.so.1 of the loaded module's version {module}",
+                    library,
+                    "reboot if the driver was upgraded; otherwise find out who put the library there",
+                )
+            )
+    if smi != module:
+        found.append(Difference(f"nvidia-smi to say {module}", smi, "reboot if the driver was upgraded"))
+    branch = re.match(r"[0-9]+", module)
+    if not branch or int(branch[0]) < minimum:
+        found.append(Difference(f"branch {minimum} or later", module, "install a newer driver"))
+    return found
+
+
+def devices(rig: Rig, facts: HostFacts, said: Iterable[str]) -> list[Difference]:
+    """N03: what programs reach the cards through is there, and nouveau is not.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        said: Lines `device PATH` for each character device, `minor ADDRESS NUMBER` for each card that the nvidia
+            module drives, and `nouveau` where that is loaded.
+    """
+    rows = [line.split() for line in said]
+    there = {row[1] for row in rows if row[0] == "device"}
+    minors = {row[1]: row[2] for row in rows if row[0] == "minor" and len(row) == 3}
+    found = [
+        Difference(f"the device {path}", "none", "run `nvidia-modprobe -u -c 0` and see why nothing does at boot")
+        for path in CONTROL_FILES
+        if path not in there
+    ]
+    for number, _, address in numbered(rig, facts):
+        if address not in minors:
+            found.append(
+                Difference(
+                    f"the driver nvidia on card {number} at {address}",
+                    "it does not have it",
+                    f"`lspci -k -s {address}` names the driver that has it",
+                )
+            )
+        elif f"/dev/nvidia{minors[address]}" not in there:
+            found.append(
+                Difference(
+                    f"the device /dev/nvidia{minors[address]} of card {number} at {address}",
+                    "none",
+                    f"run `nvidia-modprobe -c {minors[address]}` and see why nothing does at boot",
+                )
+            )
+    if ["nouveau"] in rows:
+        found.append(
+            Difference(
+                "no kernel module nouveau",
+                "it is loaded",
+                "blacklist it in /etc/modprobe.d, run `update-initramfs -u` and reboot",
+            )
+        )
+    return found
+
+
+def holders(
+    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], apps: Sequence[App], processes: Mapping[int, Holder]
+) -> list[Difference]:
+    """N04: the declared cards are the rig's own.
+
+    What a card has in use beside compute processes is judged only where nvidia-smi knows how much each of them has.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        gpus: The cards, seen before the processes: what is loaded between the two looks is then no surplus.
+        apps: What computes on them.
+        processes: The processes of `apps`, by pid.
+    """
+    # an absolute path: a unit of that name below a user's own manager is the user's
+    ours = tuple(f"/rigwright.slice/{instance.unit}" for instance in rig.instances)
+    used = {gpu.address: gpu.used_mib for gpu in gpus}
+    found = []
+    for number, _, address in numbered(rig, facts):
+        here = [app for app in apps if app.address == address]
+        for app in here:
+            holder = processes.get(app.pid, Holder("", ""))
+            if not any(f"{holder.cgroup}/".startswith(f"{path}/") for path in ours):
+                size = "an unknown share" if app.used_mib is None else f"{app.used_mib} MiB"
+                found.append(
+                    Difference(
+                        f"nobody but this rig on card {number} at {address}",
+                        f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
+                        f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
+                        "end it, or give it another card",
+                    )
+                )
+        sizes = [app.used_mib for app in here]
+        total = used.get(address)
+        if total is None or None in sizes:
+            continue
+        rest = total - sum(size for size in sizes if size is not None)
+        if rest > UNEXPLAINED_MIB:
+            found.append(
+                Difference(
+                    f"at most {UNEXPLAINED_MIB} MiB of card {number} at {address} in use beside compute processes",
+                    f"{rest} MiB",
+                    "run `nvidia-smi`: processes of type G are a desktop's, which belongs on another card",
+                )
+            )
+    return found
+
+
+def declared(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
+    """The declared cards that answer, with their numbers; N01 says which do not."""
+    seen = {gpu.address: gpu for gpu in gpus}
+    return [(number, seen[address]) for number, _, address in numbered(rig, facts) if address in seen]

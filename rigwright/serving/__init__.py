@@ -1,0 +1,1 @@
+"""What is served, as generations of units, and what is served now."""

@@ -1,0 +1,107 @@
+"""A generation: one complete, numbered state of what a rig serves, as files, and its place among those of a host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build
+from rigwright.render import render
+from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Unit, credential_path, unit
+from rigwright.supply.tools import Tools
+
+# Beside the files that a generation's digest is made of: its digest and when it was written.
+META = "meta"
+# Written once all its instances have answered.
+PROVEN = "proven"
+# In the configuration's folder while a generation is being activated: the numbers of the old and the new one.
+JOURNAL = "activating"
+SETTLE = "rigwright_settle.service"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a rig is to serve."""
+
+    files: dict[str, str]
+    """Path in the generation's folder -> text."""
+    links: dict[str, str]
+    """Path in the generation's folder -> what the link points to."""
+    units: tuple[Unit, ...]
+    mark: str
+    """In the target's description: tells which generation systemd has read."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all content, as templates/generation/state.sh.j2 finds it on the host."""
+        lines = [f"{hashlib.sha256(text.encode()).hexdigest()}  {path}" for path, text in sorted(self.files.items())]
+        lines += [f"mode {mode(text)} {path}" for path, text in sorted(self.files.items())]
+        lines += [f"link {path} {target}" for path, target in sorted(self.links.items())]
+        return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+
+    @property
+    def unit_files(self) -> tuple[str, ...]:
+        """Names of its unit files, by name."""
+        return tuple(sorted(path.removeprefix("units/") for path in self.files if path.startswith("units/")))
+
+
+def mode(text: str) -> str:
+    """The mode of a generation's file, in octal: scripts can be run."""
+    return "755" if text.startswith("#!") else "644"
+
+
+def generation(rig: Rig, builds: dict[str, Build], tools: Tools) -> Generation:
+    """The generation that a rig asks for; the same rig on the same host gives the same bytes."""
+    toolkits = sorted({build.toolkit.folder for build in builds.values() if build.toolkit and build.toolkit.folder})
+    engines = {name: f"{rig.roots.software}/engines/{build.folder}" for name, build in builds.items()}
+    units = tuple(unit(rig, instance, builds[instance.engine_name].folder) for instance in rig.instances)
+    scripts = {
+        "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS, config=rig.roots.config),
+        "settle": render("generation/settle.j2", config=rig.roots.config, journal=JOURNAL, units=UNITS),
+    }
+    files = {
+        **scripts,
+        **{f"units/{one.name}": one.text for one in units},
+        **{f"env/{one.instance}": one.environment for one in units},
+        "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED),
+        f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, journal=JOURNAL),
+        "manifest.json": manifest(rig, engines, tools, units),
+        "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits)),
+    }
+    mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
+    target = render("serving/rigwright.target.j2", owned=OWNED, mark=mark, wants=[SETTLE, *(u.name for u in units)])
+    links = {f"engines/{name}": path for name, path in engines.items()} | {"tools": tools.folder}
+    return Generation({**files, "units/rigwright.target": target}, links, units, mark)
+
+
+def references(rig: Rig, engines: dict[str, str], tools: Tools, toolkits: list[str]) -> list[str]:
+    """Absolute paths that stay on the host as long as the generation does."""
+    keys = [credential_path(rig, instance) for instance in rig.instances]
+    return sorted({*engines.values(), *toolkits, tools.folder, *(rig.weight_path(a) for a in rig.weights), *keys})
+
+
+def manifest(rig: Rig, engines: dict[str, str], tools: Tools, units: tuple[Unit, ...]) -> str:
+    """What the rig is, for people and programs that look at the box."""
+    value = {
+        "rig": rig.name,
+        "cards": [card.name for card in rig.cards],
+        "engines": engines,
+        "state": rig.roots.state,
+        "tools": tools.folder,
+        "weights": {rig.weight_path(artefact): artefact.sha256 for artefact in rig.weights},
+        "instances": {
+            i.name: {
+                "variant": i.variant_name,
+                "port": i.port,
+                "cards": list(i.cards),
+                "engine": i.engine_name,
+                "context": i.variant.context,
+                "slots": i.variant.slots,
+                "digest": one.digest,
+            }
+            for i, one in zip(rig.instances, units, strict=True)
+        },
+    }
+    return json.dumps(value, indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,65 @@
+"""What a host is told to fetch: each file of its weights, and where it is had, in order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from rigwright.declaration.rig import Rig, urls
+from rigwright.supply.inputs import HUB
+from rigwright.supply.lock import Artefact
+from rigwright.weights.records import records_folder
+
+# What the credential with the token is called; systemd puts it where only the job reads it.
+CREDENTIAL = "hub-token"
+
+
+def sources(rig: Rig, artefact: Artefact) -> list[dict[str, str]]:
+    """Where a file of weights is had: from boxes that share theirs, then as its lock says."""
+    found = [{"kind": "peer", "base": base.rstrip("/")} for base in rig.peers]
+    for source in artefact.sources:
+        scheme, _, rest = source.partition(":")
+        if scheme == HUB:
+            one = {"kind": "hub", "repository": rest, "revision": artefact.version, "file": artefact.path}
+            # without an endpoint the client's own is meant
+            found += [{**one, "endpoint": base.rstrip("/")} for base in rig.mirrors.get(HUB) or ("",)]
+        else:
+            alone = artefact.model_copy(update={"sources": (source,)})
+            found += [{"kind": "http", "url": url} for url in urls(alone, rig.mirrors)]
+    return found
+
+
+def spec(rig: Rig, artefacts: Sequence[Artefact], client: str, sent: str = "") -> str:
+    """The file that a fetching run reads (roles/weights/host/spec.py), as JSON.
+
+    Args:
+        rig: The rig.
+        artefacts: What is to be there.
+        client: A Python that has the hub's own client; empty where none is needed.
+        sent: The folder with what the operator's machine has sent; then there is no other source.
+    """
+    value = {
+        "root": rig.roots.models,
+        "records": records_folder(rig),
+        "ledger": rig.ledger,
+        "hub_python": client,
+        "sent": sent,
+        "fs_verity": rig.fs_verity,
+        "files": [
+            {
+                "path": one.weight_path,
+                "sha256": one.sha256,
+                "size": one.size,
+                "sources": [] if sent else sources(rig, one),
+            }
+            for one in artefacts
+        ],
+    }
+    return json.dumps(value, indent=1) + "\n"
+
+
+def run_name(artefacts: Sequence[Artefact]) -> str:
+    """The unit that brings these files: two runs of the same files agree on it."""
+    files = "".join(f"{one.sha256} {one.weight_path}\n" for one in artefacts)
+    return f"rw-job-weights-{hashlib.sha256(files.encode()).hexdigest()[:12]}"

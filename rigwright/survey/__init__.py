@@ -1,0 +1,1 @@
+"""A box that nothing declares yet."""

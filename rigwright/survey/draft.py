@@ -1,0 +1,207 @@
+"""The commented inventory that is written for a box that was looked at."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable
+
+from rigwright.declaration.catalog import Catalog
+from rigwright.survey.findings import CONTAINER, GpuProcess, SeenCard, Survey
+from rigwright.survey.suggest import INSTANCE, Answers, card_name, card_names, entry, free_port, taken_cards
+
+WIDTH = 116  # of a comment's text, so that no line is longer than 120
+GIB = 1024 * 1024  # in KiB
+
+
+def inventory_text(survey: Survey, answers: Answers, catalog: Catalog) -> str:
+    """An inventory of one rig with what was found in its comments.
+
+    Raises:
+        KeyError: the catalogue has no variant of the name that was answered.
+    """
+    declared = entry(survey, answers, catalog)
+    lines = ['"""One box, as `rigwright init` found it. The README says what each key means."""', ""]
+    lines += [*_comment(_system(survey)), "", "from rigwright.inventory import hosts", "", "rigs = hosts("]
+    lines += ["    {", f'        "{answers.name}": {{']
+    lines += [f"            {_quoted(key)}: {_quoted(value)}," for key, value in answers.connection.items()]
+    lines += _comment(_cards(survey, catalog), 12)
+    for key, value in declared.items():
+        lines += _comment(_reasons(key, survey, answers, catalog), 12) + _field(key, value)
+    if "instances" not in declared:
+        port = answers.port or free_port(survey)
+        example = f'"instances": {{"{INSTANCE}": {{"variant": "ENGINE/NAME", "cards": [0], "port": {port}}}}},'
+        lines += _comment(["Nothing is served yet; a variant of the catalogue would be, with", example], 12)
+    lines += ["        },", "    }", ")"]
+    if missing := catalogue_lines(survey, catalog):
+        lines += ["", *_comment(missing)]
+    if running := _running(survey):
+        lines += ["", *_comment(running)]
+    return "\n".join(lines) + "\n"
+
+
+def _field(key: str, value: object) -> list[str]:
+    """A key of the entry; instances one a line, as are cards where they are many."""
+    line = f"            {_quoted(key)}: {_quoted(value)},"
+    if isinstance(value, dict) and key == "instances":
+        inner = [f"{_quoted(name)}: {_quoted(instance)}," for name, instance in value.items()]
+        return [f'            "{key}": {{', *(f"{' ' * 16}{one}" for one in inner), "            },"]
+    if isinstance(value, list) and len(line) > 120:
+        return [f'            "{key}": [', *(f"{' ' * 16}{_quoted(one)}," for one in value), "            ],"]
+    return [line]
+
+
+def _quoted(value: object) -> str:
+    """A Python literal with double quotes, as the rest of the project writes it."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(key)}: {_quoted(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_quoted(inner) for inner in value) + "]"
+    return repr(value)
+
+
+def plain(text: str) -> str:
+    """Text of the box that can stand in a comment or on a terminal: one line, without control characters."""
+    return "".join(character for character in text if character.isprintable())
+
+
+def _comment(texts: Iterable[str], indent: int = 0) -> list[str]:
+    lines = []
+    for text in texts:
+        margin = re.match(r" *", text)
+        hang = " " * (len(margin[0]) + 4 if margin else 4)
+        wrapped = textwrap.wrap(plain(text), WIDTH - indent, subsequent_indent=hang, break_on_hyphens=False)
+        lines += [f"{' ' * indent}# {line}".rstrip() for line in wrapped or [""]]
+    return lines
+
+
+def _system(survey: Survey) -> list[str]:
+    nodes = f" in {survey.numa_nodes} NUMA nodes" if survey.numa_nodes > 1 else ""
+    found = [
+        f"{survey.os_id} {survey.os_version} on {survey.hostname}, kernel {survey.kernel}, {survey.cpus} CPUs{nodes}, "
+        f"{survey.memory_kib / GIB:.1f} GiB of memory"
+    ]
+    if survey.cards:
+        found.append(f"NVIDIA driver: {survey.driver or 'none is loaded'}")
+    if survey.smi_failure:
+        found.append(f"nvidia-smi does not work there; it said: {survey.smi_failure}")
+    if survey.disks:
+        found.append("File systems:")
+    for disk in survey.disks:
+        mode = "" if disk.writable else ", read-only"
+        room = f"{disk.free_kib / GIB:.1f} of {disk.size_kib / GIB:.1f} GiB free"
+        found.append(f"  {disk.mount}  {disk.type}, {room}{mode}")
+    if survey.record is not None:
+        found.append(f"A deploy has made it the rig {survey.record or '(its record cannot be read)'} before.")
+    if survey.uid:
+        found.append("It was looked at without root: processes and listeners of others have no names here.")
+    return found
+
+
+def card_line(number: int, card: SeenCard) -> str:
+    """One card in words. The link's speed is the card's: an idle card's own is low."""
+    parts = [card.pci_id]
+    parts += [card.name] if card.name else []
+    parts += [f"{card.vram_mib} MiB"] if card.vram_mib else []
+    parts += [f"NUMA node {card.numa_node}"] if card.numa_node is not None else []
+    if card.width and card.width_max:
+        less = ", fewer lanes than the card has" if card.width < card.width_max else ""
+        parts.append(f"link x{card.width} of x{card.width_max}{less}")
+    speed = card.speed_max.removesuffix(" PCIe")
+    parts += [f"up to {speed}"] if speed and speed != "Unknown" else []
+    if card.nvlinks:
+        peers = f" to card {', '.join(map(str, card.nvlink_peers))}" if card.nvlink_peers else ""
+        parts.append(f"{card.nvlinks} NVLink links up{peers}")
+    return f"{number}  {card.address}  {', '.join(parts)}"
+
+
+def _cards(survey: Survey, catalog: Catalog) -> list[str]:
+    if not survey.cards:
+        return ["No NVIDIA card is on the PCI bus."]
+    found = ["In the order of the PCI bus; instances name cards by these numbers:"]
+    for number, card in enumerate(survey.cards):
+        others = sorted(name for name, known in catalog.cards.items() if card.pci_id in known.pci_ids)
+        name = card_name(card, catalog)
+        others = [other for other in others if other != name]
+        doubt = f"; without a driver its memory is unknown: it may be {', '.join(others)}" if others else ""
+        found.append(f"  {card_line(number, card)}{doubt if name and not card.vram_mib else ''}")
+    declared = len(card_names(survey, catalog))
+    if declared < len(survey.cards):
+        reason = "cannot be declared" if declared == 16 else "cannot be declared yet: the end of this file says why"
+        found.append(f"From card {declared} on they {reason}.")
+    return found
+
+
+def _reasons(key: str, survey: Survey, answers: Answers, catalog: Catalog) -> list[str]:
+    """Why a key has the value it has."""
+    if key == "roots":
+        return ["The local disk with the most room:"]
+    if key == "service_user":
+        return ["You log in under the default's name, and services have a user of their own:"]
+    if key == "instances":
+        variant = catalog.variants[answers.variant or ""]
+        each = variant.context // variant.slots
+        found = [f"Context {variant.context}, slots {variant.slots}: each request gets up to {each} tokens."]
+        taken = ", ".join(map(str, sorted(taken_cards(survey))))
+        return found + ([f"Cards that others use now, and that it was kept from: {taken}"] if taken else [])
+    return []
+
+
+def _new_name(card: SeenCard, taken: set[str]) -> str:
+    vendorless = re.sub(r"(?i)^nvidia |\bgeforce ", "", card.name)
+    name = re.sub(r"[^a-z0-9]+", "-", vendorless.lower()).strip("-")[:60] or "card"
+    return f"{name}-{card.pci_id[5:]}" if name in taken or name == "card" else name
+
+
+def catalogue_lines(survey: Survey, catalog: Catalog) -> list[str]:
+    """What to add for cards that the catalogue lacks, as a file beside the inventory; empty when it has all."""
+    taken = set(catalog.cards)
+    found: list[str] = []
+    names: dict[str, str] = {}
+    for card in survey.cards:
+        if card_name(card, catalog) is not None or card.pci_id in names:
+            continue
+        name = names[card.pci_id] = _new_name(card, taken)
+        taken.add(name)
+        unknown = "  # look it up: no driver said it"
+        label = plain(card.name).replace("\\", "").replace('"', "")
+        found += [
+            f"[cards.{name}]",
+            f'name = "{label}"' if label else f'name = ""{unknown}',
+            f'pci_ids = ["{card.pci_id}"]',
+            f'capability = "{card.capability}"' if card.capability else f'capability = ""{unknown}',
+            f"vram_mib = {card.vram_mib}" if card.vram_mib else f"vram_mib = 0{unknown}",
+        ]
+    if not found:
+        return []
+    every = ", ".join(f'"{card_name(card, catalog) or names[card.pci_id]}"' for card in survey.cards)
+    before = "The catalogue lacks a card of this box. Add to catalog/cards.toml beside this file:"
+    return [before, *(f"  {line}" for line in found), "and then declare", f'  "cards": [{every}],']
+
+
+def process_line(process: GpuProcess) -> str:
+    """One process on the cards in words."""
+    parts = [f"process {process.pid} {process.name or 'unknown'} of {process.user or 'unknown'}"]
+    parts += [f"container {process.container}"] if process.container else [process.unit] if process.unit else []
+    held = ", ".join(f"{f'{mib} MiB of ' if mib else ''}card {number}" for number, mib in process.memory_mib)
+    return ", ".join(parts) + (f": {held}" if held else ": has device files of the cards open")
+
+
+def _running(survey: Survey) -> list[str]:
+    found = []
+    if foreign := [one for one in survey.processes if one.foreign]:
+        found += ["Work of others on the cards, which no instance may disturb:"]
+        found += [f"  {process_line(one)}" for one in foreign]
+    if survey.units:
+        found += ["Units that look like model servers; stop and disable them before an instance takes their cards:"]
+        found += [f"  {unit.name} ({unit.state}), from {unit.path}" for unit in survey.units]
+    if survey.listeners:
+        found.append("TCP ports that somebody listens on:")
+    for one in survey.listeners:
+        unit = CONTAINER.sub(lambda found: found[0][:12], one.unit)
+        by = " ".join([one.process, f"({unit})" if unit else ""]).strip()
+        found.append(f"  {one.port}  {by or 'unknown'}")
+    return found

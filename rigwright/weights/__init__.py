@@ -1,0 +1,1 @@
+"""Weights on a host, and given to others."""

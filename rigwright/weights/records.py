@@ -1,0 +1,119 @@
+"""Weights on a host: which records prove that a rig's files are verified, and how that is asked in milliseconds."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rigwright.declaration.rig import Rig
+from rigwright.render import render
+from rigwright.serving.units import UNITS
+from rigwright.supply.lock import Artefact
+
+# What hashes weights again. Not named as instances are, and with another first line: it is no part of what is served.
+REHASH = "rigwright_rehash"
+OWNED = "# Written by rigwright for weights; changes here are undone by the next deploy."
+# What the programs that look after weights are called as a package.
+PACKAGE = "rigwright_weights"
+REHASH_UNITS = (f"{REHASH}.timer", f"{REHASH}.service")
+# Where systemd writes down when a persistent timer has last begun (systemd.timer(5), Persistent=).
+REHASH_STAMP = f"/var/lib/systemd/timers/stamp-{REHASH}.timer"
+DUE_DAYS = 7  # after which verified bytes are hashed again
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A locked file of a host, as its record there knows it."""
+
+    root: str
+    """The models' root on the host."""
+    path: str
+    """From there."""
+    sha256: str
+
+    @property
+    def record(self) -> str:
+        """The record's file name, as roles/weights/host/records.py makes it."""
+        return f"{self.sha256}-{hashlib.sha256(self.path.encode()).hexdigest()[:12]}"
+
+    @property
+    def absolute(self) -> str:
+        """The file's path on the host."""
+        return f"{self.root}/{self.path}"
+
+
+def records_folder(rig: Rig) -> str:
+    """Where a host keeps its records."""
+    return f"{rig.roots.state}/weights"
+
+
+def programs(rig: Rig) -> str:
+    """The folder of the programs that look after weights on the host."""
+    return f"{rig.roots.software}/weights"
+
+
+def recorded(rig: Rig, artefact: Artefact) -> Recorded:
+    """A row of the lock as its record knows it."""
+    return Recorded(rig.roots.models, artefact.weight_path, artefact.sha256)
+
+
+def rehash_units(rig: Rig) -> dict[str, str]:
+    """The unit files of what hashes weights again, by path; the timer is the one to enable."""
+    values = {"owned": OWNED, "models": rig.roots.models, "records": records_folder(rig), "due_days": DUE_DAYS}
+    values |= {"programs": programs(rig), "package": PACKAGE}
+    kinds = ("timer", "service")
+    return {f"{UNITS}/{REHASH}.{kind}": render(f"weights/rehash.{kind}.j2", **values) for kind in kinds}
+
+
+def verified_test(records_folder: str, files: Sequence[Recorded]) -> str:
+    """A POSIX shell condition: every file has its record, and is as it was when its bytes were verified.
+
+    The records are read at once, the paths in them asked with one `stat`, and both texts compared. The command has a
+    name of 77 bytes a file and no path, for a command line of Linux ends at 128 KiB (execve(2)); that the records are
+    about the right paths is proven by one SHA-256 over all of them. It has no single quotes: those of the shells around
+    it would make each five characters long.
+
+    Args:
+        records_folder: Where the host's records lie.
+        files: What has to be verified; with none, it holds.
+    """
+    if not files:
+        return "true"
+    paths = "".join(f"{file.absolute}\n" for file in files)
+    digest = hashlib.sha256(paths.encode()).hexdigest()
+    names = " ".join(file.record for file in files)
+    return (
+        f"(cd {shlex.quote(records_folder)} 2>/dev/null && r=$(cat {names} 2>/dev/null) && "
+        f'p=$(printf "%s\\n" "$r" | cut -d " " -f 5-) && '
+        f'[ "$(printf "%s\\n" "$p" | sha256sum)" = "{digest}  -" ] && '
+        '[ "$(printf "%s\\n" "$p" | tr "\\n" "\\0" | '
+        'LC_ALL=C xargs -0 stat -c "%s %.9Y %.9Z %i %n" 2>/dev/null)" = "$r" ])'
+    )
+
+
+# Bytes of paths in one script: it is quoted for a shell, and for sudo's, before it is an argument of 128 KiB at most.
+PATHS = 60_000
+
+
+def hash_scripts(files: Sequence[Recorded]) -> Iterator[str]:
+    """Shell scripts that hash files, as many at once as the host has processors; nearly always one script."""
+    batch: list[str] = []
+    for path in (shlex.quote(file.absolute) for file in files):
+        if batch and sum(map(len, batch)) + len(path) > PATHS:
+            yield _hash_script(batch)
+            batch = []
+        batch.append(path)
+    if batch:
+        yield _hash_script(batch)
+
+
+def _hash_script(paths: list[str]) -> str:
+    # each line is written in one piece, for it is shorter than a pipe takes at once (pipe(7), PIPE_BUF)
+    return f"printf '%s\\0' {' '.join(paths)} | xargs -0 -n 1 -P \"$(nproc)\" sha256sum 2>/dev/null"
+
+
+def parse_hashes(lines: Iterable[str]) -> dict[str, str]:
+    """Path -> SHA-256, of what `sha256sum` prints; a path that it escapes is none of ours."""
+    return {line[66:]: line[:64] for line in lines if line[64:66] == "  "}

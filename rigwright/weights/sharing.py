@@ -1,0 +1,168 @@
+"""How a box shares its weights with others: nginx's configuration and its unit, as text, and what is found of both."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+
+from rigwright.declaration.entry import Share
+from rigwright.declaration.rig import Rig
+from rigwright.render import render
+from rigwright.serving.units import STARTED_FROM, UNITS
+
+PACKAGE = "nginx"
+PROGRAM = "/usr/sbin/nginx"
+# What the package brings, and starts on port 80 as it is installed.
+PACKAGED_UNIT = "nginx.service"
+# What the package's scripts make, and do not take away (nginx-common.postinst and .postrm of Debian 12).
+LEFT = ("/var/www/html/index.nginx-debian.html",)
+UNIT = "rigwright_share.service"  # no instance's: those are rigwright-NAME
+RUNTIME = "rigwright_share"  # its folder below /run
+PATH = f"{UNITS}/{UNIT}"
+RECORD = f"{STARTED_FROM}/{UNIT}"  # what its process was started from; gone with a reboot, as everything there
+# First line of both files. Instances' units have another: what has that one goes when no instance is called so.
+OWNED = "# Written by rigwright to share weights; changes here are undone by the next deploy."
+# Which files are on their way, for those who would fetch them here. The only hidden file that is shared.
+PROGRESS = ".progress.json"
+WORKERS = 4
+# Files that are fetched at a time, by one box and by all; each may take a disk's read and 2 MiB of network at once. A
+# box fetches four and looks at progress: this is for fifty of them, and who is refused goes to the hub.
+EACH = 8
+TOGETHER = 256
+# The words that a file of nginx's is given to, for its own opinion. As nobody, who can write only where it is told to:
+# as root it would make logs where it was compiled to.
+PROOF = (
+    'sh -c \'p=$(mktemp -d) && chown nobody "$p" || exit 1; setpriv --reuid=nobody --regid=nogroup --clear-groups '
+    f'--no-new-privs {PROGRAM} -t -q -p "$p/" -c "$1"; s=$?; rm -rf "$p"; exit $s\' proof'
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a host shares now (templates/sharing/state.sh.j2)."""
+
+    there: bool = False
+    """Whether the unit's file is."""
+    active: str = "inactive"
+    enabled: str = "not-found"
+    started_from: str = ""
+    """SHA-256 of unit and configuration as the process has read them; empty where that is not known."""
+    replaced: bool = False
+    """Whether nginx on disk is another one than the one that runs."""
+    reload_needed: bool = False
+
+    def runs(self, wanted: str) -> bool:
+        """Whether the process was started from these texts and this program."""
+        return self.active == "active" and self.started_from == wanted and not self.replaced
+
+    def settled(self, wanted: str) -> bool:
+        """Whether nothing is left to do, now and for the next boot."""
+        return self.runs(wanted) and self.there and self.enabled == "enabled" and not self.reload_needed
+
+
+NOTHING = Found()
+
+
+def endpoint(share: Share) -> str:
+    """`ADDRESS:PORT`, as in an address of the web."""
+    address = ip_address(share.address)
+    return f"[{address}]:{share.port}" if address.version == 6 else f"{address}:{share.port}"
+
+
+def allowed(share: Share) -> tuple[str, ...]:
+    """The networks that may fetch, and the box itself: its checks do."""
+    networks = {str(ip_network(network, strict=False)) for network in share.allow}
+    return (*sorted(networks), str(ip_network(share.address)))
+
+
+def listens(share: Share) -> str:
+    """The filter by which ss shows its listener and no other."""
+    return f"src {endpoint(share)}"
+
+
+def config_path(rig: Rig) -> str:
+    """Where nginx's configuration lies on the host."""
+    return f"{rig.roots.config}/share.conf"
+
+
+def config(rig: Rig, share: Share) -> str:
+    """That configuration."""
+    return render(
+        "sharing/nginx.conf.j2",
+        owned=OWNED,
+        workers=WORKERS,
+        connections=2 * TOGETHER,
+        each=EACH,
+        together=TOGETHER,
+        endpoint=endpoint(share),
+        root=rig.roots.models,
+        allow=allowed(share),
+        progress=PROGRESS,
+    )
+
+
+def unit(rig: Rig, share: Share) -> str:
+    """The unit's text."""
+    return render(
+        "sharing/share.service.j2",
+        owned=OWNED,
+        rig=rig,
+        name=UNIT,
+        path=PATH,
+        runtime=RUNTIME,
+        program=PROGRAM,
+        config=config_path(rig),
+        started_from=STARTED_FROM,
+        record=RECORD,
+        endpoint=endpoint(share),
+        allow=allowed(share),
+        family="AF_INET6" if ip_address(share.address).version == 6 else "AF_INET",
+        port=share.port,
+    )
+
+
+def digest(rig: Rig, share: Share) -> str:
+    """SHA-256 of both texts, as the unit writes it down when it starts."""
+    return hashlib.sha256((unit(rig, share) + config(rig, share)).encode()).hexdigest()
+
+
+def questions() -> dict[str, object]:
+    """The values of templates/sharing/state.sh.j2."""
+    return {"share_unit": UNIT, "share_path": PATH, "share_record": RECORD}
+
+
+def release(rig: Rig) -> dict[str, object]:
+    """The values of templates/sharing/release.sh.j2, which stops sharing."""
+    return {**questions(), "share_config": config_path(rig)}
+
+
+def found(single: dict[str, str]) -> Found:
+    """Read the state's lines, taken apart (rigwright.host.facts.keyed).
+
+    Raises:
+        KeyError: one is missing.
+    """
+    return Found(
+        there=single["share_there"] == "yes",
+        active=single["share_active"],
+        enabled=single["share_enabled"],
+        started_from=single["share_started_from"],
+        replaced=single["share_replaced"] == "yes",
+        reload_needed=single["share_reload"] == "yes",
+    )
+
+
+def reason(rig: Rig, now: Found) -> str:
+    """Why there is something to do where weights are to be shared; empty where there is not."""
+    if rig.share is None or now.settled(wanted := digest(rig, rig.share)):
+        return ""
+    if not now.there:
+        return "not shared yet"
+    if now.active != "active":
+        return f"its unit is {now.active}"
+    if now.replaced:
+        return "another nginx is installed than the one that runs"
+    if now.started_from != wanted:
+        return "it was started with other settings"
+    return "it would not start at the next boot" if now.enabled != "enabled" else "systemd has to read its unit"
