@@ -1,0 +1,145 @@
+"""What a host tells, as typed values: the one way in for whatever a script on a host prints.
+
+A script says `fact KEY VALUE...` (templates/channel.sh.j2) for each thing that it has found. Every value travels between
+NUL bytes, so none can end early or begin another, and the whole in base64, so that no connection changes a byte. What
+comes back is hostile all the same: a key that nobody asked for, too few values, or a value that is not wholly of its
+type is refused, with its name. A script that was cut off is refused, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Type = Callable[[str], Any]
+Schema = Mapping[str, tuple[Type, ...]]
+"""Key -> the type of each of its values."""
+END = "end"
+
+
+def matching(pattern: str, what: str) -> Type:
+    """The type of values that a pattern matches whole."""
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise ValueError(what)
+        return value
+
+    return check
+
+
+def optional(kind: Type, empty: object = "") -> Type:
+    """A type, or nothing: then the value is `empty`."""
+    return lambda value: kind(value) if value else empty
+
+
+def number(value: str) -> int:
+    """A whole number that is not negative."""
+    if not re.fullmatch(r"[0-9]{1,19}", value):
+        raise ValueError("a number")
+    return int(value)
+
+
+def octal(value: str) -> int:
+    """A file's mode."""
+    if not re.fullmatch(r"[0-7]{1,6}", value):
+        raise ValueError("an octal number")
+    return int(value, 8)
+
+
+def truth(value: str) -> bool:
+    """`yes` or `no`."""
+    if value not in ("yes", "no"):
+        raise ValueError("yes or no")
+    return value == "yes"
+
+
+def said(value: str) -> str:
+    """Whatever a program or a person has written, for people to read: one line of at most 400 characters."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value[:400])
+
+
+word = matching(r"[A-Za-z0-9_.:+~@/=-]{1,255}", "a word of letters, digits and _.:+~@/=-")
+path = matching(r"/[^\x00-\x1f\x7f]{0,4095}", "an absolute path on one line")
+file_name = matching(r"(?!\.\.?\Z)[^/\x00-\x1f\x7f]{1,255}", "a file name on one line")
+sha256 = matching(r"[0-9a-f]{64}", "a SHA-256")
+unit = matching(r"[A-Za-z0-9:_.\\@-]{1,255}", "the name of a systemd unit")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a host has told: key -> one row of typed values each time that it was said."""
+
+    rows: dict[str, list[tuple[Any, ...]]]
+
+    def many(self, key: str) -> list[tuple[Any, ...]]:
+        """All rows of a key, in the order in which they were told."""
+        return self.rows.get(key, [])
+
+    def all(self, key: str) -> list[Any]:
+        """The values of a key that has one in each row."""
+        return [value for (value,) in self.many(key)]
+
+    def one(self, key: str) -> Any:
+        """The value of a key that is told once, with one value.
+
+        Raises:
+            ValueError: it was not told, or more than once.
+        """
+        values = self.all(key)
+        if len(values) != 1:
+            raise ValueError(f"the host told {key!r} {len(values) or 'no'} times in place of once")
+        return values[0]
+
+
+def read(output: Iterable[str], schema: Schema) -> Told:
+    """Read what a script with `fact` has printed.
+
+    Raises:
+        ValueError: it is not whole, or a record is not what the schema says of its key.
+    """
+    text = "".join(output)
+    try:
+        fields = base64.b64decode(text.encode(), validate=True).decode(errors="replace").split("\0")
+    except (binascii.Error, UnicodeEncodeError):
+        raise ValueError(f"the host told nothing that was asked for: {said(text)[:200]!r}") from None
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    at = 0
+    while at < len(fields) - 1:
+        count = number(fields[at])
+        key, *values = fields[at + 1 : at + 1 + count] or [""]
+        at += 1 + count
+        if at >= len(fields):
+            break
+        if (key, values) == (END, []):
+            if at != len(fields) - 1:
+                raise ValueError("the host told more after its end")
+            return Told(rows)
+        rows.setdefault(key, []).append(_row(key, values, schema))
+    raise ValueError("what the host told was cut off")
+
+
+def _row(key: str, values: list[str], schema: Schema) -> tuple[Any, ...]:
+    types = schema.get(key)
+    if types is None:
+        raise ValueError(f"the host told {said(key)!r}, which nobody asked for")
+    if len(values) != len(types):
+        raise ValueError(f"the host told {len(values)} values of {key!r} in place of {len(types)}")
+    try:
+        return tuple(kind(value) for kind, value in zip(types, values, strict=True))
+    except ValueError as error:
+        wrong = next(value for kind, value in zip(types, values, strict=True) if not _fits(kind, value))
+        raise ValueError(f"the host told {said(wrong)[:100]!r} for {key!r}: must be {error}") from None
+
+
+def _fits(kind: Type, value: str) -> bool:
+    try:
+        kind(value)
+    except ValueError:
+        return False
+    return True

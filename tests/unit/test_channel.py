@@ -1,0 +1,101 @@
+"""What a host tells is read whole, typed, or not at all."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2 import Environment, FileSystemLoader
+
+from rigwright.host import channel
+from rigwright.host.channel import END, number, octal, optional, read, said, truth, word
+from rigwright.inventory import ROOT
+
+SCHEMA = {"name": (said,), "size": (word, number), "ours": (truth,), "mode": (octal,), "unit": (optional(word),)}
+
+
+def script(body: str) -> str:
+    """A script with a body that tells."""
+    text = "{% from 'channel.sh.j2' import told %}{% call told() %}" + body + "{% endcall %}"
+    return Environment(loader=FileSystemLoader(ROOT / "templates")).from_string(text).render()
+
+
+def run(body: str, *arguments: str) -> list[str]:
+    """What a shell prints that runs it."""
+    command = ["sh", "-c", script(body), "sh", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def encoded(*records: tuple[str, ...]) -> list[str]:
+    """Records as a script prints them."""
+    fields = [field for record in records for field in (str(len(record)), *record)]
+    return [base64.b64encode("".join(f"{field}\0" for field in fields).encode()).decode()]
+
+
+def test_a_shells_facts_become_typed_values() -> None:
+    told = read(
+        run('fact size a 7; fact size b 8; fact ours yes; fact mode 0640; fact unit ""; fact name "$1"', "x y"), SCHEMA
+    )
+    assert told.many("size") == [("a", 7), ("b", 8)]
+    assert (told.one("ours"), told.one("mode"), told.one("unit"), told.one("name")) == (True, 0o640, "", "x y")
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40))
+def test_no_value_becomes_another_record(value: str) -> None:
+    told = read(encoded(("name", value), (END,)), {"name": (str,)})
+    assert told.rows == {"name": [(value,)]}
+
+
+@pytest.mark.parametrize("value", ["a\nours yes", "a\\nb", "-n", "%s", "$(id)", "a\tb"])
+def test_a_shell_passes_on_a_value_as_it_is(value: str) -> None:
+    assert read(run('fact name "$1"', value), {"name": (str,)}).one("name") == value
+
+
+@pytest.mark.parametrize(
+    ("records", "wrong"),
+    [
+        ([("colour", "red"), (END,)], "the host told 'colour', which nobody asked for"),
+        ([("size", "a"), (END,)], "the host told 1 values of 'size' in place of 2"),
+        ([("size", "a", "-7"), (END,)], "the host told '-7' for 'size': must be a number"),
+        ([("size", "a", "7\n"), (END,)], "must be a number"),
+        ([("ours", "perhaps"), (END,)], "the host told 'perhaps' for 'ours': must be yes or no"),
+        ([("ours", "yes")], "what the host told was cut off"),
+        ([("ours", "yes"), (END,), ("ours", "no")], "the host told more after its end"),
+    ],
+)
+def test_what_is_not_of_its_type_is_refused(records: list[tuple[str, ...]], wrong: str) -> None:
+    with pytest.raises(ValueError, match="the host told") as caught:
+        read(encoded(*records), SCHEMA)
+    assert wrong in str(caught.value)
+
+
+@pytest.mark.parametrize("output", [[], ["sudo: a password is required"], ["sh: \x1b[31mno"], ["€"]])
+def test_a_host_that_says_something_else_is_quoted_without_control_characters(output: list[str]) -> None:
+    with pytest.raises(ValueError, match="told") as caught:
+        read(output, SCHEMA)
+    assert "\x1b" not in str(caught.value)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        told = read([base64.b64encode(data).decode()], SCHEMA)
+    except ValueError:
+        return
+    assert set(told.rows) <= set(SCHEMA)
+
+
+def test_a_key_that_is_told_twice_is_not_one() -> None:
+    told = read(encoded(("ours", "yes"), ("ours", "no"), (END,)), SCHEMA)
+    with pytest.raises(ValueError, match="2 times in place of once"):
+        told.one("ours")
+
+
+def test_what_people_have_written_stays_on_one_line() -> None:
+    assert (
+        channel.said("a\nb\x1b[2J\x9bc")
+        == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}c"
+    )
