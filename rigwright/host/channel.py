@@ -1,9 +1,9 @@
 """What a host tells, as typed values: the one way in for whatever a script on a host prints.
 
-A script says `fact KEY VALUE...` (templates/channel.sh.j2) for each thing that it has found. Every value travels between
-NUL bytes, so none can end early or begin another, and the whole in base64, so that no connection changes a byte. What
-comes back is hostile all the same: a key that nobody asked for, too few values, or a value that is not wholly of its
-type is refused, with its name. A script that was cut off is refused, too.
+A script says `fact KEY VALUE...` (templates/channel.sh.j2) for each thing that it has found. Every value travels
+between NUL bytes, so none can end early or begin another, and the whole in base64, so that no connection changes a
+byte. What comes back is hostile all the same: a key that nobody asked for, too few values, or a value that is not
+wholly of its type is refused, with its name. So is what a script has told that was cut off.
 """
 
 from __future__ import annotations
