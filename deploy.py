@@ -3,17 +3,13 @@
 from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
-from rigwright.engines.llama_cpp.build import build
-from rigwright.nvidia.cuda_toolkit import toolkit
-from rigwright.nvidia.driver.plan import DriverPlan
-from rigwright.serving.generation import generation
-from rigwright.supply.tools import tools as tools_of
+from rigwright.host.plan import desired, stages
 from roles.base import base
 from roles.cuda_toolkit import cuda_toolkit
+from roles.engines import engines
 from roles.lease import lease
-from roles.llama_cpp import llama_cpp
 from roles.network import network
-from roles.nvidia_driver import driver_of, earlier_driver, no_driver, nvidia_driver
+from roles.nvidia_driver import driver_of, earlier_driver, managed, nvidia_driver
 from roles.preflight import preflight
 from roles.probe import probe
 from roles.removal import removal
@@ -40,22 +36,19 @@ if held and verb == "rollback":
 elif held and verb == "remove":
     removal(rig, bool(host.data.get("keep_weights")))
 elif held and (facts := probe(rig)):
-    driver_facts, driver = driver_of(rig, verb == "upgrade")
-    builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
-    if preflight(rig, facts, list(builds.values()), driver):
-        host_tools = tools_of(rig, facts)
-        base(rig, facts)
-        network(rig)
-        tools(rig, host_tools)
-        if driver_facts and isinstance(driver, DriverPlan):
-            nvidia_driver(rig, driver, driver_facts, upgrading=verb == "upgrade")
-        elif facts.driver_ours:
-            no_driver(rig)
-        if cuda := toolkit(rig, facts):
-            cuda_toolkit(rig, cuda, host_tools)
-        for one in builds.values():
-            llama_cpp(rig, one, host_tools)
-        if rig.share or facts.sharing.there:
-            sharing(rig)  # before weights: others see what is on its way here
-        weights(rig, facts)
-        serving(rig, generation(rig, builds, host_tools))
+    driver = driver_of(rig, verb == "upgrade")
+    wanted = desired(rig, facts, managed(driver))
+    roles = {
+        "base": lambda: base(rig, facts),
+        "network": lambda: network(rig),
+        "tools": lambda: tools(rig, wanted.tools),
+        "nvidia_driver": lambda: nvidia_driver(wanted, upgrading=verb == "upgrade"),
+        "cuda_toolkit": lambda: cuda_toolkit(wanted),
+        "engines": lambda: engines(wanted),
+        "sharing": lambda: sharing(rig),
+        "weights": lambda: weights(rig, facts),
+        "serving": lambda: serving(wanted),
+    }
+    if preflight(wanted, driver):
+        for stage in stages(wanted):
+            roles[stage.role]()

@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.remote import Remote
 from checks.looking import Box
+from rigwright.engines.llama_cpp.build import Build
 from roles.operations.shell import Shell
 
 
@@ -49,7 +50,10 @@ def measure(box: Box, engine: str) -> Report:
     """
     if box.rig.bundle is None:
         raise NotMeasured("the rig has no bundle to take the source from")
-    source = box.rig.bundle.find(box.rig.sources[engine])
+    made = box.desired().installations[engine]
+    if not isinstance(made, Build):
+        raise NotMeasured(f"{engine} is not compiled")
+    source = box.rig.bundle.find(made.source)
     remote = Remote(box.target)
     record = json.loads(remote.run(f"cat {box.rig.roots.config}/current/engines/{engine}/build.json"))
     if source is None or "build_seconds" not in record:
@@ -60,7 +64,7 @@ def measure(box: Box, engine: str) -> Report:
     work = remote.run("mktemp -d -p /var/tmp").strip()
     try:
         Shell(box.target).append(source.path, f"{work}/{source.name}", lambda there: None)
-        plain = int(remote.run(script(work, record["inputs"]["options"], source.name, box.rig.engines[engine].subtree)))
+        plain = int(remote.run(script(work, record["inputs"]["options"], source.name, made.subtree)))
     finally:
         remote.run(f"rm -rf {work}")
     architectures = record["inputs"]["options"].get("CMAKE_CUDA_ARCHITECTURES", "")

@@ -14,14 +14,13 @@ from pathlib import Path
 
 from lab.hosts import Host
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import build
-from rigwright.host.facts import PACKAGES, HostFacts
+from rigwright.host.facts import HostFacts, packages
+from rigwright.host.plan import desired
 from rigwright.host.preflight import HOME
 from rigwright.inventory import ROOT
-from rigwright.serving.generation import generation, mode
+from rigwright.serving.generation import mode
 from rigwright.serving.units import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
 from rigwright.supply.network import authority_path
-from rigwright.supply.tools import tools
 from rigwright.weights.records import recorded, records_folder
 
 LOCK = ROOT / "locks" / "bench.txt"
@@ -78,10 +77,9 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         number: Of the generation that it serves.
     """
     roots = rig.roots
-    builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
-    host_tools = tools(rig, facts)
-    wanted = generation(rig, builds, host_tools)
-    engines = [f"{roots.software}/engines/{one.folder}" for one in builds.values()]
+    asked = desired(rig, facts)
+    host_tools, wanted = asked.tools, asked.generation
+    engines = [rig.installed(one.folder) for one in asked.installations.values()]
     keys = [credential_path(rig, instance) for instance in rig.instances]
     current = f"{roots.config}/current"
     unit_links = {f"{UNITS}/{name}": f"{current}/units/{name}" for name in wanted.unit_files}
@@ -101,7 +99,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         ],
         "service_user": rig.service_user,
         "service_home": HOME,
-        "packages": list(PACKAGES),
+        "packages": list(packages(rig)),
         "authority": authority_path(rig),
         "tools_marker": host_tools.marker,
         "engines": engines,
@@ -123,7 +121,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
                 "unit": one.name,
                 "mark": f"{DIGEST_VARIABLE}={one.digest}",
                 "record": f"{STARTED_FROM}/{one.name}",
-                "started_from": one.slot.started_from,
+                "started_from": one.started_from,
                 "key": key,
             }
             for one, key in zip(wanted.units, keys, strict=True)

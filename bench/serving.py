@@ -47,7 +47,9 @@ def measure(
     Raises:
         NotMeasured: the instance does not run or does not come up, or answers something else than was asked for.
     """
-    room = instance.variant.context_per_slot
+    if instance.variant.capacity is None:
+        raise NotMeasured(f"{instance.name} does not say how many requests it serves at once")
+    slots, room = instance.variant.capacity
     if PROMPT + tokens > room:
         raise NotMeasured(
             f"a slot of {instance.name} has {room} tokens: no room for {PROMPT} and an answer of {tokens}"
@@ -61,7 +63,6 @@ def measure(
             say(f"{turn}: starting")
             port = found.serve(way)
             say(f"{turn}: warming up")
-            slots = instance.variant.slots
             _load(found, Asked(port, found.unit.key_file, slots, slots, 1, PROMPT, tokens, seed=0))
             for count in streams:
                 say(f"{turn}: {count} streams x {requests} requests on {slots} slots")
@@ -92,8 +93,8 @@ def _machine(box: Box, instance: Instance, found: Contest) -> Machine:
         host=box.name,
         instance=instance.name,
         variant=instance.variant_name,
-        slots=instance.variant.slots,
+        slots=(instance.variant.capacity or (0, 0))[0],
         card=cards,
-        engine=f"llama.cpp {version}",
+        engine=f"{instance.engine.kind} {version}",
         cpus=int(run("nproc")),
     )

@@ -13,10 +13,12 @@ from checks.backend import UnknownHost, connect, testinfra_host
 from checks.nvidia import with_cards
 from checks.nvidia_smi import ask
 from checks.report import Reporter, label
-from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build, build
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.kind import Installation, Service
 from rigwright.host import facts as host_facts
 from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Desired
+from rigwright.host.plan import desired as desired_of
 from rigwright.inventory import load
 from rigwright.nvidia import record as nvidia_record
 from rigwright.nvidia import smi as nvidia_smi
@@ -28,9 +30,9 @@ from rigwright.nvidia.smi import Gpu
 from rigwright.nvidia.state import State
 from rigwright.render import render
 from rigwright.serving import live as served
-from rigwright.serving.generation import Generation, generation
+from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served, state_script
-from rigwright.supply.tools import tools
+from rigwright.serving.units import service as service_of
 from rigwright.weights import stored as weights_stored
 from rigwright.weights.records import hash_scripts, parse_hashes, recorded
 from rigwright.weights.stored import Stored
@@ -138,15 +140,27 @@ def facts(target: Any) -> HostFacts:
 
 
 @pytest.fixture(scope="session")
-def builds(rig: Rig, facts: HostFacts) -> dict[str, Build]:
-    """The engines that should be installed, by name."""
-    return {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
+def desired(rig: Rig, facts: HostFacts) -> Desired:
+    """What the rig comes to on the host."""
+    return desired_of(rig, facts)
 
 
 @pytest.fixture(scope="session")
-def wanted(rig: Rig, facts: HostFacts, builds: dict[str, Build]) -> Generation:
+def installation(desired: Desired, engine_name: str) -> Installation:
+    """An engine as it should be installed."""
+    return desired.installations[engine_name]
+
+
+@pytest.fixture(scope="session")
+def service(rig: Rig, desired: Desired, instance: Instance) -> Service:
+    """How an instance should be run."""
+    return service_of(rig, instance, desired.installations[instance.engine_name].folder)
+
+
+@pytest.fixture(scope="session")
+def wanted(desired: Desired) -> Generation:
     """The generation that should be served."""
-    return generation(rig, builds, tools(rig, facts))
+    return desired.generation
 
 
 @pytest.fixture(scope="session")

@@ -14,18 +14,16 @@ import click
 
 from checks.backend import UnknownHost, connect
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.host import facts as host_facts
 from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
 from rigwright.nvidia.driver import facts as driver_facts
 from rigwright.nvidia.driver.facts import DriverFacts
 from rigwright.problems import Invalid
 from rigwright.render import render
 from rigwright.serving import live as served
-from rigwright.serving.generation import Generation, generation
 from rigwright.serving.live import Served, state_script
-from rigwright.supply.tools import tools
 from rigwright.weights import stored
 from rigwright.weights.stored import Stored
 
@@ -73,13 +71,9 @@ class Box:
             last = f"; the host said last: {lines[-1]}" if lines else ""
             raise click.ClickException(f"{self.name}: {error}{last}") from None
 
-    def builds(self, facts: HostFacts) -> dict[str, Build]:
-        """The engines that it is to have."""
-        return {name: build(self.rig, name, engine, facts) for name, engine in self.rig.engines.items()}
-
-    def wanted(self, facts: HostFacts) -> Generation:
-        """The generation that it is to serve."""
-        return generation(self.rig, self.builds(facts), tools(self.rig, facts))
+    def desired(self) -> Desired:
+        """What its rig comes to there."""
+        return desired(self.rig, self.facts())
 
 
 def boxes(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:

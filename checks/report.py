@@ -35,7 +35,7 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
             "base",
             "tools",
             "cuda_toolkit",
-            "llama_cpp",
+            "engines",
             "sharing",
             "weights",
             "generation",

@@ -3,9 +3,7 @@
 import time
 
 from checks import check, expect
-from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build
-from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Desired
 from rigwright.host.preflight import refusals
 
 
@@ -15,6 +13,6 @@ from rigwright.host.preflight import refusals
     severity="high",
     why="a distribution upgrade, a vanished card, a full disk or a foreign listener breaks the next deploy or boot",
 )
-def test_nothing_stands_in_the_way(rig: Rig, facts: HostFacts, builds: dict[str, Build]) -> None:
-    found = refusals(rig, facts, list(builds.values()), time.time())
+def test_nothing_stands_in_the_way(desired: Desired) -> None:
+    found = refusals(desired, time.time())
     expect("; ".join(found), "", "do what each sentence says", holds=not found)

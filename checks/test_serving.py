@@ -1,7 +1,7 @@
 """Instances, as a client and as an attacker would find them."""
 
-import json
 import re
+import shlex
 
 import pytest
 from testinfra.host import Host
@@ -9,13 +9,23 @@ from testinfra.host import Host
 from checks import DEPLOY, check, expect
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.kind import Service
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia import smi as nvidia_smi
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served
 from rigwright.serving.units import UNITS, credential_path
 
-EXPOSURE = 1.5  # budget of a llama.cpp unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
+# Process ids of a unit, workers included.
+OWN = (
+    "group=$(systemctl show --property=ControlGroup --value {unit}); "
+    'grep -lxE "[0-9]+:[^:]*:$group" /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3; true'
+)
+# Process ids of what runs from an engine's folder, but in no slice of ours. A job that installs one may start it.
+STRAY = (
+    "for p in /proc/[0-9]*; do case $(readlink $p/exe) in {engines}*) "
+    "grep -qE 'rigwright(-[^/]*)?[.]slice|rw-job-' $p/cgroup || echo ${{p##*/}} ;; esac; done; true"
+)
 
 
 @check("S01", "it runs, now and after a reboot", severity="critical", why="nobody is served")
@@ -35,16 +45,18 @@ def test_active_and_enabled(host: Host, instance: Instance) -> None:
 def test_process_is_current(host: Host, found: Served, wanted: Generation, instance: Instance) -> None:
     unit = next(one for one in wanted.units if one.instance == instance.name)
     process = found.processes.get(unit.name)
-    expect(process.digest if process else "no process", unit.digest, DEPLOY)
-    expect(process is not None and process.fits(unit.slot), True, f"another unit file or key than now: {DEPLOY}")
+    expect(process.started_from if process else "no process", unit.started_from, DEPLOY)
+    current = process is not None and process.key_current and process.weights_current
+    expect(current, True, f"another key, or other weights, than lie there now: {DEPLOY}")
     expect(host.check_output(f"systemctl show --property=DropInPaths --value {unit.name}"), "", "remove the drop-in")
 
 
 @check("S03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
-def test_exposure(host: Host, instance: Instance) -> None:
+def test_exposure(host: Host, instance: Instance, service: Service) -> None:
+    budget = service.sandbox.exposure
     said = host.run(f"systemd-analyze security --no-pager {instance.unit}").stdout
     found = float(re.findall(r"exposure level for .*: ([0-9.]+)", said)[0])
-    expect(found, f"at most {EXPOSURE}", DEPLOY, holds=found <= EXPOSURE)
+    expect(found, f"at most {budget}", DEPLOY, holds=found <= budget)
 
 
 @check("S04", "it listens on the loopback interface alone", severity="critical", why="the API has no TLS and one key")
@@ -54,21 +66,21 @@ def test_listens_on_loopback(host: Host, instance: Instance) -> None:
 
 
 @check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
-def test_wrong_keys_are_refused(host: Host, instance: Instance) -> None:
-    url = f"http://127.0.0.1:{instance.port}/v1/chat/completions"
-    ask = f"curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' -d '{{\"messages\": []}}' {url}"
+def test_wrong_keys_are_refused(host: Host, instance: Instance, service: Service) -> None:
+    request = shlex.quote(service.ready.config(instance.port))
+    ask = f"echo {request} | curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' --config -"
     found = host.run(f"{ask}; {ask} -H 'Authorization: Bearer wrong'").stdout.split()
     expect(found, ["401", "401"], DEPLOY)
 
 
 @check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
-def test_answers(host: Host, rig: Rig, instance: Instance) -> None:
-    body = json.dumps({"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
+def test_answers(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
     said = host.run(
-        f"sed 's/^/Authorization: Bearer /' {credential_path(rig, instance)} | curl -s --max-time 60 -H @- "
-        f"-H 'Content-Type: application/json' -d '{body}' http://127.0.0.1:{instance.port}/v1/chat/completions"
+        f"{{ echo {shlex.quote(service.ready.config(instance.port))}; "
+        f'sed \'s/[\\\\"]/\\\\&/g; s/.*/header = "Authorization: Bearer &"/\' {credential_path(rig, instance)}; }} '
+        "| curl -s --max-time 60 --config -"
     ).stdout
-    answered = json.loads(said).get("usage", {}).get("completion_tokens") if said.startswith("{") else None
+    answered = instance.kind.answered(said)
     expect(answered or said[:200] or "no answer", 1, f"look at `journalctl -u {instance.unit}`")
 
 
@@ -94,8 +106,8 @@ def test_key_is_secret(host: Host, rig: Rig, instance: Instance) -> None:
 def test_sees_its_cards(host: Host, facts: HostFacts, instance: Instance) -> None:
     if not instance.cards:
         pytest.skip("serves on the CPU")
-    pid = host.check_output(f"systemctl show --property=MainPID --value {instance.unit}")
-    found = sorted(app.address for app in ask(host, nvidia_smi.APPS, nvidia_smi.apps) if str(app.pid) == pid)
+    own = host.check_output(OWN.format(unit=instance.unit)).split()
+    found = sorted({app.address for app in ask(host, nvidia_smi.APPS, nvidia_smi.apps) if str(app.pid) in own})
     wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
     expect(found, wanted, f"look at `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
 
@@ -103,14 +115,11 @@ def test_sees_its_cards(host: Host, facts: HostFacts, instance: Instance) -> Non
 @check(
     "S09", "a stop leaves no process behind", severity="high", why="a worker that outlives its service keeps its memory"
 )
-def test_stop_takes_all(host: Host, instance: Instance) -> None:
+def test_stop_takes_all(host: Host, rig: Rig, instance: Instance) -> None:
     found = host.check_output(f"systemctl show --property=KillMode --value {instance.unit}")
     expect(found, "control-group", DEPLOY)
-    stray = host.run(
-        "for p in $(pgrep -x llama-server); do "
-        "grep -q 'rigwright\\.slice' /proc/$p/cgroup || tr '\\0' ' ' < /proc/$p/cmdline; done; true"
-    )
-    expect(stray.stdout.strip(), "", "end it: no unit of this rig started it")
+    stray = host.run(STRAY.format(engines=rig.installed("")))
+    expect(stray.stdout.split(), [], "end it: no unit of this rig started it")
 
 
 @check(

@@ -220,8 +220,9 @@ def _ask(catalog: Catalog, offered: Callable[[str], Offer]) -> str | None:
     for number, one in enumerate(fitting, start=1):
         variant = catalog.variants[one.variant]
         cards = f"cards {', '.join(map(str, one.cards))}" if one.cards else "CPU"
-        each = variant.context // variant.slots
-        click.echo(f"  {number}  {one.variant}: {cards}, context {variant.context}, {each} for each of {variant.slots}")
+        requests, tokens = variant.capacity or (0, 0)
+        sized = f", {requests} at once with {tokens} tokens each" if requests else ""
+        click.echo(f"  {number}  {one.variant}: {cards}{sized}")
     answer = click.prompt("Number", type=click.IntRange(0, len(fitting)), default=0)
     return fitting[answer - 1].variant if answer else None
 

@@ -13,12 +13,11 @@ from checks.looking import Box, boxes, each, rig_of, whole
 from cli.hosts import INVENTORY, LIMIT, named
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Plan, plan
+from rigwright.host.plan import Plan, desired, plan
 from rigwright.host.preflight import refusals, warnings
 from rigwright.nvidia.driver.facts import DriverFacts
 from rigwright.nvidia.driver.plan import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.told import as_row, sentences
-from rigwright.supply.tools import tools
 
 
 @click.command()
@@ -34,8 +33,7 @@ def validate(inventory: str, limit: str | None) -> None:
         rig = whole(rig_of(name, data.get("rig")))
         for i in rig.instances:
             cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
-            context = f"{i.variant.slots} x {i.variant.context_per_slot}"
-            engine = str(rig.sources[i.engine_name])
+            engine = ", ".join(map(str, i.artefacts[:2])) + (" ..." if len(i.artefacts) > 2 else "")
             rows.append(
                 (
                     name,
@@ -44,7 +42,7 @@ def validate(inventory: str, limit: str | None) -> None:
                     engine,
                     cards,
                     str(i.port),
-                    context,
+                    i.variant.sized,
                     size(sum(one.size for one in i.weights)),
                 )
             )
@@ -67,9 +65,8 @@ class Planned:
 
 def _plan(box: Box) -> Planned:
     facts, found = box.facts(), box.served()
-    builds = box.builds(facts)
-    refused = [*map(str, box.rig.bundle_faults), *refusals(box.rig, facts, list(builds.values()), time.time())]
     driver, brought = None, None
+    refused: list[str] = []
     managed = box.rig.driver.managed
     if box.rig.cards or managed:
         there = box.driver_facts()
@@ -79,8 +76,9 @@ def _plan(box: Box) -> Planned:
             refused += chosen.reasons
         elif managed and isinstance(chosen, DriverPlan):
             brought = (there, chosen)
-    made = plan(box.rig, facts, found, builds, tools(box.rig, facts), box.wanted(facts), brought)
-    return Planned(made, refused, warnings(facts), driver)
+    wanted = desired(box.rig, facts, brought)
+    refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
+    return Planned(plan(wanted, found), refused, warnings(facts), driver)
 
 
 @click.command("plan")

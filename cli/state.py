@@ -14,7 +14,8 @@ from checks.looking import Box, boxes, each, leave
 from cli.hosts import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.problems import unknown
-from rigwright.serving.live import Process, Served, goal
+from rigwright.serving.activation import goal
+from rigwright.serving.live import Process, Served
 
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
 # memory of the whole service, and since when it is what it is
@@ -74,23 +75,24 @@ class Status:
 
 def _status(box: Box) -> Status:
     found = box.served()
-    aim = goal(found, box.wanted(box.facts()))
+    aim = goal(found, box.desired().generation)
     use = _use(list(box.lines(USE)))
     slots = {slot.unit: slot for slot in aim.slots}
     declared = {i.unit: i for i in box.rig.instances}
     rows = []
     for name in sorted({*declared, *(n for n, p in found.processes.items() if p.state != "inactive")}):
         instance = declared.get(name)
-        process = found.processes.get(name)
+        process, held = found.processes.get(name), found.held(name)
+        capacity = instance.variant.capacity if instance else None
         memory = use.get(name, {}).get("MemoryCurrent", "")
         rows.append(
             Row(
                 instance=name.removeprefix("rigwright-").removesuffix(".service"),
                 variant=instance.variant_name if instance else "not declared",
-                port=process.port if process and process.pid else None,
-                cards=sorted(process.cards) if process else [],
-                slots=instance.variant.slots if instance else None,
-                context_per_slot=instance.variant.context_per_slot if instance else None,
+                port=held.port if held else None,
+                cards=sorted(held.cards) if held else [],
+                slots=capacity[0] if capacity else None,
+                context_per_slot=capacity[1] if capacity else None,
                 state=_word(process),
                 since=use.get(name, {}).get("ActiveEnterTimestamp", ""),
                 restarts=process.restarts if process else 0,
@@ -158,8 +160,7 @@ def _show(seen: list[Status], inventory: str) -> None:
 
 def _generations(box: Box) -> tuple[Served, str]:
     found = box.served()
-    wanted = box.wanted(box.facts())
-    return found, wanted.digest
+    return found, box.desired().generation.digest
 
 
 @click.command()

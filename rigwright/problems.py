@@ -81,7 +81,12 @@ BOUNDS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most
 
 
 def of_validation(
-    error: ValidationError, model: type[BaseModel], file: str, prefix: str, also: frozenset[str] = frozenset()
+    error: ValidationError,
+    model: type[BaseModel],
+    file: str,
+    prefix: str,
+    also: frozenset[str] = frozenset(),
+    within: tuple[str, ...] = (),
 ) -> list[Problem]:
     """Translate pydantic's errors into problems, with the nearest valid name for unknown keys.
 
@@ -91,6 +96,7 @@ def of_validation(
         file: Where the data stands.
         prefix: The key that the data stands under.
         also: Keys that are valid at the top beside the model's own, for suggestions.
+        within: The tables of the file that the data stands in.
     """
     found = []
     details = error.errors(include_url=False)
@@ -102,12 +108,12 @@ def of_validation(
         # pydantic's own marks, as of a table's key or of the kind of thing an entry is
         loc = [part for part in detail["loc"] if not str(part).startswith("[")]
         key = prefix
-        for part in loc:
+        for part in (*within, *loc):
             key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{part}"
         if detail["type"] == "extra_forbidden":
             allowed = {*_fields(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
             text = "unknown key" + suggestion(str(loc[-1]), allowed)
-            found.append(Problem(file, key, text + _quotes(file, loc, detail["input"], allowed)))
+            found.append(Problem(file, key, text + _quotes(file, [*within, *loc], detail["input"], allowed)))
         elif detail["type"] == "missing":
             found.append(Problem(file, key, "missing"))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Literal
@@ -77,15 +78,17 @@ CmakeOption = Annotated[str, _matching(r"[A-Z][A-Z0-9_]*", "a CMake option name,
 CmakeValue = Annotated[str, _matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
 Flag = Annotated[str, _matching(r"[a-z][a-z0-9-]*", "a long option's name without its dashes")]
 # A dash only before a number: an option in the place of a value would be read as the value. No number is nan or inf.
-FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z)[A-Za-z0-9_.,:=/+-]+")
+FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z)[^\x00-\x1f\x7f]{1,4096}")
 
 
 def _flag_value(value: object) -> str | bool:
     if value is True:
         return True
     text = str(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else ""
+    if isinstance(value, (dict, list)):
+        text = json.dumps(value, sort_keys=True)
     if not FLAG_VALUE.fullmatch(text):
-        raise ValueError("true, a finite number, or letters, digits and _.,:=/+- (a dash first: only a number)")
+        raise ValueError("true, a finite number, a table, or text on one line (a dash first: only a number)")
     return text
 
 
@@ -105,6 +108,7 @@ Source = Annotated[
         "index:PROJECT, MIRROR:PATH or an http(s) URL",
     ),
 ]
+CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 # Below 1024 a service without capabilities cannot listen.
 Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
 Positive = Annotated[int, Field(gt=0, strict=True)]

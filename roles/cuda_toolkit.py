@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
+from rigwright.host.plan import Desired
 from rigwright.nvidia.cuda_toolkit import Toolkit
 from rigwright.render import render
 from rigwright.supply.network import network
@@ -13,11 +14,14 @@ from roles.operations.jobs import job, sent
 
 
 @deploy("CUDA toolkit")
-def cuda_toolkit(rig: Rig, wanted: Toolkit, tools: Tools) -> None:
+def cuda_toolkit(wanted: Desired) -> None:
     """Install ours beside older ones. Where the operator has a toolkit, that is used as it is."""
-    if not wanted.folder:
-        return
-    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", f"{rig.roots.state}/jobs"
+    if wanted.toolkit and wanted.toolkit.folder:
+        _installed(wanted.rig, wanted.toolkit, wanted.tools)
+
+
+def _installed(rig: Rig, wanted: Toolkit, tools: Tools) -> None:
+    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.jobs
     job(
         name=f"Install CUDA toolkit {wanted.version}",
         unit=unit,

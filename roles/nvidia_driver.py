@@ -3,11 +3,14 @@ back."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
+from rigwright.host.plan import Desired
 from rigwright.nvidia.driver.facts import MODPROBE, DriverFacts
 from rigwright.nvidia.driver.locked import locked
 from rigwright.nvidia.driver.plan import DriverPlan, Refused, driver_plan
@@ -18,10 +21,23 @@ from roles.operations.drivers import brought, held, lacks, look, released, runni
 from roles.operations.files import Text, differ, directories, texts
 
 
-def driver_of(rig: Rig, upgrading: bool) -> tuple[DriverFacts | None, DriverPlan | Refused | None]:
-    """What a managed driver comes to on the host of the running deploy; nothing where it is the operator's."""
+@dataclass(frozen=True)
+class Chosen:
+    """What a managed driver comes to on a host; nothing where it is the operator's."""
+
+    facts: DriverFacts | None = None
+    plan: DriverPlan | Refused | None = None
+
+
+def driver_of(rig: Rig, upgrading: bool) -> Chosen:
+    """What a managed driver comes to on the host of the running deploy."""
     facts = look(rig) if rig.driver.managed else None
-    return facts, driver_plan(rig, facts, upgrading=upgrading) if facts else None
+    return Chosen(facts, driver_plan(rig, facts, upgrading=upgrading)) if facts else Chosen()
+
+
+def managed(driver: Chosen) -> tuple[DriverFacts, DriverPlan] | None:
+    """What is brought; None where nothing is."""
+    return (driver.facts, driver.plan) if driver.facts and isinstance(driver.plan, DriverPlan) else None
 
 
 def consent(rig: Rig) -> bool:
@@ -30,14 +46,17 @@ def consent(rig: Rig) -> bool:
 
 
 @deploy("NVIDIA driver")
-def no_driver(rig: Rig) -> None:
-    """Let go of one that the rig does not declare any more."""
-    released(name="Release the driver", rig=rig)
+def nvidia_driver(desired: Desired, upgrading: bool) -> None:
+    """Bring settings, packages, the running module and the cards' own settings to their state; let go of a driver that
+    the rig does not declare any more.
+    """
+    if desired.driver:
+        _brought(desired.rig, *desired.driver, upgrading=upgrading)
+    elif not desired.rig.driver.managed:
+        released(name="Release the driver", rig=desired.rig)
 
 
-@deploy("NVIDIA driver")
-def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: bool) -> None:
-    """Bring settings, packages, the running module and the cards' own settings to their state."""
+def _brought(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool) -> None:
     one = wanted(plan, facts, locked(rig, facts.system), upgrading=upgrading)
     files = settings_of(rig, plan, facts)
     directories(

@@ -6,23 +6,22 @@ import time
 
 from pyinfra import host, logger, state
 
-from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build
-from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Desired
 from rigwright.host.preflight import refusals, warnings
-from rigwright.nvidia.driver.plan import DriverPlan, Refused
+from rigwright.nvidia.driver.plan import Refused
+from roles.nvidia_driver import Chosen
 
 
-def preflight(rig: Rig, facts: HostFacts, builds: list[Build], driver: DriverPlan | Refused | None) -> bool:
+def preflight(wanted: Desired, driver: Chosen) -> bool:
     """Compare the probed host with what the rig asks of it; False after failing this host, and only this one.
 
     No operation: a plan must say the same, and end the same way, as a run.
     """
-    for warning in warnings(facts):
+    for warning in warnings(wanted.facts):
         logger.warning(f"{host.print_prefix}{warning}")
-    reasons = refusals(rig, facts, builds, time.time())
-    if isinstance(driver, Refused):
-        reasons += driver.reasons
+    reasons = refusals(wanted, time.time())
+    if isinstance(driver.plan, Refused):
+        reasons += driver.plan.reasons
     for reason in reasons:
         logger.error(f"{host.print_prefix}refused: {reason}")
     if reasons:

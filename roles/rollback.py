@@ -17,12 +17,13 @@ def rollback(rig: Rig, to: int | None) -> None:
     """Serve generation `to`, or the newest one before the current."""
     found = look(rig)
     number = to if to is not None else earlier(found)
+    kept = next((one for one in found.generations if one.number == number), None)
     reason = refusal(found, number)
-    if number is None or reason:
+    if kept is None or reason:
         logger.error(f"{host.print_prefix}refused: {reason}")
         state.fail_hosts({host})
         return
-    returned(name=f"Return to generation {number}", rig=rig, number=number, timeout=TIMEOUT)
+    returned(name=f"Return to generation {kept.number}", rig=rig, kept=kept, timeout=TIMEOUT)
 
 
 def earlier(found: Served) -> int | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.declaration import keys
-from rigwright.declaration.rig import Rig
-from rigwright.serving.generation import Generation
+from rigwright.host.plan import Desired
 from rigwright.serving.units import credential_path
 from roles.operations.credentials import credentials
 from roles.operations.generations import activated, pruned, written
@@ -15,8 +14,9 @@ STOPPING = 60  # seconds that an old process may take to end before the new one 
 
 
 @deploy("Serving")
-def serving(rig: Rig, wanted: Generation) -> None:
+def serving(desired: Desired) -> None:
     """Bring keys, units and running processes to their state; what is not declared any more goes."""
+    rig, wanted = desired.rig, desired.generation
     credentials(
         name="API keys",
         keys={credential_path(rig, i): keys.read(i.api_key_file) if i.api_key_file else None for i in rig.instances},

@@ -60,7 +60,7 @@ class Bundler:
     @property
     def artefacts(self) -> list[Artefact]:
         """All that is locked for these rigs."""
-        needed = {a for rig in self.rigs for a in (*rig.sources.values(), *rig.weights, *rig.tools, *rig.cuda)}
+        needed = {a for rig in self.rigs for a in rig.artefacts}
         return sorted(needed, key=lambda artefact: (artefact.kind, *artefact.order))
 
     def bring(self, systems: list[str]) -> None:

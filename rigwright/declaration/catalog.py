@@ -2,77 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rigwright import toml
+from rigwright.engines import kinds
+from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.nvidia.driver.tables import tables
-from rigwright.problems import Frozen, Invalid, Problem, unknown
+from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, unknown
 from rigwright.supply.inputs import Input
-from rigwright.types import (
-    Capability,
-    CatalogName,
-    CmakeOption,
-    CmakeValue,
-    Commit,
-    Flag,
-    FlagValue,
-    ModelFile,
-    PciId,
-    Positive,
-    Subtree,
-    Text,
-    VariantName,
-)
+from rigwright.types import Capability, CatalogName, ModelFile, PciId, Positive, Text, VariantName
 
+M = TypeVar("M", bound=BaseModel)
 # What the name of a driver's input, and of its group in the lock, begins with; the system follows.
 DRIVER = "driver-"
-# llama.cpp's KV cache types (llama-server --help, --cache-type-k)
-KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
-
-# ggml/cmake/common.cmake refuses all others in GGML_CUDA_FA_QUANTS
-CUDA_KV_TYPES = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
-# Of llama-server's options (its --help): what an instance's command line sets, what would fetch something that no
-# lock knows or show a secret, what the readiness request could not pass, what would give a client a shell, and what
-# prints something and ends. Their other spellings are in the version's help: rigwright.engines.llama_cpp.flags.judge.
-OWN_FLAGS = frozenset(
-    (
-        *("model", "model-url", "hf-repo", "hf-file", "alias", "host", "port", "ctx-size", "parallel"),
-        *("kv-unified-per-slot", "n-gpu-layers", "gpu-layers"),
-        *("cache-type-k", "cache-type-v", "flash-attn", "api-key", "api-key-file"),
-        *("mmproj", "mmproj-url", "mmproj-auto", "spec-draft-hf", "hf-repo-draft", "spec-draft-model"),
-        *("ssl-key-file", "ssl-cert-file", "api-prefix", "hf-token", "docker-repo", "models-dir", "models-preset"),
-        *("embedding", "rerank"),
-        *("tools", "tools-runtime", "agent", "ui-mcp-proxy", "webui-mcp-proxy"),
-        *("mcp-servers-config", "mcp-servers-json"),
-        *("help", "version", "cache-list", "completion-bash", "list-devices"),
-    )
-)
-# llama.cpp's src/llama-context.cpp pads a slot's context to a multiple of this
-CONTEXT_STEP = 256
-OWN_OPTIONS = frozenset(
-    (
-        *("GGML_CUDA", "CMAKE_CUDA_ARCHITECTURES", "CMAKE_CUDA_COMPILER", "CUDAToolkit_ROOT", "CMAKE_BUILD_RPATH"),
-        *(
-            "GGML_CUDA_FA_QUANTS",
-            "GGML_CUDA_FA_ALL_QUANTS",
-            "GGML_CUDA_NCCL",
-            "LLAMA_BUILD_COMMIT",
-            "LLAMA_BUILD_NUMBER",
-        ),
-    )
-)
-
-
-def cuda_architecture(capability: str) -> str:
-    """A compute capability as CMAKE_CUDA_ARCHITECTURES has it: machine code for it alone, no PTX.
-
-    12.x gets the `a` suffix: llama.cpp needs it for FP4 tensor cores and rewrites a plain 120 to it.
-    """
-    major, _, minor = capability.partition(".")
-    return f"{major}{minor}{'a' if major == '12' else ''}-real"
 
 
 class Card(Frozen):
@@ -91,11 +37,6 @@ class Card(Frozen):
         default=None, description="The lowest and highest power limit that its boards take, W, where that is known."
     )
 
-    @property
-    def cuda_architecture(self) -> str:
-        """The value for CMAKE_CUDA_ARCHITECTURES."""
-        return cuda_architecture(self.capability)
-
 
 class Model(Frozen):
     """Weights."""
@@ -112,81 +53,21 @@ class Model(Frozen):
     )
 
 
-class Engine(Frozen):
-    """What serves: so far, a compiled llama.cpp."""
-
-    kind: Literal["llama.cpp"]
-    source: CatalogName = Field(description="The input, or the lock's artefact, it is compiled from.")
-    subtree: Subtree = Field(default="", description="Folder inside the archive's top folder with CMakeLists.txt.")
-    commit: Commit = Field(description="The llama.cpp commit the source is.")
-    options: dict[CmakeOption, CmakeValue] = Field(default_factory=dict, description="CMake options, as they are.")
-
-    @field_validator("options")
-    @classmethod
-    def _not_ours(cls, options: dict[str, str]) -> dict[str, str]:
-        if taken := sorted(OWN_OPTIONS & set(options)):
-            raise ValueError(f"other options than {', '.join(taken)}: the rig's cards and variants decide those")
-        return options
-
-
-class Variant(Frozen):
-    """A serving recipe: model, engine, cards and flags."""
-
-    engine: CatalogName
-    model: CatalogName
-    cards: int = Field(
-        default=0, ge=0, le=16, strict=True, description="Cards one instance takes; 0 serves on the CPU."
-    )
-    context: Positive = Field(description="Tokens of KV cache, over all slots: each slot gets context / slots.")
-    slots: Positive = Field(default=1, description="Requests served at once.")
-    cache_type_k: KvType = "f16"
-    cache_type_v: KvType = "f16"
-    flash_attention: Literal["on", "off", "auto"] = "auto"
-    memory_lock: bool = Field(default=False, strict=True, description="Keep the weights in RAM, never in swap.")
-    thinking: Literal["on", "off", "auto"] | None = Field(
-        default=None,
-        description="Whether the model thinks where a request does not say; without it the server decides.",
-    )
-    flags: dict[Flag, FlagValue] = Field(
-        default_factory=dict,
-        description="More llama-server options: name without dashes = value, or true for a bare one.",
-    )
-    ready_timeout: Positive = Field(default=600, description="Seconds from start to the first completion.")
-
-    @property
-    def context_per_slot(self) -> int:
-        """Tokens of KV cache that one request can have: the slot's share, rounded up as llama-server does.
-
-        The server gives no more than the model was trained for. With the flag kv-unified one slot may have it all.
-        """
-        whole = -(-self.context // CONTEXT_STEP) * CONTEXT_STEP
-        if "kv-unified" in self.flags:
-            return whole
-        return -(-(whole // self.slots) // CONTEXT_STEP) * CONTEXT_STEP
-
-    @model_validator(mode="after")
-    def _kernels_exist(self) -> Variant:
-        for name in ("cache_type_k", "cache_type_v"):
-            if self.cards and getattr(self, name) not in CUDA_KV_TYPES:
-                raise ValueError(f"a {name} with a CUDA kernel: {', '.join(CUDA_KV_TYPES)}")
-        return self
-
-    @field_validator("flags")
-    @classmethod
-    def _not_ours(cls, flags: dict[str, str | bool]) -> dict[str, str | bool]:
-        if taken := sorted(OWN_FLAGS & set(flags)):
-            raise ValueError(f"other options than {', '.join(taken)}: other keys set those")
-        return flags
-
-
 class CatalogFile(Frozen):
     """What one catalogue file may hold."""
 
     cards: dict[CatalogName, Card] = Field(default_factory=dict)
     models: dict[CatalogName, Model] = Field(default_factory=dict)
-    engines: dict[CatalogName, Engine] = Field(default_factory=dict)
-    variants: dict[VariantName, Variant] = Field(default_factory=dict)
+    # which keys they may have is their kind's to say: Catalog.load asks it
+    engines: dict[CatalogName, Any] = Field(default_factory=dict)
+    variants: dict[VariantName, Any] = Field(default_factory=dict)
     inputs: dict[CatalogName, Input] = Field(default_factory=dict)
+
+
+class Unjudged(VariantKeys):
+    """A variant of an engine that is not there: nobody knows its keys."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 def _misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
@@ -207,9 +88,44 @@ def _misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
     return found
 
 
-class Catalog(CatalogFile):
+def _engine(path: Path, name: str, data: object, problems: list[Problem]) -> EngineKeys | None:
+    """One engine, by its kind's keys; None after naming what is wrong with it."""
+    given = data.get("kind") if isinstance(data, dict) else None
+    kind = kinds().get(given) if isinstance(given, str) else None
+    if isinstance(data, dict) and "kind" in data and kind is None:
+        allowed = " or ".join(repr(one) for one in sorted(kinds()))
+        problems.append(Problem(str(path), f"engines.{name}.kind", f"{shown(given)} is refused: must be {allowed}"))
+        return None
+    # one without a kind is refused for that, beside keys that no kind has
+    model = kind.engine_keys if kind else EngineKeys
+    return _validated(path, ("engines", name), model, data, problems)
+
+
+def _variant(
+    path: Path, name: str, data: object, engines: Mapping[str, EngineKeys], problems: list[Problem]
+) -> VariantKeys | None:
+    """One variant, by the keys of its engine's kind; None after naming what is wrong with it."""
+    engine = engines.get(str(data.get("engine"))) if isinstance(data, dict) else None
+    model = kinds()[engine.kind].variant_keys if engine else Unjudged
+    return _validated(path, ("variants", name), model, data, problems)
+
+
+def _validated(path: Path, place: tuple[str, str], model: type[M], data: object, problems: list[Problem]) -> M | None:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        problems += of_validation(error, model, str(path), "", within=place)
+        return None
+
+
+class Catalog(Frozen):
     """All files of several folders, a later folder's entries over an earlier one's."""
 
+    cards: dict[str, Card] = Field(default_factory=dict)
+    models: dict[str, Model] = Field(default_factory=dict)
+    engines: dict[str, EngineKeys] = Field(default_factory=dict)
+    variants: dict[str, VariantKeys] = Field(default_factory=dict)
+    inputs: dict[str, Input] = Field(default_factory=dict)
     snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
 
     @classmethod
@@ -219,12 +135,13 @@ class Catalog(CatalogFile):
         Raises:
             Invalid: a mistake in a file, or one name twice in one folder.
         """
-        merged: dict[str, dict[str, object]] = {table: {} for table in CatalogFile.model_fields}
+        merged: dict[str, dict[str, Any]] = {table: {} for table in CatalogFile.model_fields}
+        places: dict[str, Path] = {}
         problems: list[Problem] = []
         snapshots: dict[str, Path] = {}
         for folder in folders:
             snapshots |= {path.name: path for path in folder.glob("flags/*.txt")}
-            here: dict[str, dict[str, object]] = {table: {} for table in merged}
+            here: dict[str, dict[str, Any]] = {table: {} for table in merged}
             for path in sorted(folder.glob("*.toml")):
                 try:
                     read = toml.parse(path, CatalogFile)
@@ -237,9 +154,16 @@ class Catalog(CatalogFile):
                         Problem(str(path), f"{table}.{name}", "is there twice") for name in added if name in entries
                     ]
                     entries.update(added)
+                places |= dict.fromkeys(read.variants, path)
+                for name, data in read.engines.items():
+                    here["engines"][name] = _engine(path, name, data, problems)
                 problems += _misnamed(path, read.inputs)
             for table, entries in here.items():
                 merged[table] |= entries
+        engines = {name: one for name, one in merged["engines"].items() if one is not None}
+        merged["variants"] = {
+            name: _variant(places[name], name, data, engines, problems) for name, data in merged["variants"].items()
+        }
         if problems:
             raise Invalid(problems)
         return cls.model_construct(None, **merged, snapshots=snapshots)

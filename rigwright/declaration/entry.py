@@ -15,6 +15,7 @@ from rigwright.types import (
     Address,
     Archive,
     Capability,
+    CardIndex,
     CatalogName,
     Cidr,
     Count,
@@ -31,7 +32,6 @@ from rigwright.types import (
     VariantName,
 )
 
-CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
 Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
 # Keys of a driver that only a managed one has; lanes and bridges are the box's own, and are checked in any case.

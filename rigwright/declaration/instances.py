@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from rigwright.declaration import keys
-from rigwright.declaration.catalog import OWN_FLAGS, Catalog, Engine
+from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.entry import InstanceEntry, RigEntry, Roots
-from rigwright.declaration.models import Missing, parts
+from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import POWER_UNIT, Instance, Part
-from rigwright.engines.llama_cpp import flags
-from rigwright.engines.llama_cpp.command import options
+from rigwright.engines import kinds
 from rigwright.problems import Invalid, counted, unknown
 from rigwright.supply.inputs import complaint
-from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.lock import Lock
 
 Refuse = Callable[[str, str], None]
 """Is told a key of the rig and what is wrong with it."""
@@ -56,19 +55,24 @@ def instance(
         refuse(f"{key}.variant", said + unknown("engine", variant.engine, catalog.engines))
     if model is None:
         refuse(f"{key}.variant", said + unknown("model", variant.model, catalog.models))
-    if engine and (wrong := complaint(engine.source, "source", catalog.inputs, lock, str(inventory))):
-        refuse(f"{key}.variant", said + wrong)
+    kind = kinds()[engine.kind] if engine else None
+    inputs = kind.inputs(engine) if kind and engine else {}
+    for source, what in inputs.items():
+        if wrong := complaint(source, what, catalog.inputs, lock, str(inventory)):
+            refuse(f"{key}.variant", said + wrong)
     made: tuple[Part, ...] = ()
-    if model:
+    if model and kind:
         try:
-            made = parts(model, catalog.inputs, lock, str(inventory), lenient=making == "lock")
+            made = kind.parts(model, Selection(catalog.inputs, lock, str(inventory), lenient=making == "lock"))
         except Missing as error:
             for wrong in str(error).splitlines():
                 refuse(f"{key}.variant", said + wrong)
-    if not engine or not made or engine.source not in lock.artefacts:
+    rows = [lock.rows(source) for source in inputs]
+    artefacts = tuple(row for found in rows for row in found)
+    if not engine or not kind or not made or not all(rows):
         return None
     try:
-        options = snapshot(catalog, engine, lock)
+        known = kind.known(catalog, engine, artefacts)
     except Invalid as error:
         refuse(f"{key}.variant", f"{said}{error}")
         return None
@@ -87,7 +91,8 @@ def instance(
         parts=made,
         engine_name=variant.engine,
         engine=engine,
-        snapshot=options,
+        artefacts=artefacts,
+        known=known,
         cards=declared.cards,
         port=declared.port,
         api_key_file=key_file,
@@ -95,30 +100,10 @@ def instance(
     )
 
 
-def snapshot(catalog: Catalog, engine: Engine, lock: Lock) -> flags.Snapshot | None:
-    """The engine's options, if the catalogue has them.
-
-    Raises:
-        Invalid: the file with them is none.
-    """
-    path = catalog.snapshots.get(flags.file_name(lock.artefacts[engine.source].version, engine.commit))
-    return flags.read(path) if path else None
-
-
-def refuse_flags(instance: Instance, roots: Roots, source: Artefact, folder: Path, refuse: Refuse) -> None:
-    """Refuse what the engine's llama-server would not start with, be it the variant's or what its keys become."""
-    key, variant = f"instances.{instance.name}.variant", instance.variant
-    if instance.snapshot is None:
-        if variant.flags or variant.memory_lock or variant.thinking:
-            path = folder / "catalog" / "flags" / flags.file_name(source.version, instance.engine.commit)
-            text = f"nothing says which options {instance.engine_name} takes: its `llama-server --help > {path}` does"
-            refuse(key, f"{instance.variant_name}: {text}")
-        return
-    ours = options(instance, roots)
-    for option, wrong in flags.judge(instance.snapshot, ours).items():
-        refuse(key, f"{instance.variant_name}: {instance.engine_name} cannot be started: --{option} {wrong}")
-    for flag, wrong in flags.judge(instance.snapshot, variant.flags, own=OWN_FLAGS | ours.keys()).items():
-        refuse(key, f"{instance.variant_name}: flags.{flag} {wrong}")
+def refuse_keys(instance: Instance, roots: Roots, folder: Path, refuse: Refuse) -> None:
+    """Refuse what the engine's version would not start with, be it the variant's or what its keys become."""
+    for wrong in instance.kind.refusals(instance, roots, folder):
+        refuse(f"instances.{instance.name}.variant", f"{instance.variant_name}: {wrong}")
 
 
 def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:

@@ -1,98 +1,62 @@
-"""Models: which locked files a model's keys stand for."""
+"""Models: which locked files their keys can stand for. What an engine makes of them is its kind's."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from rigwright.declaration.catalog import Model
-from rigwright.declaration.rig import Part
 from rigwright.problems import unknown
 from rigwright.supply.inputs import Input, complaint
 from rigwright.supply.lock import Artefact, Lock
 
-# Key of a model -> the option of llama-server that takes its file (llama-server --help).
-OPTIONS = {"file": "model", "mmproj": "mmproj", "draft": "spec-draft-model", "chat_template": "chat-template-file"}
-# How llama.cpp names the parts of a model that was split, and finds the rest by the first (src/llama.cpp,
-# llama_split_path).
-SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
-# What vision projectors are called where GGUF files are published.
-PROJECTOR = "mmproj"
-
 
 class Missing(Exception):
-    """A model's key stands for nothing; the text says why."""
+    """A model's key stands for nothing; the text says why, a line each."""
 
 
-def references(model: Model) -> dict[str, str]:
-    """The keys of a model that name files -> what they name."""
-    return {key: reference for key in OPTIONS if (reference := getattr(model, key))}
+@dataclass(frozen=True)
+class Candidates:
+    """The locked files that one key of a model may mean."""
+
+    name: str
+    """The input's."""
+    path: str
+    """The file that the key names; empty where it names none."""
+    by_path: Mapping[str, Artefact]
+
+    def find(self, path: str) -> Artefact:
+        """The file with a path.
+
+        Raises:
+            Missing: it is not locked.
+        """
+        if path not in self.by_path:
+            raise Missing(f"{self.name}: {unknown('locked file', path, self.by_path)}")
+        return self.by_path[path]
 
 
-def parts(model: Model, inputs: Mapping[str, Input], lock: Lock, inventory: str, lenient: bool) -> tuple[Part, ...]:
-    """What a model is made of, its own weights first.
+@dataclass(frozen=True)
+class Selection:
+    """Where a model's files are looked for."""
 
-    Args:
-        model: The model.
-        inputs: The catalogue's.
-        lock: What is locked.
-        inventory: The file to lock for, for messages.
-        lenient: Whether any file will do, because the lock is only being made.
+    inputs: Mapping[str, Input]
+    """The catalogue's."""
+    lock: Lock
+    inventory: str
+    """The file to lock for, for messages."""
+    lenient: bool = False
+    """Whether any file will do, because the lock is only being made."""
 
-    Raises:
-        Missing: with every key that stands for nothing, a line each.
-    """
-    found, wrong = [], []
-    for key, reference in references(model).items():
-        try:
-            found.append(Part(OPTIONS[key], files(key, reference, inputs, lock, inventory, lenient)))
-        except Missing as error:
-            wrong.append(str(error))
-    if wrong:
-        raise Missing("\n".join(wrong))
-    return tuple(found)
+    def candidates(self, reference: str) -> Candidates:
+        """The files that `INPUT` or `INPUT:PATH` may mean.
 
-
-def files(
-    key: str, reference: str, inputs: Mapping[str, Input], lock: Lock, inventory: str, lenient: bool
-) -> tuple[Artefact, ...]:
-    """The files that one key of a model stands for, the one that the engine is told first.
-
-    Raises:
-        Missing: it stands for nothing, or not for one thing.
-    """
-    name, _, path = reference.partition(":")
-    if wrong := complaint(name, "weight", inputs, lock, inventory):
-        raise Missing(wrong)
-    rows = lock.groups.get(name) or (lock.artefacts[name],)
-    if lenient:
-        return rows[:1]
-    by_path = {row.path: row for row in rows}
-    if not path:
-        path = _only(key, name, by_path)
-    if path not in by_path:
-        raise Missing(f"{name}: {unknown('locked file', path, by_path)}")
-    split = SPLIT.fullmatch(path)
-    if not split:
-        return (by_path[path],)
-    stem, count = split["stem"], int(split["count"])
-    names = [f"{stem}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
-    if missing := [one for one in names if one not in by_path]:
-        raise Missing(f"{name}: {path} is one of {count} parts, and {', '.join(missing)} is not locked: include it")
-    return tuple(by_path[one] for one in names)
-
-
-def _only(key: str, name: str, by_path: Mapping[str, Artefact]) -> str:
-    """The path that a key without one means."""
-    if len(by_path) == 1:
-        return next(iter(by_path))
-    choices = [path for path in by_path if path.endswith(".jinja" if key == "chat_template" else ".gguf")]
-    if key != "chat_template":
-        projecting = key == PROJECTOR
-        choices = [path for path in choices if path.rpartition("/")[2].startswith(PROJECTOR) == projecting]
-    # the parts of one model are one choice
-    whole = sorted({SPLIT.sub(r"\g<stem>-00001-of-\g<count>.gguf", path) for path in choices})
-    if len(whole) == 1:
-        return whole[0]
-    listed = ", ".join(whole or sorted(by_path))
-    raise Missing(f"{name} has {len(whole) or 'no'} files for {key}: say which as {name}:PATH, of {listed}")
+        Raises:
+            Missing: there is no such input, or it is not locked.
+        """
+        name, _, path = reference.partition(":")
+        if wrong := complaint(name, "weight", self.inputs, self.lock, self.inventory):
+            raise Missing(wrong)
+        rows = self.lock.groups.get(name) or (self.lock.artefacts[name],)
+        if self.lenient:
+            return Candidates(name, rows[0].path, {rows[0].path: rows[0]})
+        return Candidates(name, path, {row.path: row for row in rows})

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from rigwright.declaration import certificates, keys
 from rigwright.declaration.catalog import DRIVER, Catalog
 from rigwright.declaration.entry import RigEntry
-from rigwright.declaration.instances import Making, Refuse, beside, refuse_flags, refuse_shared
+from rigwright.declaration.instances import Making, Refuse, beside, refuse_keys, refuse_shared
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, TOOLS, Rig, urls
 from rigwright.nvidia.driver.tables import Tables, tables
@@ -96,7 +96,7 @@ def parse(
     if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
         refuse("tools", wrong)
     cuda: tuple[Artefact, ...] = ()
-    if entry.cuda_root is None and any(instance.cards for instance in instances):
+    if entry.cuda_root is None and any(one.cards and one.kind.needs_toolkit for one in instances):
         if wrong := complaint(CUDA, "wheel", catalog.inputs, lock, file):
             refuse("cuda_root", f"no toolkit of your own is named, and ours cannot be had: {wrong}")
         cuda = lock.groups.get(CUDA, ())
@@ -106,9 +106,9 @@ def parse(
     for group in locked:
         if wrong := complaint(group, "deb", catalog.inputs, lock, file):
             refuse("driver.managed", wrong)
-    sources = {i.engine_name: lock.artefacts[i.engine.source] for i in instances}
+    engine_artefacts = {one.engine_name: one.artefacts for one in instances}
     for instance in instances:
-        refuse_flags(instance, entry.roots, sources[instance.engine_name], Path(file).parent, refuse)
+        refuse_keys(instance, entry.roots, Path(file).parent, refuse)
     weights = [artefact for i in instances for artefact in i.weights]
     client: tuple[Artefact, ...] = ()
     if entry.bundle is None and any(source.startswith(f"{HUB}:") for one in weights for source in one.sources):
@@ -122,7 +122,7 @@ def parse(
             keys.read(token_file, "token")
         except ValueError as error:
             refuse("hub_token_file", f"{token_file} {error}")
-    needed = [*sources.values(), *weights]
+    needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
     bundle, faults = None, []
     bundle_folder = beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
     if bundle_folder is not None and not making:
@@ -161,7 +161,7 @@ def parse(
         bundle_folder=bundle_folder,
         bundle=bundle,
         bundle_faults=tuple(faults),
-        sources=sources,
+        engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
         hub_client=client,
     )

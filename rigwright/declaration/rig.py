@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rigwright.declaration.catalog import Card, Engine, Variant
+from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver, Roots, Share
-from rigwright.engines.llama_cpp.flags import Snapshot
+from rigwright.engines import kinds
+from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.problems import Problem
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
+
+if TYPE_CHECKING:
+    from rigwright.engines.kind import Kind
 
 # Locked environments: what hosts need in Python, and the CUDA toolkit.
 TOOLS = "tools"
@@ -39,14 +44,16 @@ class Instance:
 
     name: str
     variant_name: str
-    variant: Variant
+    variant: VariantKeys
     model_name: str
     parts: tuple[Part, ...]
     """What the model is made of, its own weights first."""
     engine_name: str
-    engine: Engine
-    snapshot: Snapshot | None
-    """The engine's options; None where no file says them, and then the variant needs none."""
+    engine: EngineKeys
+    artefacts: tuple[Artefact, ...]
+    """What of the lock its engine is installed from."""
+    known: object
+    """What its engine's kind knows of this version (`Kind.known`)."""
     cards: tuple[int, ...]
     port: int
     api_key_file: str | None
@@ -61,9 +68,20 @@ class Instance:
         return tuple(dict.fromkeys(file for part in self.parts for file in part.files))
 
     @property
+    def kind(self) -> Kind:
+        """Its engine's."""
+        return kinds()[self.engine.kind]
+
+    @property
     def unit(self) -> str:
         """The systemd unit's name."""
         return f"rigwright-{self.name}.service"
+
+    @property
+    def slice(self) -> str:
+        """The name of the slice that its processes are the subtree of: an unescaped dash would put `a-b` into `a`."""
+        escaped = self.name.replace("-", r"\x2d")
+        return f"rigwright-{escaped}.slice"
 
 
 @dataclass(frozen=True)
@@ -107,15 +125,15 @@ class Rig:
     """That bundle; None without one, while it is being made, and where it cannot be read."""
     bundle_faults: tuple[Problem, ...]
     """What is wrong with it. A deploy is refused for that; looking, going back and removal need no bundle."""
-    sources: dict[str, Artefact]
-    """Engine name -> the source it is compiled from."""
+    engine_artefacts: dict[str, tuple[Artefact, ...]]
+    """Engine name -> what of the lock it is installed from."""
     tools: tuple[Artefact, ...]
     """The wheels of the hosts' Python tools."""
     hub_client: tuple[Artefact, ...]
     """The wheels of the hub's own client; none where no weights are from there."""
 
     @property
-    def engines(self) -> dict[str, Engine]:
+    def engines(self) -> dict[str, EngineKeys]:
         """The engines that instances need, by name."""
         return {instance.engine_name: instance.engine for instance in self.instances}
 
@@ -126,6 +144,26 @@ class Rig:
         for artefact in sorted({a for i in self.instances for a in i.weights}, key=lambda artefact: artefact.order):
             found.setdefault(artefact.weight_path, artefact)
         return tuple(found.values())
+
+    @property
+    def artefacts(self) -> tuple[Artefact, ...]:
+        """All that is locked for it, but a driver."""
+        engines = [one for found in self.engine_artefacts.values() for one in found]
+        return (*engines, *self.weights, *self.tools, *self.cuda)
+
+    @property
+    def needs_toolkit(self) -> bool:
+        """Whether an engine of it is made with a CUDA toolkit."""
+        return any(one.cards and one.kind.needs_toolkit for one in self.instances)
+
+    @property
+    def jobs(self) -> str:
+        """The folder on the host for scripts and logs of long work."""
+        return f"{self.roots.state}/jobs"
+
+    def installed(self, folder: str) -> str:
+        """The absolute path of an installation's folder."""
+        return f"{self.roots.software}/engines/{folder}"
 
     @property
     def ledger(self) -> str:

@@ -1,1 +1,35 @@
-"""What serves: one folder a kind."""
+"""What serves: one folder a kind, each with all that the rest of the house has to know of it (`Kind` in kind.py).
+
+A kind of somebody else's is a Python package that its inventory imports and registers.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rigwright.engines.kind import Kind
+
+_registered: dict[str, Kind] = {}
+
+
+def register(kind: Kind) -> None:
+    """Add a kind of engine, before an inventory declares rigs that use it.
+
+    Raises:
+        ValueError: another kind has its name.
+    """
+    if kinds().setdefault(kind.name, kind) is not kind:
+        raise ValueError(f"there is already a kind of engine called {kind.name}")
+
+
+def kinds() -> dict[str, Kind]:
+    """All kinds of engines, by name."""
+    if not _registered:
+        for folder in pkgutil.iter_modules(__path__):
+            if folder.ispkg:
+                kind = import_module(f"{__name__}.{folder.name}").KIND
+                _registered[kind.name] = kind
+    return _registered

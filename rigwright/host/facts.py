@@ -13,13 +13,14 @@ from rigwright.weights import sharing
 PART = ".part"
 # Where the probe looks for a toolkit when the operator has named none.
 NOWHERE = "/nonexistent"
-# Fetching (curl, CA certificates), tools in Python (venv), and what llama.cpp is compiled with.
-PACKAGES = ("ca-certificates", "curl", "python3-venv", "cmake", "g++", "ninja-build")
+# Fetching (curl, CA certificates) and tools in Python (venv).
+PACKAGES = ("ca-certificates", "curl", "python3-venv")
 
 
 def packages(rig: Rig) -> tuple[str, ...]:
-    """The distribution's packages that a rig's host needs."""
-    return (*PACKAGES, sharing.PACKAGE) if rig.share else PACKAGES
+    """The distribution's packages that a rig's host needs, beside those of a driver."""
+    engines = [package for instance in rig.instances for package in instance.kind.packages]
+    return tuple(dict.fromkeys([*PACKAGES, *engines, *([sharing.PACKAGE] if rig.share else [])]))
 
 
 @dataclass(frozen=True)

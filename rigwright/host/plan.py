@@ -1,12 +1,18 @@
-"""What a deploy will do to a host, why, how much of it, and who notices: a pure function of rig, lock and host."""
+"""What a deploy does to a host, in order, why, how much of it, and who notices: pure functions of rig, lock and host.
+
+STAGES is the one list of what a deploy consists of: deploy.py has a role for each, a plan asks each what it will do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build
+from rigwright.engines import kinds
+from rigwright.engines.kind import Installation
 from rigwright.host.facts import HostFacts
+from rigwright.nvidia.cuda_toolkit import Toolkit, toolkit
 from rigwright.nvidia.driver.existing import existing
 from rigwright.nvidia.driver.facts import DriverFacts
 from rigwright.nvidia.driver.locked import locked
@@ -14,14 +20,45 @@ from rigwright.nvidia.driver.plan import DriverPlan
 from rigwright.nvidia.driver.told import named
 from rigwright.nvidia.driver.wanted import lacking, transaction, unheld, unloaded
 from rigwright.nvidia.driver.wanted import wanted as driver_wanted
-from rigwright.serving.generation import Generation
-from rigwright.serving.live import Served, activation, goal, surplus
+from rigwright.serving.activation import Activation, activation, goal, surplus
+from rigwright.serving.generation import Generation, generation
+from rigwright.serving.live import Served
 from rigwright.supply.tools import Tools
+from rigwright.supply.tools import tools as tools_of
 from rigwright.weights.sharing import endpoint, reason
 
 REBOOT = "reboot"
 # What a driver lacks is told in one line: a count stands for what is beyond this
 LISTED = 2
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What a rig comes to on one host."""
+
+    rig: Rig
+    facts: HostFacts
+    tools: Tools
+    toolkit: Toolkit | None
+    """The CUDA toolkit; None where nothing is made with one."""
+    installations: Mapping[str, Installation]
+    """Engine -> what it is there."""
+    generation: Generation
+    driver: tuple[DriverFacts, DriverPlan] | None = None
+    """The host's, and the one that it is to have; None where the driver is the operator's, or refused."""
+
+
+def desired(rig: Rig, facts: HostFacts, driver: tuple[DriverFacts, DriverPlan] | None = None) -> Desired:
+    """What a rig comes to on a host.
+
+    Args:
+        rig: What the host is to be.
+        facts: The host.
+        driver: As in `Desired`.
+    """
+    tools = tools_of(rig, facts)
+    made = {name: kinds()[engine.kind].installation(rig, name, engine, facts) for name, engine in rig.engines.items()}
+    return Desired(rig, facts, tools, toolkit(rig, facts), made, generation(rig, made, tools), driver)
 
 
 @dataclass(frozen=True)
@@ -51,74 +88,136 @@ class Plan:
         return sum(step.fetched_bytes for step in self.steps)
 
 
-def plan(
-    rig: Rig,
-    facts: HostFacts,
-    found: Served,
-    builds: dict[str, Build],
-    tools: Tools,
-    wanted: Generation,
-    driver: tuple[DriverFacts, DriverPlan] | None = None,
-) -> Plan:
+def plan(wanted: Desired, found: Served) -> Plan:
     """What a deploy of a rig will do to a host as it is now.
 
     Args:
-        rig: What the host is to be.
-        facts: The host.
-        found: What it serves.
-        builds: The engines it is to have.
-        tools: Those of the host itself.
-        wanted: What it is to serve.
-        driver: The host's, and the one that it is to have; None where the driver is the operator's, or refused.
+        wanted: What the rig comes to there.
+        found: What the host serves.
     """
-    steps = []
-    whose = "in the bundle" if rig.bundle else "versions are apt's"
-    if facts.missing_packages:
-        steps.append(Step("base", f"packages {', '.join(facts.missing_packages)}", f"not installed; {whose}"))
-    if tools.folder not in found.folders:
-        steps.append(Step("tools", "host tools", f"{tools.folder} is not there"))
-    steps += _driver(rig, *driver) if driver else []
-    if facts.driver_ours and not rig.driver.managed:
-        steps.append(Step("nvidia_driver", "let go of the driver", "it is not managed any more; its packages stay"))
-    for cuda in {build.toolkit for build in builds.values() if build.toolkit}:
-        if cuda.folder and cuda.folder not in found.folders:
-            fetched = sum(wheel.size for wheel in rig.cuda)
-            steps.append(Step("cuda_toolkit", f"CUDA toolkit {cuda.version}", f"{cuda.folder} is not there", fetched))
-    for build in builds.values():
-        if build.folder not in facts.built_engines:
-            for_ = f"cards sm {build.options['CMAKE_CUDA_ARCHITECTURES']}" if build.cuda else "the CPU"
-            why = f"no build with these inputs ({build.digest}) is there"
-            steps.append(Step("llama_cpp", f"compile {build.source} for {for_}", why, build.source.size))
-    if rig.share and (why := reason(rig, facts.sharing)):
-        steps.append(Step("sharing", f"share weights on {endpoint(rig.share)}", why))
-    elif not rig.share and facts.sharing.there:
-        steps.append(Step("sharing", "stop sharing weights", "it is not declared any more; nginx's package stays"))
-    for artefact in rig.weights:
-        there = facts.weight_bytes.get(rig.weight_path(artefact), 0)
-        if there < artefact.size:
-            why = f"{there:,} of {artefact.size:,} bytes are there" if there else "not there"
-            steps.append(Step("weights", artefact.file, why, artefact.size - there))
-    aim = goal(found, wanted)
-    way = activation(found, rig.roots.config, aim)
-    if aim.number is None:
-        why = "the first one" if found.current is None else f"generation {found.current} serves something else"
-        steps.append(Step("serving", f"write generation {found.next_number}", why))
-    if way is not None:
-        number = aim.number or found.next_number
-        parts = [f"stop {_names(way.stop)}"] if way.stop else []
-        parts += [f"start {_names(way.restart)}"] if way.restart else []
-        parts += [f"wait for {_names(way.await_)}"] if way.await_ else []
-        steps.append(Step("serving", f"activate generation {number}", "; ".join(parts) or "systemd has to read it"))
-    gone = surplus(found, rig, wanted)
-    if gone.generations or gone.paths:
-        numbers = [f"generation {number}" for number in gone.generations]
-        why = f"{rig.keep_generations} generations are kept"
-        steps.append(Step("serving", f"remove {', '.join([*numbers, *gone.paths])}", why))
-    up = {name for name, process in found.processes.items() if process.pid}
+    steps = [step for stage in stages(wanted) for step in stage.pending(wanted, found)]
+    way = _way(wanted, found)
+    up = {name for name, process in found.processes.items() if process.running}
     touched = {*way.stop, *way.restart} if way else set()
     if any(step.what == REBOOT for step in steps):
         touched = up
-    return Plan(tuple(steps), tuple(sorted(up & touched)), rig.bundle_folder)
+    return Plan(tuple(steps), tuple(sorted(up & touched)), wanted.rig.bundle_folder)
+
+
+def _base(wanted: Desired, found: Served) -> list[Step]:
+    missing = wanted.facts.missing_packages
+    whose = "in the bundle" if wanted.rig.bundle else "versions are apt's"
+    return [Step("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
+
+
+def _tools(wanted: Desired, found: Served) -> list[Step]:
+    folder = wanted.tools.folder
+    return [] if folder in found.folders else [Step("tools", "host tools", f"{folder} is not there")]
+
+
+def _nvidia_driver(wanted: Desired, found: Served) -> list[Step]:
+    if wanted.driver:
+        return _driver(wanted.rig, *wanted.driver)
+    if wanted.rig.driver.managed:
+        return []
+    return [Step("nvidia_driver", "let go of the driver", "it is not managed any more; its packages stay")]
+
+
+def _cuda_toolkit(wanted: Desired, found: Served) -> list[Step]:
+    cuda = wanted.toolkit
+    if cuda is None or not cuda.folder or cuda.folder in found.folders:
+        return []
+    fetched = sum(wheel.size for wheel in wanted.rig.cuda)
+    return [Step("cuda_toolkit", f"CUDA toolkit {cuda.version}", f"{cuda.folder} is not there", fetched)]
+
+
+def _engines(wanted: Desired, found: Served) -> list[Step]:
+    return [
+        Step("engines", made.what, f"no build with these inputs ({made.digest}) is there", made.fetched_bytes)
+        for made in wanted.installations.values()
+        if made.folder not in wanted.facts.built_engines
+    ]
+
+
+def _sharing(wanted: Desired, found: Served) -> list[Step]:
+    rig, facts = wanted.rig, wanted.facts
+    if not rig.share:
+        return [Step("sharing", "stop sharing weights", "it is not declared any more; nginx's package stays")]
+    why = reason(rig, facts.sharing)
+    return [Step("sharing", f"share weights on {endpoint(rig.share)}", why)] if why else []
+
+
+def _weights(wanted: Desired, found: Served) -> list[Step]:
+    steps = []
+    for artefact in wanted.rig.weights:
+        there = wanted.facts.weight_bytes.get(wanted.rig.weight_path(artefact), 0)
+        if there < artefact.size:
+            why = f"{there:,} of {artefact.size:,} bytes are there" if there else "not there"
+            steps.append(Step("weights", artefact.file, why, artefact.size - there))
+    return steps
+
+
+def _way(wanted: Desired, found: Served) -> Activation | None:
+    return activation(found, wanted.rig.roots.config, goal(found, wanted.generation))
+
+
+def _serving(wanted: Desired, found: Served) -> list[Step]:
+    steps = []
+    number = found.number_of(wanted.generation)
+    if number is None:
+        why = "the first one" if found.current is None else f"generation {found.current} serves something else"
+        steps.append(Step("serving", f"write generation {found.next_number}", why))
+    if way := _way(wanted, found):
+        parts = [f"stop {_names(way.stop)}"] if way.stop else []
+        parts += [f"start {_names(way.restart)}"] if way.restart else []
+        parts += [f"wait for {_names(way.await_)}"] if way.await_ else []
+        what = f"activate generation {number or found.next_number}"
+        steps.append(Step("serving", what, "; ".join(parts) or "systemd has to read it"))
+    gone = surplus(found, wanted.rig, wanted.generation)
+    if gone.generations or gone.paths:
+        numbers = [f"generation {number}" for number in gone.generations]
+        why = f"{wanted.rig.keep_generations} generations are kept"
+        steps.append(Step("serving", f"remove {', '.join([*numbers, *gone.paths])}", why))
+    return steps
+
+
+def _always(wanted: Desired) -> bool:
+    return True
+
+
+def _nothing(wanted: Desired, found: Served) -> list[Step]:
+    """What `deploy --dry` alone looks at."""
+    return []
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one role sees to in a deploy."""
+
+    role: str
+    pending: Callable[[Desired, Served], list[Step]]
+    """What it would do to a host, as far as a plan says it."""
+    applies: Callable[[Desired], bool] = _always
+    """Whether there is anything for it to see to."""
+
+
+STAGES = (
+    Stage("base", _base),
+    Stage("network", _nothing),
+    Stage("tools", _tools),
+    Stage("nvidia_driver", _nvidia_driver, lambda wanted: bool(wanted.driver or wanted.facts.driver_ours)),
+    Stage("cuda_toolkit", _cuda_toolkit, lambda wanted: wanted.toolkit is not None),
+    Stage("engines", _engines),
+    # before weights: others see what is on its way here
+    Stage("sharing", _sharing, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing.there)),
+    Stage("weights", _weights),
+    Stage("serving", _serving),
+)
+
+
+def stages(wanted: Desired) -> tuple[Stage, ...]:
+    """What a deploy to a host consists of, in order."""
+    return tuple(stage for stage in STAGES if stage.applies(wanted))
 
 
 def _driver(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[Step]:

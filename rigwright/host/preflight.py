@@ -6,8 +6,9 @@ import re
 from collections import Counter
 
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build
+from rigwright.engines.kind import Installation
 from rigwright.host.facts import HostFacts, Listener
+from rigwright.host.plan import Desired
 from rigwright.host.systems import SUPPORTED
 from rigwright.nvidia.cuda_toolkit import DISK_KIB
 from rigwright.nvidia.driver.toolkit import toolkit_refusals
@@ -20,8 +21,6 @@ SYSTEMD_MINIMUM = 247
 KERNEL_MINIMUM = "5.15"
 HOME = "/nonexistent"  # of the service user
 GIB = 1024 * 1024  # in KiB
-# Measured: source, objects and binaries of a CPU build take 0.6 GiB; CUDA for three architectures 3 GiB.
-BUILD_DISK = {False: 1 * GIB, True: 6 * GIB}
 # Measured: the largest compiler process of a CPU build takes 1.2 GiB.
 MEMORY_MINIMUM = 2 * GIB
 # Seconds. apt refuses package lists from the future, and TLS certificates have a beginning; a slow probe takes some.
@@ -35,15 +34,15 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^0-9.]", text)[0]))
 
 
-def refusals(rig: Rig, facts: HostFacts, builds: list[Build], now: float) -> list[str]:
+def refusals(wanted: Desired, now: float) -> list[str]:
     """Everything that stands in the way, one sentence each; empty when nothing does.
 
     Args:
-        rig: What the host is to be.
-        facts: The host.
-        builds: The engines it is to have.
+        wanted: What the host is to be.
         now: Seconds since the epoch, as the operator's machine has it.
     """
+    rig, facts = wanted.rig, wanted.facts
+    installations = list(wanted.installations.values())
     found = []
     system = (facts.os_id, facts.os_version)
     if system not in SUPPORTED:
@@ -68,8 +67,8 @@ def refusals(rig: Rig, facts: HostFacts, builds: list[Build], now: float) -> lis
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
-    found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, builds)
-    return found + _bundle(rig, facts) + _ports(rig, facts) + _share(rig, facts) + _disks(rig, facts, builds)
+    found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, installations)
+    return found + _bundle(rig, facts) + _ports(rig, facts) + _share(rig, facts) + _disks(rig, facts, installations)
 
 
 def warnings(facts: HostFacts) -> list[str]:
@@ -119,16 +118,15 @@ def _roots(facts: HostFacts) -> list[str]:
     return found
 
 
-def _toolkit(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
+def _toolkit(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:
     # its version is one of the inputs that name an engine's folder, so it is needed after the build too
-    compiled = [build for build in builds if build.cuda]
-    if compiled and rig.cuda_root is not None and not facts.cuda_version:
-        root = compiled[0].options["CUDAToolkit_ROOT"]
+    made = [one for one in installations if one.toolkit]
+    if made and rig.cuda_root is not None and not facts.cuda_version:
         return [
-            f"no CUDA toolkit at {root} to compile {compiled[0].name} with: install one, or leave cuda_root out: then "
-            "ours is brought"
+            f"no CUDA toolkit at {rig.cuda_root} to compile {made[0].name} with: install one, or leave cuda_root out: "
+            "then ours is brought"
         ]
-    versions = sorted({build.toolkit.nvcc for build in compiled if build.toolkit})
+    versions = sorted({one.toolkit.nvcc for one in made if one.toolkit})
     return [reason for version in versions for reason in toolkit_refusals(rig, version)]
 
 
@@ -175,16 +173,16 @@ def _share(rig: Rig, facts: HostFacts) -> list[str]:
     return sorted(set(found))
 
 
-def _disks(rig: Rig, facts: HostFacts, builds: list[Build]) -> list[str]:
+def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:
     """Space for what is still missing, for each root alone, as if no two shared a file system.
 
     Where two do, what was sent already counts for both: it is moved, not copied.
     """
     needed = Counter[str]()
-    for build in builds:
-        if build.folder not in facts.built_engines | facts.started_builds:
-            needed[rig.roots.state] += BUILD_DISK[build.cuda]
-            if build.cuda and rig.cuda_root is None:
+    for one in installations:
+        if one.folder not in facts.built_engines | facts.started_builds:
+            needed[rig.roots.state] += one.work_kib
+            if one.toolkit and rig.cuda_root is None:
                 needed[rig.roots.software] += DISK_KIB
     largest = 0
     for artefact in rig.weights:

@@ -46,8 +46,8 @@ class Toolkit:
 
 
 def toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
-    """The toolkit of a rig; None where no instance uses a card."""
-    if not any(instance.cards for instance in rig.instances):
+    """The toolkit of a rig; None where no engine is made with one."""
+    if not rig.needs_toolkit:
         return None
     if rig.cuda_root is not None:
         return Toolkit(rig.cuda_root, facts.cuda_version, nvcc=facts.nvcc)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build
+from rigwright.engines.kind import Installation
 from rigwright.render import render
+from rigwright.serving.manifest import Slot, manifest
 from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Unit, credential_path, unit
 from rigwright.supply.tools import Tools
 
@@ -42,6 +44,11 @@ class Generation:
         return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
     @property
+    def slots(self) -> tuple[Slot, ...]:
+        """What its units' processes are to be, and to hold."""
+        return tuple(Slot(one.name, one.started_from, one.port, one.cards) for one in self.units)
+
+    @property
     def unit_files(self) -> tuple[str, ...]:
         """Names of its unit files, by name."""
         return tuple(sorted(path.removeprefix("units/") for path in self.files if path.startswith("units/")))
@@ -52,22 +59,25 @@ def mode(text: str) -> str:
     return "755" if text.startswith("#!") else "644"
 
 
-def generation(rig: Rig, builds: dict[str, Build], tools: Tools) -> Generation:
+def generation(rig: Rig, installations: Mapping[str, Installation], tools: Tools) -> Generation:
     """The generation that a rig asks for; the same rig on the same host gives the same bytes."""
-    toolkits = sorted({build.toolkit.folder for build in builds.values() if build.toolkit and build.toolkit.folder})
-    engines = {name: f"{rig.roots.software}/engines/{build.folder}" for name, build in builds.items()}
-    units = tuple(unit(rig, instance, builds[instance.engine_name].folder) for instance in rig.instances)
+    toolkits = sorted({made.toolkit.folder for made in installations.values() if made.toolkit and made.toolkit.folder})
+    engines = {name: rig.installed(made.folder) for name, made in installations.items()}
+    units = tuple(unit(rig, instance, installations[instance.engine_name].folder) for instance in rig.instances)
     scripts = {
-        "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS, config=rig.roots.config),
+        "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS),
         "settle": render("generation/settle.j2", config=rig.roots.config, journal=JOURNAL, units=UNITS),
     }
     files = {
         **scripts,
         **{f"units/{one.name}": one.text for one in units},
         **{f"env/{one.instance}": one.environment for one in units},
+        **{f"requests/{one.instance}": one.ready for one in units},
+        **{f"warm-up/{u.instance}.{n}": text for u in units for n, text in enumerate(u.warm_up, start=1)},
+        **{f"weights/{one.instance}": one.weights for one in units},
         "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED),
         f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, journal=JOURNAL),
-        "manifest.json": manifest(rig, engines, tools, units),
+        "manifest.json": manifest(rig, engines, tools.folder, units),
         "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits)),
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
@@ -80,28 +90,3 @@ def references(rig: Rig, engines: dict[str, str], tools: Tools, toolkits: list[s
     """Absolute paths that stay on the host as long as the generation does."""
     keys = [credential_path(rig, instance) for instance in rig.instances]
     return sorted({*engines.values(), *toolkits, tools.folder, *(rig.weight_path(a) for a in rig.weights), *keys})
-
-
-def manifest(rig: Rig, engines: dict[str, str], tools: Tools, units: tuple[Unit, ...]) -> str:
-    """What the rig is, for people and programs that look at the box."""
-    value = {
-        "rig": rig.name,
-        "cards": [card.name for card in rig.cards],
-        "engines": engines,
-        "state": rig.roots.state,
-        "tools": tools.folder,
-        "weights": {rig.weight_path(artefact): artefact.sha256 for artefact in rig.weights},
-        "instances": {
-            i.name: {
-                "variant": i.variant_name,
-                "port": i.port,
-                "cards": list(i.cards),
-                "engine": i.engine_name,
-                "context": i.variant.context,
-                "slots": i.variant.slots,
-                "digest": one.digest,
-            }
-            for i, one in zip(rig.instances, units, strict=True)
-        },
-    }
-    return json.dumps(value, indent=2, sort_keys=True) + "\n"

@@ -1,4 +1,4 @@
-"""How an instance is served: its unit, as text."""
+"""How an instance is served: its unit and all that goes with it, as text."""
 
 from __future__ import annotations
 
@@ -6,74 +6,98 @@ import hashlib
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines.llama_cpp.command import command
+from rigwright.engines.kind import Service
 from rigwright.render import render
+from rigwright.serving.systemd import command_line, environment_file
 
 DIGEST_VARIABLE = "RW_DIGEST"
 UNITS = "/etc/systemd/system"
-# A file a unit: SHA-256 of what its process was started from. Gone with a reboot.
+# A file a unit, by root: SHA-256 of what its process was started from, then `DEVICE:INODE PATH` of each of its weights.
+# Gone with a reboot.
 STARTED_FROM = "/run/rigwright"
 # First line of every unit file we write; what lacks it is not ours to remove.
 OWNED = "# Written by rigwright; changes here are undone by the next deploy."
-
-
-@dataclass(frozen=True)
-class Slot:
-    """What a unit's process is to be, and to hold."""
-
-    unit: str
-    digest: str
-    """In the process's environment: tells which unit it was started from."""
-    started_from: str
-    """SHA-256 of unit file and environment file, as the readiness script writes it down."""
-    port: int
-    cards: frozenset[int]
+SLICE = "rigwright.slice"
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Unit:
-    """An instance's unit file and environment file."""
+    """An instance's unit file, environment file, and what its readiness is told by."""
 
     instance: str
     name: str
+    slice: str
     text: str
     environment: str
     digest: str
+    """In the process's environment: another one for other weights, whose hash is in no path."""
     port: int
     cards: frozenset[int]
+    ready: str
+    """The request that it has to answer, as curl's configuration."""
+    warm_up: tuple[str, ...]
+    """Those that are made once it has, likewise."""
+    weights: str
+    """Paths of the files that it reads, one a line."""
 
     @property
-    def slot(self) -> Slot:
-        """What its process is to be."""
-        started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
-        return Slot(self.name, self.digest, started_from, self.port, self.cards)
+    def started_from(self) -> str:
+        """SHA-256 of unit file and environment file, as the readiness script writes it down."""
+        return hashlib.sha256((self.text + self.environment).encode()).hexdigest()
 
 
-def environment(instance: Instance) -> dict[str, str]:
+def service(rig: Rig, instance: Instance, engine_folder: str) -> Service:
+    """How an instance's engine has it run.
+
+    Args:
+        rig: Its rig.
+        instance: The instance.
+        engine_folder: The name of its engine's installation.
+    """
+    return instance.kind.service(rig, instance, rig.installed(engine_folder))
+
+
+def environment(instance: Instance, service: Service) -> dict[str, str]:
     """The instance's environment: which cards the process may see. An empty list hides them all."""
     return {
         # the driver's own default order is by speed, which is not the order of slots
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in instance.cards),
+        **service.environment,
     }
 
 
 def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
     """The instance's unit, with its digest in its environment."""
+    made = service(rig, instance, engine_folder)
+    slice_ = instance.slice if made.own_slice else SLICE
     text = render(
         "serving/instance.service.j2",
         owned=OWNED,
         rig=rig,
         instance=instance,
-        command=command(rig, instance, engine_folder),
+        service=made,
+        slice=slice_,
+        command=command_line(made.command),
         credential=credential_path(rig, instance),
     )
-    variables = environment(instance)
-    # the weights' hash is in no path when two versions share a name
+    variables = environment(instance, made)
     weights = "".join(artefact.sha256 for artefact in instance.weights)
     digest = hashlib.sha256(f"{text}{sorted(variables.items())}{weights}".encode()).hexdigest()[:16]
-    lines = [f"{name}={value}\n" for name, value in sorted((variables | {DIGEST_VARIABLE: digest}).items())]
-    return Unit(instance.name, instance.unit, text, "".join(lines), digest, instance.port, frozenset(instance.cards))
+    return Unit(
+        instance=instance.name,
+        name=instance.unit,
+        slice=slice_,
+        text=text,
+        environment=environment_file(variables | {DIGEST_VARIABLE: digest}),
+        digest=digest,
+        port=instance.port,
+        cards=frozenset(instance.cards),
+        ready=made.ready.config(instance.port),
+        warm_up=tuple(one.config(instance.port) for one in made.warm_up),
+        weights="".join(f"{rig.weight_path(artefact)}\n" for artefact in instance.weights),
+    )
 
 
 def credential_path(rig: Rig, instance: Instance) -> str:

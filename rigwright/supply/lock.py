@@ -92,6 +92,11 @@ class Artefact(Frozen):
         return f"{self.repository or self.name}/{self.version}"
 
     @property
+    def identity(self) -> dict[str, str]:
+        """What it is, wherever it comes from."""
+        return {"name": self.name, "version": self.version, "sha256": self.sha256}
+
+    @property
     def order(self) -> tuple[str, str, str]:
         """Where the row stands in a lock."""
         return (self.group or "", self.name, self.path)
@@ -225,6 +230,11 @@ class Lock:
         """Environment or driver -> its artefacts. A later folder's is there whole, without an earlier one's rows."""
         self.keys = keys or {}
         """Driver -> the armoured key of its archive, where that has one."""
+
+    def rows(self, name: str) -> tuple[Artefact, ...]:
+        """What an input was locked as: one artefact, or a group's; nothing where it was not."""
+        one = self.artefacts.get(name)
+        return self.groups.get(name) or ((one,) if one else ())
 
     @classmethod
     def load(cls, folders: list[Path]) -> Lock:

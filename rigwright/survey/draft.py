@@ -143,8 +143,8 @@ def _reasons(key: str, survey: Survey, answers: Answers, catalog: Catalog) -> li
         return ["You log in under the default's name, and services have a user of their own:"]
     if key == "instances":
         variant = catalog.variants[answers.variant or ""]
-        each = variant.context // variant.slots
-        found = [f"Context {variant.context}, slots {variant.slots}: each request gets up to {each} tokens."]
+        requests, tokens = variant.capacity or (0, 0)
+        found = [f"Requests at once: {requests}; each gets up to {tokens} tokens."] if requests else []
         taken = ", ".join(map(str, sorted(taken_cards(survey))))
         return found + ([f"Cards that others use now, and that it was kept from: {taken}"] if taken else [])
     return []

@@ -17,9 +17,10 @@ from pyinfra.facts.files import FileContents
 from rigwright.declaration.rig import Rig
 from rigwright.render import render
 from rigwright.serving import live as served
+from rigwright.serving.activation import Goal, activation, goal, goal_of, only_loading, surplus
 from rigwright.serving.generation import JOURNAL, META, PROVEN, Generation, mode
-from rigwright.serving.live import JOB, Goal, Served, activation, goal, only_loading, state_script, surplus
-from rigwright.serving.units import DIGEST_VARIABLE, UNITS
+from rigwright.serving.live import JOB, Kept, Served, state_script
+from rigwright.serving.units import UNITS
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
 
@@ -37,27 +38,11 @@ class ServedNow(FactBase[Served]):
         return StringCommand("sh", "-c", QuoteString(state_script(config, software)))
 
     def process(self, output: list[str]) -> Served:
-        """Read its lines."""
+        """Read what it tells."""
         try:
             return served.parse(output)
         except ValueError as error:
             raise FactProcessError(f"the state script: {error}") from error
-
-
-class GoalOf(FactBase[Goal]):
-    """A generation that lies on the host, as a goal."""
-
-    number = 0
-
-    def command(self, config: str, number: int) -> StringCommand:
-        """templates/generation/goal.sh.j2."""
-        self.number = number
-        script = render("generation/goal.sh.j2", config=config, number=number, digest=DIGEST_VARIABLE)
-        return StringCommand("sh", "-c", QuoteString(script))
-
-    def process(self, output: list[str]) -> Goal:
-        """Read its lines."""
-        return served.parse_goal(self.number, output)
 
 
 def look(rig: Rig) -> Served:
@@ -145,15 +130,14 @@ def activated(rig: Rig, wanted: Generation, timeout: int) -> Commands:
 
 
 @operation()
-def returned(rig: Rig, number: int, timeout: int) -> Commands:
+def returned(rig: Rig, kept: Kept, timeout: int) -> Commands:
     """Serve a generation that lies on the host; the way there is that of `activated`.
 
     + rig: the rig, for where things are
-    + number: the generation's number
+    + kept: the generation
     + timeout: seconds to wait for instances that are loading already
     """
-    there: Goal = host.get_fact(GoalOf, config=rig.roots.config, number=number)
-    yield from _reach(rig, look(rig), lambda found: there, timeout)
+    yield from _reach(rig, look(rig), lambda found: goal_of(kept), timeout)
 
 
 def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int) -> Commands:

@@ -1,1 +1,89 @@
-"""llama.cpp, compiled from locked source."""
+"""llama.cpp, compiled from locked source for exactly the cards of a rig."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from rigwright.declaration.catalog import Catalog, Model
+from rigwright.declaration.entry import Roots
+from rigwright.declaration.models import Selection
+from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.keys import EngineKeys
+from rigwright.engines.kind import Installation, Job, Kind, Service
+from rigwright.engines.llama_cpp import build, command, flags, model
+from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
+from rigwright.host.facts import HostFacts
+from rigwright.supply import lock
+from rigwright.supply.lock import Artefact
+
+
+class LlamaCpp(Kind):
+    """llama-server."""
+
+    name = "llama.cpp"
+    engine_keys = Engine
+    variant_keys = Variant
+    packages = ("cmake", "g++", "ninja-build")
+    needs_toolkit = True
+
+    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
+        """The source."""
+        return {cast(Engine, engine).source: "source"}
+
+    def parts(self, model_: Model, selection: Selection) -> tuple[Part, ...]:
+        """GGUF files."""
+        return model.parts(model_, selection)
+
+    def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> flags.Snapshot | None:
+        """The options of this version, if the catalogue has them."""
+        path = catalog.snapshots.get(flags.file_name(artefacts[0].version, cast(Engine, engine).commit))
+        return flags.read(path) if path else None
+
+    def refusals(self, instance: Instance, roots: Roots, folder: Path) -> list[str]:
+        """What this llama-server would not start with, be it the variant's or what its keys become."""
+        variant, snapshot = cast(Variant, instance.variant), cast("flags.Snapshot | None", instance.known)
+        if snapshot is None:
+            if variant.flags or variant.memory_lock or variant.thinking:
+                engine = cast(Engine, instance.engine)
+                name = flags.file_name(instance.artefacts[0].version, engine.commit)
+                path = folder / "catalog" / "flags" / name
+                made = f"its `llama-server --help > {path}` does"
+                return [f"nothing says which options {instance.engine_name} takes: {made}"]
+            return []
+        ours = command.options(instance, roots)
+        found = [
+            f"{instance.engine_name} cannot be started: --{option} {wrong}"
+            for option, wrong in flags.judge(snapshot, ours).items()
+        ]
+        judged = flags.judge(snapshot, variant.flags, own=OWN_FLAGS | ours.keys())
+        return found + [f"flags.{flag} {wrong}" for flag, wrong in judged.items()]
+
+    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> build.Build:
+        """What is compiled."""
+        return build.build(rig, name, cast(Engine, engine), facts)
+
+    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+        """templates/llama_cpp/build.sh.j2."""
+        return build.script(rig, cast(build.Build, made), job)
+
+    def service(self, rig: Rig, instance: Instance, folder: str) -> Service:
+        """llama-server's command line."""
+        return command.service(rig, instance, folder)
+
+    def version(self, engine: EngineKeys, folder: str) -> tuple[tuple[str, ...], str]:
+        """It says its commit."""
+        return (f"{folder}/bin/llama-server", "--version"), cast(Engine, engine).commit[:7]
+
+    def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
+        """What cuobjdump finds in the library with its kernels."""
+        architectures = build.cuda_architectures(rig, made.name)
+        if not architectures or made.toolkit is None:
+            return (), frozenset()
+        library = f"{rig.installed(made.folder)}/bin/libggml-cuda.so"
+        command_ = (f"{made.toolkit.root}/bin/cuobjdump", "--list-elf", library)
+        return command_, frozenset(f"sm_{one.removesuffix('-real')}" for one in architectures)
+
+
+KIND = LlamaCpp()

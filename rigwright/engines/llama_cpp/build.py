@@ -4,40 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import cast
 
-from rigwright.declaration.catalog import Engine, cuda_architecture
 from rigwright.declaration.rig import Rig
+from rigwright.engines.kind import FILES, MARKER, Installation, Job
+from rigwright.engines.llama_cpp.keys import Engine, Variant
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cuda_toolkit import Toolkit, toolkit
+from rigwright.nvidia.cuda_toolkit import toolkit
+from rigwright.render import render
 from rigwright.supply.lock import Artefact
+from rigwright.supply.network import network
 
 # Raised when the build's steps change in a way that changes what they install.
 RECIPE = 1
+# Measured: source, objects and binaries of a CPU build take 0.6 GiB; CUDA for three architectures 3 GiB.
+WORK_KIB = {False: 1 * 1024 * 1024, True: 6 * 1024 * 1024}
 
 
 @dataclass(frozen=True)
-class Build:
-    """One compiled engine: its inputs, and the folder that their digest names."""
+class Build(Installation):
+    """One compiled engine."""
 
-    name: str
-    source: Artefact
-    subtree: str
-    options: dict[str, str]
-    digest: str
-    """First 12 hexadecimal digits of the SHA-256 of all inputs."""
-    toolkit: Toolkit | None = None
-    """The CUDA toolkit that it is compiled with; None for the CPU."""
+    subtree: str = ""
+    options: dict[str, str] = field(default_factory=dict)
 
     @property
-    def folder(self) -> str:
-        """The folder's name below engines/."""
-        return f"{self.name}-{self.source.version}-{self.digest}"
+    def source(self) -> Artefact:
+        """The archive that it is compiled from."""
+        return self.artefacts[0]
 
     @property
     def cuda(self) -> bool:
         """Whether it is built for cards."""
         return "CMAKE_CUDA_ARCHITECTURES" in self.options
+
+
+def cuda_architecture(capability: str) -> str:
+    """A compute capability as CMAKE_CUDA_ARCHITECTURES has it: machine code for it alone, no PTX.
+
+    12.x gets the `a` suffix: llama.cpp needs it for FP4 tensor cores and rewrites a plain 120 to it.
+    """
+    major, _, minor = capability.partition(".")
+    return f"{major}{minor}{'a' if major == '12' else ''}-real"
 
 
 def cuda_architectures(rig: Rig, engine: str) -> tuple[str, ...]:
@@ -55,11 +64,8 @@ def flash_attention_pairs(rig: Rig, engine: str) -> tuple[str, ...]:
     A pair that is not built falls back to an f16 kernel with one warning in the log. f16-f16, the default, is
     always among them.
     """
-    used = {
-        f"{i.variant.cache_type_k}-{i.variant.cache_type_v}"
-        for i in rig.instances
-        if i.engine_name == engine and i.cards and i.variant.flash_attention != "off"
-    }
+    on_cards = [cast(Variant, i.variant) for i in rig.instances if i.engine_name == engine and i.cards]
+    used = {f"{one.cache_type_k}-{one.cache_type_v}" for one in on_cards if one.flash_attention != "off"}
     return tuple(sorted(used | {"f16-f16"}))
 
 
@@ -86,7 +92,7 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
             # on, it links whatever NCCL happens to be installed, which no digest knows
             "GGML_CUDA_NCCL": "OFF",
         }
-    source = rig.sources[name]
+    (source,) = rig.engine_artefacts[name]
     inputs = {
         "recipe": RECIPE,
         "source": source.sha256,
@@ -96,14 +102,33 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
         "cuda": cuda.identity if cuda and architectures else None,
     }
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
-    return Build(name, source, engine.subtree, options, digest, cuda if architectures else None)
+    for_ = f"cards sm {options['CMAKE_CUDA_ARCHITECTURES']}" if architectures else "the CPU"
+    return Build(
+        name=name,
+        version=source.version,
+        digest=digest,
+        artefacts=(source,),
+        what=f"compile {source} for {for_}",
+        record={"engine": name, "digest": digest, "options": options, "source": source.identity},
+        toolkit=cuda if architectures else None,
+        work_kib=WORK_KIB[bool(architectures)],
+        subtree=engine.subtree,
+        options=options,
+    )
 
 
-def record(plan: Build) -> dict[str, object]:
-    """The part of the build record that is known before the build."""
-    return {
-        "engine": plan.name,
-        "digest": plan.digest,
-        "options": plan.options,
-        "source": plan.source.model_dump(mode="json"),
-    }
+def script(rig: Rig, made: Build, job: Job) -> str:
+    """The job that compiles it."""
+    return render(
+        "llama_cpp/build.sh.j2",
+        build=made,
+        job=job,
+        network=network(rig),
+        ledger=rig.ledger,
+        urls=[] if job.sent else rig.urls(made.source),
+        projects=[] if job.sent else [s[6:] for s in made.source.sources if s.startswith("index:")],
+        sent=job.sent,
+        inputs=json.dumps(made.record),
+        marker=MARKER,
+        files=FILES,
+    )

@@ -1,17 +1,24 @@
-"""The llama-server command line of an instance."""
+"""The llama-server command line of an instance, and the rest of how it is run."""
 
 from __future__ import annotations
 
+from typing import cast
+
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.kind import KEY_FILE, Sandbox, Service
+from rigwright.engines.llama_cpp.flags import Snapshot
+from rigwright.engines.llama_cpp.keys import Variant
+
+SANDBOX = Sandbox(
+    exposure=1.5,
+    hidden=(("/etc/llama.cpp", "read by llama-server before its arguments (common/arg.cpp), and known to no digest"),),
+)
 
 
 def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
-    """What an instance's keys set, as flags are written: option without its dashes -> value, or True for a bare one.
-
-    systemd expands ${CREDENTIALS_DIRECTORY}.
-    """
-    variant = instance.variant
+    """What an instance's keys set, as flags are written: option without its dashes -> value, or True for a bare one."""
+    variant, snapshot = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
     made: dict[str, str | bool] = {part.option: roots.weight_path(part.files[0]) for part in instance.parts}
     made |= {
         "alias": instance.model_name,
@@ -23,20 +30,40 @@ def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
         "cache-type-k": variant.cache_type_k,
         "cache-type-v": variant.cache_type_v,
         "flash-attn": variant.flash_attention,
-        "api-key-file": "${CREDENTIALS_DIRECTORY}/api-key",
+        "api-key-file": KEY_FILE,
     }
     if variant.memory_lock:
         # one option became another (llama.cpp's pull request 20834): both map the file and lock what is mapped
-        old = instance.snapshot is not None and instance.snapshot.find("mlock")
+        old = snapshot is not None and snapshot.find("mlock")
         made |= {"mlock": True} if old else {"load-mode": "mmap+mlock"}
     if variant.thinking:
         made["reasoning"] = variant.thinking
     return made
 
 
-def command(rig: Rig, instance: Instance, engine_folder: str) -> list[str]:
-    """The command line, one word an item."""
-    words = [f"{rig.roots.software}/engines/{engine_folder}/bin/llama-server"]
-    for option, value in (*options(instance, rig.roots).items(), *sorted(instance.variant.flags.items())):
-        words += [f"--{option}"] if value is True else [f"--{option}", str(value)]
-    return words
+def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
+    """The command line, one word an item.
+
+    Args:
+        rig: The instance's rig.
+        instance: The instance.
+        folder: The absolute path of its engine's installation.
+    """
+    words = [f"{folder}/bin/llama-server"]
+    flags = cast(Variant, instance.variant).flags
+    for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
+        words += [f"--{option}"] if value is True else [f"--{option}", value if isinstance(value, str) else str(value)]
+    return tuple(words)
+
+
+def service(rig: Rig, instance: Instance, folder: str) -> Service:
+    """How an instance is run."""
+    variant = cast(Variant, instance.variant)
+    return Service(
+        command=command(rig, instance, folder),
+        environment={},
+        sandbox=SANDBOX,
+        about=f"{variant.context_per_slot} tokens a slot",
+        metrics="/metrics" if "metrics" in variant.flags else None,
+        own_slice=False,
+    )

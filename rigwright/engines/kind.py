@@ -1,0 +1,224 @@
+"""What a kind of engine tells the rest of the house: how it is declared, installed, started, judged and looked at.
+
+Nothing outside of a kind's folder knows which kinds there are. All of it is decided here, from what is declared and
+locked, and carried out by roles and checks that are the same for every kind.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.supply import lock
+from rigwright.supply.lock import Artefact
+
+if TYPE_CHECKING:
+    from rigwright.declaration.catalog import Catalog, Model
+    from rigwright.declaration.entry import Roots
+    from rigwright.declaration.models import Selection
+    from rigwright.declaration.rig import Instance, Part, Rig
+    from rigwright.host.facts import HostFacts
+    from rigwright.nvidia.cuda_toolkit import Toolkit
+
+# In every installation's folder: written last, in one step. A folder without it is made anew. Its `inputs` are what the
+# installation's digest is made of.
+MARKER = "build.json"
+# The SHA-256 of each of its files, by its path in the folder.
+FILES = "files.sha256"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What an engine of a rig is on one host: a folder below engines/ that the digest of all its inputs names."""
+
+    name: str
+    """The engine's, in the catalogue."""
+    version: str
+    digest: str
+    """First 12 hexadecimal digits of the SHA-256 of all inputs."""
+    artefacts: tuple[Artefact, ...]
+    """What of the lock it is made of."""
+    what: str
+    """What is done to get it, for people: "compile llama.cpp 0.3.36 for the CPU"."""
+    record: Mapping[str, object] = field(default_factory=dict)
+    """The `inputs` of its marker."""
+    toolkit: Toolkit | None = None
+    """The CUDA toolkit that it is made with, or needs; None without one."""
+    work_kib: int = 0
+    """Room that making it takes in the state's root, KiB; free again afterwards."""
+
+    @property
+    def folder(self) -> str:
+        """The folder's name below engines/."""
+        return f"{self.name}-{self.version}-{self.digest}"
+
+    @property
+    def fetched_bytes(self) -> int:
+        """What of it comes from outside the host, by the lock."""
+        return sum(artefact.size for artefact in self.artefacts)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The job on a host that makes an installation."""
+
+    target: str
+    """The installation's folder."""
+    work: str
+    """A folder that nothing else uses."""
+    log: str
+    """The file that the job's output goes to."""
+    tools: str
+    """The folder of the host's Python tools."""
+    sent: str = ""
+    """Where its artefacts lie that were sent; empty where they are fetched."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """An HTTP request to an instance on its host."""
+
+    path: str
+    body: Mapping[str, object] | None = None
+    """Sent as JSON by POST; None is a GET."""
+
+    def config(self, port: int) -> str:
+        """It as curl reads it with --config (curl(1)): everything but the key."""
+        lines = {"url": f"http://127.0.0.1:{port}{self.path}"}
+        if self.body is not None:
+            lines |= {"header": "Content-Type: application/json", "data": json.dumps(self.body)}
+        # curl knows \\ \" \t \n \r \v in a quoted value, and JSON of ASCII has no other escapes of one letter
+        quoted = {key: value.replace("\\", "\\\\").replace('"', '\\"') for key, value in lines.items()}
+        return "".join(f'{key} = "{value}"\n' for key, value in quoted.items())
+
+
+# What OpenAI's protocol calls a completion, of one token.
+ONE_TOKEN = Request("/v1/chat/completions", {"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """What a kind's processes need of their unit beside the rest, and how exposed that may leave them."""
+
+    exposure: float
+    """The most that `systemd-analyze security` may say: 0 is nothing exposed, 10 everything."""
+    hidden: tuple[tuple[str, str], ...] = ()
+    """Paths that they must not see, each with the reason."""
+    writes_code: bool = False
+    """Whether they compile while they run: then memory may be written and executed."""
+
+
+class Expanded(str):
+    """A word of a command line in which systemd expands variables; all others reach the process as they are."""
+
+    __slots__ = ()
+
+
+# Where a unit finds its API key.
+KEY_FILE = Expanded("${CREDENTIALS_DIRECTORY}/api-key")
+
+
+@dataclass(frozen=True)
+class Service:
+    """How an instance is run."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    """Beside which cards it may see."""
+    sandbox: Sandbox
+    about: str = ""
+    """What its unit's description ends with."""
+    ready: Request = ONE_TOKEN
+    """Answered with a status of 200 once it serves."""
+    warm_up: tuple[Request, ...] = ()
+    """Made once after that, before clients are sent there; their answers do not matter."""
+    health: str = "/health"
+    """The path that says whether it is up, without a key."""
+    metrics: str | None = None
+    """The path of its metrics, in Prometheus' format; None where it has none."""
+    own_slice: bool = True
+    """Whether its processes have a slice of the instance's own."""
+
+
+class Kind(ABC):
+    """One kind of engine."""
+
+    name: ClassVar[str]
+    """As catalogues name it."""
+    engine_keys: ClassVar[type[EngineKeys]]
+    variant_keys: ClassVar[type[VariantKeys]]
+    packages: ClassVar[tuple[str, ...]] = ()
+    """The distribution's packages that installing it takes."""
+    needs_toolkit: ClassVar[bool] = False
+    """Whether an engine for cards is made with a CUDA toolkit."""
+
+    @abstractmethod
+    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
+        """Inputs of the catalogue that it is installed from -> the kind of their artefacts in the lock."""
+
+    @abstractmethod
+    def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
+        """The files of a model that it reads, its own weights first.
+
+        Raises:
+            rigwright.declaration.models.Missing: with every key that stands for nothing, a line each.
+        """
+
+    def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
+        """What the catalogue knows of this very version, such as the options that it takes.
+
+        Raises:
+            rigwright.problems.Invalid: what there is of it cannot be read.
+        """
+        return None
+
+    def refusals(self, instance: Instance, roots: Roots, folder: Path) -> list[str]:
+        """Why this version would not start with what an instance's keys become, a line each.
+
+        Args:
+            instance: The instance.
+            roots: Where things lie on its host.
+            folder: The inventory's.
+        """
+        return []
+
+    @abstractmethod
+    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
+        """What an engine of a rig is on one host."""
+
+    @abstractmethod
+    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+        """The shell script that installs it: fills the folder, and writes FILES and then MARKER last."""
+
+    @abstractmethod
+    def service(self, rig: Rig, instance: Instance, folder: str) -> Service:
+        """How an instance is run.
+
+        Args:
+            rig: Its rig.
+            instance: The instance.
+            folder: The absolute path of its engine's installation.
+        """
+
+    def answered(self, said: str) -> int | None:
+        """The tokens in an answer to `Service.ready`; None where it is no answer."""
+        try:
+            found = json.loads(said)["usage"]["completion_tokens"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return found if isinstance(found, int) else None
+
+    def version(self, engine: EngineKeys, folder: str) -> tuple[tuple[str, ...], str]:
+        """A command that starts it and ends at once, and what its output holds where it is the declared one."""
+        return (), ""
+
+    def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
+        """A command that lists the machine code in an installation for cards, and the names, such as sm_86, that its
+        output holds where it is for exactly the cards that it is to run on; none where it has none.
+        """
+        return (), frozenset()

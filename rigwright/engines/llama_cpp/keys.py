@@ -1,0 +1,112 @@
+"""The keys of llama.cpp engines and of their variants."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.types import CatalogName, CmakeOption, CmakeValue, Commit, Flag, FlagValue, Positive, Subtree
+
+# llama.cpp's KV cache types (llama-server --help, --cache-type-k)
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
+
+# ggml/cmake/common.cmake refuses all others in GGML_CUDA_FA_QUANTS
+CUDA_KV_TYPES = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
+# Of llama-server's options (its --help): what an instance's command line sets, what would fetch something that no
+# lock knows or show a secret, what the readiness request could not pass, what would give a client a shell, and what
+# prints something and ends. Their other spellings are in the version's help: rigwright.engines.llama_cpp.flags.judge.
+OWN_FLAGS = frozenset(
+    (
+        *("model", "model-url", "hf-repo", "hf-file", "alias", "host", "port", "ctx-size", "parallel"),
+        *("kv-unified-per-slot", "n-gpu-layers", "gpu-layers"),
+        *("cache-type-k", "cache-type-v", "flash-attn", "api-key", "api-key-file"),
+        *("mmproj", "mmproj-url", "mmproj-auto", "spec-draft-hf", "hf-repo-draft", "spec-draft-model"),
+        *("ssl-key-file", "ssl-cert-file", "api-prefix", "hf-token", "docker-repo", "models-dir", "models-preset"),
+        *("embedding", "rerank"),
+        *("tools", "tools-runtime", "agent", "ui-mcp-proxy", "webui-mcp-proxy"),
+        *("mcp-servers-config", "mcp-servers-json"),
+        *("help", "version", "cache-list", "completion-bash", "list-devices"),
+    )
+)
+# llama.cpp's src/llama-context.cpp pads a slot's context to a multiple of this
+CONTEXT_STEP = 256
+OWN_OPTIONS = frozenset(
+    (
+        *("GGML_CUDA", "CMAKE_CUDA_ARCHITECTURES", "CMAKE_CUDA_COMPILER", "CUDAToolkit_ROOT", "CMAKE_BUILD_RPATH"),
+        *(
+            "GGML_CUDA_FA_QUANTS",
+            "GGML_CUDA_FA_ALL_QUANTS",
+            "GGML_CUDA_NCCL",
+            "LLAMA_BUILD_COMMIT",
+            "LLAMA_BUILD_NUMBER",
+        ),
+    )
+)
+
+
+class Engine(EngineKeys):
+    """A compiled llama.cpp."""
+
+    kind: Literal["llama.cpp"]
+    source: CatalogName = Field(description="The input, or the lock's artefact, it is compiled from.")
+    subtree: Subtree = Field(default="", description="Folder inside the archive's top folder with CMakeLists.txt.")
+    commit: Commit = Field(description="The llama.cpp commit the source is.")
+    options: dict[CmakeOption, CmakeValue] = Field(default_factory=dict, description="CMake options, as they are.")
+
+    @field_validator("options")
+    @classmethod
+    def _not_ours(cls, options: dict[str, str]) -> dict[str, str]:
+        if taken := sorted(OWN_OPTIONS & set(options)):
+            raise ValueError(f"other options than {', '.join(taken)}: the rig's cards and variants decide those")
+        return options
+
+
+class Variant(VariantKeys):
+    """A serving recipe for llama.cpp."""
+
+    context: Positive = Field(description="Tokens of KV cache, over all slots: each slot gets context / slots.")
+    slots: Positive = Field(default=1, description="Requests served at once.")
+    cache_type_k: KvType = "f16"
+    cache_type_v: KvType = "f16"
+    flash_attention: Literal["on", "off", "auto"] = "auto"
+    memory_lock: bool = Field(default=False, strict=True, description="Keep the weights in RAM, never in swap.")
+    thinking: Literal["on", "off", "auto"] | None = Field(
+        default=None,
+        description="Whether the model thinks where a request does not say; without it the server decides.",
+    )
+    flags: dict[Flag, FlagValue] = Field(
+        default_factory=dict,
+        description="More llama-server options: name without dashes = value, or true for a bare one.",
+    )
+
+    @property
+    def capacity(self) -> tuple[int, int]:
+        """Slots, and the tokens that each can have."""
+        return self.slots, self.context_per_slot
+
+    @property
+    def context_per_slot(self) -> int:
+        """Tokens of KV cache that one request can have: the slot's share, rounded up as llama-server does.
+
+        The server gives no more than the model was trained for. With the flag kv-unified one slot may have it all.
+        """
+        whole = -(-self.context // CONTEXT_STEP) * CONTEXT_STEP
+        if "kv-unified" in self.flags:
+            return whole
+        return -(-(whole // self.slots) // CONTEXT_STEP) * CONTEXT_STEP
+
+    @model_validator(mode="after")
+    def _kernels_exist(self) -> Variant:
+        for name in ("cache_type_k", "cache_type_v"):
+            if self.cards and getattr(self, name) not in CUDA_KV_TYPES:
+                raise ValueError(f"a {name} with a CUDA kernel: {', '.join(CUDA_KV_TYPES)}")
+        return self
+
+    @field_validator("flags")
+    @classmethod
+    def _not_ours(cls, flags: dict[str, str | bool]) -> dict[str, str | bool]:
+        if taken := sorted(OWN_FLAGS & set(flags)):
+            raise ValueError(f"other options than {', '.join(taken)}: other keys set those")
+        return flags

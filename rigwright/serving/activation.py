@@ -1,0 +1,125 @@
+"""What it takes to get a host from what it serves to a generation, and what nothing needs afterwards."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rigwright.declaration.rig import Rig
+from rigwright.serving.generation import Generation
+from rigwright.serving.live import Kept, Process, Served
+from rigwright.serving.manifest import Slot
+from rigwright.serving.units import credential_path
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be served, as far as getting there goes."""
+
+    number: int | None
+    """Of its generation on the host; None where it is not written yet."""
+    mark: str
+    unit_files: tuple[str, ...]
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What it takes to serve a generation. Units are named in the order in which they are dealt with."""
+
+    stop: tuple[str, ...] = ()
+    """Ours that are not declared, and those that hold what another one is to have."""
+    restart: tuple[str, ...] = ()
+    await_: tuple[str, ...] = ()
+    """On their way already."""
+    free: tuple[Slot, ...] = ()
+    """What those that run and are stopped or started again hold, and have to give back."""
+
+
+def goal(found: Served, wanted: Generation) -> Goal:
+    """A rig's generation as a goal on a host."""
+    return Goal(found.number_of(wanted), wanted.mark, wanted.unit_files, wanted.slots)
+
+
+def goal_of(kept: Kept) -> Goal:
+    """A generation that lies on a host as a goal."""
+    return Goal(kept.number, kept.mark, kept.unit_files, kept.slots)
+
+
+def activation(found: Served, config: str, goal: Goal) -> Activation | None:
+    """The way from what a host serves to a generation; None where it is there.
+
+    Args:
+        found: The host.
+        config: The configuration's folder.
+        goal: The generation.
+    """
+    slots = {slot.unit: slot for slot in goal.slots}
+    strays = sorted(name for name, one in found.processes.items() if name not in slots and _up(one))
+    stale = [name for name, slot in slots.items() if not _right(found.processes.get(name), slot)]
+    loading = [name for name in slots if name not in stale and found.processes[name].loading]
+    in_the_way = sorted(name for name in stale if _blocks(found, name, [s for n, s in slots.items() if n != name]))
+    links = {name: f"{config}/current/units/{name}" for name in goal.unit_files}
+    settled = (
+        (found.current, found.links, found.enabled, found.reload_needed, found.activating)
+        == (goal.number, links, True, False, False)
+    ) and goal.mark in found.loaded
+    # where neither the link nor the generation is there, the two are not the same
+    settled = settled and any(kept.number == goal.number and kept.proven for kept in found.generations)
+    if settled and not strays and not stale and not loading:
+        return None
+    leaving = dict.fromkeys([*strays, *in_the_way, *stale])
+    free = tuple(slot for name in leaving if (slot := found.held(name)))
+    return Activation((*strays, *in_the_way), tuple(stale), tuple(loading), free)
+
+
+def only_loading(way: Activation | None) -> bool:
+    """Whether all that is left is to wait."""
+    return way is not None and not way.stop and not way.restart and bool(way.await_)
+
+
+def _up(process: Process) -> bool:
+    return process.state not in ("inactive", "failed")
+
+
+def _right(process: Process | None, slot: Slot) -> bool:
+    return process is not None and process.fits(slot) and (process.state == "active" or process.loading)
+
+
+def _blocks(found: Served, name: str, others: list[Slot]) -> bool:
+    """Whether a unit's process holds the port or a card that another is to have, or might: nobody knows."""
+    process = found.processes.get(name)
+    if process is None or not process.running or not others:
+        return False
+    held = found.held(name)
+    return held is None or any(held.port == other.port or held.cards & other.cards for other in others)
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """What nothing that is kept refers to."""
+
+    generations: tuple[int, ...]
+    paths: tuple[str, ...]
+
+
+def surplus(found: Served, rig: Rig, wanted: Generation) -> Surplus:
+    """What can go once a generation is activated: all but the newest generations, what is damaged or never
+    served, and what only those referred to.
+    """
+    wanted_number = found.number_of(wanted) or found.next_number
+    ways_back = [k for k in found.generations if k.intact and k.proven and k.number != wanted_number]
+    others = sorted(ways_back, key=lambda kept: -kept.number)
+    kept = others[: rig.keep_generations - 1]
+    keys = {credential_path(rig, instance) for instance in rig.instances}
+    needed = keys.union(*(k.references for k in kept), wanted.files["references"].splitlines())
+    stay = {wanted_number, *(k.number for k in kept)}
+    gone = sorted(k.number for k in found.generations if k.number not in stay)
+    loose = sorted(path for path in found.folders - needed if _ours(path, rig))
+    return Surplus(tuple(gone), tuple(loose))
+
+
+def _ours(path: str, rig: Rig) -> bool:
+    """Whether a path is where we put such things, whoever tells us of it."""
+    software, keys = re.escape(rig.roots.software), re.escape(f"{rig.roots.config}/credentials")
+    return bool(re.fullmatch(rf"{software}/(engines/|tools-|cuda-)[A-Za-z0-9._+-]+|{keys}/[a-z0-9.-]+\.api-key", path))

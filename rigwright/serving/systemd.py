@@ -1,0 +1,42 @@
+"""Words as systemd reads them: every value reaches a process as it was declared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rigwright.engines.kind import Expanded
+
+PLAIN = re.compile(r"[A-Za-z0-9_.,:=/+@-]+")
+
+
+def word(text: str) -> str:
+    """One word of an ExecStart= (systemd.service(5), "Command lines"; systemd.syntax(7), "Quoting").
+
+    What systemd would expand, `%` and `$`, is doubled; in an `Expanded` word it is left to it.
+
+    Raises:
+        ValueError: it has a NUL, which no argument can hold.
+    """
+    if "\0" in text:
+        raise ValueError("an argument cannot hold a NUL")
+    if isinstance(text, Expanded) or PLAIN.fullmatch(text):
+        return str(text)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"'.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
+def command_line(words: tuple[str, ...]) -> str:
+    """An ExecStart='s value."""
+    return " ".join(map(word, words))
+
+
+def environment_file(variables: Mapping[str, str]) -> str:
+    """An EnvironmentFile='s text, by name (systemd.exec(5)): nothing in it is expanded."""
+    return "".join(f"{name}={_value(value)}\n" for name, value in sorted(variables.items()))
+
+
+def _value(text: str) -> str:
+    if not text or PLAIN.fullmatch(text):
+        return text
+    return '"' + re.sub(r'([\\"$`])', r"\\\1", text) + '"'

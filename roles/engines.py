@@ -1,0 +1,43 @@
+"""Role engines: what serves, installed by its kind's script in a folder of its own."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from rigwright.declaration.rig import Rig
+from rigwright.engines import kinds
+from rigwright.engines.kind import MARKER, Installation, Job
+from rigwright.host.plan import Desired
+from rigwright.supply.tools import Tools
+from roles.operations.jobs import job, sent
+
+
+@deploy("Engines")
+def engines(wanted: Desired) -> None:
+    """Install each in a folder named by the digest of all inputs, beside older ones."""
+    for made in wanted.installations.values():
+        _installed(wanted.rig, made, wanted.tools)
+
+
+def _installed(rig: Rig, made: Installation, tools: Tools) -> None:
+    unit = f"rw-job-{made.folder}"
+    job(
+        name=f"Install {made.name}",
+        unit=unit,
+        script=script(rig, made, tools, unit),
+        test=f"[ -s {rig.installed(made.folder)}/{MARKER} ]",
+        folder=rig.jobs,
+        files=rig.bundle.files(list(made.artefacts)) if rig.bundle else (),
+    )
+
+
+def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
+    """The job's script."""
+    place = Job(
+        target=rig.installed(made.folder),
+        work=f"{rig.roots.state}/build/{made.folder}",
+        log=f"{rig.jobs}/{unit}/log",
+        tools=tools.folder,
+        sent=sent(rig.jobs, unit) if rig.bundle else "",
+    )
+    return kinds()[rig.engines[made.name].kind].script(rig, made, place)
