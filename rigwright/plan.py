@@ -89,6 +89,9 @@ def plan(
             for_ = f"cards sm {build.options['CMAKE_CUDA_ARCHITECTURES']}" if build.cuda else "the CPU"
             why = f"no build with these inputs ({build.digest}) is there"
             steps.append(Step("llama_cpp", f"compile {build.source} for {for_}", why, build.source.size))
+        elif build.folder in facts.unfit_engines:
+            why = "others than root can change it, or not everybody can run it"
+            steps.append(Step("llama_cpp", f"owner and modes of {build.folder}", why))
     if rig.share and (why := reason(rig, facts.sharing)):
         steps.append(Step("sharing", f"share weights on {endpoint(rig.share)}", why))
     elif not rig.share and facts.sharing.there:

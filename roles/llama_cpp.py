@@ -17,16 +17,22 @@ from roles.operations.jobs import job, sent
 @deploy("llama.cpp")
 def llama_cpp(rig: Rig, build: Build, tools: Tools) -> None:
     """Compile in a folder named by the digest of all inputs, beside older ones."""
-    engines = f"{rig.roots.software}/engines"
     unit = f"rw-job-{build.folder}"
     job(
         name=f"Compile {build.name}",
         unit=unit,
         script=build_script(rig, build, tools, unit),
-        test=f"[ -s {engines}/{build.folder}/build.json ]",
+        test=built_test(rig, build),
         folder=f"{rig.roots.state}/jobs",
         files=rig.bundle.files([build.source]) if rig.bundle else (),
+        present=f"[ -s {rig.roots.software}/engines/{build.folder}/build.json ]",
     )
+
+
+def built_test(rig: Rig, build: Build) -> str:
+    """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
+    folder = f"{rig.roots.software}/engines/{build.folder}"
+    return f"{render('llama_cpp/unfit.sh.j2')} [ -s {folder}/build.json ] && ! unfit {folder}"
 
 
 def build_script(rig: Rig, build: Build, tools: Tools, unit: str) -> str:
