@@ -7,14 +7,13 @@ import json
 from dataclasses import dataclass
 
 from rigwright.driver import topology
-from rigwright.driver.facts import DriverFacts
+from rigwright.driver.facts import PERSISTENCE_UNIT, DriverFacts
 from rigwright.driver.plan import DriverPlan
 from rigwright.driver.settings import APPLIED, DEVICES, TIMEOUT, limits, record_path, script_path
 from rigwright.driver.topology import Topology
 from rigwright.nvidia_smi import bus_address
 from rigwright.rig import POWER_UNIT, Rig
 
-PERSISTENCE_UNIT = "nvidia-persistenced.service"
 # W. A card rounds what it is told
 TOLERANCE = 1.0
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rigwright.driver.cards import Seen, flavour_of, names, seen
 from rigwright.driver.existing import Existing, against, existing, to_remove
-from rigwright.driver.facts import SOURCE, DriverFacts
+from rigwright.driver.facts import PERSISTENCE_UNIT, SOURCE, DriverFacts
 from rigwright.driver.following import filled, headers, images, prebuilt
 from rigwright.driver.locked import locked
 from rigwright.driver.options import late
@@ -139,6 +139,12 @@ def _surroundings(rig: Rig, facts: DriverFacts, known: Tables, cards: tuple[Seen
         found.append(
             f"{', '.join(facts.run_files)} is from a .run file, which writes over packages' files: run "
             "`nvidia-uninstall` and reboot"
+        )
+    if facts.persistence:
+        option = "--runtime " if facts.persistence == "masked-runtime" else ""
+        found.append(
+            f"{PERSISTENCE_UNIT} is masked, and cards keep no settings without it: run `systemctl unmask "
+            f"{option}{PERSISTENCE_UNIT}`"
         )
     own = facts.system.replace("-", "").replace(".", "")
     found += [
