@@ -6,8 +6,9 @@ from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines import kinds
-from rigwright.engines.kind import MARKER, Installation, Job
+from rigwright.engines.kind import MARKER, Installation, Job, Kind
 from rigwright.host.plan import Desired
+from rigwright.render import render
 from rigwright.supply.tools import Tools
 from roles.operations.jobs import job, sent
 
@@ -25,10 +26,18 @@ def _installed(rig: Rig, made: Installation, tools: Tools) -> None:
         name=f"Install {made.name}",
         unit=unit,
         script=script(rig, made, tools, unit),
-        test=f"[ -s {rig.installed(made.folder)}/{MARKER} ]",
+        test=installed_test(rig, made),
         folder=rig.jobs,
         files=rig.bundle.files(list(made.artefacts)) if rig.bundle else (),
+        present=f"[ -s {rig.installed(made.folder)}/{MARKER} ]",
     )
+
+
+def installed_test(rig: Rig, made: Installation) -> str:
+    """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
+    folder = rig.installed(made.folder)
+    unfit = render("engines/unfit.sh.j2", programs=[kind(rig, made).program])
+    return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
 
 def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
@@ -40,4 +49,11 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
         tools=tools.folder,
         sent=sent(rig.jobs, unit) if rig.bundle else "",
     )
-    return kinds()[rig.engines[made.name].kind].script(rig, made, place)
+    one = kind(rig, made)
+    body = one.script(rig, made, place)
+    return render("engines/install.sh.j2", job=place, marker=MARKER, program=one.program, body=body)
+
+
+def kind(rig: Rig, made: Installation) -> Kind:
+    """The kind of an installation's engine."""
+    return kinds()[rig.engines[made.name].kind]

@@ -154,6 +154,8 @@ class Kind(ABC):
     variant_keys: ClassVar[type[VariantKeys]]
     packages: ClassVar[tuple[str, ...]] = ()
     """The distribution's packages that installing it takes."""
+    program: ClassVar[str]
+    """The file name of what its units start: everybody may run it."""
     needs_toolkit: ClassVar[bool] = False
     """Whether an engine for cards is made with a CUDA toolkit."""
 

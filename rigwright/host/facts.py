@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.declaration.rig import Rig
+from rigwright.serving.units import UNITS
 from rigwright.weights import sharing
 
 # What the name of a file ends in that is not whole yet.
@@ -54,6 +55,8 @@ class HostFacts:
     """(address, vendor:device) of each NVIDIA display adapter, by address."""
     listeners: tuple[Listener, ...] = ()
     built_engines: frozenset[str] = field(default_factory=frozenset)
+    unfit_engines: frozenset[str] = field(default_factory=frozenset)
+    """Of these, the ones that others than root can change, or that not everybody can run."""
     weight_bytes: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Path of a weight file -> bytes of it that are there, whole or as a part."""
     sent_kib: int = 0
@@ -78,6 +81,8 @@ class HostFacts:
     """Its passwd line; empty when there is no such user."""
     user_ours: bool = False
     """Whether we have made it."""
+    user_processes: tuple[str, ...] = ()
+    """What runs as it: name, pid and, where that is known, the systemd unit of each process."""
     driver_ours: bool = False
     """Whether we see to its NVIDIA driver, or did before this run."""
     addresses: frozenset[str] = field(default_factory=frozenset)
@@ -108,6 +113,8 @@ def questions(rig: Rig) -> dict[str, object]:
         "packages": list(packages(rig)),
         "ledger": rig.ledger,
         "config": rig.roots.config,
+        "units": UNITS,
+        "programs": sorted({one.kind.program for one in rig.instances}),
         **sharing.questions(),
     }
 
@@ -151,6 +158,7 @@ def parse(lines: list[str]) -> HostFacts:
             pci_cards=tuple(sorted((address, pci_id) for address, pci_id in many.get("pci", []))),
             listeners=tuple(sorted((_listener(row) for row in many.get("listener", [])), key=lambda one: one.port)),
             built_engines=frozenset(name for (name,) in many.get("engine", [])),
+            unfit_engines=frozenset(name for (name,) in many.get("unfit", [])),
             weight_bytes=MappingProxyType(_weights(many.get("weight", []))),
             started_builds=frozenset(name for (name,) in many.get("building", [])),
             missing_packages=tuple(name for (name,) in many.get("missing", [])),
@@ -160,6 +168,7 @@ def parse(lines: list[str]) -> HostFacts:
             elsewhere=single["elsewhere"],
             service_user=_passwd(single["service_user"]),
             user_ours=single["user_ours"] == "yes",
+            user_processes=tuple(_process(row) for row in many.get("user_process", [])),
             driver_ours=single["driver_ours"] == "yes",
             addresses=frozenset(address for (address,) in many.get("address", [])),
             sharing=sharing.found(single),
@@ -179,6 +188,11 @@ def _passwd(line: str) -> str:
     if line and line.count(":") != 6:
         raise ValueError(f"no passwd line: {line!r}")
     return line
+
+
+def _process(row: list[str]) -> str:
+    name, pid, *unit = row
+    return f"{name} (pid {', '.join([str(int(pid)), *unit])})"
 
 
 def _listener(row: list[str]) -> Listener:

@@ -132,11 +132,15 @@ def _cuda_toolkit(wanted: Desired, found: Served) -> list[Step]:
 
 
 def _engines(wanted: Desired, found: Served) -> list[Step]:
-    return [
-        Step("engines", made.what, f"no build with these inputs ({made.digest}) is there", made.fetched_bytes)
-        for made in wanted.installations.values()
-        if made.folder not in wanted.facts.built_engines
-    ]
+    steps = []
+    for made in wanted.installations.values():
+        if made.folder not in wanted.facts.built_engines:
+            why = f"no build with these inputs ({made.digest}) is there"
+            steps.append(Step("engines", made.what, why, made.fetched_bytes))
+        elif made.folder in wanted.facts.unfit_engines:
+            why = "others than root can change it, or not everybody can run it"
+            steps.append(Step("engines", f"owner and modes of {made.folder}", why))
+    return steps
 
 
 def _sharing(wanted: Desired, found: Served) -> list[Step]:

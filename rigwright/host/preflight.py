@@ -99,6 +99,12 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
     """A user that somebody else made has files, processes and rights of its own."""
     if facts.service_user and not facts.user_ours:
         return [f"the user {rig.service_user} was there before us: choose another service_user"]
+    # usermod changes the home of nobody who has a process
+    if facts.service_user and facts.user_processes and (home := facts.service_user.split(":")[5]) != HOME:
+        return [
+            f"the home of the user {rig.service_user} is {home or 'empty'}, must be {HOME}, and stays while it has "
+            f"processes: {', '.join(facts.user_processes)}: stop these, and deploy again"
+        ]
     return []
 
 

@@ -194,7 +194,7 @@ class _Watcher:
         self.begun = True
 
     def follow(self, test: str) -> bool:
-        """Watch until the unit ends; whether its result is there."""
+        """Watch until the unit ends; whether it has not failed, and its result is there."""
         size, _, grown = self.watch.partition(" ")
         listed = size == "files"
         look = (
@@ -212,7 +212,8 @@ class _Watcher:
                 if active in ("inactive", "failed"):
                     break
                 gevent.sleep(POLL)
-        return self.shell.run(f"if {test}; then echo done; else echo open; fi") == ["done"]
+        # its result may be there from before: systemd keeps a unit that has failed, and forgets one that has not
+        return active == "inactive" and self.shell.run(f"if {test}; then echo done; else echo open; fi") == ["done"]
 
     def _report(self, task: Any, size: int, log: list[str]) -> None:
         steps = [line.removeprefix("==> ") for line in log if line.startswith("==> ")]

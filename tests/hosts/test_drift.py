@@ -27,7 +27,7 @@ DRIFTS = {
         "systemctl stop foreign.socket",
     ),
     "a service user with a shell": ("usermod --shell /bin/bash rigwright", {"B01"}, ""),
-    "an engine that anybody can write": (f"chmod o+w {ENGINE}/bin/llama-server", {"B02"}, f"chmod o-w {ENGINE}/bin/*"),
+    "an engine that anybody can write": (f"chmod o+w {ENGINE}/bin/llama-server", {"B02"}, ""),
     "a half-installed package": ("dpkg --unpack /var/tmp/half.deb", {"B03"}, "dpkg --purge half"),
     "another version of a tool": (
         "cd /etc/rigwright/current/tools/lib/python3*/site-packages; "

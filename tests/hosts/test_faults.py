@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from rigwright.preflight import HOME
 
 from lab.hosts import Host
 from lab.labs import Lab
@@ -33,6 +34,7 @@ from tests.locks import lock_text, resealed
 # one release is enough: what is tested here runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
 
+ENGINE = "/etc/rigwright/current/engines/llama.cpp"
 KILLING = Path(__file__).with_name("killing_deploy.py")
 CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT + 2}}
 
@@ -221,4 +223,48 @@ def test_a_disk_that_fills_up_stops_the_run_and_the_next_one_finishes_it(
     inventory = write_inventory(tmp_path, lab, converged)
     run = deploy(inventory)
     assert run.status == 0, run.said
+    assert red(inventory) == set()
+
+
+def test_an_instance_that_does_not_start_any_more_fails_the_deploy(inventory: Path, converged: Host) -> None:
+    converged.run(f"mv {ENGINE}/bin/libggml-base.so.0 /root/; systemctl stop rigwright-chat")
+    run = deploy(inventory)
+    assert run.status == 1, run.said
+    assert "rigwright-chat.service did not become ready" in run.said
+    assert "libggml-base.so.0: cannot open shared object file" in run.said
+    assert "was active before and does not serve any more" in run.said
+    # nor can it start where its user is kept out, which a deploy puts right itself
+    converged.run(f"mv /root/libggml-base.so.0 {ENGINE}/bin/; chmod 700 $(readlink -f {ENGINE})")
+    assert "llama.cpp | Compile llama.cpp" in plan(inventory).planned
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert "giving back owner and modes" in run.said
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+
+
+def test_units_of_ours_that_are_masked_serve_again(inventory: Path, converged: Host) -> None:
+    units = "cd /etc/systemd/system && for unit in rigwright.target rigwright.slice rigwright-chat.service"
+    converged.run(f"{units}; do ln -sf /dev/null $unit; done; systemctl daemon-reload; systemctl stop rigwright-chat")
+    assert plan(inventory).planned == ["Serving | Activate generation"]
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+    # while it serves
+    converged.run("systemctl mask --force --quiet rigwright-chat.service rigwright.target")
+    assert deploy(inventory).status == 0
+    assert red(inventory) == set()
+
+
+def test_a_home_of_the_service_user_is_changed_back_once_nothing_runs_as_it(inventory: Path, converged: Host) -> None:
+    converged.run("sed -i '/^rigwright:/s|:/nonexistent:.*|:/srv/x:/bin/sh|' /etc/passwd")
+    said = f"the home of the user rigwright is /srv/x, must be {HOME}, and stays while it has processes: llama-server"
+    for run in (plan(inventory), deploy(inventory)):
+        assert run.status == 1
+        assert f"refused: {said} (pid {main_pid(converged)}, rigwright-chat.service): stop these" in run.said
+    converged.run("systemctl stop rigwright-chat")
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert f":{HOME}:/usr/sbin/nologin" in converged.run("getent passwd rigwright")
     assert red(inventory) == set()

@@ -122,6 +122,12 @@ def test_what_is_not_the_locked_driver_is_refused(undriven: Box, tmp_path: Path,
         nothing_came(box)
     box.publish(old)
     box.rig("lock", "--refresh")
+    with subtests.test("a masked daemon"):
+        box.host.run("systemctl mask nvidia-persistenced.service")
+        for verb in ("plan", "deploy"):
+            assert "run `systemctl unmask nvidia-persistenced.service`" in box.rig(verb, status=1)
+        box.host.run("systemctl unmask nvidia-persistenced.service")
+        nothing_came(box)
     with subtests.test("a package of the operator's is in the way"):
         watch = Deb("gpu-watch", "1", "gpu-watch", conflicts=("nvidia-persistenced",))
         box.host.run(f"dpkg -i {put(box, watch)}")

@@ -40,6 +40,7 @@ kernel_module+ 6.14.0-29-generic 580.159.03
 kernel_module+ 6.14.0-33-generic -
 initrd_old+ 6.14.0-29-generic
 devices yes
+persistence masked-runtime
 recorded+ nvidia-settings 510.47.03-0ubuntu4
 kept+ 580.159.03
 toolkit 13.0.88""".splitlines()
@@ -71,6 +72,7 @@ def test_a_driver_probes_lines_become_facts() -> None:
         kernel_modules=(("6.14.0-29-generic", "580.159.03"), ("6.14.0-33-generic", "")),
         old_initrds=("6.14.0-29-generic",),
         devices=True,
+        persistence="masked-runtime",
         recorded=(("nvidia-settings", "510.47.03-0ubuntu4"),),
         kept=("580.159.03",),
         nvidia_sources=(("ubuntu2404", "/etc/apt/sources.list.d/my cuda.list"),),
@@ -87,7 +89,16 @@ def test_a_line_that_is_missing_is_named(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["package+ a", "package+", "pci+ 0000:01:00.0", "kernel_package+ x", "origin+ a", "secure_boot perhaps"]
+    "line",
+    [
+        "package+ a",
+        "package+",
+        "pci+ 0000:01:00.0",
+        "kernel_package+ x",
+        "origin+ a",
+        "secure_boot perhaps",
+        "persistence x",
+    ],
 )
 def test_a_malformed_line_is_refused(line: str) -> None:
     with pytest.raises(ValueError):
@@ -142,6 +153,14 @@ def test_a_bare_host_has_nothing(host: Host) -> None:
     assert found == DriverFacts(
         "ubuntu", "24.04", kernel.machine, kernel.release, kernel_modules=((kernel.release, ""),)
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "state"), [("masked", "masked"), ("masked-runtime", "masked-runtime"), ("enabled", ""), ("", "")]
+)
+def test_a_masked_daemon_is_found(host: Host, said: str, state: str) -> None:
+    stand_in(host.root / "bin", "systemctl", f'[ "$*" != "is-enabled nvidia-persistenced.service" ] || echo "{said}"')
+    assert host.look().persistence == state
 
 
 def test_packages_have_the_archive_that_they_are_from(host: Host) -> None:

@@ -162,6 +162,16 @@ def test_a_driver_for(
 RUN = {"run_files": ("/usr/bin/nvidia-uninstall",)}
 OTHER = {"nvidia_sources": (("debian12", "/etc/apt/sources.list.d/cuda.list"),)}
 REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
+    "a masked daemon": (
+        box(C3090, managed=True),
+        host(persistence="masked"),
+        ["nvidia-persistenced.service is masked", "`systemctl unmask nvidia-persistenced.service`"],
+    ),
+    "a daemon that is masked until the next boot": (
+        box(C3090, managed=True),
+        host(persistence="masked-runtime"),
+        ["is masked", "`systemctl unmask --runtime nvidia-persistenced.service`"],
+    ),
     "leftovers of a .run file": (box(C3090), host(**RUN), ["nvidia-uninstall", "reboot"]),
     "another release's archive": (box(C3090), host("debian-13", **OTHER), ["cuda.list", "debian12", "remove it"]),
     "proprietary modules with a 5090": (

@@ -39,6 +39,9 @@ listener+ 8020 llama-server rigwright-chat.service
 listener+ 22 sshd ssh.service
 listener+ 5000 python3
 engine+ plain-1.0-0123456789ab
+unfit+ plain-1.0-0123456789ab
+user_process+ llama-server 4711 rigwright-chat.service
+user_process+ sh 4712
 weight+ 4096 /srv/models/small/1/small.gguf
 building+ plain-1.0-ba9876543210
 linked+ /srv/models
@@ -87,6 +90,8 @@ def test_a_probes_lines_become_facts() -> None:
             Listener(8020, "llama-server", "rigwright-chat.service"),
         ),
         built_engines=frozenset({"plain-1.0-0123456789ab"}),
+        unfit_engines=frozenset({"plain-1.0-0123456789ab"}),
+        user_processes=("llama-server (pid 4711, rigwright-chat.service)", "sh (pid 4712)"),
         weight_bytes={"/srv/models/small/1/small.gguf": 4096},  # type: ignore[arg-type]
         started_builds=frozenset({"plain-1.0-ba9876543210"}),
         linked_roots=("/srv/models",),
@@ -253,6 +258,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "packages": list(PACKAGES),
         "ledger": "/var/lib/rigwright/owned",
         "config": "/etc/rigwright",
+        "units": "/etc/systemd/system",
         **sharing.questions(),
     }
 

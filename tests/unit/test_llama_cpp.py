@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build, cuda_architectures, flash_attention_pairs, record
 from rigwright.host.facts import HostFacts
 from tests.unit.samples import SOURCE, artefact, card, engine, facts, instance, plan, rig
+from tests.unit.scripts import TOOLS
 
 TURING, AMPERE, ADA, BLACKWELL = card("7.5"), card("8.6"), card("8.9"), card("12.0")
 
@@ -203,3 +206,29 @@ def test_the_record_of_a_build_can_be_printed_and_names_every_byte() -> None:
     told = json.loads(json.dumps(record(made)))
     assert (told["digest"], told["options"]) == (made.digest, {"A": 'a"b'})
     assert (told["source"]["sha256"], told["source"]["size"]) == (SOURCE.sha256, SOURCE.size)
+
+
+@pytest.mark.parametrize("modes", [(0o700, 0o755), (0o777, 0o755), (0o755, 0o600), (0o755, 0o775)])
+def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(
+    tmp_path: Path, modes: tuple[int, int]
+) -> None:
+    roots = {"software": str(tmp_path), "state": str(tmp_path / "state")}
+    made = replace(CPU, roots=Roots.model_construct(**Roots().model_dump() | roots))
+    folder = tmp_path / "engines" / plan().folder
+    server = folder / "bin/llama-server"
+    server.parent.mkdir(parents=True)
+    server.write_text("compiled")
+    (folder / "build.json").write_text("{}")
+    server.chmod(modes[1])
+    folder.chmod(modes[0])
+
+    def built() -> bool:
+        return subprocess.run(["sh", "-c", built_test(made, plan())], check=False).returncode == 0
+
+    assert not built()
+    script = build_script(made, plan(), TOOLS, "rw-job-x")
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert built()
+    assert [path.stat().st_mode & 0o777 for path in (folder, server)] == [0o755, 0o755]
+    assert server.read_text() == "compiled"

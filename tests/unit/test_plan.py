@@ -152,6 +152,11 @@ def test_an_engine_for_cards_says_which() -> None:
     assert step.what == "compile engine-source 1.0 for cards sm 75-real;86-real"
 
 
+def test_an_engine_whose_modes_were_changed_is_not_compiled_again() -> None:
+    (step,) = made(host=ready(unfit_engines=frozenset({BUILD.folder, "another"}))).steps
+    assert (step.role, step.what, step.fetched_bytes) == ("llama_cpp", f"owner and modes of {BUILD.folder}", 0)
+
+
 def test_a_rig_without_instances_stops_what_runs_and_fetches_nothing() -> None:
     done = made(one=rig())
     assert done.steps[-1].why == "stop chat, code" or done.steps[-2].why == "stop chat, code"

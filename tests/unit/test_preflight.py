@@ -20,6 +20,7 @@ AMPERE = card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")
 TURING = card("7.5", "10de:1e07", "NVIDIA GeForce RTX 2080 Ti")
 CUDA = plan(options={"CMAKE_CUDA_ARCHITECTURES": "86-real", "CUDAToolkit_ROOT": "/opt/cuda"})
 FOREIGN = "rigwright:x:1000:1000::/home/rigwright:/bin/bash"
+MOVED = "rigwright:x:999:999::/srv/x:/usr/sbin/nologin"
 OURS = "rigwright:x:999:999::/nonexistent:/usr/sbin/nologin"
 PRESENT = (("0000:01:00.0", "10de:2204"), ("0000:02:00.0", "10de:1e07"))
 
@@ -62,6 +63,10 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"pci_cards": ()}, ["card 0 is declared as NVIDIA GeForce RTX 3090 (10de:2204)", "no NVIDIA card"]),
     ({"pci_cards": PRESENT[:1]}, ["card 1 is declared as NVIDIA GeForce RTX 2080 Ti", "10de:2204 at 0000:01:00.0"]),
     ({"service_user": FOREIGN}, ["the user rigwright was there before us", "another service_user"]),
+    (
+        {"service_user": MOVED, "user_ours": True, "user_processes": ("sh (pid 7)", "llama-server (pid 8, a.service)")},
+        ["the home of the user rigwright is /srv/x", "sh (pid 7), llama-server (pid 8, a.service)", "stop these"],
+    ),
     ({"foreign_roots": (("/srv/models", "ops", 0o755),)}, ["/srv/models is ops's with mode 755", "in roots"]),
     ({"foreign_roots": (("/srv/models", "root", 0o775),)}, ["/srv/models is root's with mode 775", "in roots"]),
     ({"elsewhere": "/etc/other"}, ["served from /etc/other", "roots.config"]),
@@ -122,6 +127,8 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 2 * 1024 * 1024}}, [CUDA]),
         ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 9 * 1024 * 1024}}, [CUDA]),
         ({"service_user": OURS, "user_ours": True}, [CUDA]),
+        ({"service_user": OURS, "user_ours": True, "user_processes": ("sh (pid 7)",)}, [CUDA]),
+        ({"service_user": MOVED, "user_ours": True}, [CUDA]),
         ({"foreign_roots": (("/srv/models", "root", 0o755),)}, [CUDA]),
         ({"service_user": ""}, [CUDA]),
         ({"cuda_version": ""}, [plan(options={"GGML_CUDA": "ON"})]),

@@ -249,3 +249,13 @@ def test_a_job_of_many_files_is_watched_by_its_progress_file(
     watcher = _Watcher(host, "rw-job-x", str(folder), f"files {tmp_path}/progress.json")
     assert not watcher.follow("false")
     assert shown == ([("fetching 2 files", document)] if there else [])
+
+
+def test_a_job_that_failed_has_failed_though_its_result_is_there(
+    host: Host, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rw-job-x").mkdir()
+    stand_in(tmp_path / "bin", "systemd-run", f"echo broken > {tmp_path}/rw-job-x/log")
+    monkeypatch.setenv("STATE", "failed")
+    assert not run_job(None, host, "rw-job-x", "false", "true", str(tmp_path))
+    assert said == [f"[box] rw-job-x failed; the end of {tmp_path}/rw-job-x/log:", "[box]   broken"]

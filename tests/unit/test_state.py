@@ -96,6 +96,14 @@ def test_links_and_files_of_ours_are_told_from_what_is_not(host: HostFolder) -> 
     assert host.look().links == {CHAT: ours, "rigwright-old.service": ""}
 
 
+def test_a_masked_target_is_no_other_folder_that_the_host_is_served_from(host: HostFolder) -> None:
+    target = host.units / "rigwright.target"
+    for to, folder in {"/dev/null": "", "/etc/other/current/units/rigwright.target": "/etc/other"}.items():
+        target.symlink_to(to)
+        assert host.look().elsewhere == folder
+        target.unlink()
+
+
 def test_engines_tools_and_keys_that_are_whole_are_found(host: HostFolder) -> None:
     for path in ("engines/whole/build.json", "engines/half/bin", "tools-1/.complete", "tools-2/bin"):
         (host.software / path).parent.mkdir(parents=True)

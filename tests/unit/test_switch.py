@@ -86,6 +86,15 @@ def test_a_generation_that_has_served_once_stays_in_its_place_when_it_does_not_a
     assert (host.config / "generations/2" / PROVEN).exists()
 
 
+def test_the_current_generation_that_does_not_serve_any_more_is_not_said_to_be_the_first_one(host: HostFolder) -> None:
+    serve_old(host)
+    host.says(**{f"state_{CHAT}": FAILS})
+    done = host.sh(script(host, Activation((), (CHAT,))).replace("new=2", "new=1"))
+    assert (done.returncode, host.current) == (1, "generations/1")
+    assert "generation 1 was active before and does not serve any more" in done.stdout
+    assert not (host.config / JOURNAL).exists()
+
+
 def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: HostFolder) -> None:
     serve_old(host)
     (host.config / "generations/2" / PROVEN).unlink()

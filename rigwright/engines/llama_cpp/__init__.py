@@ -26,6 +26,7 @@ class LlamaCpp(Kind):
     engine_keys = Engine
     variant_keys = Variant
     packages = ("cmake", "g++", "ninja-build")
+    program = "llama-server"
     needs_toolkit = True
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:

@@ -16,6 +16,8 @@ from rigwright.types import Flavour
 LIBRARY = re.compile(r"libnvidia-compute(?:-[0-9]+(?:-server)?)?|libcuda1")
 MODULES = re.compile(r"linux-modules-nvidia-.*|nvidia-dkms.*|nvidia-kernel(?:-open)?-dkms|nvidia-open-kernel-dkms")
 OF_A_KERNEL = re.compile(r"linux-(?:modules|objects|signatures)-nvidia-.*-[0-9]+\.[0-9]+\.[0-9]+.*")
+# Keeps cards set while nobody uses them; of the driver's own packages.
+PERSISTENCE_UNIT = "nvidia-persistenced.service"
 # Settings of the kernel modules, ours.
 MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 # NVIDIA's archive, as we name it to apt.
@@ -88,6 +90,8 @@ class DriverFacts:
     """Kernels whose initial file system was made before our file in modprobe.d."""
     devices: bool = False
     """Whether the device files are there that are not a card's."""
+    persistence: Literal["", "masked", "masked-runtime"] = ""
+    """How its daemon is masked, in systemd's word; empty where it is not."""
     recorded: tuple[tuple[str, str], ...] = ()
     """(name, version) of each package that we have installed last."""
     kept: tuple[str, ...] = ()
@@ -193,7 +197,12 @@ def release_key(release: str) -> list[tuple[int, int, str]]:
 
 def questions(rig: Rig) -> dict[str, object]:
     """What the probe is asked about a rig's host: the values of its template."""
-    return {"cuda_root": rig.cuda_root or NOWHERE, "state": rig.roots.state, "modprobe": MODPROBE}
+    return {
+        "cuda_root": rig.cuda_root or NOWHERE,
+        "state": rig.roots.state,
+        "modprobe": MODPROBE,
+        "persistence_unit": PERSISTENCE_UNIT,
+    }
 
 
 def parse(lines: list[str]) -> DriverFacts:
@@ -233,6 +242,7 @@ def parse(lines: list[str]) -> DriverFacts:
             ),
             old_initrds=tuple(many.get("initrd_old", [])),
             devices=single["devices"] == "yes",
+            persistence=_masked(single["persistence"]),
             recorded=tuple(_pair(row) for row in many.get("recorded", [])),
             kept=tuple(many.get("kept", [])),
             toolkit=single["toolkit"],
@@ -268,3 +278,13 @@ def _secure(text: str) -> Literal["on", "off", "unknown"]:
     if text == "unknown":
         return "unknown"
     raise ValueError(f"the driver probe printed no state of Secure Boot: {text!r}")
+
+
+def _masked(text: str) -> Literal["", "masked", "masked-runtime"]:
+    if text == "masked":
+        return "masked"
+    if text == "masked-runtime":
+        return "masked-runtime"
+    if not text:
+        return ""
+    raise ValueError(f"the driver probe printed no state of the persistence daemon: {text!r}")

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from rigwright.declaration.rig import POWER_UNIT, Rig
 from rigwright.nvidia.driver import topology
-from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.facts import PERSISTENCE_UNIT, DriverFacts
 from rigwright.nvidia.driver.plan import DriverPlan
 from rigwright.nvidia.driver.settings import APPLIED, DEVICES, TIMEOUT, limits, record_path, script_path
 from rigwright.nvidia.driver.topology import Topology
 from rigwright.nvidia.smi import bus_address
 
-PERSISTENCE_UNIT = "nvidia-persistenced.service"
 # W. A card rounds what it is told
 TOLERANCE = 1.0
 

@@ -8,7 +8,7 @@ from typing import Literal
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.driver.cards import Seen, flavour_of, names, seen
 from rigwright.nvidia.driver.existing import Existing, against, existing, to_remove
-from rigwright.nvidia.driver.facts import SOURCE, DriverFacts
+from rigwright.nvidia.driver.facts import PERSISTENCE_UNIT, SOURCE, DriverFacts
 from rigwright.nvidia.driver.following import filled, headers, images, prebuilt
 from rigwright.nvidia.driver.locked import locked
 from rigwright.nvidia.driver.options import late
@@ -139,6 +139,12 @@ def _surroundings(rig: Rig, facts: DriverFacts, known: Tables, cards: tuple[Seen
         found.append(
             f"{', '.join(facts.run_files)} is from a .run file, which writes over packages' files: run "
             "`nvidia-uninstall` and reboot"
+        )
+    if facts.persistence:
+        option = "--runtime " if facts.persistence == "masked-runtime" else ""
+        found.append(
+            f"{PERSISTENCE_UNIT} is masked, and cards keep no settings without it: run `systemctl unmask "
+            f"{option}{PERSISTENCE_UNIT}`"
         )
     own = facts.system.replace("-", "").replace(".", "")
     found += [
