@@ -44,8 +44,8 @@ class Box:
         channel = self.target.connector.client.get_transport().open_session()
         channel.set_combine_stderr(True)
         channel.exec_command(f"{words} -c {shlex.quote(script)}")
-        for line in channel.makefile("r"):
-            yield line.rstrip("\n")
+        for line in channel.makefile("rb"):
+            yield line.decode(errors="replace").rstrip("\n")
 
     def served(self) -> Served:
         """What it serves now."""

@@ -40,23 +40,18 @@ def managed(driver: Chosen) -> tuple[DriverFacts, DriverPlan] | None:
     return (driver.facts, driver.plan) if driver.facts and isinstance(driver.plan, DriverPlan) else None
 
 
-def consent(rig: Rig) -> bool:
-    """Whether the host of the running deploy may be rebooted."""
-    return rig.driver.reboot or bool(host.data.get("reboot"))
-
-
 @deploy("NVIDIA driver")
-def nvidia_driver(desired: Desired, upgrading: bool) -> None:
+def nvidia_driver(desired: Desired, upgrading: bool, reboot: bool) -> None:
     """Bring settings, packages, the running module and the cards' own settings to their state; let go of a driver that
     the rig does not declare any more.
     """
     if desired.driver:
-        _brought(desired.rig, *desired.driver, upgrading=upgrading)
+        _brought(desired.rig, *desired.driver, upgrading=upgrading, reboot=reboot)
     elif not desired.rig.driver.managed:
         released(name="Release the driver", rig=desired.rig)
 
 
-def _brought(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool) -> None:
+def _brought(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool, reboot: bool) -> None:
     one = wanted(plan, facts, locked(rig, facts.system), upgrading=upgrading)
     files = settings_of(rig, plan, facts)
     directories(
@@ -68,13 +63,13 @@ def _brought(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool) ->
     retired(name="Settings that are not declared", paths=sorted(set(paths(rig)) - {file.path for file in files}))
     brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
     held(name="Driver's holds", rig=rig, wanted=one, facts=facts, options=options)
-    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))
+    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
     moving = lacks(one, facts) or bool(unloaded(one, facts))
     set_up(name="Cards", rig=rig, plan=plan, facts=facts, moving=moving)
 
 
 @deploy("Rollback of the driver")
-def earlier_driver(rig: Rig) -> None:
+def earlier_driver(rig: Rig, reboot: bool) -> None:
     """Bring back the driver before the one that is installed, from the package files that were kept."""
     facts = look(rig)
     if facts is None:
@@ -95,4 +90,4 @@ def earlier_driver(rig: Rig) -> None:
         return
     one = returned(plan, facts, version, host.get_fact(FileContents, path=f"{store(rig)}/{version}/SHA256SUMS") or [])
     brought(name=f"Driver {version}", rig=rig, wanted=one, facts=facts)
-    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))
+    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)

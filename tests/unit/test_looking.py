@@ -21,7 +21,7 @@ def box(lines: list[str], sudo: bool = False) -> tuple[Box, list[str]]:
     channel = SimpleNamespace(
         set_combine_stderr=lambda both: None,
         exec_command=given.append,
-        makefile=lambda mode: iter(f"{line}\n" for line in lines),
+        makefile=lambda mode: iter(f"{line}\n".encode() for line in lines),
     )
     transport = SimpleNamespace(open_session=lambda: channel)
     client = SimpleNamespace(get_transport=lambda: transport)
