@@ -21,7 +21,8 @@ from rigwright.inventory import ROOT
 from rigwright.serving.generation import mode
 from rigwright.serving.units import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
 from rigwright.supply.network import authority_path
-from rigwright.weights.records import recorded, records_folder
+from rigwright.weights.records import PACKAGE, REHASH_UNITS, programs, recorded, records_folder, rehash_units
+from roles.weights import PROGRAMS
 
 LOCK = ROOT / "locks" / "bench.txt"
 VENV = ROOT / ".venv-bench"
@@ -82,10 +83,12 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
     engines = [rig.installed(one.folder) for one in asked.installations.values()]
     keys = [credential_path(rig, instance) for instance in rig.instances]
     current = f"{roots.config}/current"
+    rehashing = rehash_units(rig)
+    carried = f"{programs(rig)}/{PACKAGE}"
     unit_links = {f"{UNITS}/{name}": f"{current}/units/{name}" for name in wanted.unit_files}
     open_folders = (
         *(roots.state, f"{roots.state}/jobs", f"{roots.state}/weights", roots.software, f"{roots.software}/engines"),
-        *(roots.models, roots.config, f"{roots.config}/generations"),
+        *(roots.models, roots.config, f"{roots.config}/generations", programs(rig), carried),
     )
     links = {
         current: f"generations/{number}",
@@ -107,15 +110,27 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
             {"path": rig.weight_path(one), "record": f"{records_folder(rig)}/{recorded(rig, one).record}"}
             for one in rig.weights
         ],
+        # as sha256sum reads them
+        "programs": "".join(
+            f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {carried}/{path.name}\n"
+            for path in sorted(PROGRAMS.glob("*.py"))
+        ),
         "keys": keys,
         "texts": [
-            {"path": f"{current}/{path}", "text": text, "mode": f"0{mode(text)}"}
-            for path, text in sorted(wanted.files.items())
+            *(
+                {"path": f"{current}/{path}", "text": text, "mode": f"0{mode(text)}"}
+                for path, text in sorted(wanted.files.items())
+            ),
+            *({"path": path, "text": text, "mode": "0644"} for path, text in rehashing.items()),
         ],
         "links": [{"path": path, "target": target} for path, target in links.items()],
         "unit_folder": UNITS,
         "found_in": [roots.software, f"{roots.software}/engines", f"{roots.config}/credentials"],
-        "declared": [f"{roots.software}/engines", host_tools.folder, *engines, *keys, *unit_links],
+        "declared": [
+            *(f"{roots.software}/engines", host_tools.folder, programs(rig)),
+            *(*engines, *keys, *unit_links, *rehashing),
+        ],
+        "enabled": ["rigwright.target", REHASH_UNITS[0]],
         "instances": [
             {
                 "unit": one.name,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rigwright.cli import interrupts
 
+from cli import interrupts
 from rigwright.inventory import ROOT
 from rigwright.problems import shown, unknown
 

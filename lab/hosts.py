@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -91,30 +92,37 @@ class Host:
         """Wait until sshd lets us in.
 
         Raises:
+            RuntimeError: the boot has ended; its last words and exit status are in the text.
             TimeoutError: it does not within BOOT_LIMIT seconds.
         """
-        deadline = time.monotonic() + BOOT_LIMIT
-        while not self.answers():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} does not answer after {BOOT_LIMIT} s: {self.last_words()}")
-            time.sleep(0.05)
+        self._until(self.answers, "does not answer")
         if self.spec.gpus:
             self.run("ldconfig")  # the driver's libraries are there only once it has booted
+
+    def _until(self, there: Callable[[], bool], lacking: str) -> None:
+        deadline = time.monotonic() + BOOT_LIMIT
+        while not there():
+            if not cgroups.processes(self.namespace):
+                raise RuntimeError(f"{self.name} has ended: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} {lacking} after {BOOT_LIMIT} s: {self.last_words()}")
+            time.sleep(0.05)
 
     def last_words(self) -> str:
         """The end of what systemd-nspawn and the boot printed."""
         return " / ".join((self.folder / "log").read_text(errors="replace").splitlines()[-3:])
 
     def reboot(self) -> None:
-        """Reboot from inside and wait for the new boot."""
+        """Reboot from inside and wait for the new boot.
+
+        Raises:
+            RuntimeError: the boot has ended; its last words and exit status are in the text.
+            TimeoutError: it is not back within BOOT_LIMIT seconds.
+        """
         started = "systemctl show --timestamp=us --property=UserspaceTimestamp"
         boot = self.run(started)
         self.run("systemctl reboot", check=False)
-        deadline = time.monotonic() + BOOT_LIMIT
-        while self.run(started, check=False) in ("", boot):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} has not come back after {BOOT_LIMIT} s: {self.last_words()}")
-            time.sleep(0.05)
+        self._until(lambda: self.run(started, check=False) not in ("", boot), "has not come back")
 
     def written(self, since_ns: int = 0) -> list[str]:
         """Paths written, changed or removed on this host since a time (nanoseconds since the epoch), sorted."""
@@ -146,9 +154,13 @@ class Host:
         self.start()
 
     def start(self) -> None:
-        """Start the supervisor of a host that is stopped or new."""
+        """Start the supervisor of a host that is stopped or new.
+
+        Raises:
+            RuntimeError: it ends before it boots anything; its last words are in the text.
+        """
         with open(self.folder / "log", "a") as log:
-            subprocess.Popen(
+            supervisor = subprocess.Popen(
                 [sys.executable, "-m", "lab.supervisor", str(self.folder)],
                 cwd=Path(__file__).resolve().parent.parent,
                 stdin=subprocess.DEVNULL,
@@ -156,6 +168,11 @@ class Host:
                 stderr=log,
                 start_new_session=True,
             )
+        # from here on a cgroup without a process means that the boot has ended, to whoever waits for the host
+        while not cgroups.processes(self.namespace):
+            if (status := supervisor.poll()) is not None:
+                raise RuntimeError(f"{self.name} has ended with exit status {status}: {self.last_words()}")
+            time.sleep(0.01)
 
     def _identify(self) -> None:
         """Give the host what must be its own: name, machine id (empty would mean "first boot"), trust, key."""

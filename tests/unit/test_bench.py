@@ -8,6 +8,8 @@ import pytest
 
 from bench import converge, peer
 from bench.converge import Contestant, NotConverged, Report, Row
+from rigwright.weights import programs, rehash_units
+from tests.unit.samples import facts, instance, rig
 
 RESULTS = """
 --> Results:
@@ -89,3 +91,12 @@ def test_ratios_are_of_medians_on_as_many_hosts() -> None:
     said = json.loads(report.as_json())
     assert [row["ratio"] for row in said["rows"]] == [1, 1, 20, 40]
     assert said["rows"][2]["median"] == 0.5
+
+
+def test_the_peer_leaves_and_looks_at_what_a_deploy_brings_for_weights() -> None:
+    """It takes away what it is not told of, which the next deploy would bring again."""
+    made = rig(instance())
+    told = peer.variables(made, facts(), 1)
+    brought = rehash_units(made)
+    assert {programs(made), *brought} <= set(told["declared"])
+    assert brought.items() <= {one["path"]: one["text"] for one in told["texts"]}.items()

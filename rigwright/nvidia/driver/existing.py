@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.driver.cards import Seen, names, possible
-from rigwright.nvidia.driver.facts import MODULES, DriverFacts
+from rigwright.nvidia.driver.facts import LIBRARY, MODULES, DriverFacts, Package
 from rigwright.nvidia.driver.locked import locked
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.types import Archive, Flavour
