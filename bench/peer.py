@@ -136,7 +136,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
                 "unit": one.name,
                 "mark": f"{DIGEST_VARIABLE}={one.digest}",
                 "record": f"{STARTED_FROM}/{one.name}",
-                "started_from": one.started_from,
+                "started_from": one.slot.started_from,
                 "key": key,
             }
             for one, key in zip(wanted.units, keys, strict=True)

@@ -45,7 +45,7 @@ def test_active_and_enabled(host: Host, instance: Instance) -> None:
 def test_process_is_current(host: Host, found: Served, wanted: Generation, instance: Instance) -> None:
     unit = next(one for one in wanted.units if one.instance == instance.name)
     process = found.processes.get(unit.name)
-    expect(process.started_from if process else "no process", unit.started_from, DEPLOY)
+    expect(process.started_from if process else "no process", unit.slot.started_from, DEPLOY)
     current = process is not None and process.key_current and process.weights_current
     expect(current, True, f"another key, or other weights, than lie there now: {DEPLOY}")
     expect(host.check_output(f"systemctl show --property=DropInPaths --value {unit.name}"), "", "remove the drop-in")

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from rigwright.declaration.rig import Rig
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.manifest import Slot
-from rigwright.serving.units import credential_path
+from rigwright.serving.units import Slot, credential_path
 
 
 @dataclass(frozen=True)

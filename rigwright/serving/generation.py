@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import Installation
 from rigwright.render import render
-from rigwright.serving.manifest import Slot, manifest
-from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Unit, credential_path, unit
+from rigwright.serving.manifest import manifest
+from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Slot, Unit, credential_path, unit
 from rigwright.supply.tools import Tools
 
 # Beside the files that a generation's digest is made of: its digest and when it was written.
@@ -46,7 +46,7 @@ class Generation:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """What its units' processes are to be, and to hold."""
-        return tuple(Slot(one.name, one.started_from, one.port, one.cards) for one in self.units)
+        return tuple(one.slot for one in self.units)
 
     @property
     def unit_files(self) -> tuple[str, ...]:

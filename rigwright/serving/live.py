@@ -11,8 +11,8 @@ from rigwright.host import channel
 from rigwright.host.channel import Told, file_name, number, optional, path, said, sha256, truth, unit, word
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL, META, PROVEN, SETTLE, Generation
-from rigwright.serving.manifest import Slot, slots
-from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
+from rigwright.serving.manifest import slots
+from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Slot
 
 # The unit that an activation runs as.
 JOB = "rw-job-activate"

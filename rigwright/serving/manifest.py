@@ -5,26 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rigwright.declaration.rig import Rig
-from rigwright.serving.units import LOOPBACK, Unit
+from rigwright.serving.units import LOOPBACK, Slot, Unit
 from rigwright.types import CardIndex, Port
 
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
-
-
-@dataclass(frozen=True)
-class Slot:
-    """What a unit's process is to be, and to hold."""
-
-    unit: str
-    started_from: str
-    """SHA-256 of unit file and environment file, as the readiness script writes it down."""
-    port: int
-    cards: frozenset[int]
 
 
 class _Instance(BaseModel):
@@ -67,7 +55,7 @@ def manifest(rig: Rig, engines: Mapping[str, str], tools: str, units: tuple[Unit
                 "engine": i.engine_name,
                 "capacity": list(i.variant.capacity or ()),
                 "digest": one.digest,
-                "units": {one.name: one.started_from},
+                "units": {one.name: one.slot.started_from},
                 "slice": one.slice,
                 "user": rig.service_user,
                 "weights": [rig.weight_path(artefact) for artefact in i.weights],

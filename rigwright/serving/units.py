@@ -22,6 +22,17 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
+class Slot:
+    """What a unit's process is to be, and to hold."""
+
+    unit: str
+    started_from: str
+    """SHA-256 of unit file and environment file, as the readiness script writes it down."""
+    port: int
+    cards: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Unit:
     """An instance's unit file, environment file, and what its readiness is told by."""
 
@@ -42,9 +53,10 @@ class Unit:
     """Paths of the files that it reads, one a line."""
 
     @property
-    def started_from(self) -> str:
-        """SHA-256 of unit file and environment file, as the readiness script writes it down."""
-        return hashlib.sha256((self.text + self.environment).encode()).hexdigest()
+    def slot(self) -> Slot:
+        """What its process is to be, and to hold."""
+        started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
+        return Slot(self.name, started_from, self.port, self.cards)
 
 
 def service(rig: Rig, instance: Instance, engine_folder: str) -> Service:

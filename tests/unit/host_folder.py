@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.serving import live as served
+from rigwright.serving.activation import Goal, goal_of
 from rigwright.serving.generation import META, PROVEN, Generation
-from rigwright.serving.live import Goal, Served, state_script
+from rigwright.serving.live import Served, state_script
 from rigwright.serving.units import STARTED_FROM, UNITS
 from roles.operations.generations import packed
-from tests.unit.scripts import goal, stand_in
+from tests.unit.scripts import stand_in
 
 # answers what a test has written beside it, and remembers what it was asked to do
 SYSTEMCTL = """
@@ -102,5 +103,5 @@ class HostFolder:
         return served.parse(done.stdout.splitlines())
 
     def goal(self, number: int) -> Goal:
-        """What the goal script finds."""
-        return served.parse_goal(number, self.sh(goal(str(self.config), number)).stdout.splitlines())
+        """A generation that lies there, as a goal."""
+        return goal_of(next(kept for kept in self.look().generations if kept.number == number))

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import Card, Engine, Variant
+from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver, Roots
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.engines.llama_cpp.flags import file_name, read
+from rigwright.engines.llama_cpp.keys import Engine, Variant
 from rigwright.host.facts import HostFacts
 from rigwright.inventory import ROOT, HostGroup, hosts
 from rigwright.nvidia.driver.tables import tables
@@ -250,7 +251,8 @@ def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: obje
         parts=parts(),
         engine_name="plain",
         engine=engine(),
-        snapshot=HELP,
+        artefacts=(SOURCE,),
+        known=HELP,
         cards=cards,
         port=8020,
         api_key_file=None,
@@ -287,7 +289,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         bundle_folder=None,
         bundle=None,
         bundle_faults=(),
-        sources={"plain": SOURCE},
+        engine_artefacts={"plain": (SOURCE,)},
         tools=(wheel(),),
         hub_client=(),
     )
@@ -319,7 +321,14 @@ def facts(**changes: object) -> HostFacts:
 
 def plan(**changes: object) -> Build:
     """A build for the CPU."""
-    made = Build("plain", SOURCE, "", {"GGML_NATIVE": "OFF"}, "0123456789ab")
+    made = Build(
+        name="plain",
+        version="1.0",
+        digest="0123456789ab",
+        artefacts=(SOURCE,),
+        what="compile engine-source 1.0 for the CPU",
+        options={"GGML_NATIVE": "OFF"},
+    )
     return replace(made, **changes)  # type: ignore[arg-type]
 
 

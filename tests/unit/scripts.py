@@ -15,15 +15,16 @@ from rigwright.nvidia.driver import live, topology
 from rigwright.nvidia.driver.facts import MODPROBE, SOURCE, questions
 from rigwright.nvidia.driver.settings import COMPONENT, power_script, release
 from rigwright.render import render
+from rigwright.serving.activation import Activation
 from rigwright.serving.generation import JOURNAL, PROVEN, generation
-from rigwright.serving.live import Activation, state_script
-from rigwright.serving.units import DIGEST_VARIABLE, STARTED_FROM, UNITS
+from rigwright.serving.live import state_script
+from rigwright.serving.units import STARTED_FROM, UNITS
 from rigwright.supply.bundle import Bundle, Row
 from rigwright.supply.network import Network, network
 from rigwright.supply.tools import Tools
 from rigwright.weights import sharing, stored
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, hash_scripts, recorded, records_folder, verified_test
-from roles.llama_cpp import build_script
+from roles.engines import script as build_script
 from roles.weights import fetch_script
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig
 
@@ -92,11 +93,6 @@ def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc
     """An activation."""
     values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "log_lines": 20, "proven": PROVEN}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values)
-
-
-def goal(config: str = "/etc/rigwright", number: int = 2) -> str:
-    """The look at one generation."""
-    return render("generation/goal.sh.j2", config=config, number=number, digest=DIGEST_VARIABLE)
 
 
 def hold(patience: int = 0, silence: int = 60) -> str:
@@ -211,7 +207,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "ready": lambda: generated("ready"),
     "settle": lambda: generated("settle"),
     "state": lambda: state_script("/etc/rigwright", "/opt/rigwright"),
-    "goal": goal,
     "activate": lambda: activate(Activation((CODE,), (CHAT,), ()), ("rigwright-old.service",)),
     "activate and wait": lambda: activate(Activation((), (), (CHAT,))),
     "activate nothing": lambda: activate(Activation()),

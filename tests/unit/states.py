@@ -12,6 +12,7 @@ from rigwright.serving.units import Slot
 from tests.unit.samples import instance, plan, rig
 from tests.unit.scripts import TOOLS
 
+Slots = tuple[Slot, ...]
 CONFIG = "/etc/rigwright"
 CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
 
@@ -28,20 +29,21 @@ def wanted(made: Rig | None = None) -> Generation:
 
 def process(slot: Slot, **changes: Any) -> Process:
     """The process that a slot asks for, running."""
-    right = Process("active", "running", 0, 100, slot.digest, slot.started_from, True, slot.port, slot.cards)
+    right = Process("active", "running", started_from=slot.started_from)
     return replace(right, **changes)
 
 
-def kept(number: int, digest: str = "", *references: str, found: str | None = None) -> Kept:
+def kept(number: int, digest: str = "", *references: str, found: str | None = None, slots: Slots = ()) -> Kept:
     """A generation on the host; an unchanged one unless `found` is given."""
     sealed = digest or f"digest-{number}"
-    return Kept(number, sealed, sealed if found is None else found, "2026-11-01T12:00:00Z", True, frozenset(references))
+    now = sealed if found is None else found
+    return Kept(number, sealed, now, "2026-11-01T12:00:00Z", True, frozenset(references), slots=slots)
 
 
 def converged(aim: Generation, number: int = 1, **changes: Any) -> Served:
     """A host that serves a generation, with some of it changed."""
     right = Served(
-        generations=(kept(number, aim.digest, *aim.files["references"].splitlines()),),
+        generations=(kept(number, aim.digest, *aim.files["references"].splitlines(), slots=aim.slots),),
         current=number,
         loaded=f"All instances of this rig, generation {aim.mark}",
         enabled=True,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from rigwright.serving.activation import Activation, activation, goal, only_loading
 from rigwright.serving.generation import SETTLE, Generation
-from rigwright.serving.live import Activation, Served, activation, goal, only_loading
+from rigwright.serving.live import Served
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
 

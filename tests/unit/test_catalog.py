@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import OWN_FLAGS, OWN_OPTIONS, Catalog
+from rigwright.declaration.catalog import Catalog
 from rigwright.engines.llama_cpp.build import build
+from rigwright.engines.llama_cpp.keys import OWN_FLAGS, OWN_OPTIONS
 from rigwright.inventory import ROOT
 from rigwright.problems import Invalid
 from tests.unit.samples import CATALOG, card, engine, facts, instance, rig

@@ -16,8 +16,9 @@ from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.host.plan import plan
 from rigwright.host.preflight import refusals
 from rigwright.nvidia.cuda_toolkit import COMPILER, Toolkit, toolkit
+from rigwright.serving.activation import surplus
 from rigwright.serving.generation import generation
-from rigwright.serving.live import Served, surplus
+from rigwright.serving.live import Served
 from rigwright.supply.lock import Artefact
 from tests.unit.samples import GIB, NOW, card, engine, facts, instance, rig, wheel
 from tests.unit.scripts import TOOLS

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import OWN_FLAGS, Catalog
+from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.entry import Roots
 from rigwright.engines.llama_cpp.command import options
 from rigwright.engines.llama_cpp.flags import RENAMED, Snapshot, file_name, judge, parse, read
+from rigwright.engines.llama_cpp.keys import OWN_FLAGS
 from rigwright.inventory import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock
@@ -197,7 +198,7 @@ def test_a_snapshot_of_every_engine_ships() -> None:
 
 def test_an_option_of_ours_that_a_version_lacks_is_told() -> None:
     lacking = Snapshot(tuple(o for o in OLD.options if o.name not in ("reasoning", "api-key-file")))
-    one = replace(EVERY_KEY["all"], snapshot=lacking)
+    one = replace(EVERY_KEY["all"], known=lacking)
     assert sorted(judge(lacking, options(one, Roots()))) == ["api-key-file", "reasoning"]
 
 

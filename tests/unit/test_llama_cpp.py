@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build, build, cuda_architectures, flash_attention_pairs, record
+from rigwright.engines.llama_cpp.build import Build, build, cuda_architectures, flash_attention_pairs
 from rigwright.host.facts import HostFacts
+from roles.engines import installed_test as built_test
+from roles.engines import script as build_script
 from tests.unit.samples import SOURCE, artefact, card, engine, facts, instance, plan, rig
 from tests.unit.scripts import TOOLS
 
@@ -144,7 +147,7 @@ def digest(made: Rig = GPU, host: HostFacts | None = None, **engine_changes: obj
 @pytest.mark.parametrize(
     "other",
     [
-        lambda: digest(replace(GPU, sources={"plain": artefact(sha256="c" * 64)})),
+        lambda: digest(replace(GPU, engine_artefacts={"plain": (artefact(sha256="c" * 64),)})),
         lambda: digest(subtree="vendor/llama.cpp"),
         lambda: digest(commit="f" * 40),
         lambda: digest(options={"GGML_NATIVE": "OFF"}),
@@ -173,7 +176,7 @@ def test_a_changed_input_is_another_build(other: Any) -> None:
         lambda: digest(rig(instance("b", cards=(0,), context=1, slots=8, port=9000), cards=(AMPERE,))),
         lambda: digest(rig(instance("a", cards=(0,)), instance("b", cards=(1,)), cards=(AMPERE, AMPERE))),
         lambda: digest(rig(instance("a", cards=(0,)), instance("b", cache_type_k="q4_0"), cards=(AMPERE,))),
-        lambda: digest(replace(GPU, sources={"plain": replace_sources(["http://elsewhere/x"])})),
+        lambda: digest(replace(GPU, engine_artefacts={"plain": (replace_sources(["http://elsewhere/x"]),)})),
         lambda: digest(host=facts(kernel="6.12", memory_kib=1, systemd=257, uid=1000)),
         lambda: digest(host=facts(built_engines=frozenset({"x"}), apt_lock_holder="apt")),
     ],

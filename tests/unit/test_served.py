@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.serving.live import SINGLE, Goal, Kept, Process, Served, parse, parse_goal
+from rigwright.serving.activation import Goal
+from rigwright.serving.live import Kept, Process, Served, parse
 from rigwright.serving.units import Slot
 
 WEIGHT = "/srv/models/small/1/small.gguf"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.serving.live import Kept, Served, Surplus, surplus
+from rigwright.serving.activation import Surplus, surplus
+from rigwright.serving.live import Kept, Served
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import TOOLS
 from tests.unit.states import kept, wanted

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rigwright.render import render
+from rigwright.serving.activation import Activation
 from rigwright.serving.generation import JOURNAL, PROVEN, SETTLE
-from rigwright.serving.live import Activation
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
 from tests.unit.scripts import activate
