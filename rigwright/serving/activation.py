@@ -32,7 +32,12 @@ class Activation:
     await_: tuple[str, ...] = ()
     """On their way already."""
     free: tuple[Slot, ...] = ()
-    """What those that run and are stopped or started again hold, and have to give back."""
+    """What those that run and are stopped or started again hold, and have to give back first."""
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """Units that are stopped: those that are not declared, and before they start again those that run."""
+        return tuple(dict.fromkeys([*self.stop, *(slot.unit for slot in self.free)]))
 
 
 def goal(found: Served, wanted: Generation) -> Goal:
@@ -68,7 +73,8 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     if settled and not strays and not stale and not loading:
         return None
     leaving = dict.fromkeys([*strays, *in_the_way, *stale])
-    free = tuple(slot for name in leaving if (slot := found.held(name)))
+    running = [name for name in leaving if name in found.processes and found.processes[name].running]
+    free = tuple(found.held(name) or Slot(name, "", 0, frozenset()) for name in running)
     return Activation((*strays, *in_the_way), tuple(stale), tuple(loading), free)
 
 

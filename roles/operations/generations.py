@@ -15,6 +15,8 @@ from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
+from rigwright.nvidia import smi
+from rigwright.nvidia.installed import UNEXPLAINED_MIB
 from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.activation import Goal, activation, goal, goal_of, only_loading, surplus
@@ -26,6 +28,7 @@ from roles.operations.jobs import run_job
 
 Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
+PATIENCE = 60  # seconds until a stopped unit has to have given back all that it held
 LOG_LINES = 20  # of a unit that does not become ready
 FRESH = 2.0  # seconds for which an operation believes what the one before it has seen
 
@@ -163,6 +166,9 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         foreign=[name for name, target in sorted(found.links.items()) if not target],
         log_lines=LOG_LINES,
         proven=PROVEN,
+        smi_timeout=smi.TIMEOUT,
+        tolerance_mib=UNEXPLAINED_MIB,
+        patience=PATIENCE,
     )
     test = f'[ "$(readlink {config}/current)" = generations/{number} ] && [ ! -e {config}/{JOURNAL} ]'
     yield FunctionCommand(run_job, (JOB, script, test, f"{rig.roots.state}/jobs"), {})

@@ -92,7 +92,8 @@ def tools(
 def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
     """An activation."""
     values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "log_lines": 20, "proven": PROVEN}
-    return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values)
+    limits = {"smi_timeout": 20, "tolerance_mib": 256, "patience": 1}
+    return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
 def hold(patience: int = 0, silence: int = 60) -> str:
