@@ -21,11 +21,17 @@ OWN = (
     "group=$(systemctl show --property=ControlGroup --value {unit}); "
     'grep -lxE "[0-9]+:[^:]*:$group" /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3; true'
 )
-# Process ids of what runs from an engine's folder, but in no slice of ours. A job that installs one may start it.
-STRAY = (
-    "for p in /proc/[0-9]*; do case $(readlink $p/exe) in {engines}*) "
-    "grep -qE 'rigwright(-[^/]*)?[.]slice|rw-job-' $p/cgroup || echo ${{p##*/}} ;; esac; done; true"
-)
+# Process ids of what was started from an engine's folder, be it a script, but is in no slice of ours. A job that installs
+# one may start it.
+STRAY = """
+{{ grep -lsz /engines/ /proc/[0-9]*/cmdline; find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname '{engines}*'; }} \\
+  2> /dev/null | cut -d / -f 3 | sort -un | while read -r pid; do
+  grep -qE '/rigwright(-[^/]*)?[.]slice/|/rw-job-' "/proc/$pid/cgroup" && continue
+  {{ readlink "/proc/$pid/exe"; tr '\\0' '\\n' < "/proc/$pid/cmdline" | head -n 3; }} | while IFS= read -r word; do
+    case $(readlink -f -- "$word") in {engines}*) echo "$pid" ;; esac
+  done
+done 2> /dev/null | sort -un
+"""
 
 
 @check("S01", "it runs, now and after a reboot", severity="critical", why="nobody is served")

@@ -1,0 +1,112 @@
+"""A kind of engine that nobody else knows: a small HTTP server with a worker, which says what it was started with.
+
+An inventory adds it with `from toy import KIND; register(KIND)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import Field
+
+from rigwright.declaration.catalog import Model
+from rigwright.declaration.models import Selection
+from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.engines.kind import FILES, KEY_FILE, MARKER, Installation, Job, Kind, Request, Sandbox, Service
+from rigwright.host.facts import HostFacts
+from rigwright.render import render
+from rigwright.supply import lock
+from rigwright.types import CatalogName
+
+SERVER = Path(__file__).with_name("server.py")
+SCRIPT = """
+set -eu
+ledger={ledger}
+rm -rf {target} && mkdir -p {target}/bin
+echo 'tree {target}' >> "$ledger"
+echo '==> fetching'
+obtain {url} {target}/bin/toy-server {sha256} {size}
+chmod 755 {target}/bin/toy-server
+(cd {target} && sha256sum bin/toy-server) > {target}/{files}
+printf '%s' '{record}' > {target}/{marker}.new && mv {target}/{marker}.new {target}/{marker}
+"""
+
+
+class Engine(EngineKeys):
+    """A toy."""
+
+    source: CatalogName
+
+
+class Variant(VariantKeys):
+    """What a toy says."""
+
+    greeting: str = Field(description="Any text.")
+    settings: dict[str, Any] = Field(default_factory=dict, description="Handed on as JSON.")
+
+    @property
+    def capacity(self) -> tuple[int, int]:
+        """One at a time."""
+        return 1, len(self.greeting)
+
+
+class Toy(Kind):
+    """A toy."""
+
+    name = "toy"
+    engine_keys = Engine
+    variant_keys = Variant
+    program = "toy-server"
+
+    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
+        return {cast(Engine, engine).source: "source"}
+
+    def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
+        among = selection.candidates(model.file)
+        return (Part("model", tuple(among.by_path.values())),)
+
+    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
+        (server,) = rig.engine_artefacts[name]
+        digest = hashlib.sha256(server.sha256.encode()).hexdigest()[:12]
+        record = {"digest": digest, "server": server.identity}
+        return Installation(name, server.version, digest, (server,), f"fetch {server}", record)
+
+    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+        (server,) = made.artefacts
+        return render("jobs/fetch.sh.j2") + SCRIPT.format(
+            ledger=rig.ledger,
+            target=job.target,
+            url=rig.urls(server)[0],
+            sha256=server.sha256,
+            size=server.size,
+            files=FILES,
+            marker=MARKER,
+            record=json.dumps({"inputs": made.record}),
+        )
+
+    def service(self, rig: Rig, instance: Instance, folder: str) -> Service:
+        variant = cast(Variant, instance.variant)
+        (model,) = instance.weights
+        words = [f"{folder}/bin/toy-server", str(instance.port), KEY_FILE, rig.weight_path(model), variant.greeting]
+        return Service(
+            command=(*words, json.dumps(variant.settings)),
+            environment={"GREETING": variant.greeting},
+            sandbox=Sandbox(exposure=1.5),
+            about="a toy",
+            ready=Request("/greet"),
+            warm_up=(Request("/warm", {"words": 'a "b" \\ c'}), Request("/warm", {})),
+        )
+
+    def answered(self, said: str) -> int | None:
+        return 1 if said.startswith("{") and json.loads(said).get("argv") else None
+
+    def version(self, engine: EngineKeys, folder: str) -> tuple[tuple[str, ...], str]:
+        return (f"{folder}/bin/toy-server", "--version"), "toy 1"
+
+
+KIND = Toy()

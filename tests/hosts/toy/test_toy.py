@@ -1,0 +1,164 @@
+"""A kind of engine in one folder is deployed, checked, drifted and rolled back, and no other file knows it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.hosts import Host
+from lab.labs import Lab
+from lab.shelf import MODEL
+from rigwright.inventory import ROOT
+from tests.hosts.conftest import Boot
+from tests.hosts.support import check, deploy, plan, red
+from tests.hosts.toy import SERVER
+from tests.locks import lock_text
+
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+GREETING = """it's "a" \\ $HOME %n ${X} ; `date` 5 > 4 & {"json": [1, 2]} ünï"""
+SETTINGS = {"name": "a b", "deep": {"list": [1, "%", "$$"]}}
+# a dash would put its slice into that of another
+NAME, PORT = "toy-a", 8030
+KEY = f"/etc/rigwright/credentials/{NAME}.api-key"
+HEAD = """
+import sys
+sys.path.insert(0, {folder!r})
+from toy import KIND
+from rigwright.engines import register
+from rigwright.inventory import hosts
+register(KIND)
+"""
+CATALOG = f"""
+[engines.toy]
+kind = "toy"
+source = "toy-server"
+
+[models.toy]
+file = "toy-model"
+
+[variants."toy/loud"]
+engine = "toy"
+model = "toy"
+greeting = {json.dumps(GREETING, ensure_ascii=False)}
+settings = {{ name = "a b", deep = {{ list = [1, "%", "$$"] }} }}
+
+[variants."toy/quiet"]
+engine = "toy"
+model = "toy"
+greeting = "hush"
+"""
+
+
+def row(kind: str, name: str, file: str, content: bytes) -> str:
+    return f"""
+[[artefact]]
+kind = "{kind}"
+name = "{name}"
+version = "1"
+file = "{file}"
+sha256 = "{hashlib.sha256(content).hexdigest()}"
+size = {len(content)}
+sources = ["shelf:{file}"]
+"""
+
+
+class Toys:
+    """A box of toys and its inventory."""
+
+    def __init__(self, lab: Lab, host: Host, folder: Path) -> None:
+        self.lab, self.host, self.folder = lab, host, folder
+        (lab.shelf / "toy-server").write_bytes(SERVER.read_bytes())
+        for noun in ("catalog", "locks"):
+            (folder / noun).mkdir()
+        (folder / "catalog" / "toy.toml").write_text(CATALOG)
+        rows = row("source", "toy-server", "toy-server", SERVER.read_bytes())
+        rows_of_model = row("weight", "toy-model", MODEL, (lab.shelf / MODEL).read_bytes())
+        (folder / "locks" / "toy.lock.toml").write_text(lock_text(rows, rows_of_model))
+
+    def declare(self, variant: str) -> Path:
+        rig = {
+            **self.host.connection,
+            "mirrors": {"shelf": [self.lab.shelf_url]},
+            "instances": {NAME: {"variant": variant, "port": PORT}},
+        }
+        path = self.folder / "rig.py"
+        head = HEAD.format(folder=str(ROOT / "tests" / "hosts"))
+        path.write_text(f"{head}\nrigs = hosts({{'box': {rig!r}}})\n")
+        return path
+
+    def ask(self) -> dict[str, Any]:
+        """What the toy says of itself."""
+        line = f'curl -s -H "Authorization: Bearer $(cat {KEY})" http://127.0.0.1:{PORT}/greet'
+        said: dict[str, Any] = json.loads(self.host.run(line))
+        return said
+
+    def pids(self) -> list[str]:
+        """Its processes, by the slice of its own."""
+        slice_ = f"rigwright-{NAME}.slice".replace("toy-a", r"toy\\x2da")
+        return self.host.run(f"grep -l '/{slice_}/' /proc/[0-9]*/cgroup | cut -d / -f 3").split()
+
+
+@pytest.fixture
+def toys(lab: Lab, boot: Boot, tmp_path: Path) -> Iterator[Toys]:
+    """A host that nothing was compiled on."""
+    yield Toys(lab, boot(), tmp_path)
+
+
+def test_a_kind_of_engine_in_one_folder(toys: Toys) -> None:
+    host, inventory = toys.host, toys.declare("toy/loud")
+    assert {"Engines | Install toy", "Serving | Activate generation"} <= set(plan(inventory).planned)
+    assert deploy(inventory).status == 0
+    said = toys.ask()
+    assert said == {"argv": [GREETING, json.dumps(SETTINGS)], "greeting": GREETING, "warmed": 2}
+    assert len(toys.pids()) == 2
+    assert deploy(inventory).changed == []
+    assert red(inventory) == set()
+    assert "g++" not in host.run("dpkg-query -f '${Package}\\n' -W")
+
+    drifts(toys, inventory)
+    back_and_forth(toys, inventory)
+    host.reboot()
+    assert deploy(inventory).changed == []
+    assert red(inventory) == set()
+
+
+def drifts(toys: Toys, inventory: Path) -> None:
+    """What a check sees of it, and a deploy puts right."""
+    host = toys.host
+    engine = "/etc/rigwright/current/engines/toy"
+    host.run(f"echo >> $(readlink -f {engine})/bin/toy-server")
+    assert red(inventory) == {"L02"}
+    host.run(f"truncate --size=-1 $(readlink -f {engine})/bin/toy-server")
+    host.run(f'sed -i \'s/"digest": "/&x/\' {engine}/build.json')
+    assert red(inventory) == {"L01"}
+    host.run(f'sed -i \'s/"digest": "x/"digest": "/\' {engine}/build.json')
+    # one that runs beside its unit, from the same folder
+    host.run(f"systemd-run -q --unit=stray {engine}/bin/toy-server 8099 {KEY} /etc/hosts")
+    assert red(inventory) == {"S09"}
+    host.run("systemctl stop stray")
+    # its model is another file of the same name: no process of its own says so, and it starts again
+    before = toys.pids()
+    model = host.run(f"echo /srv/models/*/1/{MODEL}").strip()
+    host.run(f"cp -p {model} {model}.new && mv {model}.new {model}")
+    assert "Serving | Activate generation" in deploy(inventory).changed
+    assert not set(before) & set(toys.pids())
+
+
+def back_and_forth(toys: Toys, inventory: Path) -> None:
+    """Another variant, and the way back."""
+    toys.declare("toy/quiet")
+    assert deploy(inventory).status == 0
+    assert toys.ask()["argv"] == ["hush", "{}"]
+    rig = str(ROOT / "rig")
+    done = subprocess.run([rig, "rollback", str(inventory), "--to", "1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert toys.ask()["argv"][0] == GREETING
+    toys.declare("toy/loud")
+    assert deploy(inventory).changed == []
+    assert check(inventory)["S06"] == "ok"
