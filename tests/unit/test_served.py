@@ -213,20 +213,36 @@ def test_no_output_and_another_programs_output_are_refused() -> None:
             parse(lines)
 
 
+EDITED: list[tuple[Record, int, list[str], str]] = [
+    (RECORDS[0], 2, ["", "by", f"{C}\n", C.upper()], "sealed"),
+    (RECORDS[0], 4, ["", "2026-11-02 12:00:00", "\x1b[31m"], "created"),
+    (("mark", "10", "0123456789ab"), 2, ["", "two words", "a\n"], "mark"),
+]
+
+
+@pytest.mark.parametrize(("record", "at", "values", "name"), EDITED)
+def test_what_was_edited_in_a_generation_stops_no_look(record: Record, at: int, values: list[str], name: str) -> None:
+    for value in values:
+        told = parse(changed(record[0], (*record[:at], value, *record[at + 1 :])))
+        assert [getattr(kept, name) for kept in told.generations if kept.number == 10] == [""]
+
+
+def test_a_reference_and_a_file_that_are_none_are_left_out() -> None:
+    references = [("reference", "10", path) for path in (ENGINE, "", "opt", "/opt\n/etc")]
+    (_, kept) = parse(changed("reference", *references)).generations
+    assert kept.references == {ENGINE}
+    files = [("file", "10", name) for name in (CHAT, "../x", "a\nb")]
+    assert parse(changed("file", *files)).generations[-1].unit_files == (CHAT,)
+
+
 GENERATION = ("generation", "1", A, A, "2026-11-02T12:00:00Z", "no")
 PROCESS = ("process", "rigwright-x.service", "active", "running", "0", "yes", "", "no", "no")
 BAD: list[tuple[Record, int, Any]] = [
     *((GENERATION, 1, number) for number in ("", "one", "-1", "1 2")),
-    *((GENERATION, at, digest) for at in (2, 3) for digest in ("aaaa", f"{A}\n", A.upper())),
-    (GENERATION, 3, ""),
-    (GENERATION, 4, "2026-11-02 12:00:00"),
+    *((GENERATION, 3, digest) for digest in ("", "aaaa", f"{A}\n", A.upper())),
     (GENERATION, 5, "-"),
     (("reference", "1", "/opt"), 1, "x"),
-    (("reference", "1", "/opt"), 2, "opt"),
-    (("reference", "1", "/opt"), 2, "/opt\n/etc"),
-    (("file", "1", CHAT), 2, "../x"),
     (("started", "1", CHAT, A), 3, "x"),
-    (("started", "1", CHAT, A), 2, "a b"),
     (("link", CHAT, ""), 1, "/etc/passwd"),
     (("folder", "/opt"), 1, "opt"),
     (PROCESS, 1, "rigwright-x.service\n"),
