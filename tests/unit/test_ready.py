@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -36,28 +35,15 @@ class Start:
     requests: tuple[Request, ...] = (ONE_TOKEN,)
     """The one that it has to answer, then those that warm it up."""
     weights: tuple[str, ...] = ("weights 1.gguf",)
-    group: str = ""
-    """The control group that systemd says its unit has: that of this test, unless it is set."""
+    group: str = "/rigwright.slice/rigwright-chat.service"
+    """The control group that systemd says its unit has."""
+    processes: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
+    """Those that stand in for all of the host: lines of their control groups, and what they have open."""
 
     @property
     def generation(self) -> Path:
         """The generation's folder."""
         return self.folder / "config" / "generations" / "1"
-
-    @property
-    def devices(self) -> Path:
-        """The folder that stands in for the cards' device files."""
-        return self.folder / "dev"
-
-    @contextmanager
-    def cards(self, *names: str) -> Iterator[None]:
-        """Have this very process hold them."""
-        self.devices.mkdir()
-        with ExitStack() as stack:
-            for name in names:
-                (self.devices / name).touch()
-                stack.enter_context((self.devices / name).open())
-            yield
 
     @property
     def record(self) -> Path:
@@ -72,7 +58,7 @@ class Start:
         for name in self.weights:
             (self.folder / name).write_text(name)
         files = {
-            "ready": script.replace("/dev/nvidia", f"{self.devices}/nvidia"),
+            "ready": script.replace("/proc/", f"{self.folder}/proc/") if self.processes else script,
             "env/chat": ENVIRONMENT,
             "requests/chat": first,
             "weights/chat": "".join(f"{self.folder / name}\n" for name in self.weights),
@@ -83,6 +69,12 @@ class Start:
         for path, text in files.items():
             (self.generation / path).parent.mkdir(parents=True, exist_ok=True)
             (self.generation / path).write_text(text)
+        for pid, (groups, opened) in self.processes.items():
+            descriptors = self.folder / "proc" / str(pid) / "fd"
+            descriptors.mkdir(parents=True)
+            (descriptors.parent / "cgroup").write_text(groups)
+            for number, path in enumerate(opened):
+                (descriptors / str(number)).symlink_to(path)
         (self.folder / "config" / "current").symlink_to("generations/1")
         (self.folder / UNIT).write_text(TEXT)
 
@@ -93,8 +85,7 @@ class Start:
         self.write()
         (self.folder / "key").write_text(key + "\n")
         # a stand-in for systemd, which knows no such unit here
-        group = self.group or Path("/proc/self/cgroup").read_text().splitlines()[-1].split(":", 2)[2]
-        answer = f"case $* in *ControlGroup*) echo '{group}' ;; *) echo {'yes' if unread else 'no'} ;; esac"
+        answer = f"case $* in *ControlGroup*) echo '{self.group}' ;; *) echo {'yes' if unread else 'no'} ;; esac"
         stand_in(self.folder / "bin", "systemctl", answer)
         port = self.server.url.rpartition(":")[2]
         script = str(self.folder / "config" / "current" / "ready")
@@ -201,27 +192,39 @@ def test_an_answer_that_does_not_come_from_its_cards_is_none(
     start: Start, opened: list[str], cards: int, ready: bool
 ) -> None:
     start.server.serve(COMPLETIONS, whole(b"{}"))
-    with start.cards(*opened):
-        done = start.ready(os.getpid(), cards=cards)
+    start.processes = {4711: (f"0::{start.group}\n", [f"/dev/{name}" for name in opened])}
+    done = start.ready(4711, cards=cards)
     assert (done.returncode == 0) is ready
     assert ready or f"of {cards} are open" in done.stderr + done.stdout
 
 
-def test_cards_count_whichever_process_of_the_unit_has_them(start: Start) -> None:
+HOLDS = ["/dev/nvidia0", "/dev/nvidia-uvm"]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "/rigwright.slice/rigwright-chat.service",
+        r"/rigwright.slice/rigwright-a\x2db.slice/rigwright-a-b.service",
+        "/a[b]c+",
+    ],
+)
+@pytest.mark.parametrize("line", ["0::{}\n", "9:name=systemd:{}\n0::/\n"])
+def test_cards_count_whichever_process_of_the_unit_has_them(start: Start, group: str, line: str) -> None:
     start.server.serve(COMPLETIONS, whole(b"{}"))
-    with (
-        start.cards("nvidia0", "nvidia-uvm"),
-        subprocess.Popen(["sh", "-c", "read -r _"], stdin=subprocess.PIPE) as main,
-    ):
-        done = start.ready(main.pid, cards=1)
-        main.communicate(b"\n")
+    start.group = group
+    start.processes = {4711: (line.format(group), ["/dev/null"]), 4712: (line.format(group), HOLDS)}
+    done = start.ready(4711, cards=1)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_cards_of_another_units_processes_do_not_count(start: Start) -> None:
+@pytest.mark.parametrize("other", ["/rigwright.slice/rigwright-chat-2.service", "/x{}", "{}/x", "/rigwright.slice"])
+def test_cards_of_another_units_processes_do_not_count(start: Start, other: str) -> None:
     start.server.serve(COMPLETIONS, whole(b"{}"))
-    start.group = "/rigwright.slice/rigwright-other.service"
-    with start.cards("nvidia0", "nvidia-uvm"):
-        done = start.ready(os.getpid(), cards=1)
+    start.processes = {
+        4711: (f"0::{start.group}\n", []),
+        4712: (f"0::{other.format(start.group)}\n", HOLDS),
+    }
+    done = start.ready(4711, cards=1)
     assert done.returncode != 0
     assert "0 of 1 are open" in done.stdout
