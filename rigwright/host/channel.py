@@ -38,6 +38,11 @@ def optional(kind: Type, empty: object = "") -> Type:
     return lambda value: kind(value) if value else empty
 
 
+def otherwise(kind: Type, instead: object = "") -> Type:
+    """A type that takes all else for `instead`: of what somebody may have edited, who is not to stop every look."""
+    return lambda value: kind(value) if _fits(kind, value) else instead
+
+
 def number(value: str) -> int:
     """A whole number that is not negative."""
     if not re.fullmatch(r"[0-9]{1,19}", value):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rigwright.engines.kind import MARKER
 from rigwright.host import channel
-from rigwright.host.channel import Told, file_name, number, optional, path, said, sha256, truth, unit, word
+from rigwright.host.channel import Told, file_name, number, optional, otherwise, path, said, sha256, truth, unit, word
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL, META, PROVEN, SETTLE, Generation
 from rigwright.serving.manifest import slots
@@ -18,13 +18,14 @@ from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Slot
 JOB = "rw-job-activate"
 # What the state script tells (templates/generation/state.sh.j2).
 SCHEMA: channel.Schema = {
-    # number, digest when it was written and now, when it was written, whether it has served
-    "generation": (number, optional(sha256), sha256, optional(word), truth),
+    # number, digest when it was written and now, when it was written, whether it has served; what lies in one may have
+    # been edited, which the digests tell
+    "generation": (number, otherwise(sha256), sha256, otherwise(word), truth),
     "manifest": (number, str),
-    "mark": (number, optional(word)),
-    "file": (number, file_name),
-    "started": (number, unit, sha256),
-    "reference": (number, path),
+    "mark": (number, otherwise(word)),
+    "file": (number, otherwise(file_name)),
+    "started": (number, otherwise(unit), sha256),
+    "reference": (number, otherwise(path)),
     "current": (said,),
     "activating": (truth,),
     "job": (optional(word),),
@@ -200,8 +201,8 @@ def _kept(told: Told, number: int, sealed: str, found: str, created: str, proven
         found=found,
         created=created,
         proven=proven,
-        references=frozenset(path for (path,) in rows("reference")),
+        references=frozenset(path for (path,) in rows("reference") if path),
         mark=next((mark for (mark,) in rows("mark")), ""),
-        unit_files=tuple(sorted(name for (name,) in rows("file"))),
+        unit_files=tuple(sorted(name for (name,) in rows("file") if name)),
         slots=read,
     )

@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from rigwright.preflight import HOME
 
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
+from rigwright.host.preflight import HOME
 from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.servers import Mirror, folder

@@ -346,6 +346,7 @@ def probed(**changes: object) -> dict[str, object]:
         "ledger": "/nowhere/owned",
         "config": "/etc/nowhere",
         "units": "/nowhere",
+        "programs": ["llama-server"],
         "share_unit": "nowhere.service",
         "share_path": "/nowhere",
         "share_record": "/nowhere",

@@ -7,15 +7,22 @@ from typing import Any
 
 import pytest
 
-from rigwright.serving.activation import Activation, activation, goal, only_loading
+from rigwright.serving.activation import Activation, activation, goal, goal_of, only_loading
 from rigwright.serving.generation import SETTLE, Generation
-from rigwright.serving.live import Served
+from rigwright.serving.live import Kept, Served
+from rigwright.serving.units import Slot
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
 
 AIM = wanted()
 SLOTS = {unit.name: unit.slot for unit in AIM.units}
+# of an earlier generation, with other ports than any that is wanted
+BEFORE = wanted(two(instance("chat", port=8030), instance("code", port=8031)))
+EARLIER = {unit.name: unit.slot for unit in BEFORE.units}
 FOREIGN = "rigwright-old.service"
+OLD = Slot(FOREIGN, "0" * 64, 9000, frozenset())
+WAYS_BACK = (kept(1, AIM.digest, slots=AIM.slots), kept(2, slots=BEFORE.slots), kept(3, slots=(OLD,)))
+NOBODY_KNOWS = "f" * 64
 SYSTEMD = Activation()
 """Nothing is stopped or started: systemd has to read what is there."""
 
@@ -24,37 +31,59 @@ def way(found: Served, aim: Generation = AIM) -> Activation | None:
     return activation(found, CONFIG, goal(found, aim))
 
 
+def order(found: Served, aim: Generation = AIM) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is stopped first, and what is started then."""
+    made = way(found, aim)
+    assert made is not None
+    return made.stop, made.restart
+
+
 def chat(**changes: Any) -> dict[str, Any]:
-    """A converged host but for the process of chat."""
-    return {"processes": {CHAT: process(SLOTS[CHAT], **changes), CODE: process(SLOTS[CODE])}}
+    """A converged host but for the process of chat, and with earlier generations."""
+    found = {CHAT: process(SLOTS[CHAT], **changes), CODE: process(SLOTS[CODE])}
+    return {"processes": found, "generations": WAYS_BACK}
 
 
 def stray(**changes: Any) -> dict[str, Any]:
     """A converged host with one process more."""
-    one = replace(process(SLOTS[CHAT]), port=9000, **changes)
-    return {"processes": {FOREIGN: one, **{name: process(slot) for name, slot in SLOTS.items()}}}
+    found = {FOREIGN: process(OLD, **changes), **{name: process(slot) for name, slot in SLOTS.items()}}
+    return {"processes": found, "generations": WAYS_BACK}
 
 
 LINKS = converged(AIM).links
 STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "converged": ({}, None),
-    "changed unit": (chat(digest="other"), Activation((), (CHAT,))),
-    "edited unit": (chat(started_from="other"), Activation((), (CHAT,))),
-    "started before systemd read its unit": (chat(started_from=""), Activation((), (CHAT,))),
-    "stale key": (chat(key_current=False), Activation((), (CHAT,))),
-    "failed": (chat(state="failed", sub="failed", pid=0), Activation((), (CHAT,))),
-    "stopped by hand": (chat(state="inactive", sub="dead", pid=0), Activation((), (CHAT,))),
-    "stopping": (chat(state="deactivating", sub="stop-sigterm"), Activation((), (CHAT,))),
+    "changed unit": (
+        chat(started_from=EARLIER[CHAT].started_from),
+        Activation((), (CHAT,), (), (EARLIER[CHAT],)),
+    ),
+    "started from what nobody knows": (chat(started_from=NOBODY_KNOWS), Activation((CHAT,), (CHAT,))),
+    "started before systemd read its unit": (chat(started_from=""), Activation((CHAT,), (CHAT,))),
+    "stale key": (chat(key_current=False), Activation((), (CHAT,), (), (SLOTS[CHAT],))),
+    "weights replaced on disk": (chat(weights_current=False), Activation((), (CHAT,), (), (SLOTS[CHAT],))),
+    "failed": (chat(state="failed", sub="failed", running=False), Activation((), (CHAT,))),
+    "stopped by hand": (chat(state="inactive", sub="dead", running=False), Activation((), (CHAT,))),
+    "stopping": (chat(state="deactivating", sub="stop-sigterm"), Activation((), (CHAT,), (), (SLOTS[CHAT],))),
     "gone": ({"processes": {CODE: process(SLOTS[CODE])}}, Activation((), (CHAT,))),
     "loading": (chat(state="activating", sub="start-post"), Activation((), (), (CHAT,))),
-    "loading another unit": (chat(state="activating", sub="start-post", digest="other"), Activation((), (CHAT,))),
-    "loading again after a failure": (chat(state="activating", sub="start-post", restarts=1), Activation((), (CHAT,))),
-    "between two starts": (chat(state="activating", sub="auto-restart", pid=0), Activation((), (CHAT,))),
+    "loading another unit": (
+        chat(state="activating", sub="start-post", started_from=EARLIER[CHAT].started_from),
+        Activation((), (CHAT,), (), (EARLIER[CHAT],)),
+    ),
+    "loading again after a failure": (
+        chat(state="activating", sub="start-post", restarts=1),
+        Activation((), (CHAT,), (), (SLOTS[CHAT],)),
+    ),
+    "between two starts": (chat(state="activating", sub="auto-restart", running=False), Activation((), (CHAT,))),
     "restarted by systemd and serving": (chat(restarts=3), None),
-    "stray instance": (stray(), Activation((FOREIGN,))),
-    "stray instance that is starting": (stray(state="activating", sub="start-post"), Activation((FOREIGN,))),
-    "stray instance that is down": (stray(state="inactive", sub="dead", pid=0), None),
-    "stray instance that has failed": (stray(state="failed", sub="failed", pid=0), None),
+    "stray instance": (stray(), Activation((FOREIGN,), (), (), (OLD,))),
+    "stray instance that nobody knows": (stray(started_from=NOBODY_KNOWS), Activation((FOREIGN,))),
+    "stray instance that is starting": (
+        stray(state="activating", sub="start-post"),
+        Activation((FOREIGN,), (), (), (OLD,)),
+    ),
+    "stray instance that is down": (stray(state="inactive", sub="dead", running=False), None),
+    "stray instance that has failed": (stray(state="failed", sub="failed", running=False), None),
     "loaded description stale": ({"loaded": "All instances of this rig, generation 0"}, SYSTEMD),
     "never loaded": ({"loaded": "rigwright.target"}, SYSTEMD),
     "reload needed": ({"reload_needed": True}, SYSTEMD),
@@ -93,42 +122,98 @@ def test_on_a_blank_host_a_rig_without_instances_is_activated_too() -> None:
 
 def test_instances_that_swap_their_ports_are_stopped_before_one_of_them_starts() -> None:
     after = wanted(two(instance("chat", port=8021), instance("code", port=8020)))
-    assert way(converged(AIM), after) == Activation((CHAT, CODE), (CHAT, CODE))
+    assert order(converged(AIM), after) == ((CHAT, CODE), (CHAT, CODE))
 
 
 def test_an_instance_that_takes_the_port_of_another_waits_for_it_to_move() -> None:
     after = wanted(two(instance("chat", port=8022), instance("code", port=8020)))
-    assert way(converged(AIM), after) == Activation((CHAT,), (CHAT, CODE))
+    assert order(converged(AIM), after) == ((CHAT,), (CHAT, CODE))
 
 
 def test_an_instance_that_takes_the_card_of_another_waits_for_it_to_move() -> None:
     cards = (card("8.6"), card("8.6"))
     before = wanted(rig(instance("chat", cards=(0,)), cards=cards))
     after = wanted(rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=cards))
-    assert way(converged(before), after) == Activation((CHAT,), (CHAT, CODE))
+    assert order(converged(before), after) == ((CHAT,), (CHAT, CODE))
 
 
 def test_an_instance_that_goes_is_stopped_before_the_one_that_gets_its_card_starts() -> None:
     cards = (card("8.6"),)
     before = wanted(rig(instance("chat", cards=(0,)), cards=cards))
     after = wanted(rig(instance("code", cards=(0,)), cards=cards))
-    assert way(converged(before), after) == Activation((CHAT,), (CODE,))
+    assert order(converged(before), after) == ((CHAT,), (CODE,))
 
 
 def test_what_does_not_run_is_in_nobodys_way() -> None:
     after = wanted(two(instance("chat", port=8021), instance("code", port=8020)))
-    down = {name: replace(one, pid=0, state="failed") for name, one in converged(AIM).processes.items()}
-    assert way(converged(AIM, processes=down), after) == Activation((), (CHAT, CODE))
+    down = {name: replace(one, running=False, state="failed") for name, one in converged(AIM).processes.items()}
+    assert order(converged(AIM, processes=down), after) == ((), (CHAT, CODE))
 
 
 def test_an_instance_that_keeps_its_port_and_cards_is_restarted_and_not_stopped_first() -> None:
     after = wanted(two(instance("chat", context=8192), instance("code", port=8021)))
-    assert way(converged(AIM), after) == Activation((), (CHAT,))
+    assert order(converged(AIM), after) == ((), (CHAT,))
 
 
 def test_an_added_instance_leaves_the_others_alone() -> None:
     after = wanted(two(instance("chat"), instance("code", port=8021), instance("more", port=8022)))
-    assert way(converged(AIM), after) == Activation((), ("rigwright-more.service",))
+    assert order(converged(AIM), after) == ((), ("rigwright-more.service",))
+
+
+def cards_of(name: str, index: int, **changes: Any) -> Generation:
+    """A generation of two cards that serves one instance on one of them."""
+    return wanted(rig(instance(name, cards=(index,), **changes), cards=(card("8.6"), card("8.6"))))
+
+
+def test_a_process_that_nobody_knows_is_stopped_before_another_instance_starts() -> None:
+    before, after = cards_of("chat", 0), two(instance("chat"), instance("code", port=8021))
+    unknown = {CHAT: process(before.units[0].slot, started_from=NOBODY_KNOWS)}
+    assert order(converged(before, processes=unknown), wanted(after)) == ((CHAT,), (CHAT, CODE))
+
+
+def test_a_process_that_nobody_knows_is_only_restarted_where_there_is_no_other_instance() -> None:
+    alone = cards_of("chat", 0)
+    unknown = {CHAT: process(alone.units[0].slot, started_from=NOBODY_KNOWS)}
+    assert order(converged(alone, processes=unknown), alone) == ((), (CHAT,))
+
+
+def test_what_a_process_holds_is_what_it_was_started_from_and_not_what_its_unit_says_now() -> None:
+    """Its unit was changed on the host since: on the disk it has card 1, in its process card 0."""
+    before, after = cards_of("chat", 0), cards_of("chat", 1)
+    host = converged(after, 2, generations=(kept(1, slots=before.slots), kept(2, after.digest, slots=after.slots)))
+    host = replace(host, processes={CHAT: process(before.units[0].slot)})
+    assert host.held(CHAT) == before.slots[0]
+    both = rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=(card("8.6"), card("8.6")))
+    assert order(host, wanted(both)) == ((CHAT,), (CHAT, CODE))
+
+
+def test_what_is_given_back_is_what_was_held_and_not_what_comes_after() -> None:
+    before, after = cards_of("chat", 0), cards_of("chat", 1)
+    assert way(converged(before), after) == Activation((), (CHAT,), (), before.slots)
+
+
+@pytest.mark.parametrize(
+    ("manifests", "known"),
+    [
+        ((), False),
+        ((kept(1, slots=AIM.slots),), True),
+        ((kept(1, slots=BEFORE.slots), kept(2, slots=AIM.slots)), True),
+        ((kept(1, slots=BEFORE.slots),), False),
+        # the same text under another unit's name is another process's
+        ((kept(1, slots=(replace(SLOTS[CHAT], unit=CODE),)),), False),
+    ],
+)
+def test_a_process_is_known_by_the_generation_that_it_was_started_from(
+    manifests: tuple[Kept, ...], known: bool
+) -> None:
+    host = converged(AIM, generations=manifests)
+    assert host.held(CHAT) == (SLOTS[CHAT] if known else None)
+
+
+def test_a_unit_without_a_process_holds_nothing() -> None:
+    down = {CHAT: process(SLOTS[CHAT], running=False)}
+    assert converged(AIM, processes=down).held(CHAT) is None
+    assert converged(AIM, processes={}).held(CHAT) is None
 
 
 @pytest.mark.parametrize(
@@ -156,3 +241,11 @@ def test_a_goal_is_the_newest_unchanged_generation_with_the_content() -> None:
     assert host.next_number == 5
     assert goal(Served(), AIM).number is None
     assert Served().next_number == 1
+
+
+def test_a_generation_that_lies_on_the_host_is_a_goal_as_it_is() -> None:
+    mine = kept(3, slots=AIM.slots)
+    one = replace(mine, mark=AIM.mark, unit_files=AIM.unit_files)
+    host = converged(AIM, 3, generations=(one,))
+    assert activation(host, CONFIG, goal_of(one)) is None
+    assert activation(replace(host, current=2), CONFIG, goal_of(one)) == SYSTEMD

@@ -8,7 +8,7 @@ import pytest
 
 from bench import converge, peer
 from bench.converge import Contestant, NotConverged, Report, Row
-from rigwright.weights import programs, rehash_units
+from rigwright.weights.records import programs, rehash_units
 from tests.unit.samples import facts, instance, rig
 
 RESULTS = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.engines.llama_cpp.build import build
+from rigwright.engines.llama_cpp.build import build, cuda_architecture
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, OWN_OPTIONS
 from rigwright.inventory import ROOT
 from rigwright.problems import Invalid
@@ -53,7 +53,7 @@ def test_a_catalogue_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capability: str, architecture: str) -> None:
-    assert card(capability).cuda_architecture == architecture
+    assert cuda_architecture(capability) == architecture
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jinja2 import Environment, FileSystemLoader
 
 from rigwright.host import channel
-from rigwright.host.channel import END, number, octal, optional, read, said, truth, word
+from rigwright.host.channel import END, number, octal, optional, otherwise, read, said, truth, word
 from rigwright.inventory import ROOT
 
 SCHEMA = {"name": (said,), "size": (word, number), "ours": (truth,), "mode": (octal,), "unit": (optional(word),)}
@@ -92,6 +92,11 @@ def test_a_key_that_is_told_twice_is_not_one() -> None:
     told = read(encoded(("ours", "yes"), ("ours", "no"), (END,)), SCHEMA)
     with pytest.raises(ValueError, match="2 times in place of once"):
         told.one("ours")
+
+
+@pytest.mark.parametrize(("value", "read_as"), [("7", 7), ("", None), ("-7", None), ("7\n", None)])
+def test_where_all_else_stands_for_nothing_it_stops_no_look(value: str, read_as: int | None) -> None:
+    assert read(encoded(("size", value), (END,)), {"size": (otherwise(number, None),)}).one("size") == read_as
 
 
 def test_what_people_have_written_stays_on_one_line() -> None:

@@ -27,8 +27,10 @@ def test_the_probe_finds_another_folder_that_the_host_is_served_from(tmp_path: P
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_the_probe_finds_the_service_users_processes() -> None:
     with subprocess.Popen(["sleep", "infinity"], user="nobody") as process:
-        found = probe(service_user="nobody").user_processes
-        process.kill()
+        try:
+            found = probe(service_user="nobody").user_processes
+        finally:
+            process.kill()
     assert f"sleep (pid {process.pid})" in [one.partition(", ")[0] for one in found]
     assert probe().user_processes == ()
 

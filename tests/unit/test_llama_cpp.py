@@ -12,7 +12,7 @@ import pytest
 
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build, build, cuda_architectures, flash_attention_pairs
+from rigwright.engines.llama_cpp.build import build, cuda_architectures, flash_attention_pairs
 from rigwright.host.facts import HostFacts
 from roles.engines import installed_test as built_test
 from roles.engines import script as build_script
@@ -205,9 +205,10 @@ def test_a_builds_folder_tells_engine_version_and_digest() -> None:
 
 
 def test_the_record_of_a_build_can_be_printed_and_names_every_byte() -> None:
-    made: Build = plan(options={"A": 'a"b'})
-    told = json.loads(json.dumps(record(made)))
-    assert (told["digest"], told["options"]) == (made.digest, {"A": 'a"b'})
+    made = build(CPU, "plain", engine(options={"A": 'a"b'}), facts())
+    told = json.loads(json.dumps(made.record))
+    assert (told["engine"], told["digest"]) == ("plain", made.digest)
+    assert (told["options"], told["options"]["A"]) == (made.options, 'a"b')
     assert (told["source"]["sha256"], told["source"]["size"]) == (SOURCE.sha256, SOURCE.size)
 
 

@@ -46,7 +46,7 @@ def test_a_host_that_answers_something_else_is_named_with_its_words(look: str, l
     made, _ = box(lines)
     with pytest.raises(click.ClickException) as caught:
         getattr(made, look)()
-    assert caught.value.message.startswith("box: the ")
+    assert caught.value.message.startswith(("box: the ", "box: what the host told "))
     assert caught.value.message.endswith(end)
 
 

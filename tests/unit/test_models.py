@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.declaration.catalog import Model
-from rigwright.declaration.models import Missing, parts
+from rigwright.declaration.models import Missing, Selection
+from rigwright.engines.llama_cpp.model import parts
 from rigwright.supply.inputs import Input, complaint, mismatch
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import COMMIT
@@ -37,7 +38,8 @@ def row(path: str, **changes: Any) -> Artefact:
 
 def found(paths: list[str], lenient: bool = False, **model: str) -> dict[str, list[str]]:
     lock = Lock({}, {"qwen": tuple(row(path) for path in paths)})
-    made = parts(Model.model_validate({"file": "qwen"} | model), {"qwen": INPUT}, lock, "rig.py", lenient)
+    selection = Selection({"qwen": INPUT}, lock, "rig.py", lenient)
+    made = parts(Model.model_validate({"file": "qwen"} | model), selection)
     return {part.option: [file.path for file in part.files] for part in made}
 
 

@@ -12,14 +12,14 @@ import pytest
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.host.plan import Plan, Step, plan
+from rigwright.host.plan import STAGES, Desired, Plan, Step, desired, plan, stages
 from rigwright.serving.live import Served
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.tools import tools
 from tests.unit import samples
 from tests.unit.driver_hosts import C3090, LOADED, SERVER, UBUNTU, host, installed
 from tests.unit.driver_hosts import made as plan_of
-from tests.unit.samples import SOURCE, artefact, facts, instance, rig
+from tests.unit.samples import SOURCE, artefact, card, facts, instance, rig
 from tests.unit.scripts import TOOLS
 from tests.unit.states import CHAT, CODE, converged, kept, process, two, wanted
 
@@ -45,9 +45,14 @@ def ready(**changes: Any) -> HostFacts:
     return facts(**there | changes)
 
 
-def made(found: Served | None = None, host: HostFacts | None = None, one: Rig = RIG, **build: Any) -> Plan:
-    builds = {"plain": replace(BUILD, **build)} if one.instances else {}
-    return plan(one, host or ready(), found or converged(AIM), builds, TOOLS, wanted(one))
+def asked(host: HostFacts | None = None, one: Rig = RIG, **changes: Any) -> Desired:
+    """What a rig comes to on a host with the sample's engine and tools."""
+    installations = {"plain": BUILD} if one.instances else {}
+    return replace(Desired(one, host or ready(), TOOLS, None, installations, wanted(one)), **changes)
+
+
+def made(found: Served | None = None, host: HostFacts | None = None, one: Rig = RIG, **changes: Any) -> Plan:
+    return plan(asked(host, one, **changes), found or converged(AIM))
 
 
 def test_on_a_converged_host_nothing_will_be_done() -> None:
@@ -61,7 +66,7 @@ def test_on_a_blank_host_everything_will_be_done_in_the_order_of_the_deploy() ->
         Step("base", "packages curl, cmake", "not installed; versions are apt's"),
         Step("tools", "host tools", f"{TOOLS.folder} is not there"),
         Step(
-            *("llama_cpp", "compile engine-source 1.0 for the CPU"),
+            *("engines", "compile engine-source 1.0 for the CPU"),
             *("no build with these inputs (0123456789ab) is there", SOURCE.size),
         ),
         Step("weights", "small-q4.gguf", "not there", artefact().size),
@@ -73,7 +78,8 @@ def test_on_a_blank_host_everything_will_be_done_in_the_order_of_the_deploy() ->
 
 
 LOADING = process(AIM.units[0].slot, state="activating", sub="start-post")
-STRAY = process(AIM.units[0].slot, port=9000)
+STRAY = process(AIM.units[0].slot)
+BEFORE = wanted(two(instance("chat", context=8192), instance("code", port=8021)))
 OLD = "/opt/rigwright/engines/plain-0.9-ba9876543210"
 HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] = {
     "another rig": (
@@ -84,8 +90,22 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
         ],
         (),
     ),
-    "edited by hand": (
-        {"processes": {CHAT: process(AIM.units[0].slot, digest="x"), CODE: process(AIM.units[1].slot)}},
+    "started from another generation": (
+        {
+            "processes": {CHAT: process(BEFORE.units[0].slot), CODE: process(AIM.units[1].slot)},
+            "generations": (kept(1, slots=BEFORE.slots), kept(2, AIM.digest, slots=AIM.slots)),
+            "current": 2,
+        },
+        [("activate generation 2", "start chat")],
+        (CHAT,),
+    ),
+    "started from what nobody knows": (
+        {"processes": {CHAT: process(AIM.units[0].slot, started_from="x"), CODE: process(AIM.units[1].slot)}},
+        [("activate generation 1", "stop chat; start chat")],
+        (CHAT,),
+    ),
+    "weights replaced on disk": (
+        {"processes": {CHAT: process(AIM.units[0].slot, weights_current=False), CODE: process(AIM.units[1].slot)}},
         [("activate generation 1", "start chat")],
         (CHAT,),
     ),
@@ -100,7 +120,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
         (),
     ),
     "down": (
-        {"processes": {u.name: process(u.slot, state="failed", pid=0) for u in AIM.units}},
+        {"processes": {u.name: process(u.slot, state="failed", running=False) for u in AIM.units}},
         [("activate generation 1", "start chat, code")],
         (),
     ),
@@ -147,14 +167,18 @@ def test_of_a_weight_only_what_is_missing_is_fetched(there: dict[str, int], why:
 
 
 def test_an_engine_for_cards_says_which() -> None:
-    options = {"CMAKE_CUDA_ARCHITECTURES": "75-real;86-real"}
-    (step, *_) = made(host=ready(built_engines=frozenset()), options=options).steps
+    cards = (card("7.5"), card("8.6"))
+    one = rig(instance("chat", cards=(0, 1)), cards=cards)
+    (made_of,) = desired(one, ready()).installations.values()
+    steps = plan(desired(one, ready()), converged(AIM)).steps
+    (step,) = [step for step in steps if step.role == "engines"]
     assert step.what == "compile engine-source 1.0 for cards sm 75-real;86-real"
+    assert step.why == f"no build with these inputs ({made_of.digest}) is there"
 
 
 def test_an_engine_whose_modes_were_changed_is_not_compiled_again() -> None:
     (step,) = made(host=ready(unfit_engines=frozenset({BUILD.folder, "another"}))).steps
-    assert (step.role, step.what, step.fetched_bytes) == ("llama_cpp", f"owner and modes of {BUILD.folder}", 0)
+    assert (step.role, step.what, step.fetched_bytes) == ("engines", f"owner and modes of {BUILD.folder}", 0)
 
 
 def test_a_rig_without_instances_stops_what_runs_and_fetches_nothing() -> None:
@@ -167,8 +191,7 @@ def test_a_rig_without_instances_stops_what_runs_and_fetches_nothing() -> None:
 def test_tools_of_another_lock_are_installed_anew() -> None:
     other = tools(RIG, facts())
     assert other.folder != TOOLS.folder
-    steps = plan(RIG, ready(), converged(AIM), {"plain": BUILD}, other, AIM).steps
-    assert steps[0] == Step("tools", "host tools", f"{other.folder} is not there")
+    assert made(tools=other).steps[0] == Step("tools", "host tools", f"{other.folder} is not there")
 
 
 def test_with_a_bundle_the_plan_says_where_things_come_from() -> None:
@@ -239,7 +262,7 @@ def test_what_a_managed_driver_lacks_is_a_step_and_a_reboot_interrupts_everythin
     one = replace(
         RIG, cards=(C3090,), driver=Driver.model_construct(**Driver().model_dump() | {"managed": True} | keys)
     )
-    done = plan(one, ready(), converged(AIM), {"plain": BUILD}, TOOLS, AIM, (facts, plan_of(one, facts)))
+    done = made(one=one, generation=AIM, driver=(facts, plan_of(one, facts)))
     assert [(step.what, step.why) for step in done.steps if step.role == "nvidia_driver"] == steps
     assert done.interrupted == ((CHAT, CODE) if "reboot" in dict(steps) else ())
 
@@ -247,3 +270,17 @@ def test_what_a_managed_driver_lacks_is_a_step_and_a_reboot_interrupts_everythin
 def test_a_driver_that_is_not_managed_any_more_is_let_go() -> None:
     (step,) = made(host=ready(driver_ours=True)).steps
     assert (step.role, step.what) == ("nvidia_driver", "let go of the driver")
+
+
+def test_a_plans_steps_come_in_the_order_of_the_deploys_roles() -> None:
+    order = [stage.role for stage in STAGES]
+    done = made(Served(), facts(missing_packages=("curl",), driver_ours=True))
+    positions = [order.index(step.role) for step in done.steps]
+    assert positions == sorted(positions)
+    assert len(set(positions)) > 4
+
+
+def test_every_step_is_of_a_stage_that_applies() -> None:
+    applying = {stage.role for stage in stages(asked())}
+    assert {"nvidia_driver", "cuda_toolkit", "sharing"}.isdisjoint(applying)
+    assert {stage.role for stage in stages(asked(ready(driver_ours=True)))} == applying | {"nvidia_driver"}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from rigwright.engines.kind import ONE_TOKEN, Request
 from rigwright.render import render
-from rigwright.serving.units import Unit
-from tests.unit.file_server import FileServer, file_server, status, whole
+from tests.unit.file_server import FileServer, Handler, file_server, status, whole
+from tests.unit.scripts import stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives root away before it connects")
 
@@ -31,24 +32,66 @@ class Start:
 
     folder: Path
     server: FileServer
+    requests: tuple[Request, ...] = (ONE_TOKEN,)
+    """The one that it has to answer, then those that warm it up."""
+    weights: tuple[str, ...] = ("weights 1.gguf",)
+    group: str = "/rigwright.slice/rigwright-chat.service"
+    """The control group that systemd says its unit has."""
+    processes: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
+    """Those that stand in for all of the host: lines of their control groups, and what they have open."""
+
+    @property
+    def generation(self) -> Path:
+        """The generation's folder."""
+        return self.folder / "config" / "generations" / "1"
+
+    @property
+    def record(self) -> Path:
+        """What is written down of its start."""
+        return self.folder / "run" / UNIT
+
+    def write(self) -> None:
+        """Put its generation there."""
+        port = int(self.server.url.rpartition(":")[2])
+        script = render("serving/ready.j2", units=self.folder, started_from=self.folder / "run")
+        first, *rest = (request.config(port) for request in self.requests)
+        for name in self.weights:
+            (self.folder / name).write_text(name)
+        files = {
+            "ready": script.replace("/proc/", f"{self.folder}/proc/") if self.processes else script,
+            "env/chat": ENVIRONMENT,
+            "requests/chat": first,
+            "weights/chat": "".join(f"{self.folder / name}\n" for name in self.weights),
+            **{f"warm-up/chat.{number}": text for number, text in enumerate(rest, start=1)},
+            # another instance's
+            "warm-up/chatty.1": first.replace(self.server.url, f"{self.server.url}/chatty"),
+        }
+        for path, text in files.items():
+            (self.generation / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.generation / path).write_text(text)
+        for pid, (groups, opened) in self.processes.items():
+            descriptors = self.folder / "proc" / str(pid) / "fd"
+            descriptors.mkdir(parents=True)
+            (descriptors.parent / "cgroup").write_text(groups)
+            for number, path in enumerate(opened):
+                (descriptors / str(number)).symlink_to(path)
+        (self.folder / "config" / "current").symlink_to("generations/1")
+        (self.folder / UNIT).write_text(TEXT)
 
     def ready(
         self, main_pid: int, key: str = KEY, unread: bool = False, cards: int = 0
     ) -> subprocess.CompletedProcess[str]:
-        environment = self.folder / "config" / "current" / "env" / "chat"
-        environment.parent.mkdir(parents=True)
-        environment.write_text(ENVIRONMENT)
-        (self.folder / UNIT).write_text(TEXT)
+        """Run the script as its unit does."""
+        self.write()
         (self.folder / "key").write_text(key + "\n")
-        places = {"units": self.folder, "started_from": self.folder / "run", "config": self.folder / "config"}
-        script = render("serving/ready.j2", **places)
+        # a stand-in for systemd, which knows no such unit here
+        answer = f"case $* in *ControlGroup*) echo '{self.group}' ;; *) echo {'yes' if unread else 'no'} ;; esac"
+        stand_in(self.folder / "bin", "systemctl", answer)
         port = self.server.url.rpartition(":")[2]
-        # a stand-in for systemd, which knows no such unit here: whether it has read the unit file
-        (self.folder / "systemctl").write_text(f"#!/bin/sh\necho {'yes' if unread else 'no'}\n")
-        (self.folder / "systemctl").chmod(0o755)
+        script = str(self.folder / "config" / "current" / "ready")
         return subprocess.run(
-            ["sh", "-c", script, "ready", UNIT, port, str(self.folder / "key"), str(cards)],
-            env={"PATH": f"{self.folder}:{os.environ['PATH']}", "MAINPID": str(main_pid)},
+            ["sh", script, UNIT, port, str(self.folder / "key"), str(cards)],
+            env={"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "MAINPID": str(main_pid)},
             capture_output=True,
             text=True,
             timeout=20,
@@ -78,20 +121,54 @@ def test_it_does_not_wait_for_a_server_that_has_ended(start: Start) -> None:
     assert len(start.server.asked) == 1
 
 
-def test_it_notes_which_texts_the_process_was_started_from(start: Start) -> None:
+def test_it_notes_which_texts_and_weights_the_process_was_started_from(start: Start) -> None:
+    start.weights = ("weights 1.gguf", "it's more.gguf")
     start.server.serve(COMPLETIONS, whole(b"{}"))
     assert start.ready(os.getpid()).returncode == 0
-    wanted = Unit("chat", UNIT, TEXT, ENVIRONMENT, "0123456789abcdef", 8020, frozenset())
-    assert (start.folder / "run" / UNIT).read_text().strip() == wanted.slot.started_from
+    first, *rest = start.record.read_text().splitlines()
+    assert first == hashlib.sha256((TEXT + ENVIRONMENT).encode()).hexdigest()
+    found = [(start.folder / name, (start.folder / name).stat()) for name in start.weights]
+    assert rest == [f"{there.st_dev}:{there.st_ino} {path}" for path, there in found]
 
 
 def test_it_notes_nothing_when_systemd_has_not_read_the_file_that_is_there(start: Start) -> None:
     start.server.serve(COMPLETIONS, whole(b"{}"))
-    note = start.folder / "run" / UNIT
-    note.parent.mkdir()
-    note.write_text("of an earlier start\n")
+    start.record.parent.mkdir()
+    start.record.write_text("of an earlier start\n")
     assert start.ready(os.getpid(), unread=True).returncode == 0
-    assert not note.exists()
+    assert not start.record.exists()
+
+
+def test_what_it_notes_is_of_the_generation_that_it_lies_in(start: Start) -> None:
+    """While it waits for an answer, `current` may be led to another one."""
+    other = start.generation.parent / "2" / "env"
+    other.mkdir(parents=True)
+    (other / "chat").write_text("OTHER=1\n")
+
+    def moved(handler: Handler, at: int) -> None:
+        (start.folder / "config" / "current").unlink()
+        (start.folder / "config" / "current").symlink_to("generations/2")
+        handler.begin(503, 0)
+
+    start.requests = (ONE_TOKEN, Request("/warm"))
+    start.server.serve(COMPLETIONS, moved, whole(b"{}"))
+    start.server.serve("warm", whole(b"{}"))
+    assert start.ready(os.getpid()).returncode == 0
+    assert [one.path for one in start.server.asked] == [COMPLETIONS, COMPLETIONS, "warm"]
+    assert start.record.read_text().startswith(hashlib.sha256((TEXT + ENVIRONMENT).encode()).hexdigest())
+
+
+def test_it_asks_what_its_kind_of_engine_is_asked_and_warms_it_up_once_it_has_answered(start: Start) -> None:
+    body = {"input": 'a "quoted" \\ word', "é": "\n\t"}
+    start.requests = (Request("/v1/embeddings", body), Request("/warm"), Request("/v1/embeddings", {"input": "b"}))
+    start.server.serve("v1/embeddings", status(503), whole(b"{}"))
+    start.server.serve("warm", status(500))
+    done = start.ready(os.getpid())
+    assert done.returncode == 0, done.stderr
+    assert [one.path for one in start.server.asked] == ["v1/embeddings", "v1/embeddings", "warm", "v1/embeddings"]
+    assert [json.loads(one.body) for one in start.server.asked if one.body] == [body, body, {"input": "b"}]
+    assert {one.authorization for one in start.server.asked} == {f"Bearer {KEY}"}
+    assert "no answer to chat.1, which only warms it up" in done.stdout
 
 
 def test_an_empty_key_is_never_ready(start: Start) -> None:
@@ -114,14 +191,40 @@ def test_an_empty_key_is_never_ready(start: Start) -> None:
 def test_an_answer_that_does_not_come_from_its_cards_is_none(
     start: Start, opened: list[str], cards: int, ready: bool
 ) -> None:
-    """Stand-ins for device files: what lies at the end of such a path."""
-    devices = start.folder / "dev"
-    devices.mkdir()
     start.server.serve(COMPLETIONS, whole(b"{}"))
-    with ExitStack() as stack:
-        for name in opened:
-            (devices / name).touch()
-            stack.enter_context((devices / name).open())
-        done = start.ready(os.getpid(), cards=cards)
+    start.processes = {4711: (f"0::{start.group}\n", [f"/dev/{name}" for name in opened])}
+    done = start.ready(4711, cards=cards)
     assert (done.returncode == 0) is ready
     assert ready or f"of {cards} are open" in done.stderr + done.stdout
+
+
+HOLDS = ["/dev/nvidia0", "/dev/nvidia-uvm"]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "/rigwright.slice/rigwright-chat.service",
+        r"/rigwright.slice/rigwright-a\x2db.slice/rigwright-a-b.service",
+        "/a[b]c+",
+    ],
+)
+@pytest.mark.parametrize("line", ["0::{}\n", "9:name=systemd:{}\n0::/\n"])
+def test_cards_count_whichever_process_of_the_unit_has_them(start: Start, group: str, line: str) -> None:
+    start.server.serve(COMPLETIONS, whole(b"{}"))
+    start.group = group
+    start.processes = {4711: (line.format(group), ["/dev/null"]), 4712: (line.format(group), HOLDS)}
+    done = start.ready(4711, cards=1)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("other", ["/rigwright.slice/rigwright-chat-2.service", "/x{}", "{}/x", "/rigwright.slice"])
+def test_cards_of_another_units_processes_do_not_count(start: Start, other: str) -> None:
+    start.server.serve(COMPLETIONS, whole(b"{}"))
+    start.processes = {
+        4711: (f"0::{start.group}\n", []),
+        4712: (f"0::{other.format(start.group)}\n", HOLDS),
+    }
+    done = start.ready(4711, cards=1)
+    assert done.returncode != 0
+    assert "0 of 1 are open" in done.stdout

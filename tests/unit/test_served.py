@@ -1,46 +1,89 @@
-"""What the state script and the goal script print becomes values; a line that is not theirs is refused."""
+"""What the state script tells becomes values; what is not of its type is refused, whoever has written it."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
-from rigwright.serving.activation import Goal
+from rigwright.host.channel import END
+from rigwright.serving.activation import Goal, goal_of
 from rigwright.serving.live import Kept, Process, Served, parse
 from rigwright.serving.units import Slot
+from tests.unit.test_channel import encoded
 
+Record = tuple[str, ...]
+A, B, C, D = (letter * 64 for letter in "abcd")
+ENGINE = "/opt/rigwright/engines/plain-1.0-0123456789ab"
 WEIGHT = "/srv/models/small/1/small.gguf"
-OUTPUT = """\
-generation 2 aaaa bbbb 2026-11-02T12:00:00Z -
-generation 10 cccc cccc 2026-11-03T12:00:00Z proven
-reference 10 /opt/rigwright/engines/plain-1.0-0123456789ab
-reference 10 /srv/models/small/1/small.gguf
-current generations/10
-activating no
-job inactive
-loaded All instances of this rig, generation 0123456789ab
-enabled enabled
-elsewhere
-reload 0
-link rigwright.target /etc/rigwright/current/units/rigwright.target
-link rigwright-old.service
-link rigwright-code.service /etc/rigwright/current/units/rigwright-code.service
-process rigwright-chat.service active running 1 4711 d1 s1 current 8020 cards=0,1
-process rigwright-code.service failed failed 5 0 - - stale 0 cards=
-folder /opt/rigwright/engines/plain-1.0-0123456789ab
-folder /etc/rigwright/credentials/chat.api-key""".splitlines()
+CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
+MANIFEST = json.dumps(
+    {
+        "instances": {
+            "chat": {"port": 8020, "cards": [0, 1], "units": {CHAT: A}},
+            "code": {"port": 8021, "cards": [], "units": {CODE: B}},
+        }
+    }
+)
+SLOTS = (Slot(CHAT, A, 8020, frozenset({0, 1})), Slot(CODE, B, 8021, frozenset()))
+RECORDS: list[Record] = [
+    ("generation", "10", C, C, "2026-11-03T12:00:00Z", "yes"),
+    ("manifest", "10", MANIFEST),
+    ("mark", "10", "0123456789ab"),
+    ("file", "10", "rigwright.target"),
+    ("file", "10", CODE),
+    ("file", "10", CHAT),
+    ("reference", "10", ENGINE),
+    ("reference", "10", WEIGHT),
+    ("generation", "2", A, B, "2026-11-02T12:00:00Z", "no"),
+    ("current", "generations/10"),
+    ("activating", "no"),
+    ("job", "inactive"),
+    ("loaded", "All instances of this rig, generation 0123456789ab"),
+    ("enabled", "yes"),
+    ("elsewhere", ""),
+    ("reload", "0"),
+    ("link", "rigwright.target", "/etc/rigwright/current/units/rigwright.target"),
+    ("link", "rigwright-old.service", ""),
+    ("link", CODE, f"/etc/rigwright/current/units/{CODE}"),
+    ("process", CHAT, "active", "running", "1", "yes", A, "yes", "yes"),
+    ("process", CODE, "failed", "failed", "5", "no", "", "no", "no"),
+    ("folder", ENGINE),
+    ("folder", "/etc/rigwright/credentials/chat.api-key"),
+]
+OUTPUT = encoded(*RECORDS, (END,))
+ONCE = ("current", "activating", "job", "loaded", "enabled", "elsewhere", "reload")
 
 
-def changed(key: str, *lines: str) -> list[str]:
-    """The output with the lines of one key replaced."""
-    return [line for line in OUTPUT if line.partition(" ")[0] != key] + list(lines)
+def changed(key: str, *records: Record) -> list[str]:
+    """The output with the records of one key replaced."""
+    return encoded(*(record for record in RECORDS if record[0] != key), *records, (END,))
 
 
-def test_the_scripts_lines_become_what_a_host_serves() -> None:
-    engine = "/opt/rigwright/engines/plain-1.0-0123456789ab"
+def served(*, manifest: str, started: tuple[Record, ...] = ()) -> Kept:
+    """The generation of a host whose manifest is another one."""
+    rest = [record for record in RECORDS if record[0] not in ("manifest", "generation")]
+    told = encoded(RECORDS[0], ("manifest", "10", manifest), *started, *rest, (END,))
+    (only,) = parse(told).generations
+    return only
+
+
+def test_what_the_script_tells_becomes_what_a_host_serves() -> None:
     assert parse(OUTPUT) == Served(
         generations=(
-            Kept(2, "aaaa", "bbbb", "2026-11-02T12:00:00Z", False),
-            Kept(10, "cccc", "cccc", "2026-11-03T12:00:00Z", True, frozenset({engine, WEIGHT})),
+            Kept(2, A, B, "2026-11-02T12:00:00Z", False),
+            Kept(
+                number=10,
+                sealed=C,
+                found=C,
+                created="2026-11-03T12:00:00Z",
+                proven=True,
+                references=frozenset({ENGINE, WEIGHT}),
+                mark="0123456789ab",
+                unit_files=(CHAT, CODE, "rigwright.target"),
+                slots=SLOTS,
+            ),
         ),
         current=10,
         loaded="All instances of this rig, generation 0123456789ab",
@@ -48,13 +91,13 @@ def test_the_scripts_lines_become_what_a_host_serves() -> None:
         links={
             "rigwright.target": "/etc/rigwright/current/units/rigwright.target",
             "rigwright-old.service": "",
-            "rigwright-code.service": "/etc/rigwright/current/units/rigwright-code.service",
+            CODE: f"/etc/rigwright/current/units/{CODE}",
         },
         processes={
-            "rigwright-chat.service": Process("active", "running", 1, 4711, "d1", "s1", True, 8020, frozenset({0, 1})),
-            "rigwright-code.service": Process("failed", "failed", 5, 0, "", "", False, 0, frozenset()),
+            CHAT: Process("active", "running", 1, True, A, True, True),
+            CODE: Process("failed", "failed", 5, False, "", False, False),
         },
-        folders=frozenset({engine, "/etc/rigwright/credentials/chat.api-key"}),
+        folders=frozenset({ENGINE, "/etc/rigwright/credentials/chat.api-key"}),
     )
 
 
@@ -62,112 +105,165 @@ def test_a_generation_is_intact_while_it_is_what_was_written() -> None:
     assert [kept.intact for kept in parse(OUTPUT).generations] == [False, True]
 
 
+def test_a_generation_that_lies_there_is_a_goal_by_its_manifest_and_its_files() -> None:
+    kept = parse(OUTPUT).generations[-1]
+    assert goal_of(kept) == Goal(10, "0123456789ab", (CHAT, CODE, "rigwright.target"), SLOTS)
+
+
 @pytest.mark.parametrize(
-    ("line", "name", "value"),
+    ("record", "name", "value"),
     [
-        ("current ", "current", None),
-        ("activating yes", "activating", True),
-        ("job active", "job", True),
-        ("job activating", "job", True),
-        ("job failed", "job", False),
-        ("loaded ", "loaded", ""),
-        ("enabled no", "enabled", False),
-        ("enabled linked", "enabled", False),
-        ("reload 2", "reload_needed", True),
+        (("current", ""), "current", None),
+        (("current", "generations/7"), "current", 7),
+        (("current", "/elsewhere/generations/7"), "current", None),
+        (("current", "generations/7/../8"), "current", None),
+        (("current", "generations/12345678901"), "current", None),
+        (("activating", "yes"), "activating", True),
+        (("job", "active"), "job", True),
+        (("job", "activating"), "job", True),
+        (("job", "failed"), "job", False),
+        (("job", ""), "job", False),
+        (("loaded", ""), "loaded", ""),
+        (("loaded", "a\nreload 1\x1b[0m"), "loaded", "a\N{REPLACEMENT CHARACTER}reload 1\N{REPLACEMENT CHARACTER}[0m"),
+        (("enabled", "no"), "enabled", False),
+        (("elsewhere", "/etc/other"), "elsewhere", "/etc/other"),
+        (("reload", "2"), "reload_needed", True),
     ],
 )
-def test_each_fact_stands_in_its_own_line(line: str, name: str, value: object) -> None:
-    assert getattr(parse(changed(line.partition(" ")[0], line)), name) == value
+def test_each_fact_stands_in_its_own_record(record: Record, name: str, value: object) -> None:
+    assert getattr(parse(changed(record[0], record)), name) == value
 
 
 def test_a_generation_without_its_record_is_damaged() -> None:
-    (only,) = parse(changed("generation", "generation 3 - cccc - -")).generations
+    (only,) = parse(changed("generation", ("generation", "3", "", C, "", "no"))).generations
     assert not only.intact
 
 
-def test_a_card_that_is_no_number_is_none_of_ours() -> None:
-    line = "process rigwright-x.service active running 0 1 d1 - stale 8020 cards=GPU-4af2,1"
-    assert parse(changed("process", line)).processes["rigwright-x.service"].cards == frozenset({1})
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "null", "{}", '{"instances": []}', '{"instances": {"chat": {}}}'),
+        '{"instances": {"chat": {"port": 0, "cards": []}}}',
+        '{"instances": {"chat": {"port": 8020, "cards": ["GPU-4af2"]}}}',
+        '{"instances": {"chat": {"port": 8020, "cards": [-1]}}}',
+        *(
+            json.dumps({"instances": {"chat": {"port": 8020, "cards": [], "units": {unit: digest}}}})
+            for unit, digest in [("sshd.service", A), ("rigwright-../x.service", A), (CHAT, "x"), (CHAT, f"{A}\n")]
+        ),
+    ],
+)
+def test_a_forged_manifest_gives_no_slots_and_leaves_the_rest_readable(text: str) -> None:
+    kept = served(manifest=text)
+    assert (kept.slots, kept.number, kept.mark) == ((), 10, "0123456789ab")
+
+
+def test_a_manifest_that_says_other_things_is_believed_for_its_generation_alone() -> None:
+    moved = MANIFEST.replace("8020", "8030").replace("[0, 1]", "[2]")
+    assert served(manifest=moved).slots == (Slot(CHAT, A, 8030, frozenset({2})), SLOTS[1])
+    assert parse(OUTPUT).generations[-1].slots == SLOTS
+
+
+BEFORE_UNITS = json.dumps(
+    {
+        "instances": {
+            "chat": {"variant": "llamacpp/two", "port": 8020, "cards": [0, 1], "digest": "0" * 16},
+            "code": {"variant": "llamacpp/cpu", "port": 8021, "cards": [], "digest": "1" * 16},
+        }
+    }
+)
+
+
+def test_a_manifest_of_before_units_were_in_it_gives_the_same_slots_by_what_lies_beside_it() -> None:
+    started = (("started", "10", CHAT, A), ("started", "10", CODE, B), ("started", "10", "rigwright-other.service", C))
+    assert served(manifest=BEFORE_UNITS, started=started).slots == SLOTS
+
+
+def test_of_an_old_manifest_what_was_started_from_in_another_generation_says_nothing() -> None:
+    assert served(manifest=BEFORE_UNITS, started=(("started", "9", CHAT, A),)).slots == ()
+
+
+def test_where_a_manifest_has_units_nothing_beside_it_is_believed() -> None:
+    assert served(manifest=MANIFEST, started=(("started", "10", CHAT, D),)).slots == SLOTS
 
 
 @pytest.mark.parametrize(
-    ("name", "digest", "ours"),
+    ("name", "started", "ours"),
     [
-        ("rigwright-code.service", "-", True),  # its file is
-        ("rigwright-gone.service", "d1", True),  # its process is
-        ("rigwright-backup.service", "-", False),
+        (CODE, "", True),  # its file is
+        ("rigwright-gone.service", A, True),  # its process is
+        ("rigwright-backup.service", "", False),
     ],
 )
-def test_a_unit_of_such_a_name_is_ours_by_its_file_or_its_process(name: str, digest: str, ours: bool) -> None:
-    line = f"process {name} active running 0 1 {digest} - stale 0 cards="
-    assert (name in parse(changed("process", line)).processes) == ours
+def test_a_unit_of_such_a_name_is_ours_by_its_file_or_its_process(name: str, started: str, ours: bool) -> None:
+    record = ("process", name, "active", "running", "0", "yes", started, "no", "no")
+    assert (name in parse(changed("process", record)).processes) == ours
 
 
-@pytest.mark.parametrize("key", SINGLE)
-def test_a_line_that_is_missing_is_named(key: str) -> None:
-    with pytest.raises(ValueError, match=f"no '{key}'"):
-        parse(changed(key))
+@pytest.mark.parametrize("key", ONCE)
+def test_a_fact_that_is_missing_or_told_twice_is_named(key: str) -> None:
+    (record,) = (one for one in RECORDS if one[0] == key)
+    for records in ((), (record, record)):
+        with pytest.raises(ValueError, match=f"'{key}'"):
+            parse(changed(key, *records))
 
 
 def test_no_output_and_another_programs_output_are_refused() -> None:
     for lines in ([], ["sudo: a password is required"]):
-        with pytest.raises(ValueError, match="current"):
+        with pytest.raises(ValueError, match="the host told"):
             parse(lines)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "generation",
-        "generation 1",
-        "generation one aaaa aaaa 2026-11-02T12:00:00Z -",
-        "generation 1 aaaa aaaa 2026-11-02T12:00:00Z",
-        "generation 1 aaaa aaaa 2026-11-02 12:00:00 -",
-        "reference x /opt",
-        "process rigwright-x.service",
-        "process rigwright-x.service active running 0 1 - - stale 8020",
-        "process rigwright-x.service active running - 1 - - stale 8020 cards=",
-        "process rigwright-x.service active running 0 x - - stale 8020 cards=",
-        "process rigwright-x.service active running 0 1 - - stale http cards=",
-        "process rigwright-x.service active running 0 1 - - stale 8020 cards= more",
-    ],
-)
-def test_a_malformed_line_is_refused(line: str) -> None:
-    with pytest.raises(ValueError):
-        parse([*OUTPUT, line])
+EDITED: list[tuple[Record, int, list[str], str]] = [
+    (RECORDS[0], 2, ["", "by", f"{C}\n", C.upper()], "sealed"),
+    (RECORDS[0], 4, ["", "2026-11-02 12:00:00", "\x1b[31m"], "created"),
+    (("mark", "10", "0123456789ab"), 2, ["", "two words", "a\n"], "mark"),
+]
 
 
-GOAL = """\
-mark 0123456789ab
-file rigwright-chat.service
-slot rigwright-chat.service d1 s1 8020 cards=0,1
-file rigwright-code.service
-slot rigwright-code.service d2 s2 8021 cards=
-file rigwright.target""".splitlines()
+@pytest.mark.parametrize(("record", "at", "values", "name"), EDITED)
+def test_what_was_edited_in_a_generation_stops_no_look(record: Record, at: int, values: list[str], name: str) -> None:
+    for value in values:
+        told = parse(changed(record[0], (*record[:at], value, *record[at + 1 :])))
+        assert [getattr(kept, name) for kept in told.generations if kept.number == 10] == [""]
 
 
-def test_a_generations_lines_become_a_goal() -> None:
-    assert parse_goal(3, GOAL) == Goal(
-        3,
-        "0123456789ab",
-        ("rigwright-chat.service", "rigwright-code.service", "rigwright.target"),
-        (
-            Slot("rigwright-chat.service", "d1", "s1", 8020, frozenset({0, 1})),
-            Slot("rigwright-code.service", "d2", "s2", 8021, frozenset()),
-        ),
-    )
+def test_a_reference_and_a_file_that_are_none_are_left_out() -> None:
+    references = [("reference", "10", path) for path in (ENGINE, "", "opt", "/opt\n/etc")]
+    (_, kept) = parse(changed("reference", *references)).generations
+    assert kept.references == {ENGINE}
+    files = [("file", "10", name) for name in (CHAT, "../x", "a\nb")]
+    assert parse(changed("file", *files)).generations[-1].unit_files == (CHAT,)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "slot",
-        "slot rigwright-x.service d1 s1 8020",
-        "slot rigwright-x.service d1 s1  cards=",
-        "slot rigwright-x.service d1 s1 http cards=",
-        "slot rigwright-x.service d1 s1 8020 cards= more",
-    ],
-)
-def test_a_malformed_line_of_a_goal_is_refused(line: str) -> None:
-    with pytest.raises(ValueError):
-        parse_goal(3, [*GOAL, line])
+GENERATION = ("generation", "1", A, A, "2026-11-02T12:00:00Z", "no")
+PROCESS = ("process", "rigwright-x.service", "active", "running", "0", "yes", "", "no", "no")
+BAD: list[tuple[Record, int, Any]] = [
+    *((GENERATION, 1, number) for number in ("", "one", "-1", "1 2")),
+    *((GENERATION, 3, digest) for digest in ("", "aaaa", f"{A}\n", A.upper())),
+    (GENERATION, 5, "-"),
+    (("reference", "1", "/opt"), 1, "x"),
+    (("started", "1", CHAT, A), 3, "x"),
+    (("link", CHAT, ""), 1, "/etc/passwd"),
+    (("folder", "/opt"), 1, "opt"),
+    (PROCESS, 1, "rigwright-x.service\n"),
+    (PROCESS, 2, "two words"),
+    (PROCESS, 4, "-"),
+    (PROCESS, 5, "4711"),
+    (PROCESS, 6, "-"),
+    (PROCESS, 7, "current"),
+    (PROCESS, 8, ""),
+]
+
+
+@pytest.mark.parametrize(("record", "at", "value"), BAD)
+def test_a_value_of_another_type_is_refused(record: Record, at: int, value: str) -> None:
+    assert parse(encoded(*RECORDS, record, (END,)))
+    with pytest.raises(ValueError, match=f"for '{record[0]}'"):
+        parse(encoded(*RECORDS, (*record[:at], value, *record[at + 1 :]), (END,)))
+
+
+@pytest.mark.parametrize("record", [GENERATION, PROCESS, ("current", "generations/1")])
+def test_too_few_and_too_many_values_are_refused(record: Record) -> None:
+    for other in (record[:-1], (*record, "more")):
+        with pytest.raises(ValueError, match=f"values of '{record[0]}'"):
+            parse(encoded(*RECORDS, other, (END,)))

@@ -1,8 +1,9 @@
-"""The state script and the goal script on real folders: they find what was decided, byte for byte."""
+"""The state script on real folders: it finds what was decided, byte for byte."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -12,11 +13,13 @@ import pytest
 
 from rigwright.declaration.rig import Rig
 from rigwright.serving import live as served
+from rigwright.serving.activation import goal
 from rigwright.serving.generation import META
-from rigwright.serving.units import DIGEST_VARIABLE, OWNED
+from rigwright.serving.live import Process
+from rigwright.serving.units import OWNED, Slot
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import card, instance, rig
-from tests.unit.states import CHAT, two, wanted
+from tests.unit.states import CHAT, CODE, two, wanted
 
 CARDS = (card("8.6"), card("8.6"))
 ON_CARDS = rig(instance("chat", cards=(1, 0)), instance("code", port=8021), cards=CARDS)
@@ -51,6 +54,13 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a link more": lambda folder: (folder / "more").symlink_to("/"),
     "the record is gone": lambda folder: (folder / META).unlink(),
     "the record is empty": lambda folder: (folder / META).write_text(""),
+    "the record is none": lambda folder: (folder / META).write_text("by hand: see\n"),
+    "a reference is no path": lambda folder: (folder / "references").write_text("# by hand\n\n"),
+    "the target has another description": lambda folder: (folder / "units/rigwright.target").write_text(
+        "Description=All instances, édited by \x1b[31mhand\n"
+    ),
+    "the manifest is no text": lambda folder: (folder / "manifest.json").write_bytes(b"\xff{"),
+    "a unit with a hostile name": lambda folder: (folder / "units/rigwright-a\nb.service").write_text(""),
     "the record is another's": lambda folder: (folder / META).write_text(f"{'0' * 64} 2026-11-01T12:00:00Z\n"),
 }
 
@@ -79,7 +89,7 @@ def test_a_record_with_more_words_and_a_copy_beside_stop_no_look(host: HostFolde
 def test_the_goal_that_is_read_from_a_host_is_the_one_that_was_written(host: HostFolder, made: Rig) -> None:
     aim = wanted(made)
     host.write(3, aim)
-    assert host.goal(3) == served.goal(host.look(), aim)
+    assert host.goal(3) == goal(host.look(), aim)
 
 
 def test_on_a_blank_host_nothing_is_found(host: HostFolder) -> None:
@@ -123,34 +133,115 @@ def test_what_systemd_knows_is_read(host: HostFolder) -> None:
     assert found.loaded == "All instances of this rig, generation abc"
 
 
-@pytest.mark.parametrize("key", ["the key\n", "another key\n"])
-def test_a_process_is_known_by_what_it_was_started_from(host: HostFolder, key: str) -> None:
+def serve(host: HostFolder) -> Slot:
+    """Have the host serve chat as it is decided, and code not at all. Returns what chat's process is to be."""
     aim = wanted(ON_CARDS)
     slot = next(unit.slot for unit in aim.units if unit.name == CHAT)
+    host.write(1, aim)
+    weight = host.root / "a weight.gguf"
+    weight.write_text("weights")
+    there = weight.stat()
     for path, text in (
-        (host.run / "rigwright" / CHAT, slot.started_from + "\n"),
+        (host.run / "rigwright" / CHAT, f"{slot.started_from}\n{there.st_dev}:{there.st_ino} {weight}\n"),
         (host.run / "credentials" / CHAT / "api-key", "the key\n"),
-        (host.config / "credentials/chat.api-key", key),
-        (host.units / CHAT, f"LoadCredential=api-key:{host.config}/credentials/chat.api-key\n"),
+        (host.config / "credentials/chat.api-key", "the key\n"),
+        (host.units / CHAT, f"{OWNED}\nLoadCredential=api-key:{host.config}/credentials/chat.api-key\n"),
+        (host.units / CODE, OWNED + "\n"),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    environment = {DIGEST_VARIABLE: slot.digest, "CUDA_VISIBLE_DEVICES": "1,0", "PATH": os.environ["PATH"]}
-    command = ["sh", "-c", "read -r _", "llama-server", "--host", "127.0.0.1", "--port", "8020", "--port-like", "1"]
-    (host.units / "rigwright-code.service").write_text(OWNED + "\n")
+    blocks = [
+        f"Id={CHAT}\nActiveState=active\nSubState=running\nNRestarts=2\nMainPID=4711\n",
+        f"Id={CODE}\nActiveState=failed\nSubState=failed\nNRestarts=5\nMainPID=0\n",
+    ]
+    host.says(processes="\n".join(blocks))
+    return slot
+
+
+def replaced(path: Path, text: str) -> None:
+    """Put another file in the place of one, as a fetch does."""
+    other = path.with_suffix(".new")
+    other.write_text(text)
+    other.rename(path)
+
+
+def test_a_process_is_known_by_what_root_wrote_down_of_it(host: HostFolder) -> None:
+    slot = serve(host)
+    found = host.look()
+    assert found.processes == {
+        CHAT: Process("active", "running", 2, True, slot.started_from, True, True),
+        CODE: Process("failed", "failed", 5, False, "", False, False),
+    }
+    assert found.processes[CHAT].fits(slot)
+    assert found.held(CHAT) == slot
+    assert (slot.port, slot.cards) == (8020, {0, 1})
+
+
+LATER: dict[str, tuple[Callable[[HostFolder], object], dict[str, object]]] = {
+    "another key": (
+        lambda host: (host.config / "credentials/chat.api-key").write_text("other"),
+        {"key_current": False},
+    ),
+    "the key is gone": (lambda host: (host.config / "credentials/chat.api-key").unlink(), {"key_current": False}),
+    "weights replaced": (lambda host: replaced(host.root / "a weight.gguf", "others"), {"weights_current": False}),
+    "the same weights fetched again": (
+        lambda host: replaced(host.root / "a weight.gguf", "weights"),
+        {"weights_current": False},
+    ),
+    "weights gone": (lambda host: (host.root / "a weight.gguf").unlink(), {"weights_current": False}),
+    "no record": (
+        lambda host: (host.run / "rigwright" / CHAT).unlink(),
+        {"started_from": ""},
+    ),
+    "a record of before weights were in it": (
+        lambda host: (host.run / "rigwright" / CHAT).write_text("a" * 64 + "\n"),
+        {"started_from": "a" * 64},
+    ),
+    "the record of another file": (
+        lambda host: (host.run / "rigwright" / CHAT).write_text(f"{'a' * 64}\n1:2 {host.root / 'a weight.gguf'}\n"),
+        {"started_from": "a" * 64, "weights_current": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_what_has_changed_since_a_process_was_started_is_seen(host: HostFolder, what: str) -> None:
+    slot = serve(host)
+    before = host.look().processes[CHAT]
+    change, told = LATER[what]
+    change(host)
+    found = host.look().processes[CHAT]
+    assert {
+        key: getattr(found, key) for key in Process.__dataclass_fields__ if getattr(found, key) != getattr(before, key)
+    } == told
+    assert not found.fits(slot)
+
+
+def test_what_a_running_process_says_of_itself_is_not_asked(host: HostFolder) -> None:
+    """Its arguments and its environment are its own to write."""
+    slot = serve(host)
+    command = ["sh", "-c", "read -r _", "llama-server", "--port", "1"]
+    environment = {"CUDA_VISIBLE_DEVICES": "7", "RW_DIGEST": "0" * 16, "PATH": os.environ["PATH"]}
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as server:
-        blocks = [
-            f"Id={CHAT}\nActiveState=active\nSubState=running\nNRestarts=2\nMainPID={server.pid}\n",
-            "Id=rigwright-code.service\nActiveState=failed\nSubState=failed\nNRestarts=5\nMainPID=0\n",
-        ]
-        host.says(processes="\n".join(blocks))
-        found = host.look().processes
+        text = (host.systemd / "processes").read_text()
+        host.says(processes=text.replace("4711", str(server.pid)))
+        found = host.look()
         server.communicate(b"\n")
-    chat, code = found[CHAT], found["rigwright-code.service"]
-    assert (chat.state, chat.sub, chat.restarts, chat.pid) == ("active", "running", 2, server.pid)
-    assert (chat.port, chat.cards) == (8020, {0, 1})
-    assert chat.fits(slot) == (key == "the key\n")
-    assert (code.state, code.restarts, code.pid, code.digest, code.port) == ("failed", 5, 0, "", 0)
+    assert found.held(CHAT) == slot
+
+
+def test_a_generation_of_before_units_were_in_its_manifest_is_known_by_its_files(host: HostFolder) -> None:
+    slot = serve(host)
+    slots = host.look().generations[0].slots
+    path = host.config / "generations/1/manifest.json"
+    manifest = json.loads(path.read_text())
+    for one in manifest["instances"].values():
+        for key in set(one) - {"variant", "port", "cards", "engine", "digest", "weights"}:
+            del one[key]
+    path.write_text(json.dumps(manifest))
+    found = host.look()
+    assert found.generations[0].slots == slots
+    assert found.held(CHAT) == slot
 
 
 def test_what_a_process_was_started_from_is_the_sum_of_its_two_files(host: HostFolder) -> None:
