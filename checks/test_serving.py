@@ -17,10 +17,11 @@ from rigwright.serving.live import Served
 from rigwright.serving.units import UNITS, credential_path
 
 # Process ids of a unit, workers included.
-OWN = (
-    "group=$(systemctl show --property=ControlGroup --value {unit}); "
-    'grep -lxE "[0-9]+:[^:]*:$group" /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3; true'
-)
+OWN = r"""
+group=$(systemctl show --property=ControlGroup --value {unit} | sed 's/[][\.*^$+?(){{}}|]/\\&/g')
+grep -lE "^[0-9]+:[^:]*:$group(/|$)" /proc/[0-9]*/cgroup 2> /dev/null | cut -d / -f 3
+true
+"""
 # Process ids of what was started from an engine's folder, be it a script, but is in no slice of ours. A job that installs
 # one may start it.
 STRAY = """
