@@ -88,7 +88,9 @@ class Card(Frozen):
         "that is known to fail with open ones.",
     )
     power_w: tuple[Positive, Positive] | None = Field(
-        default=None, description="The lowest and highest power limit that its boards take, W, where that is known."
+        default=None,
+        description="The lowest and highest power limit that its boards take, W, the widest where they differ, if "
+        "known: what an inventory asks beyond them is refused.",
     )
 
     @property
@@ -101,11 +103,12 @@ class Model(Frozen):
     """Weights."""
 
     file: ModelFile = Field(
-        description="What is loaded: an input, or `INPUT:PATH` where it has several files that could be."
+        description="What is loaded. Of an input with many files: the one at PATH, with all its parts; without PATH "
+        "its only GGUF that is no projector."
     )
     mmproj: ModelFile | None = Field(default=None, description="Its vision projector; without one it sees no images.")
     draft: ModelFile | None = Field(
-        default=None, description="A small model that guesses its next tokens, for speculative decoding."
+        default=None, description="A small model that guesses its next tokens; `flags.spec-type` says how."
     )
     chat_template: ModelFile | None = Field(
         default=None, description="A Jinja template in place of the one in its own file."
@@ -115,11 +118,14 @@ class Model(Frozen):
 class Engine(Frozen):
     """What serves: so far, a compiled llama.cpp."""
 
-    kind: Literal["llama.cpp"]
+    kind: Literal["llama.cpp"] = Field(description="What it is.")
     source: CatalogName = Field(description="The input, or the lock's artefact, it is compiled from.")
     subtree: Subtree = Field(default="", description="Folder inside the archive's top folder with CMakeLists.txt.")
     commit: Commit = Field(description="The llama.cpp commit the source is.")
-    options: dict[CmakeOption, CmakeValue] = Field(default_factory=dict, description="CMake options, as they are.")
+    options: dict[CmakeOption, CmakeValue] = Field(
+        default_factory=dict,
+        description="CMake options, as they are; those that cards and variants decide are refused.",
+    )
 
     @field_validator("options")
     @classmethod
@@ -132,16 +138,20 @@ class Engine(Frozen):
 class Variant(Frozen):
     """A serving recipe: model, engine, cards and flags."""
 
-    engine: CatalogName
-    model: CatalogName
+    engine: CatalogName = Field(description="An entry of the table `engines`.")
+    model: CatalogName = Field(description="An entry of the table `models`.")
     cards: int = Field(
         default=0, ge=0, le=16, strict=True, description="Cards one instance takes; 0 serves on the CPU."
     )
     context: Positive = Field(description="Tokens of KV cache, over all slots: each slot gets context / slots.")
     slots: Positive = Field(default=1, description="Requests served at once.")
-    cache_type_k: KvType = "f16"
-    cache_type_v: KvType = "f16"
-    flash_attention: Literal["on", "off", "auto"] = "auto"
+    cache_type_k: KvType = Field(
+        default="f16", description="Type of the KV cache's keys; on cards only one with a CUDA kernel."
+    )
+    cache_type_v: KvType = Field(default="f16", description="The same of its values.")
+    flash_attention: Literal["on", "off", "auto"] = Field(
+        default="auto", description="Whether attention is computed in tiles, without its whole matrix in memory."
+    )
     memory_lock: bool = Field(default=False, strict=True, description="Keep the weights in RAM, never in swap.")
     thinking: Literal["on", "off", "auto"] | None = Field(
         default=None,
