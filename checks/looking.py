@@ -119,14 +119,3 @@ def each(found: list[Box], look: Callable[[Box], T]) -> list[T]:
     """Look at all of them at once; returns what was found in their order."""
     with ThreadPoolExecutor(max_workers=16) as pool:
         return list(pool.map(look, found))
-
-
-def whole(rig: Rig) -> Rig:
-    """A rig whose bundle, if it has one, has all that a deploy needs.
-
-    Raises:
-        click.ClickException: it has not; the text says all that is wrong with it.
-    """
-    if rig.bundle_faults:
-        raise click.ClickException("\n".join(map(str, rig.bundle_faults)))
-    return rig

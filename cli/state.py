@@ -11,7 +11,7 @@ from threading import Thread
 import click
 
 from checks.looking import Box, boxes, each, leave
-from cli.hosts import INVENTORY, LIMIT
+from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.problems import unknown
 from rigwright.serving.live import Process, Served, goal
