@@ -122,10 +122,10 @@ def measure(release: str, layers: tuple[str, ...], runs: int, say: Callable[[str
         TimeoutError: a host does not answer.
     """
     peer.install()
-    with TemporaryDirectory(prefix="rigwright-bench-") as name, _lab() as lab:
+    with TemporaryDirectory(prefix="rigwright-bench-") as name, own_lab() as lab:
         folder = Path(name)
         say("converging")
-        _converge(lab, folder, release, layers)
+        converge(lab, folder, release, layers, HOSTS)
         ansible = peer.Peer(folder / "ansible", lab.hosts, _told(lab, folder))
         try:
             return _measure(lab, folder, ansible, release, runs, say)
@@ -134,7 +134,8 @@ def measure(release: str, layers: tuple[str, ...], runs: int, say: Callable[[str
 
 
 @contextmanager
-def _lab() -> Iterator[Lab]:
+def own_lab() -> Iterator[Lab]:
+    """A lab of this process, gone when the block ends."""
     lab = Lab(f"b{os.getpid() % 100_000}")
     lab.down()
     try:
@@ -143,7 +144,7 @@ def _lab() -> Iterator[Lab]:
         lab.down()
 
 
-def _inventory(folder: Path, lab: Lab, hosts: Sequence[Host]) -> str:
+def inventory_of(folder: Path, lab: Lab, hosts: Sequence[Host]) -> str:
     """An inventory as its operator would write it; returns its path."""
     instances = {"chat": {"variant": "llamacpp/demo", "port": PORT}}
     shared = {"instances": instances, "mirrors": {"shelf": [lab.shelf_url]}}
@@ -153,12 +154,12 @@ def _inventory(folder: Path, lab: Lab, hosts: Sequence[Host]) -> str:
     return str(path)
 
 
-def _converge(lab: Lab, folder: Path, release: str, layers: tuple[str, ...]) -> None:
-    """Four hosts: the first alone, for what it has to compile then comes with the others."""
-    for count in (1, HOSTS):
+def converge(lab: Lab, folder: Path, release: str, layers: tuple[str, ...], hosts: int) -> None:
+    """So many hosts: the first alone, for what it has to compile then comes with the others."""
+    for count in (1, hosts):
         new = range(len(lab.hosts) + 1, count + 1)
         lab.up([HostSpec(f"h{number}", release, layers or kept.layers(release)) for number in new])
-        command = [PYINFRA, _inventory(folder, lab, lab.hosts), str(ROOT / "deploy.py"), "--yes"]
+        command = [PYINFRA, inventory_of(folder, lab, lab.hosts), str(ROOT / "deploy.py"), "--yes"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"the deploy failed:\n{done.stderr[-3000:]}")
@@ -168,7 +169,7 @@ def _converge(lab: Lab, folder: Path, release: str, layers: tuple[str, ...]) -> 
 
 def _told(lab: Lab, folder: Path) -> dict[str, dict[str, object]]:
     told = {}
-    for name, data in runpy.run_path(_inventory(folder, lab, lab.hosts))["rigs"]:
+    for name, data in runpy.run_path(inventory_of(folder, lab, lab.hosts))["rigs"]:
         rig, host = load(data["rig"]), lab.host(name)
         found = facts.parse(host.run(render("probe/probe.sh.j2", **facts.questions(rig))).splitlines())
         number = int(host.run(f"basename $(readlink {rig.roots.config}/current)"))
@@ -197,7 +198,7 @@ def _measure(lab: Lab, folder: Path, ansible: peer.Peer, release: str, runs: int
 
 def _contestants(hosts: Sequence[Host], folder: Path, lab: Lab, ansible: peer.Peer) -> list[Contestant]:
     """What is compared on some hosts: ours after ansible, so that each sees what the other has left."""
-    inventory = _inventory(folder, lab, hosts)
+    inventory = inventory_of(folder, lab, hosts)
     rig = str(ROOT / "rig")
     plain = [PYINFRA, inventory, str(ROOT / "deploy.py")]
     environment = os.environ | {"PYINFRA_PROGRESS": "off"}

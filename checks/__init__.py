@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-import pytest
-
 Severity = Literal["critical", "high", "low"]
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -23,6 +21,8 @@ def check(identifier: str, title: str, *, severity: Severity, why: str) -> Calla
         severity: `critical` when nothing is served right, `high` when something is at risk, `low` otherwise.
         why: What goes wrong when it is red.
     """
+    import pytest  # what only looks at hosts marks nothing, and it is a tenth of a second
+
     return pytest.mark.check(identifier=identifier, title=title, severity=severity, why=why)
 
 

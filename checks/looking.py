@@ -86,7 +86,13 @@ def boxes(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
         reached, gone = connect(inventory, limit)
     except (UnknownHost, SystemExit) as error:
         raise click.ClickException(str(error)) from None
-    return [Box(name, rig_of(name, target.data.get("rig")), target) for name, target in reached.items()], gone
+    found = []
+    for name, target in reached.items():
+        try:
+            found.append(Box(name, load(target.data.get("rig")), target))
+        except Invalid as error:
+            raise click.ClickException(f"{name}: {error}") from None
+    return found, gone
 
 
 def leave(gone: list[str]) -> None:
@@ -97,30 +103,7 @@ def leave(gone: list[str]) -> None:
         sys.exit(2)
 
 
-def rig_of(name: str, data: object) -> Rig:
-    """The rig that a host's data describes.
-
-    Raises:
-        click.ClickException: it describes none.
-    """
-    try:
-        return load(data)
-    except Invalid as error:
-        raise click.ClickException(f"{name}: {error}") from None
-
-
 def each(found: list[Box], look: Callable[[Box], T]) -> list[T]:
     """Look at all of them at once; returns what was found in their order."""
     with ThreadPoolExecutor(max_workers=16) as pool:
         return list(pool.map(look, found))
-
-
-def whole(rig: Rig) -> Rig:
-    """A rig whose bundle, if it has one, has all that a deploy needs.
-
-    Raises:
-        click.ClickException: it has not; the text says all that is wrong with it.
-    """
-    if rig.bundle_faults:
-        raise click.ClickException("\n".join(map(str, rig.bundle_faults)))
-    return rig

@@ -22,8 +22,8 @@ group=$(systemctl show --property=ControlGroup --value {unit} | sed 's/[][\.*^$+
 grep -lE "^[0-9]+:[^:]*:$group(/|$)" /proc/[0-9]*/cgroup 2> /dev/null | cut -d / -f 3
 true
 """
-# Process ids of what was started from an engine's folder, be it a script, but is in no slice of ours. A job that installs
-# one may start it.
+# Process ids of what was started from an engine's folder, be it a script, but is in no slice of ours. A job that
+# installs one may start it.
 STRAY = """
 {{ grep -lsz /engines/ /proc/[0-9]*/cmdline; find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname '{engines}*'; }} \\
   2> /dev/null | cut -d / -f 3 | sort -un | while read -r pid; do

@@ -9,8 +9,8 @@ from statistics import median
 import click
 
 from bench.figures import UNIT, Report
-from cli.hosts import INVENTORY
-from cli.tables import show
+from cli.declared import INVENTORY
+from cli.tables import show, size
 from lab import images, kept
 from lab.machine import Unsupported
 from rigwright.problems import unknown
@@ -25,7 +25,14 @@ def _say(text: str) -> None:
 
 @click.group()
 def bench() -> None:
-    """Measure a deploy that changes nothing, an instance's sandbox, weights, or a build. Nothing is asserted."""
+    """Measure quick verbs, a deploy that changes nothing, a sandbox, weights, or a build. Nothing is asserted."""
+
+
+def _counts(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
+    words = value.split(",")
+    if not all(word.isdecimal() and 1 <= int(word) <= 256 for word in words) or len(set(words)) != len(words):
+        raise click.BadParameter("must be different numbers from 1 to 256, with commas between them, such as 1,4,16")
+    return [int(word) for word in words]
 
 
 @bench.command()
@@ -62,11 +69,38 @@ def converge(release: str, runs: int, layer: str | None, file: str | None) -> No
     )
 
 
-def _counts(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
-    words = value.split(",")
-    if not all(word.isdecimal() and 1 <= int(word) <= 256 for word in words) or len(set(words)) != len(words):
-        raise click.BadParameter("must be different numbers from 1 to 256, with commas between them, such as 1,4,16")
-    return [int(word) for word in words]
+@bench.command()
+@click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
+@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How often each is timed.")
+@click.option("--hosts", "counts", callback=_counts, default="1,8,20", show_default=True, help="Over how many of them.")
+@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host's layer.")
+@JSON
+def start(release: str, runs: int, counts: list[int], layer: str | None, file: str | None) -> None:
+    """Time the verbs that are to be quick, and see what memory the controller takes, on throwaway hosts.
+
+    Needs root and memory for the hosts, and compiles llama.cpp when no earlier run has.
+    """
+    from bench import start
+
+    layers = (str(Path(layer).resolve()),) if layer else kept.layers(release)
+    try:
+        report = start.measure(release, layers, counts, runs, _say)
+    except (start.Failed, Unsupported, RuntimeError, TimeoutError) as error:
+        raise click.ClickException(str(error)) from None
+    if file:
+        Path(file).write_text(report.as_json())
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.verb, str(row.hosts or ""), f"{median(row.seconds):.2f}", f"{median(row.processor):.2f}", row.goal),
+            *(str(row.sessions or ""), size(row.peak_bytes)),
+        )
+        for row in report.rows
+    ]
+    show(("verb", "hosts", "seconds", "processor s", "goal", "remote commands", "memory"), rows)
+    click.echo(
+        f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
+        f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
+    )
 
 
 @bench.command()

@@ -7,7 +7,7 @@ import time
 import click
 
 from cli.hosts import pyinfra, run_checks
-from lab import images, kept
+from lab import images, kept, machine
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.machine import Unsupported
@@ -29,6 +29,7 @@ def demo(release: str) -> None:
     started = time.monotonic()
     lab = Lab(NAME)
     try:
+        machine.require_packages()
         found = lab.exists and bool(lab.hosts) and all(host.answers() for host in lab.hosts)
         if found and lab.hosts[0].spec.release != release:
             raise click.ClickException(

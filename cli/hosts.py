@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import fnmatch
 import io
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from cli import interrupts
+from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
 from rigwright.inventory import ROOT
-from rigwright.problems import shown, unknown
 
-INVENTORY = click.argument("inventory", type=click.Path(exists=True, dir_okay=False))
-LIMIT = click.option("--limit", help="Only this host or group.")
 DRY = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
 REBOOT = click.option(
     "--reboot", is_flag=True, help="Reboot hosts where the driver needs it, after stopping what they serve."
@@ -38,7 +33,8 @@ def pyinfra(inventory: str, *options: str) -> int:
 def pyinfra_here(inventory: str, *options: str) -> int:
     """The same as `pyinfra`, in this process: without another interpreter, which takes longer than asking a host.
 
-    What its own main() does, but that an interrupt is no success, and ends it wherever it is.
+    What its own main() does, but that an interrupt is no success and ends it wherever it is, and that Python keeps what
+    it compiled of the roles.
     """
     import pyinfra
     from pyinfra.api.output import set_echo, set_formatter
@@ -48,7 +44,6 @@ def pyinfra_here(inventory: str, *options: str) -> int:
     pyinfra.is_cli = True
     set_formatter(click.style)
     set_echo(click.echo)
-    sys.dont_write_bytecode = True
     sys.path.append(".")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -70,52 +65,6 @@ def run_checks(inventory: str, *options: str) -> int:
     ).returncode
 
 
-def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
-    """The hosts of an inventory that a limit names, with their data.
-
-    Raises:
-        click.ClickException: a mistake in the inventory, no hosts, or none that the limit names. pyinfra would call
-            the last two a success.
-    """
-    groups: dict[str, list[str]] = {}
-    hosts: dict[str, dict[str, Any]] = {}
-    try:
-        variables = runpy.run_path(inventory)
-    except SystemExit as error:
-        said = error.code if isinstance(error.code, str) else ""
-        raise click.ClickException(said or f"{inventory}: ends without hosts") from None
-    except Exception as error:  # an inventory is the operator's program: anything can come out of it
-        raise click.ClickException(f"{inventory}: {type(error).__name__}: {error}") from None
-    ignored = ""
-    for name, value in variables.items():
-        listed = value[0] if isinstance(value, tuple) and value else value
-        if not isinstance(listed, list) or name.startswith("_"):
-            continue
-        if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
-            ignored = f"; {name} is no group, for it holds {shown(odd[0])}"
-            continue  # to pyinfra it is a list like any other
-        members = [_member(f"{inventory}: {name}", item) for item in listed]
-        groups[name] = [host for host, _ in members]
-        hosts |= dict(members)
-    if not hosts:
-        raise click.ClickException(f"{inventory}: no hosts{ignored}")
-    names = {*hosts, *groups, Path(inventory).stem}
-    if limit is None or limit == Path(inventory).stem:
-        return hosts
-    wanted = set(groups.get(limit, fnmatch.filter(hosts, limit)))
-    if not wanted:
-        raise click.ClickException(f"--limit: {unknown('host or group', limit, names)}")
-    return {host: data for host, data in hosts.items() if host in wanted}
-
-
-def _member(place: str, item: str | tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
-    """A host of a group and its data."""
-    host, data = item if isinstance(item, tuple) and len(item) == 2 else (item, {})
-    if not (isinstance(host, str) and host and isinstance(data, dict)):
-        raise click.ClickException(f"{place}: {shown(item)} is refused: must be a host's name, or (name, its data)")
-    return host, data
-
-
 def _run(inventory: str, limit: str | None, *options: str, question: str = "", bundled: bool = False) -> None:
     """Run pyinfra over what a limit names.
 
@@ -127,8 +76,6 @@ def _run(inventory: str, limit: str | None, *options: str, question: str = "", b
         bundled: Whether rigs with a bundle need all of it.
     """
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
-
-    from checks.looking import rig_of, whole
 
     hosts = named(inventory, limit)
     for name, data in hosts.items() if bundled else ():

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 import click
 
 from checks.looking import Box, boxes, each, leave
-from cli.hosts import INVENTORY, LIMIT
+from cli.declared import INVENTORY, LIMIT
 from cli.state import JSON
 from cli.tables import show, size
 from rigwright.problems import unknown

@@ -14,7 +14,7 @@ from paramiko import SSHException
 
 from checks.looking import Box, boxes, each, leave
 from cli import interrupts
-from cli.hosts import INVENTORY, LIMIT
+from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
 from rigwright.problems import unknown

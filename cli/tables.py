@@ -17,6 +17,7 @@ NUMBERS = (
     "hosts",
     "seconds",
     "operations",
+    "processor s",
     "remote commands",
     "ansible takes",
     "streams",

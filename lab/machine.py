@@ -6,7 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
 CACHE = Path("/var/cache/rigwright/lab")
@@ -33,8 +36,10 @@ def require() -> None:
     """Check this machine and install the programs it lacks.
 
     Raises:
-        Unsupported: something is missing that no package brings (root, Linux, cgroups, namespaces, overlayfs).
+        Unsupported: something is missing that is not installed from here (root, Linux, cgroups, namespaces,
+            overlayfs, Python packages).
     """
+    require_packages()
     if sys.platform != "linux":
         raise Unsupported(f"throwaway hosts need Linux (systemd-nspawn); this is {sys.platform}")
     if os.geteuid() != 0:
@@ -46,6 +51,30 @@ def require() -> None:
     if not cgroup_hierarchies():
         raise Unsupported(f"no writable cgroup hierarchy under {CGROUP_MOUNT}: is this an unprivileged container?")
     install(PROGRAMS)
+
+
+def require_packages() -> None:
+    """Check that the Python packages are there which no other verb needs: the project's extra `lab`.
+
+    Raises:
+        Unsupported: some are not.
+    """
+    missing = [one.name for one in map(Requirement, requires("rigwright") or ()) if _of_lab(one) and not _there(one)]
+    if missing:
+        raise Unsupported(f"missing {', '.join(missing)} (the extra `lab`): `./rig lab` brings them")
+
+
+def _of_lab(package: Requirement) -> bool:
+    asked = package.marker
+    return asked is not None and asked.evaluate({"extra": "lab"}) and not asked.evaluate({"extra": ""})
+
+
+def _there(package: Requirement) -> bool:
+    try:
+        distribution(package.name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def cgroup_hierarchies() -> list[Path]:

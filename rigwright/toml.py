@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,10 +26,14 @@ def parse(path: Path, model: type[M]) -> M:
         Invalid: it is no TOML, or not what the model wants.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return cast(M, _parsed(path.read_text(encoding="utf-8"), model))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise Invalid([Problem(str(path), "the file", f"cannot be read as TOML: {error}")]) from error
-    try:
-        return model.model_validate(data)
     except ValidationError as error:
         raise Invalid(of_validation(error, model, str(path), "")) from error
+
+
+@cache
+def _parsed(text: str, model: type[BaseModel]) -> BaseModel:
+    """The same text is the same: each rig of an inventory reads the catalogues and locks of all of them."""
+    return model.model_validate(tomllib.loads(text))

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+if TYPE_CHECKING:  # imported where a job begins: a deploy that changes nothing has none
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
 PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
 COMMIT = re.compile(r"\b[0-9a-f]{40}/")  # of a path, where it tells the operator nothing
@@ -67,25 +68,39 @@ class Task:
         return ", ".join(parts)
 
 
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
 class Writer:
     """The one writer. A bar a task on a terminal; otherwise a line when a step begins and every PLAIN_INTERVAL."""
 
     def __init__(self) -> None:
-        self.console = Console(file=sys.stderr)
         self.bars: Progress | None = None
         self.open = 0
+
+    @cached_property
+    def console(self) -> Console:
+        """Where it writes."""
+        from rich.console import Console
+
+        return Console(file=sys.stderr)
 
     @contextmanager
     def task(self, host: str, text: str, *, steps_only: bool = False) -> Iterator[Task]:
         """Show a job while the block runs."""
         if self.console.is_terminal and self.bars is None:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
             columns = (TextColumn("    {task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
             self.bars = Progress(*columns, TimeElapsedColumn(), console=self.console, transient=True)
             self.bars.start()
         self.open += 1
         task = Task(self, host, text, steps_only=steps_only)
         if self.bars:
-            task.bar = self.bars.add_task(escape(f"[{host}] {text}"), total=None, detail="")
+            task.bar = self.bars.add_task(_escaped(f"[{host}] {text}"), total=None, detail="")
         try:
             yield task
         finally:
@@ -102,7 +117,7 @@ class Writer:
             total = task.total or None
             self.bars.update(
                 task.bar,
-                description=escape(f"[{task.host}] {task.text}"),
+                description=_escaped(f"[{task.host}] {task.text}"),
                 completed=task.done,
                 total=total,
                 detail=task.describe(),

@@ -34,7 +34,9 @@ class Card(Frozen):
         "that is known to fail with open ones.",
     )
     power_w: tuple[Positive, Positive] | None = Field(
-        default=None, description="The lowest and highest power limit that its boards take, W, where that is known."
+        default=None,
+        description="The lowest and highest power limit that its boards take, W, the widest where they differ, if "
+        "known: what an inventory asks beyond them is refused.",
     )
 
 
@@ -42,11 +44,12 @@ class Model(Frozen):
     """Weights."""
 
     file: ModelFile = Field(
-        description="What is loaded: an input, or `INPUT:PATH` where it has several files that could be."
+        description="What is loaded. Of an input with many files: the one at PATH, with all its parts; without PATH "
+        "its only GGUF that is no projector."
     )
     mmproj: ModelFile | None = Field(default=None, description="Its vision projector; without one it sees no images.")
     draft: ModelFile | None = Field(
-        default=None, description="A small model that guesses its next tokens, for speculative decoding."
+        default=None, description="A small model that guesses its next tokens; `flags.spec-type` says how."
     )
     chat_template: ModelFile | None = Field(
         default=None, description="A Jinja template in place of the one in its own file."

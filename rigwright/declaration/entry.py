@@ -42,9 +42,19 @@ class Roots(Frozen):
     """Where things go on the host; a box with a data disk moves them there. No two are the same or one in another."""
 
     software: Root = Field(default="/opt/rigwright", description="Compiled engines and tools.")
-    models: Root = Field(default="/srv/models", description="Weights.")
-    state: Root = Field(default="/var/lib/rigwright", description="Records, jobs and their logs.")
-    config: Root = Field(default="/etc/rigwright", description="What the rig is, and its secrets.")
+    models: Root = Field(
+        default="/srv/models",
+        description="Weights, as `OWNER/NAME/COMMIT/FILE`, or `NAME/VERSION/FILE` where they are your own. A file that "
+        "lies there already is taken if its bytes are the locked ones.",
+    )
+    state: Root = Field(
+        default="/var/lib/rigwright",
+        description="Records, jobs and their logs; `owned`, the list of what was put on the host.",
+    )
+    config: Root = Field(
+        default="/etc/rigwright",
+        description="What the rig is, and its secrets: `generations/`, `current`, `credentials/`. Always below `/etc`.",
+    )
 
     @model_validator(mode="after")
     def _apart(self) -> Roots:
@@ -64,9 +74,12 @@ class Roots(Frozen):
 class InstanceEntry(Frozen):
     """One instance, as declared."""
 
-    variant: VariantName
+    variant: VariantName = Field(description="The catalogue's recipe that it serves.")
     port: Port = Field(description="The API's TCP port on the loopback interface.")
-    cards: tuple[CardIndex, ...] = Field(default=(), description="Indices into the rig's cards.")
+    cards: tuple[CardIndex, ...] = Field(
+        default=(),
+        description="Indices into the rig's cards, as many as the variant takes; no card is in two instances.",
+    )
     api_key_file: str | None = Field(
         default=None,
         min_length=1,
@@ -92,50 +105,63 @@ class Driver(Frozen):
     managed: bool = Field(
         default=False,
         strict=True,
-        description="Whether deploys bring it; else it is the operator's, and checks hold it to what the cards need.",
+        description="Whether deploys bring the driver, and hold it and the cards to what stands here; else it is the "
+        "operator's to install, and checks hold it to what the cards need.",
     )
     branch: int | None = Field(
         default=None,
         ge=1,
         le=999,
         strict=True,
-        description="The driver's first number; without it, the one with the longest support that is published.",
+        description="The driver's first number; without it the locked driver's, or else the one with the longest "
+        "support that is published.",
     )
     flavour: Flavour | None = Field(
-        default=None, description="Of the kernel modules; without it, what the cards need, and open where both will do."
+        default=None,
+        description="Of the kernel modules; without it, what the cards need, and open where both will do. One module "
+        "drives all cards: with a Blackwell card it is the open one.",
     )
     source: Archive | None = Field(
-        default=None, description="Whose archive it is from; without it, the distribution's where that has the branch."
+        default=None,
+        description="Whose archive it is from; without it the locked driver's, or else the distribution's where that "
+        "has the branch.",
     )
     open_despite_cards: bool = Field(
         default=False,
         strict=True,
-        description="Run open modules also where a declared card is known to fail with them.",
+        description="Run open modules also where a declared card is known to fail with them (`module` is `proprietary` "
+        "in its description), such as a 2080 Ti with exchanged memory beside a 5090. It may be lost.",
     )
     reboot: bool = Field(
         default=False,
         strict=True,
         description="Whether every deploy may reboot the host where the driver needs it; without it, `--reboot` says "
-        "so for one.",
+        "so for one. Needs `managed`.",
     )
     power_w: PowerLimit | None = Field(
         default=None,
-        description="Power limit, W: one for all cards, or one a card by slot.",
+        description="Power limit, W: one for all cards, or one a card by slot; without it, each card's own default. "
+        "Needs `managed`.",
     )
     clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
-        default=None, description="Lowest and highest clock that all cards are held to, MHz."
+        default=None, description="Lowest and highest clock that all cards are held to, MHz. Needs `managed`."
     )
     lanes: tuple[Lanes, ...] = Field(
-        default=(), description="Lanes of the PCI link of each card by slot; without it, as many as card and slot have."
+        default=(),
+        description="Lanes of the PCI link of each card by slot, for boards that give a slot fewer than the card has; "
+        "without it, as many as card and slot have.",
     )
     nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
-        default=(), description="Pairs of cards that have an NVLink bridge."
+        default=(), description="Pairs of cards, by slot, that have an NVLink bridge."
     )
     module_options: dict[ModuleOption, Count] = Field(
-        default_factory=dict, description="Options of the kernel module, such as NVreg_EnableResizableBar = 1."
+        default_factory=dict,
+        description='Options of the kernel module, such as `{"NVreg_EnableResizableBar": 1}`. Needs `managed`.',
     )
     sysctl: dict[SysctlName, Count] = Field(
-        default_factory=dict, description="The kernel's own settings, such as vm.swappiness = 10."
+        default_factory=dict,
+        description='The kernel\'s own settings, such as `{"vm.swappiness": 10}`: below `vm`, `kernel`, `net` or `fs`. '
+        "Needs `managed`.",
     )
 
     @model_validator(mode="after")
@@ -155,7 +181,7 @@ class Share(Frozen):
     """Where a box gives the weights that it has verified to others."""
 
     address: Address = Field(description="The host's own address that it listens on.")
-    port: Port = Field(default=8090, description="The TCP port.")
+    port: Port = Field(default=8090, description="The TCP port; one that no instance has.")
     allow: tuple[Cidr, ...] = Field(min_length=1, description="Networks that may fetch, such as 10.0.0.0/24.")
 
 
@@ -174,19 +200,27 @@ class RigEntry(Frozen):
     """One rig, as declared in an inventory."""
 
     cards: tuple[CardEntry, ...] = Field(
-        default=(), description="Its cards by slot: the catalogue's name of each, or its description."
+        default=(),
+        description="Its cards by slot, in the order of the PCI bus: the catalogue's name of each, or its description.",
     )
-    driver: Driver = Driver()
-    instances: dict[Name, InstanceEntry] = Field(default_factory=dict)
-    roots: Roots = Roots()
-    service_user: UserName = Field(default="rigwright", description="The user that services run as.")
+    driver: Driver = Field(default=Driver(), description="The NVIDIA driver of a rig with cards.")
+    instances: dict[Name, InstanceEntry] = Field(
+        default_factory=dict,
+        description="What is served. A name becomes the unit `rigwright-NAME.service`.",
+    )
+    roots: Roots = Field(default=Roots(), description="Where things go on the host.")
+    service_user: UserName = Field(
+        default="rigwright", description="The user that services run as; never root, nor the one who logs in."
+    )
     mirrors: dict[Name, tuple[HttpUrl, ...]] = Field(
         default_factory=dict,
-        description="Base addresses, in order, of the sources that the lock only names; `apt` and `index` are archives "
-        "and Python package indexes to use in place of what the host is configured with.",
+        description="Base addresses, in order, of the sources that the lock only names; `apt`, `index`, `nvidia` and "
+        "`hub` stand for what the host would else use.",
     )
     proxy: HttpUrl | None = Field(default=None, description="What the host goes through to fetch anything.")
-    no_proxy: tuple[HostName, ...] = Field(default=(), description="Hosts and domains that are reached without it.")
+    no_proxy: tuple[HostName, ...] = Field(
+        default=(), description="Hosts and domains that are reached without it; the host itself always is."
+    )
     ca_file: str | None = Field(
         default=None,
         min_length=1,
@@ -202,13 +236,13 @@ class RigEntry(Frozen):
     hub_token_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A file on the operator's machine, from the inventory's folder, that holds a token of the hub, for "
-        "repositories that ask for one.",
+        description="A file on the operator's machine, from the inventory's folder, with a token of the hub on its "
+        "only line, for repositories that ask for one.",
     )
     fs_verity: bool = Field(
         default=False,
         strict=True,
-        description="Whether the host's kernel guards the weights too, where it and the file system can (fs-verity).",
+        description="Whether the host's kernel guards the weights at every read, where it and the file system can.",
     )
     keep_generations: int = Field(
         default=5,
@@ -224,7 +258,8 @@ class RigEntry(Frozen):
     )
     also_build_for: tuple[Capability, ...] = Field(
         default=(),
-        description="Compute capabilities that engines for cards are compiled for beside those of the rig's own cards.",
+        description="Compute capabilities that engines for cards are compiled for beside those of the rig's own "
+        "cards; an engine for the CPU is not touched by it.",
     )
     bundle: str | None = Field(
         default=None,

@@ -17,8 +17,8 @@ class EngineKeys(Frozen):
 class VariantKeys(Frozen):
     """A serving recipe: model, engine, cards, and what its engine's kind has keys for."""
 
-    engine: CatalogName = Field(description="The engine's name in the catalogue.")
-    model: CatalogName = Field(description="The model's name in the catalogue.")
+    engine: CatalogName = Field(description="An entry of the table `engines`.")
+    model: CatalogName = Field(description="An entry of the table `models`.")
     cards: int = Field(
         default=0, ge=0, le=16, strict=True, description="Cards one instance takes; 0 serves on the CPU."
     )

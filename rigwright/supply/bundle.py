@@ -27,7 +27,7 @@ class Row(Frozen):
     """One file of a bundle."""
 
     path: RelativePath = Field(description="From the bundle's folder.")
-    sha256: Sha256
+    sha256: Sha256 = Field(description="Of its bytes.")
     size: Count = Field(description="Bytes.")
 
 
@@ -37,7 +37,7 @@ class Index(Frozen):
     schema_version: Literal[1] = Field(alias="schema", description="Version of this format.")
     made: Text = Field(description="When, in UTC.")
     systems: tuple[System, ...] = Field(description="Whose packages are in it.")
-    files: tuple[Row, ...]
+    files: tuple[Row, ...] = Field(description="A row a file.")
     digest: Sha256 = Field(description="SHA-256 of the files' rows, as a lock's.")
 
     @field_validator("digest")

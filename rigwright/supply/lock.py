@@ -39,15 +39,21 @@ class Artefact(Frozen):
     kind: Kind = Field(description="What it is.")
     name: CatalogName = Field(description="What catalogue entries call it.")
     version: DebVersion = Field(description="Its version, or the revision of the repository that it comes from.")
-    group: CatalogName | None = Field(default=None, description="The environment that it is a part of.")
+    group: CatalogName | None = Field(
+        default=None,
+        description="The environment that a wheel is a part of, the driver that a package is of, or the model that a "
+        "file is of.",
+    )
     marker: Marker | None = Field(default=None, description="Which hosts a wheel is for, as in PEP 508.")
-    repository: Repository | None = Field(default=None, description="Of weights: the hub's, that they are from.")
+    repository: Repository | None = Field(
+        default=None, description="Of weights: the hub's, that they are from; `version` is the commit."
+    )
     folder: RelativePath | None = Field(default=None, description="Of weights: their folder in the repository.")
     selection: Digits | None = Field(default=None, description="Digest of the revision and patterns that selected it.")
     licence: Text | None = Field(default=None, description="Of weights: what the repository says.")
     gated: Literal[True] | None = Field(default=None, description="Whether the hub asks for a token with access.")
     file: DebFileName = Field(description="Its file name.")
-    sha256: Sha256
+    sha256: Sha256 = Field(description="Of its bytes.")
     size: Positive = Field(description="Bytes.")
     sources: tuple[Source, ...] = Field(
         min_length=1,
@@ -109,7 +115,7 @@ class LockFile(Frozen):
     """What one *.lock.toml holds."""
 
     schema_version: Literal[1] = Field(alias="schema", description="Version of this format.")
-    artefact: tuple[Artefact, ...] = ()
+    artefact: tuple[Artefact, ...] = Field(default=(), description="The rows.")
     artefacts: Annotated[int, Field(ge=0, strict=True)] = Field(
         description="How many rows there are; with fewer, the file was cut."
     )

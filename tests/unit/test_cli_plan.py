@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from checks.looking import Box
-from cli import rigs
+from cli import plan as verb
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.driver.facts import DriverFacts
@@ -42,8 +42,8 @@ class Looked(Box):
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, box: Box, *options: str) -> Any:
-    monkeypatch.setattr(rigs, "boxes", lambda inventory, limit: ([box], []))
-    return CliRunner().invoke(rigs.plan_, [str(__file__), *options])
+    monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([box], []))
+    return CliRunner().invoke(verb.plan, [str(__file__), *options])
 
 
 def test_a_rig_with_cards_is_told_what_driver_a_managed_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:

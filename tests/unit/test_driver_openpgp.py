@@ -20,12 +20,12 @@ def packet(tag: int, body: bytes) -> bytes:
 
 
 def said(kind: int, created: int, lasts: int | None = None, digest: int = SHA512, issuer: bytes = b"") -> bytes:
-    """A signature, without what proves it."""
+    """A signature, with a number that proves nothing."""
     parts = b"\x05\x02" + created.to_bytes(4, "big")
     parts += b"" if lasts is None else b"\x05\x09" + lasts.to_bytes(4, "big")
     beside = bytes([len(issuer) + 1, 16]) + issuer if issuer else b""
     hashed = len(parts).to_bytes(2, "big") + parts + len(beside).to_bytes(2, "big") + beside
-    return packet(2, bytes([4, kind, 1, digest]) + hashed)
+    return packet(2, bytes([4, kind, 1, digest]) + hashed + b"\x00\x00" + b"\x00\x01\x01")
 
 
 def armoured(*packets: bytes) -> str:

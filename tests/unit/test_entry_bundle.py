@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from cli.hosts import named
+from cli.declared import named
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import load, making
 from rigwright.supply import bundle

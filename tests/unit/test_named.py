@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from cli.hosts import named
+from cli.declared import named
 from cli.tables import size
 from tests.unit.samples import Box, entry
 

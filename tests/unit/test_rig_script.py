@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,3 +26,82 @@ def test_an_environment_behind_a_link_is_refused_and_left_as_it_is(tmp_path: Pat
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
     assert {path.name for path in clone.iterdir()} == {"rig", ".venv"}
     assert [path.name for path in other.rglob("rigwright")] == ["rigwright"] * there
+
+
+PYTHON = """#!/bin/sh
+# stands in for a machine's own: knows what the script asks of one, and makes an environment that tells what it is told
+case "$*" in
+  *venv\\ --clear\\ *)
+    for folder; do :; done
+    rm -rf "$folder" && mkdir -p "$folder/bin" && touch "$folder/bin/python3"
+    echo "venv" >> "$LOG"
+    printf '#!/bin/sh\\nfor word; do case "$word" in */locks/*) echo "pip ${word##*/}" >> "$LOG";; esac; done\\n' \\
+      > "$folder/bin/pip"
+    printf '#!/bin/sh\\necho "rigwright $*"\\n' > "$folder/bin/rigwright"
+    chmod +x "$folder/bin/pip" "$folder/bin/rigwright" ;;
+  -VV) echo "Python 3.13.0" ;;
+esac
+"""
+
+
+class Clone:
+    """A clone of the project that nobody ran anything in, on a machine of which a stand-in is the Python."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.log, self.programs = folder / "clone", folder / "log", folder / "bin"
+        (self.root / "locks").mkdir(parents=True)
+        self.programs.mkdir()
+        for name in ("rig", "pyproject.toml", *(f"locks/controller{one}.txt" for one in ("", "-lab", "-test"))):
+            shutil.copy(ROOT / name, self.root / name)
+        self.log.touch()
+        python = self.programs / "python3"
+        python.write_text(PYTHON)
+        python.chmod(0o755)
+
+    def run(self, *words: str) -> list[str]:
+        """What was done to the environment for the sake of a command line, which then came through as it was."""
+        self.log.write_text("")
+        environment = {"PATH": f"{self.programs}:{os.environ['PATH']}", "LOG": str(self.log)}
+        done = subprocess.run(
+            [self.root / "rig", *words], capture_output=True, text=True, check=False, timeout=60, env=environment
+        )
+        assert (done.returncode, done.stdout) == (0, f"rigwright {' '.join(words)}\n"), done.stderr
+        return self.log.read_text().splitlines()
+
+
+LAB, TEST = "pip controller-lab.txt", "pip controller-test.txt"
+
+
+@pytest.mark.parametrize(
+    ("words", "prepared"),
+    [
+        ("--help", "pip controller.txt"),
+        ("deploy lab", "pip controller.txt"),
+        ("lab up 2", LAB),
+        ("demo", LAB),
+        ("bench converge", LAB),
+        ("test lint", TEST),
+        ("", "pip controller.txt"),
+    ],
+)
+def test_a_verb_prepares_the_packages_that_it_needs_once(tmp_path: Path, words: str, prepared: str) -> None:
+    clone = Clone(tmp_path)
+    assert clone.run(*words.split()) == ["venv", prepared]
+    assert clone.run(*words.split()) == []
+
+
+def test_packages_are_added_to_an_environment_and_serve_the_lesser_verbs_too(tmp_path: Path) -> None:
+    clone = Clone(tmp_path)
+    clone.run("status")
+    assert clone.run("lab", "list") == [LAB]
+    assert clone.run("test") == [TEST]
+    assert [clone.run(verb) for verb in ("status", "demo", "test")] == [[], [], []]
+
+
+def test_an_environment_is_made_anew_when_the_lock_of_what_is_asked_for_moved(tmp_path: Path) -> None:
+    clone = Clone(tmp_path)
+    clone.run("test")
+    lock = clone.root / "locks/controller.txt"
+    lock.write_text(lock.read_text() + "# moved\n")
+    assert clone.run("status") == ["venv", "pip controller.txt"]
+    assert clone.run("lab", "list") == [LAB]

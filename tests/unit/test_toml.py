@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -77,3 +78,14 @@ def test_a_file_that_is_not_there_and_a_folder_in_its_place_are_refused(tmp_path
     for path in (tmp_path / "gone.toml", tmp_path):
         with pytest.raises(Invalid, match="cannot be read as TOML"):
             parse(path, Shape)
+
+
+def test_a_file_that_was_written_again_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    numbers = []
+    for text in ("number = 3\n", "number = 4\n", "number = 3\n"):
+        path.write_text(text)
+        os.utime(path, (0, 0))
+        numbers.append(parse(path, Shape).number)
+    assert numbers == [3, 4, 3]
+    assert parse(path, Shape) is parse(path, Shape)

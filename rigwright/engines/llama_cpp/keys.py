@@ -49,11 +49,14 @@ OWN_OPTIONS = frozenset(
 class Engine(EngineKeys):
     """A compiled llama.cpp."""
 
-    kind: Literal["llama.cpp"]
+    kind: Literal["llama.cpp"] = Field(description="What it is.")
     source: CatalogName = Field(description="The input, or the lock's artefact, it is compiled from.")
     subtree: Subtree = Field(default="", description="Folder inside the archive's top folder with CMakeLists.txt.")
     commit: Commit = Field(description="The llama.cpp commit the source is.")
-    options: dict[CmakeOption, CmakeValue] = Field(default_factory=dict, description="CMake options, as they are.")
+    options: dict[CmakeOption, CmakeValue] = Field(
+        default_factory=dict,
+        description="CMake options, as they are; those that cards and variants decide are refused.",
+    )
 
     @field_validator("options")
     @classmethod
@@ -68,9 +71,13 @@ class Variant(VariantKeys):
 
     context: Positive = Field(description="Tokens of KV cache, over all slots: each slot gets context / slots.")
     slots: Positive = Field(default=1, description="Requests served at once.")
-    cache_type_k: KvType = "f16"
-    cache_type_v: KvType = "f16"
-    flash_attention: Literal["on", "off", "auto"] = "auto"
+    cache_type_k: KvType = Field(
+        default="f16", description="Type of the KV cache's keys; on cards only one with a CUDA kernel."
+    )
+    cache_type_v: KvType = Field(default="f16", description="The same of its values.")
+    flash_attention: Literal["on", "off", "auto"] = Field(
+        default="auto", description="Whether attention is computed in tiles, without its whole matrix in memory."
+    )
     memory_lock: bool = Field(default=False, strict=True, description="Keep the weights in RAM, never in swap.")
     thinking: Literal["on", "off", "auto"] | None = Field(
         default=None,

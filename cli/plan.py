@@ -1,4 +1,4 @@
-"""`rigwright validate` and `plan`: what an inventory says, and what a deploy of it will do."""
+"""`rigwright plan`: what a deploy of an inventory will do."""
 
 from __future__ import annotations
 
@@ -9,47 +9,16 @@ from dataclasses import dataclass
 
 import click
 
-from checks.looking import Box, boxes, each, rig_of, whole
-from cli.hosts import INVENTORY, LIMIT, named
+from checks.looking import Box, boxes, each
+from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Plan, desired, plan
+from rigwright.host import plan as planning
+from rigwright.host.plan import Plan, desired
 from rigwright.host.preflight import refusals, warnings
 from rigwright.nvidia.driver.facts import DriverFacts
 from rigwright.nvidia.driver.plan import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.told import as_row, sentences
-
-
-@click.command()
-@INVENTORY
-@LIMIT
-def validate(inventory: str, limit: str | None) -> None:
-    """Read INVENTORY with its catalogue and lock, say every mistake in them, and show what they declare.
-
-    No host is contacted.
-    """
-    rows: list[tuple[str, ...]] = []
-    for name, data in named(inventory, limit).items():
-        rig = whole(rig_of(name, data.get("rig")))
-        for i in rig.instances:
-            cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
-            engine = ", ".join(map(str, i.artefacts[:2])) + (" ..." if len(i.artefacts) > 2 else "")
-            rows.append(
-                (
-                    name,
-                    i.name,
-                    i.variant_name,
-                    engine,
-                    cards,
-                    str(i.port),
-                    i.variant.sized,
-                    size(sum(one.size for one in i.weights)),
-                )
-            )
-        if not rig.instances:
-            rows.append((name, "none"))
-    show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights"), rows)
-    click.echo("valid")
 
 
 @dataclass(frozen=True)
@@ -78,14 +47,14 @@ def _plan(box: Box) -> Planned:
             brought = (there, chosen)
     wanted = desired(box.rig, facts, brought)
     refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
-    return Planned(plan(wanted, found), refused, warnings(facts), driver)
+    return Planned(planning.plan(wanted, found), refused, warnings(facts), driver)
 
 
-@click.command("plan")
+@click.command()
 @INVENTORY
 @LIMIT
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def plan_(inventory: str, limit: str | None, as_json: bool) -> None:
+def plan(inventory: str, limit: str | None, as_json: bool) -> None:
     """What a deploy of INVENTORY will do to each host, why, how much it fetches, and which instances it interrupts.
 
     Of a driver that is not managed it says what a managed one would be, as advice. Nothing is changed. Exit status 1

@@ -1,0 +1,154 @@
+"""How soon a verb is there, and what a controller takes: verbs that look, and a deploy that changes nothing.
+
+Seconds of the wall are those of a machine that does nothing else; processor seconds hold on a busy one too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from bench import sessions
+from bench.converge import converge, inventory_of, own_lab
+from lab.hosts import Host
+from rigwright.inventory import ROOT
+
+RIG = str(ROOT / "rig")
+# Small, and between this process and the verb: a program's peak begins with the size of what started it.
+LAUNCHER = """
+import os, sys, time
+started = time.perf_counter()
+_, status, used = os.wait4(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ), 0)
+seconds = time.perf_counter() - started
+with open(sys.argv[1], "w") as file:
+    print(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss, file=file)
+sys.exit(status != 0)
+"""
+
+
+class Failed(Exception):
+    """A verb did not end well; the text is the end of what it said."""
+
+
+@dataclass
+class Row:
+    """One verb over so many hosts."""
+
+    verb: str
+    hosts: int
+    """0 for a verb that reaches none."""
+    goal: str
+    sessions: int = 0
+    """Remote commands, on all hosts."""
+    seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    """Seconds of this machine's processors, in user and kernel mode, of every process that it starts and waits for."""
+    peak_bytes: int = 0
+    """Of the largest of those processes."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured, and on what."""
+
+    date: str
+    release: str
+    cpus: int
+    load: tuple[float, float]
+    """Of one minute, at the beginning and the end of the timed runs."""
+    rows: list[Row]
+
+    def as_json(self) -> str:
+        """For programs."""
+        rows = [asdict(row) | {"median": median(row.seconds)} for row in self.rows]
+        return json.dumps(asdict(self) | {"rows": rows}, indent=2) + "\n"
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A command line, and the hosts that it reaches."""
+
+    row: Row
+    command: list[str]
+    hosts: Sequence[Host]
+
+    def run(self) -> tuple[float, float, int]:
+        """Run it to its end; returns seconds, processor seconds and the peak of its memory in bytes.
+
+        Raises:
+            Failed: its exit status is not 0.
+        """
+        with TemporaryDirectory(prefix="rigwright-bench-") as folder:
+            figures = Path(folder) / "figures"
+            launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(figures), *self.command]
+            done = subprocess.run(
+                launcher, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/", check=False
+            )
+            if done.returncode:
+                raise Failed(f"{' '.join(self.command)}: {(done.stdout + done.stderr)[-2000:]}")
+            seconds, processor, kibibytes = figures.read_text().split()
+        return float(seconds), float(processor), int(kibibytes) * 1024
+
+
+def measure(
+    release: str, layers: tuple[str, ...], counts: Sequence[int], runs: int, say: Callable[[str], None]
+) -> Report:
+    """Boot hosts, converge them, and time verbs over some of them.
+
+    Args:
+        release: The hosts' Debian.
+        layers: Folders laid over its base image that hold a compiled engine; none takes what was kept, or compiles one.
+        counts: Over how many hosts; the largest of them are booted.
+        runs: How often each is timed.
+        say: Told what is under way.
+
+    Raises:
+        Failed: a verb fails.
+        lab.machine.Unsupported: this machine cannot run a lab.
+        RuntimeError: a program fails that prepares all this.
+        TimeoutError: a host does not answer.
+    """
+    with TemporaryDirectory(prefix="rigwright-bench-") as name, own_lab() as lab:
+        folder = Path(name)
+        say(f"converging {max(counts)} hosts")
+        converge(lab, folder, release, layers, max(counts))
+        verbs = [Verb(Row("--help", 0, "0.3 s"), [RIG, "--help"], ())]
+        for count in counts:
+            hosts = lab.hosts[:count]
+            inventory = inventory_of(folder, lab, hosts)
+            goals = _goals(count)
+            verbs += [Verb(Row(verb, count, goals.get(verb, "")), [RIG, verb, inventory], hosts) for verb in goals]
+        return _timed(verbs, release, runs, say)
+
+
+def _goals(hosts: int) -> dict[str, str]:
+    """The verbs that are timed, and what is asked of each."""
+    if hosts == 1:
+        return {"validate": "0.5 s", "status": "0.6 s", "plan": "", "deploy": "0.8 s"}
+    return {"validate": "", "status": "", "plan": "", "deploy": "2 x one" if hosts <= 8 else "300 MB"}
+
+
+def _timed(verbs: Sequence[Verb], release: str, runs: int, say: Callable[[str], None]) -> Report:
+    say("each once, to warm up and to count remote commands")
+    for one in verbs:
+        with sessions.counted(one.hosts) as count:
+            one.run()
+        one.row.sessions = count.total
+    before = os.getloadavg()[0]
+    for number in range(runs):
+        say(f"timing, {number + 1} of {runs}")
+        for one in verbs:
+            seconds, processor, peak = one.run()
+            one.row.seconds.append(seconds)
+            one.row.processor.append(processor)
+            one.row.peak_bytes = max(one.row.peak_bytes, peak)
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return Report(now, release, os.cpu_count() or 0, (before, os.getloadavg()[0]), [one.row for one in verbs])

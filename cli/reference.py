@@ -1,0 +1,209 @@
+"""`python -m cli.reference`: writes the tables of keys in docs/ anew, from the models that refuse what is wrong.
+
+A table stands between `<!-- keys of NAME -->` and `<!-- end of NAME -->`; NAME is one of `TABLES`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import AfterValidator, BaseModel, PlainValidator
+from pydantic.fields import FieldInfo
+
+from rigwright.declaration.catalog import Card, Model
+from rigwright.declaration.entry import Driver, InstanceEntry, RigEntry, Roots, Share
+from rigwright.engines import kinds
+from rigwright.inventory import CONNECTION, ROOT
+from rigwright.supply import bundle
+from rigwright.supply.inputs import Input
+from rigwright.supply.lock import Artefact, LockFile
+
+BLOCK = re.compile(
+    r"(?P<begin><!-- keys of (?P<name>[a-z.-]+) -->\n)(?P<table>.*?)(?P<end><!-- end of (?P=name) -->\n)", re.DOTALL
+)
+
+BAR = "\\|"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a table is made from."""
+
+    of: Any
+    """A model, or several of which a key says which one it is: a union with a discriminator."""
+    prefix: str = ""
+    """What stands before each key."""
+    python: bool = False
+    """Whether it is written in Python, not TOML."""
+
+
+TABLES = {
+    "rig": Table(RigEntry, python=True),
+    "instance": Table(InstanceEntry, python=True),
+    "driver": Table(Driver, "driver.", python=True),
+    "roots": Table(Roots, "roots.", python=True),
+    "share": Table(Share, "share.", python=True),
+    "input": Table(Input),
+    "model": Table(Model),
+    **{f"variant-{name}": Table(kind.variant_keys) for name, kind in kinds().items()},
+    **{f"engine-{name}": Table(kind.engine_keys) for name, kind in kinds().items()},
+    "card": Table(Card),
+    "lock": Table(LockFile),
+    "artefact": Table(Artefact),
+    "bundle": Table(bundle.Index),
+    "bundle-file": Table(bundle.Row),
+}
+
+
+class Undescribed(Exception):
+    """A key has no description."""
+
+
+def pages(folder: Path = ROOT / "docs") -> Iterator[tuple[Path, str]]:
+    """Every page with a table, and its text with the tables as they should be.
+
+    Raises:
+        KeyError: a page asks for a table that there is not.
+        Undescribed: the model of a table has a key that nobody described.
+    """
+    for path in sorted(folder.glob("*.md")):
+        text = path.read_text()
+        made = BLOCK.sub(lambda found: f"{found['begin']}\n{table(found['name'])}\n{found['end']}", text)
+        if BLOCK.search(text):
+            yield path, made
+
+
+def table(name: str) -> str:
+    """One table, as Markdown.
+
+    Raises:
+        KeyError: there is none of that name.
+        Undescribed: a key of its model has no description.
+    """
+    if name == "connection":
+        return _drawn(("Key", "Allowed"), ((f"`{key}`", allowed) for key, (_, allowed) in CONNECTION.items()))
+    wanted = TABLES[name]
+    models = _models(wanted.of)
+    if len(models) == 1:
+        return _keys(models[0], wanted)
+    return "\n".join(f"**{_tag(one)}** {_first_line(one)}\n\n{_keys(one, wanted)}" for one in models)
+
+
+def _models(of: Any) -> list[type[BaseModel]]:
+    """The models of a union, in their order; of a model, itself."""
+    if isinstance(of, type):
+        return [of] if issubclass(of, BaseModel) else []
+    return [model for inner in get_args(of) for model in _models(inner)]
+
+
+def _tag(model: type[BaseModel]) -> str:
+    """What says that it is this one of several: the keys that allow one value, and have to be there."""
+    fixed = {key: get_args(field.annotation) for key, field in model.model_fields.items() if field.is_required()}
+    return ", ".join(
+        f"`{key} = {_literal(values[0])}`"
+        for key, values in fixed.items()
+        if get_origin(model.model_fields[key].annotation) is Literal and len(values) == 1
+    )
+
+
+def _first_line(model: type[BaseModel]) -> str:
+    return (model.__doc__ or "").strip().partition("\n")[0]
+
+
+def _keys(model: type[BaseModel], wanted: Table) -> str:
+    rows = []
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if not field.description:
+            raise Undescribed(f"{model.__name__}.{name} has no description")
+        allowed = _allowed(field.annotation, tuple(field.metadata), wanted.python)
+        rows.append((f"`{wanted.prefix}{key}`", allowed, _default(field, wanted.python), field.description))
+    return _drawn(("Key", "Allowed", "Default", "Meaning"), rows)
+
+
+def _drawn(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    drawn = [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |\n" for row in (titles, *rows)]
+    return "".join((drawn[0], "|---" * len(titles), "|\n", *drawn[1:]))
+
+
+def _allowed(annotation: Any, rules: tuple[Any, ...], python: bool) -> str:
+    """What a key may be, in the words that refuse all else."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _allowed(inner[0], (*inner[1:], *rules), python)
+    if said := _said([rule.func for rule in rules if isinstance(rule, (AfterValidator, PlainValidator))], annotation):
+        return said
+    if origin in (Union, UnionType):
+        if len(models := _models(annotation)) > 1:
+            return f"a table, one of {', '.join(map(_tag, models))}"
+        return ", or ".join(_allowed(one, rules, python) for one in inner if one is not NoneType)
+    if origin is Literal:
+        return ", ".join(f"`{_literal(one)}`" for one in inner)
+    if origin is tuple:
+        listed = inner[:-1] if inner[-1] is Ellipsis else inner
+        some = " of at least one" if any(isinstance(rule, MinLen) for rule in rules) else ""
+        many = f"list{some}" if inner[-1] is Ellipsis else f"{len(inner)} values"
+        return f"{many}, each {_allowed(listed[0], (), python)}"
+    if origin is dict:
+        return f"table: {_allowed(inner[0], (), python)} \u2192 {_allowed(inner[1], (), python)}"
+    if annotation is bool:
+        return "`True`, `False`" if python else "`true`, `false`"
+    if annotation is int:
+        return _range(rules)
+    return "a table" if _models(annotation) else "text"
+
+
+def _said(checks: list[Callable[..., object]], annotation: Any) -> str:
+    """What the last check says that refuses a value which no type of ours takes; "" without one."""
+    found = ""
+    for check in checks:
+        try:
+            check(-1 if annotation is int else "\0")
+        except ValueError as error:
+            found = str(error)
+    return re.sub(r"([*~_\[\]])", r"\\\1", found)
+
+
+def _range(rules: tuple[Any, ...]) -> str:
+    # pydantic keeps a field's own bounds one by one, and an annotated type's together
+    bounds = [bound for rule in rules for bound in (rule.metadata if isinstance(rule, FieldInfo) else (rule,))]
+    low = [one.ge for one in bounds if isinstance(one, Ge)] + [one.gt for one in bounds if isinstance(one, Gt)]
+    high = [one.le for one in bounds if isinstance(one, Le)] + [one.lt for one in bounds if isinstance(one, Lt)]
+    if high:
+        return f"{low[0]} to {high[0]}"
+    above = any(isinstance(one, Gt) for one in bounds)
+    return f"a whole number {'above' if above else 'from'} {low[0]}" if low else "a whole number"
+
+
+def _literal(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _default(field: FieldInfo, python: bool) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, BaseModel):
+        return "each key's own"
+    if value is None or value in ("", (), {}):
+        return "none"
+    return f"`{value}`" if python else f"`{_literal(value)}`"
+
+
+def main() -> None:
+    """Write what is stale, and say which pages."""
+    for path, text in pages():
+        if path.read_text() != text:
+            path.write_text(text)
+            sys.stdout.write(f"{path.relative_to(ROOT)} written anew\n")
+
+
+if __name__ == "__main__":
+    main()

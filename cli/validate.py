@@ -1,0 +1,40 @@
+"""`rigwright validate`: what an inventory says. Importing what reaches a host would take longer than all of it."""
+
+from __future__ import annotations
+
+import click
+
+from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
+from cli.tables import show, size
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+def validate(inventory: str, limit: str | None) -> None:
+    """Read INVENTORY with its catalogue and lock, say every mistake in them, and show what they declare.
+
+    No host is contacted.
+    """
+    rows: list[tuple[str, ...]] = []
+    for name, data in named(inventory, limit).items():
+        rig = whole(rig_of(name, data.get("rig")))
+        for i in rig.instances:
+            cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
+            engine = ", ".join(map(str, i.artefacts[:2])) + (" ..." if len(i.artefacts) > 2 else "")
+            rows.append(
+                (
+                    name,
+                    i.name,
+                    i.variant_name,
+                    engine,
+                    cards,
+                    str(i.port),
+                    i.variant.sized,
+                    size(sum(one.size for one in i.weights)),
+                )
+            )
+        if not rig.instances:
+            rows.append((name, "none"))
+    show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights"), rows)
+    click.echo("valid")

@@ -1,0 +1,62 @@
+"""What a verb imports before it does anything: most of the time that the quick ones take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from click import Context
+from click.testing import CliRunner
+
+from cli import PARTS, VERBS, main
+from rigwright.inventory import ROOT
+
+PROGRAM = """
+import sys
+from cli import main
+try:
+    main(sys.argv[2:], prog_name="rigwright")
+except SystemExit as ended:
+    assert not ended.code, ended.code
+found = sorted(set(sys.argv[1].split(",")) & set(sys.modules))
+sys.exit(f"imports {', '.join(found)}" if found else 0)
+"""
+# what reaches hosts, and what runs checks
+HEAVY = ("pyinfra", "pyinfra_cli", "gevent", "paramiko", "testinfra", "pytest", "requests", "huggingface_hub", "jinja2")
+
+
+def run(forbidden: tuple[str, ...], *words: str) -> str:
+    command = [sys.executable, "-c", PROGRAM, ",".join(forbidden), *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
+    return done.stderr
+
+
+def test_a_help_imports_no_verb() -> None:
+    verbs = tuple(f"cli.{place.partition(':')[0]}" for part in PARTS.values() for place in part.values())
+    assert run((*HEAVY, *verbs, "pydantic", "rich"), "--help") == ""
+
+
+@pytest.mark.parametrize("inventory", ["demo", "rig3090"])
+def test_an_inventory_is_judged_without_what_reaches_its_hosts(inventory: str) -> None:
+    forbidden = tuple(name for name in HEAVY if name != "jinja2")
+    assert run(forbidden, "validate", f"inventory/{inventory}.py") == ""
+
+
+def test_a_deploy_that_has_nothing_to_report_draws_no_bars() -> None:
+    deploy = (ROOT / "deploy.py").read_text()
+    roles = [line.split()[1] for line in deploy.splitlines() if line.startswith("from roles")]
+    program = f"import pyinfra_cli, sys, {', '.join(roles)}; sys.exit('rich.progress' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=120).returncode == 0
+
+
+def test_looking_at_hosts_imports_no_test_runner() -> None:
+    program = "import checks.looking, sys; sys.exit('pytest' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=120).returncode == 0
+
+
+def test_the_help_says_of_each_verb_what_its_own_help_begins_with() -> None:
+    said = " ".join(CliRunner().invoke(main, ["--help"], terminal_width=200).output.split())
+    for name, command in VERBS.items():
+        short = command.get_short_help_str(120)
+        assert f"{name} {' '.join(short.split())}" in said, Context(command).get_help()
