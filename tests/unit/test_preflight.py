@@ -275,4 +275,4 @@ def test_what_was_sent_already_needs_no_space_again(
 def test_without_a_bundle_nothing_lies_below_the_state_first() -> None:
     large = artefact(size=10 * GIB * 1024)
     host = facts(disk_free_kib=space(models=11, state=0), file_systems=MappingProxyType(TOGETHER), sent_kib=GIB)
-    assert refusals(rig(instance(parts=parts(large))), host, [], NOW) == []
+    assert refusals(comes_to(rig(instance(parts=parts(large))), host), NOW) == []
