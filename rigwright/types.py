@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Literal
 
@@ -78,7 +79,7 @@ CmakeOption = Annotated[str, _matching(r"[A-Z][A-Z0-9_]*", "a CMake option name,
 CmakeValue = Annotated[str, _matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
 Flag = Annotated[str, _matching(r"[a-z][a-z0-9-]*", "a long option's name without its dashes")]
 # A dash only before a number: an option in the place of a value would be read as the value. No number is nan or inf.
-FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z)[^\x00-\x1f\x7f]{1,4096}")
+FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z).{1,4096}")
 
 
 def _flag_value(value: object) -> str | bool:
@@ -86,8 +87,10 @@ def _flag_value(value: object) -> str | bool:
         return True
     text = str(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else ""
     if isinstance(value, (dict, list)):
-        text = json.dumps(value, sort_keys=True)
-    if not FLAG_VALUE.fullmatch(text):
+        # TOML has dates, and numbers that JSON has not
+        with suppress(TypeError, ValueError):
+            text = json.dumps(value, sort_keys=True, allow_nan=False)
+    if not FLAG_VALUE.fullmatch(text) or not text.isprintable():
         raise ValueError("true, a finite number, a table, or text on one line (a dash first: only a number)")
     return text
 

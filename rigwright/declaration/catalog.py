@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rigwright import toml
 from rigwright.engines import kinds
 from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.engines.kind import Kind
 from rigwright.nvidia.driver.tables import tables
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, unknown
 from rigwright.supply.inputs import Input
@@ -91,13 +92,19 @@ def _misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
     return found
 
 
+def _kind(engine: object) -> Kind | None:
+    """The kind of what is declared as an engine, if there is one of that name."""
+    given = engine.get("kind") if isinstance(engine, dict) else None
+    return kinds().get(given) if isinstance(given, str) else None
+
+
 def _engine(path: Path, name: str, data: object, problems: list[Problem]) -> EngineKeys | None:
     """One engine, by its kind's keys; None after naming what is wrong with it."""
-    given = data.get("kind") if isinstance(data, dict) else None
-    kind = kinds().get(given) if isinstance(given, str) else None
+    kind = _kind(data)
     if isinstance(data, dict) and "kind" in data and kind is None:
         allowed = " or ".join(repr(one) for one in sorted(kinds()))
-        problems.append(Problem(str(path), f"engines.{name}.kind", f"{shown(given)} is refused: must be {allowed}"))
+        text = f"{shown(data['kind'])} is refused: must be {allowed}"
+        problems.append(Problem(str(path), f"engines.{name}.kind", text))
         return None
     # one without a kind is refused for that, beside keys that no kind has
     model = kind.engine_keys if kind else EngineKeys
@@ -105,11 +112,19 @@ def _engine(path: Path, name: str, data: object, problems: list[Problem]) -> Eng
 
 
 def _variant(
-    path: Path, name: str, data: object, engines: Mapping[str, EngineKeys], problems: list[Problem]
+    path: Path, name: str, data: object, engines: Mapping[str, object], problems: list[Problem]
 ) -> VariantKeys | None:
-    """One variant, by the keys of its engine's kind; None after naming what is wrong with it."""
-    engine = engines.get(str(data.get("engine"))) if isinstance(data, dict) else None
-    model = kinds()[engine.kind].variant_keys if engine else Unjudged
+    """One variant, by the keys of its engine's kind; None after naming what is wrong with it.
+
+    Args:
+        path: The file that it stands in.
+        name: Its own.
+        data: What is declared.
+        engines: What is declared as engines, which may have mistakes of their own.
+        problems: Gets its mistakes.
+    """
+    kind = _kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None
+    model = kind.variant_keys if kind else Unjudged
     return _validated(path, ("variants", name), model, data, problems)
 
 
@@ -140,6 +155,7 @@ class Catalog(Frozen):
         """
         merged: dict[str, dict[str, Any]] = {table: {} for table in CatalogFile.model_fields}
         places: dict[str, Path] = {}
+        declared: dict[str, object] = {}
         problems: list[Problem] = []
         snapshots: dict[str, Path] = {}
         for folder in folders:
@@ -158,14 +174,14 @@ class Catalog(Frozen):
                     ]
                     entries.update(added)
                 places |= dict.fromkeys(read.variants, path)
+                declared |= read.engines
                 for name, data in read.engines.items():
                     here["engines"][name] = _engine(path, name, data, problems)
                 problems += _misnamed(path, read.inputs)
             for table, entries in here.items():
                 merged[table] |= entries
-        engines = {name: one for name, one in merged["engines"].items() if one is not None}
         merged["variants"] = {
-            name: _variant(places[name], name, data, engines, problems) for name, data in merged["variants"].items()
+            name: _variant(places[name], name, data, declared, problems) for name, data in merged["variants"].items()
         }
         if problems:
             raise Invalid(problems)

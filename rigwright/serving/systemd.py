@@ -32,11 +32,17 @@ def command_line(words: tuple[str, ...]) -> str:
 
 
 def environment_file(variables: Mapping[str, str]) -> str:
-    """An EnvironmentFile='s text, by name (systemd.exec(5)): nothing in it is expanded."""
+    """An EnvironmentFile='s text, by name (systemd.exec(5)): nothing in it is expanded.
+
+    Raises:
+        ValueError: a value has a NUL, which no environment can hold.
+    """
     return "".join(f"{name}={_value(value)}\n" for name, value in sorted(variables.items()))
 
 
 def _value(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("an environment cannot hold a NUL")
     if not text or PLAIN.fullmatch(text):
         return text
     return '"' + re.sub(r'([\\"$`])', r"\\\1", text) + '"'

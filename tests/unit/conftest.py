@@ -14,6 +14,7 @@ import pytest
 
 from cli.bundling import packages
 from cli.resolving import web
+from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.host import facts
 from roles.weights.host import rehash
 from roles.weights.host.load import Load
@@ -87,7 +88,8 @@ def maker(
     made = BundleWorld(tmp_path / "box", files)
     monkeypatch.setenv("PIP_INDEX_URL", made.index.url)
     monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(facts, "PACKAGES", ("curl", "g++"))
+    monkeypatch.setattr(facts, "PACKAGES", ("curl",))
+    monkeypatch.setattr(LlamaCpp, "packages", ("g++",))
     monkeypatch.setattr(packages, "KEYRING", str(archive_key[0]))
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -184,7 +185,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "fetch through a proxy": lambda: fetch_script(WIDE, [artefact(sources=["http://a/b"])]),
     "fetch from nowhere": lambda: fetch_script(rig(), [artefact(sources=["index:project"])]),
     "fetch from a bundle": lambda: fetch_script(BUNDLED, [artefact()]),
-    "build from a bundle": lambda: build_script(BUNDLED, plan(), TOOLS, "rw-job-x"),
+    "build from a bundle": lambda: build_script(replace(BUNDLED, instances=(instance(),)), plan(), TOOLS, "rw-job-x"),
     "tools from a bundle": lambda: tools(network(BUNDLED), sent=f"{STATE}/jobs/rw-job-tools/files"),
     "packages from a bundle": lambda: packages(BUNDLED),
     "cuda toolkit": lambda: render(

@@ -6,6 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.kind import Installation
+from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Desired
+from rigwright.nvidia.cuda_toolkit import toolkit
 from rigwright.serving.generation import Generation, generation
 from rigwright.serving.live import Kept, Process, Served
 from rigwright.serving.units import Slot
@@ -25,6 +29,12 @@ def two(*instances: Instance) -> Rig:
 def wanted(made: Rig | None = None) -> Generation:
     """The generation that a rig asks for."""
     return generation(made or two(), {"plain": plan()}, TOOLS)
+
+
+def comes_to(made: Rig, host: HostFacts, *installations: Installation) -> Desired:
+    """What a rig comes to on a host, with these in the place of what its engines are there."""
+    there = {one.name: one for one in installations}
+    return Desired(made, host, TOOLS, toolkit(made, host), there, wanted(made))
 
 
 def process(slot: Slot, **changes: Any) -> Process:

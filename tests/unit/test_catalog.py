@@ -12,7 +12,7 @@ from rigwright.engines.llama_cpp.build import build, cuda_architecture
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, OWN_OPTIONS
 from rigwright.inventory import ROOT
 from rigwright.problems import Invalid
-from tests.unit.samples import CATALOG, card, engine, facts, instance, rig
+from tests.unit.samples import CATALOG, Box, card, engine, entry, facts, instance, rig
 
 
 def load(folder: Path, text: str) -> Catalog:
@@ -91,8 +91,8 @@ def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capabilit
         ("slots = 2", "slots = 0", "variants.llamacpp/two.slots: 0 is refused"),
         ("context = 8192", "", "variants.llamacpp/two.context: missing"),
         ('threads = "8"', '"--threads" = "8"', "variants.llamacpp/two.flags.--threads: '--threads' is refused"),
-        ('threads = "8"', 'threads = "8 --host 0.0.0.0"', "variants.llamacpp/two.flags.threads"),
-        ('threads = "8"', 'threads = "%n"', "variants.llamacpp/two.flags.threads"),
+        ('threads = "8"', 'threads = "8\\nUser=root"', "variants.llamacpp/two.flags.threads"),
+        ('threads = "8"', "threads = { a = 2026-11-22 }", "variants.llamacpp/two.flags.threads"),
         ('threads = "8"', "threads = false", "variants.llamacpp/two.flags.threads"),
         ('[variants."llamacpp/two"]', "[variants.two]", "variants.two: 'two' is refused"),
     ],
@@ -170,3 +170,61 @@ def test_what_we_ship_is_whole() -> None:
     catalog = Catalog.load([ROOT / "catalog"])
     assert {variant.engine for variant in catalog.variants.values()} <= set(catalog.engines)
     assert {variant.model for variant in catalog.variants.values()} <= set(catalog.models)
+
+
+def test_mistakes_in_engines_and_variants_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_text(
+        '[engines.none]\nsource = "x"\n'
+        '[engines.other]\nkind = "llama.cpp"\nsorce = "x"\ncommit = "main"\n'
+        '[variants."a/b"]\nengine = "plane"\nmodel = "small"\ncards = -1\n'
+        '[variants."a/c"]\nengine = "plain"\nmodel = "small"\ncontext = 1\nslot = 2\n'
+    )
+    lines = refusal(tmp_path, changed('kind = "llama.cpp"', 'kind = "llama"')).splitlines()
+    found = [line.removeprefix(f"{tmp_path}/") for line in lines]
+    wanted = [
+        "a.toml: engines.plain.kind: 'llama' is refused: must be 'llama.cpp'",
+        "b.toml: engines.none.kind: missing",
+        "b.toml: engines.other.commit: 'main' is refused: must be 40 small hexadecimal digits",
+        'b.toml: engines.other.sorce: unknown key; did you mean "source"?',
+        "b.toml: engines.other.source: missing",
+        "b.toml: variants.a/b.cards: -1 is refused: must be at least 0",
+    ]
+    assert [one for one in wanted if not any(line.startswith(one) for line in found)] == [], found
+
+
+def test_a_key_that_its_kind_does_not_have_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    (line,) = refusal(tmp_path, changed("slots = 2", "slot = 2")).splitlines()
+    assert line.startswith(f'{tmp_path / "a.toml"}: variants.llamacpp/two.slot: unknown key; did you mean "slots"?')
+
+
+def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: Box) -> None:
+    """Nobody knows which keys it may have; a rig that does not use it has no harm from it."""
+    catalog = CATALOG.replace(
+        '[variants."llamacpp/cpu"]\nengine = "plain"', '[variants."llamacpp/cpu"]\nengine = "plane"'
+    )
+    box.write("catalog/box.toml", catalog)
+    (line,) = box.refusal()
+    assert line == (
+        f"{box.inventory}: box.instances.code.variant: llamacpp/cpu: "
+        'no engine is called "plane"; did you mean "plain"?; allowed: llama.cpp, plain'
+    )
+    assert box.group({"box": entry(instances={})})
+
+
+def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -> None:
+    """A later folder may have another engine of that name, and a variant is judged by that one."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    (first / "a.toml").write_text(CATALOG)
+    (second / "b.toml").write_text('[engines.plain]\nkind = "llama"\n')
+    with pytest.raises(Invalid) as caught:
+        Catalog.load([first, second])
+    assert str(caught.value) == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused: must be 'llama.cpp'"
+
+
+@pytest.mark.parametrize("text", ["engines = 7", "[engines]\nplain = 7", '[variants]\n"a/b" = "x"', "variants = []"])
+def test_what_is_no_table_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
+    (line,) = refusal(tmp_path, f"{text}\n").splitlines()
+    assert line.startswith(f"{tmp_path / 'a.toml'}: {text.strip('[').partition(']')[0].partition(' ')[0]}")
+    assert "must be a table of" in line

@@ -13,7 +13,7 @@ from checks import Drift
 from checks.test_cuda_toolkit import test_compiler as check_compiler
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build
-from rigwright.host.plan import plan
+from rigwright.host.plan import desired, plan
 from rigwright.host.preflight import refusals
 from rigwright.nvidia.cuda_toolkit import COMPILER, Toolkit, toolkit
 from rigwright.serving.activation import surplus
@@ -66,7 +66,7 @@ def test_an_operators_own_is_used_as_it_is() -> None:
 def test_a_compiler_that_is_known_to_be_broken_builds_nothing(nvcc: str, refusal: str) -> None:
     one = made(root="/opt/cuda")
     host = facts(cuda_version="13.2", nvcc=nvcc, pci_cards=(("0000:01:00.0", "10de:2204"),))
-    found = refusals(one, host, [build(one, "plain", engine(), host)], NOW)
+    found = refusals(desired(one, host), NOW)
     assert [reason.startswith(refusal) for reason in found] == [True] * bool(refusal)
 
 
@@ -99,7 +99,7 @@ def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
 def test_the_locks_compiler_is_held_to_the_same() -> None:
     one = made(cuda=(wheel(COMPILER, version="13.2.78", group="cuda"), WHEELS[1]))
     host = facts(pci_cards=(("0000:01:00.0", "10de:2204"),))
-    (found,) = refusals(one, host, [build(one, "plain", engine(), host)], NOW)
+    (found,) = refusals(desired(one, host), NOW)
     assert found.startswith("the lock's nvcc 13.2.78 miscompiles low-bit quants")
 
 
@@ -138,18 +138,17 @@ def test_it_stays_as_long_as_a_generation_that_stands_on_it() -> None:
 
 def test_the_plan_says_what_is_fetched_for_it_once() -> None:
     one = made()
-    wanted = generation(one, builds(one), TOOLS)
-    steps = plan(one, facts(), Served(), builds(one), TOOLS, wanted).steps
+    steps = plan(desired(one, facts()), Served()).steps
     (step,) = [step for step in steps if step.role == "cuda_toolkit"]
     assert step.fetched_bytes == sum(wheel.size for wheel in WHEELS)
     there = Served(folders=frozenset([ours().folder]))
-    assert "cuda_toolkit" not in [step.role for step in plan(one, facts(), there, builds(one), TOOLS, wanted).steps]
+    assert "cuda_toolkit" not in [step.role for step in plan(desired(one, facts()), there).steps]
 
 
 def test_a_host_needs_room_for_ours_and_no_toolkit_of_its_own() -> None:
     one = made()
     host = facts(cuda_version="", pci_cards=(("0000:01:00.0", "10de:2204"),))
-    assert refusals(one, host, list(builds(one).values()), NOW) == []
+    assert refusals(desired(one, host), NOW) == []
     full = replace(host, disk_free_kib={**host.disk_free_kib, "/opt/rigwright": 2 * GIB})
-    (line,) = refusals(one, full, list(builds(one).values()), NOW)
+    (line,) = refusals(desired(one, full), NOW)
     assert line.startswith("/opt/rigwright has 2.0 GiB free, 3.0 GiB are needed")

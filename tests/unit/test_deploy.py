@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.host.plan import STAGES
 from rigwright.inventory import ROOT
 from tests.unit.samples import Box
 
@@ -84,3 +86,22 @@ def test_a_refused_lock_beside_the_inventory_ends_in_words(box: Box, listener: s
     assert run.returncode == 1
     assert f"{lock}: schema: 9 is refused: must be 1" in run.stdout + run.stderr
     assert "Traceback" not in run.stdout + run.stderr
+
+
+def test_the_deploy_has_a_role_for_each_stage_of_the_plan_in_its_order() -> None:
+    tables = [
+        node.value
+        for node in ast.walk(ast.parse((ROOT / "deploy.py").read_text()))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "roles"
+    ]
+    (table,) = tables
+    assert isinstance(table, ast.Dict)
+    names = [ast.literal_eval(key) for key in table.keys if key]
+    assert names == [stage.role for stage in STAGES]
+    # and the role that is called is the one of that name
+    calls = [
+        ast.unparse(value.body.func)
+        for value in table.values
+        if isinstance(value, ast.Lambda) and isinstance(value.body, ast.Call)
+    ]
+    assert calls == names

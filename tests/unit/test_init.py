@@ -192,7 +192,7 @@ def test_what_the_box_is_for_is_asked_or_an_option_or_nothing_yet(
     assert entry.get("instances") == ({"chat": instance} if instance else None)
     asked = "What is the box for?" in done.output
     assert asked == (answer is not None and not options)
-    assert not asked or "3  llamacpp/two: cards 2, 3, context 8192, 4096 for each of 2" in done.output
+    assert not asked or "3  llamacpp/two: cards 2, 3, 2 at once with 4096 tokens each" in done.output
 
 
 @pytest.mark.usefixtures("looked")

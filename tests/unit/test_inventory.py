@@ -228,14 +228,14 @@ def test_folders_beside_the_inventory_are_laid_over_ours(box: Box) -> None:
     ((_, data),) = box.group({"box": entry()})
     rig = load(data["rig"])
     assert rig.engines["llama.cpp"].commit == "f" * 40
-    assert rig.sources["llama.cpp"].kind == "source"
+    assert [one.kind for one in rig.engine_artefacts["llama.cpp"]] == ["source"]
     box.write("locks/box.lock.toml", lock_text(WEIGHT_ROW, SOURCE_ROW.replace("engine-source", "llama.cpp")))
     with pytest.raises(Invalid, match=r"llama.cpp is locked with version 1.0, not 0.3.36: run `rigwright lock "):
         load(data["rig"])
     mine += '[inputs."llama.cpp"]\nkind = "source"\nversion = "1.0"\n'
     mine += 'sources = ["index:some-project", "store:engine-1.0.tar.gz"]\n'
     box.write("catalog/box.toml", mine)
-    assert load(data["rig"]).sources["llama.cpp"].sha256 == "a" * 64
+    assert [one.sha256 for one in load(data["rig"]).engine_artefacts["llama.cpp"]] == ["a" * 64]
 
 
 def test_a_box_without_folders_has_what_we_ship(tmp_path: Path) -> None:

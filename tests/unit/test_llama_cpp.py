@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from checks.test_engines import _same as same_record
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import build, cuda_architectures, flash_attention_pairs
@@ -205,11 +206,28 @@ def test_a_builds_folder_tells_engine_version_and_digest() -> None:
 
 
 def test_the_record_of_a_build_can_be_printed_and_names_every_byte() -> None:
-    made = build(CPU, "plain", engine(options={"A": 'a"b'}), facts())
+    made = build(CPU, "plain", engine(options={"A": "a;b"}), facts())
     told = json.loads(json.dumps(made.record))
     assert (told["engine"], told["digest"]) == ("plain", made.digest)
-    assert (told["options"], told["options"]["A"]) == (made.options, 'a"b')
-    assert (told["source"]["sha256"], told["source"]["size"]) == (SOURCE.sha256, SOURCE.size)
+    assert (told["options"], told["options"]["A"]) == (made.options, "a;b")
+    assert told["source"] == {"name": SOURCE.name, "version": SOURCE.version, "sha256": SOURCE.sha256}
+
+
+def test_a_record_of_what_is_wanted_is_the_same_whatever_more_it_says_of_the_source() -> None:
+    """Earlier ones have the whole row of the lock in them, with the places that it can be fetched from."""
+    wanted = json.loads(json.dumps(build(CPU, "plain", engine(options={"A": "1"}), facts()).record))
+    earlier = {**wanted, "source": SOURCE.model_dump(mode="json")}
+    assert same_record(wanted, wanted)
+    assert same_record(wanted, earlier)
+    others = [
+        {**earlier, "source": {**earlier["source"], "sha256": "c" * 64}},
+        {**earlier, "options": {**wanted["options"], "B": "2"}},
+        {**earlier, "options": {}},
+        {**earlier, "more": 1},
+        {key: value for key, value in earlier.items() if key != "digest"},
+        "nothing is installed",
+    ]
+    assert [same_record(wanted, other) for other in others] == [False] * len(others)
 
 
 @pytest.mark.parametrize("modes", [(0o700, 0o755), (0o777, 0o755), (0o755, 0o600), (0o755, 0o775)])

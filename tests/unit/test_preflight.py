@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import Build
+from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.host.facts import HostFacts, Listener
 from rigwright.host.preflight import SUPPORTED, refusals, warnings
 from rigwright.supply.bundle import Bundle
-from tests.unit.samples import GIB, NOW, artefact, card, facts, instance, parts, plan, rig
+from tests.unit.samples import GIB, NOW, artefact, card, engine, facts, instance, parts, plan, rig
+from tests.unit.states import comes_to
 
 AMPERE = card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")
 TURING = card("7.5", "10de:1e07", "NVIDIA GeForce RTX 2080 Ti")
-CUDA = plan(options={"CMAKE_CUDA_ARCHITECTURES": "86-real", "CUDAToolkit_ROOT": "/opt/cuda"})
 FOREIGN = "rigwright:x:1000:1000::/home/rigwright:/bin/bash"
 MOVED = "rigwright:x:999:999::/srv/x:/usr/sbin/nologin"
 OURS = "rigwright:x:999:999::/nonexistent:/usr/sbin/nologin"
@@ -26,7 +26,10 @@ PRESENT = (("0000:01:00.0", "10de:2204"), ("0000:02:00.0", "10de:1e07"))
 
 
 def box() -> Rig:
-    return rig(instance("chat", cards=(0, 1)), cards=(AMPERE, TURING))
+    return rig(instance("chat", cards=(0, 1)), cards=(AMPERE, TURING), cuda_root="/opt/cuda")
+
+
+CUDA = build(box(), "plain", engine(), facts())
 
 
 def good(**changes: object) -> HostFacts:
@@ -40,14 +43,14 @@ def space(**free_gib: float) -> MappingProxyType[str, int]:
 
 @pytest.mark.parametrize(("clock", "said"), [(-601, "behind"), (601, "ahead of"), (-599, ""), (599, "")])
 def test_a_clock_that_is_wrong_by_more_than_ten_minutes_is_refused(clock: int, said: str) -> None:
-    reasons = refusals(box(), good(clock=NOW + clock), [CUDA], NOW)
+    reasons = refusals(comes_to(box(), good(clock=NOW + clock), CUDA), NOW)
     assert [said in reason for reason in reasons] == ([True] if said else [])
 
 
 @pytest.mark.parametrize("system", sorted(SUPPORTED))
 def test_nothing_stands_in_the_way_on_a_good_host(system: tuple[str, str]) -> None:
     host = good(os_id=system[0], os_version=system[1])
-    assert refusals(box(), host, [CUDA], NOW) == []
+    assert refusals(comes_to(box(), host, CUDA), NOW) == []
     assert warnings(host) == []
 
 
@@ -82,7 +85,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("changes", "essence"), REFUSED, ids=lambda value: "+".join(value))
 def test_each_thing_in_the_way_is_refused_alone(changes: dict[str, Any], essence: list[str]) -> None:
-    reasons = refusals(box(), good(**changes), [CUDA], NOW)
+    reasons = refusals(comes_to(box(), good(**changes), CUDA), NOW)
     if changes.get("pci_cards") == ():
         reasons = [reason for reason in reasons if "2080 Ti" not in reason]
     (reason,) = reasons
@@ -101,7 +104,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         listeners=(Listener(8020, "nginx", ""),),
         disk_free_kib=space(models=0, state=0),
     )
-    reasons = refusals(box(), host, [CUDA], NOW)
+    reasons = refusals(comes_to(box(), host, CUDA), NOW)
     begins = [
         "debian 11",
         "the processor",
@@ -143,7 +146,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
 def test_what_does_not_matter_is_not_refused(changes: dict[str, Any], builds: list[Build]) -> None:
-    assert refusals(box(), good(**changes), builds, NOW) == []
+    assert refusals(comes_to(box(), good(**changes), *builds), NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -164,32 +167,28 @@ def test_each_declared_card_must_be_at_its_place_on_the_bus(
     declared: tuple[Any, ...], present: list[str], refused: int
 ) -> None:
     bus = tuple((f"0000:0{slot}:00.0", pci_id) for slot, pci_id in enumerate(present, 1))
-    assert len(refusals(rig(cards=declared), facts(pci_cards=bus), [], NOW)) == refused
+    assert len(refusals(comes_to(rig(cards=declared), facts(pci_cards=bus)), NOW)) == refused
 
 
 def test_a_card_is_known_by_any_of_its_ids() -> None:
     either = card("7.5", "10de:1e04").model_copy(update={"pci_ids": ("10de:1e04", "10de:1e07")})
     for pci_id in either.pci_ids:
-        assert refusals(rig(cards=(either,)), facts(pci_cards=(("0000:01:00.0", pci_id),)), [], NOW) == []
+        assert refusals(comes_to(rig(cards=(either,)), facts(pci_cards=(("0000:01:00.0", pci_id),))), NOW) == []
 
 
 def test_the_space_for_all_missing_weights_is_summed() -> None:
     large = [artefact(name=name, size=10 * GIB * 1024) for name in ("one", "two")]
     made = rig(instance("a", parts=parts(large[0])), instance("b", parts=parts(large[1]), port=8021))
     host = facts(disk_free_kib=space(models=20.5))
-    (reason,) = refusals(made, host, [], NOW)
+    (reason,) = refusals(comes_to(made, host), NOW)
     assert "/srv/models has 20.5 GiB free, 21.0 GiB are needed" in reason
-    assert (
-        refusals(
-            made, replace(host, weight_bytes=MappingProxyType({made.weight_path(large[0]): large[0].size})), [], NOW
-        )
-        == []
-    )
+    there = replace(host, weight_bytes=MappingProxyType({made.weight_path(large[0]): large[0].size}))
+    assert refusals(comes_to(made, there), NOW) == []
 
 
 def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse() -> None:
     host = good(apt_lock_holder="unattended-upgr")
-    assert refusals(box(), host, [CUDA], NOW) == []
+    assert refusals(comes_to(box(), host, CUDA), NOW) == []
     (warning,) = warnings(host)
     assert "unattended-upgr" in warning
 
@@ -200,14 +199,14 @@ def test_what_is_downloaded_already_needs_no_space_again() -> None:
     for begun_gib, free_gib, refused in ((0, 10.5, 1), (4, 7, 0), (4, 6.5, 1), (10, 0, 0)):
         there = MappingProxyType({made.weight_path(large): begun_gib * GIB * 1024})
         host = facts(disk_free_kib=space(models=free_gib), weight_bytes=there)
-        assert len(refusals(made, host, [], NOW)) == refused, (begun_gib, free_gib)
+        assert len(refusals(comes_to(made, host), NOW)) == refused, (begun_gib, free_gib)
 
 
 def test_a_port_that_is_listened_on_over_both_protocols_is_told_once() -> None:
     host = good(listeners=(Listener(8020, "nginx", "nginx.service"),) * 2)
-    assert len(refusals(box(), host, [CUDA], NOW)) == 1
+    assert len(refusals(comes_to(box(), host, CUDA), NOW)) == 1
     other = good(listeners=(Listener(8020, "nginx", "nginx.service"), Listener(8020, "python3", "")))
-    assert len(refusals(box(), other, [CUDA], NOW)) == 2
+    assert len(refusals(comes_to(box(), other, CUDA), NOW)) == 2
 
 
 def bundled(*systems: str) -> Rig:
@@ -234,12 +233,12 @@ def bundled(*systems: str) -> Rig:
 def test_a_bundle_has_the_hosts_packages_unless_none_is_missing(
     systems: tuple[str, ...], missing: tuple[str, ...], said: str
 ) -> None:
-    reasons = refusals(bundled(*systems), facts(missing_packages=missing), [], NOW)
+    reasons = refusals(comes_to(bundled(*systems), facts(missing_packages=missing)), NOW)
     assert [said in reason for reason in reasons] == ([True] if said else []), reasons
 
 
 def test_a_host_without_a_bundle_may_miss_packages() -> None:
-    assert refusals(rig(), facts(missing_packages=("curl",)), [], NOW) == []
+    assert refusals(comes_to(rig(), facts(missing_packages=("curl",))), NOW) == []
 
 
 APART = {"/srv/models": "/srv", "/var/lib/rigwright": "/"}
@@ -269,11 +268,11 @@ def test_what_was_sent_already_needs_no_space_again(
         sent_kib=sent_gib * GIB,
         file_systems=MappingProxyType(mounts),
     )
-    reasons = refusals(bundled("debian-12"), host, [], NOW)
+    reasons = refusals(comes_to(bundled("debian-12"), host), NOW)
     assert [reason.partition(" ")[0] for reason in reasons] == short, reasons
 
 
 def test_without_a_bundle_nothing_lies_below_the_state_first() -> None:
     large = artefact(size=10 * GIB * 1024)
     host = facts(disk_free_kib=space(models=11, state=0), file_systems=MappingProxyType(TOGETHER), sent_kib=GIB)
-    assert refusals(rig(instance(parts=parts(large))), host, [], NOW) == []
+    assert refusals(comes_to(rig(instance(parts=parts(large))), host), NOW) == []

@@ -18,6 +18,7 @@ from tests.unit.samples import COMMIT, HELP, artefact, card, instance, parts, ri
 from tests.unit.test_flags import OLD
 
 FOLDER = "plain-1.0-0123456789ab"
+PATH = f"/opt/rigwright/engines/{FOLDER}"
 CARDS = (card("7.5"), card("8.6"))
 
 
@@ -45,7 +46,7 @@ def values(text: str, directive: str) -> list[str]:
 
 
 def test_an_instance_on_the_cpu_is_started_with() -> None:
-    assert " ".join(command(rig(instance()), instance(), FOLDER)) == (
+    assert " ".join(command(rig(instance()), instance(), PATH)) == (
         f"/opt/rigwright/engines/{FOLDER}/bin/llama-server"
         f" --model /srv/models/small/{COMMIT}/small-q4.gguf"
         " --alias small --host 127.0.0.1 --port 8020 --ctx-size 4096 --parallel 1 --n-gpu-layers 0"
@@ -57,7 +58,7 @@ def test_an_instance_on_the_cpu_is_started_with() -> None:
 def test_an_instance_on_two_cards_is_started_with() -> None:
     one = two_cards()
     made = rig(one, cards=CARDS, roots=Roots(models="/data/models", software="/data/sw"))
-    assert " ".join(command(made, one, FOLDER)) == (
+    assert " ".join(command(made, one, f"/data/sw/engines/{FOLDER}")) == (
         f"/data/sw/engines/{FOLDER}/bin/llama-server"
         f" --model /data/models/small/{COMMIT}/small-q4.gguf"
         " --alias Qwen3.6-27B --host 127.0.0.1 --port 8030 --ctx-size 65536 --parallel 4 --n-gpu-layers all"
@@ -81,17 +82,17 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
 def test_keys_are_rendered_as_the_engines_version_has_them(
     snapshot: Snapshot, changes: dict[str, object], words: list[str]
 ) -> None:
-    one = instance(snapshot=snapshot, **changes)
-    plain = command(rig(), instance(), FOLDER)
-    assert command(rig(), one, FOLDER) == [*plain, *words]
+    one = instance(known=snapshot, **changes)
+    plain = command(rig(), instance(), PATH)
+    assert command(rig(), one, PATH) == (*plain, *words)
 
 
 def test_the_projector_is_loaded_beside_the_model() -> None:
     one = instance(parts=parts(mmproj=artefact(name="eye", file="eye.gguf")))
-    words = command(rig(one), one, FOLDER)
+    words = command(rig(one), one, PATH)
     assert words[words.index("--mmproj") + 1] == f"/srv/models/eye/{COMMIT}/eye.gguf"
     assert [a.name for a in one.weights] == ["small", "eye"]
-    assert "--mmproj" not in command(rig(instance()), instance(), FOLDER)
+    assert "--mmproj" not in command(rig(instance()), instance(), PATH)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +124,8 @@ def test_nothing_in_the_unit_needs_quoting_or_escaping() -> None:
     for one in (instance(), two_cards()):
         made = unit(one)
         (line,) = values(made.text, "ExecStart")
-        words = command(rig(one, cards=CARDS), one, FOLDER)
-        assert line.split() == shlex.split(line) == words
+        words = command(rig(one, cards=CARDS), one, PATH)
+        assert line.split() == shlex.split(line) == list(words)
         # systemd reads % in every line; \ " ' and ; where words are split; $ in command lines
         read = [line for line in made.text.splitlines() if not line.startswith("#")]
         assert [line for line in read if set(line) & set("%\\\"';`")] == []
@@ -236,5 +237,4 @@ def test_what_a_process_is_to_be_changes_with_unit_file_and_environment_file(oth
     assert before == unit(instance()).slot
     assert (before.unit, after.unit) == ("rigwright-chat.service",) * 2
     assert before.started_from != after.started_from
-    assert before.digest != after.digest
     assert (after.port, after.cards) == (other.port, frozenset(other.cards))

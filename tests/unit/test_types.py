@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import subprocess
 import sys
 from functools import cache
@@ -27,7 +29,21 @@ VALID = {
     "CmakeOption": ["GGML_CUDA", "CMAKE_CUDA_ARCHITECTURES"],
     "CmakeValue": ["", "ON", "86-real;120a-real", "/usr/local/cuda"],
     "Flag": ["threads", "cache-reuse"],
-    "FlagValue": ["2", "0.7,0.3", "-1", "key=value", "/srv/x.json", "-.5", "1e-05", "mmap+mlock", "info", "nano"],
+    "FlagValue": [
+        "2",
+        "0.7,0.3",
+        "-1",
+        "key=value",
+        "/srv/x.json",
+        "-.5",
+        "1e-05",
+        "mmap+mlock",
+        "info",
+        "nano",
+        "é ~",
+        '{"a": "$b %n"}',
+        "a; b",
+    ],
     "HttpUrl": ["http://127.0.0.1:8000", "https://hub.example/a/b?c=d", "http://h/~a/%20"],
     "Text": ["NVIDIA GeForce RTX 3090", "é", "a" * 200],
     "Commit": ["0123456789" * 4],
@@ -82,7 +98,7 @@ REFUSED = {
     "CmakeOption": ["", "ggml", "-DGGML", "1A", "A-B"],
     "CmakeValue": ["é", "a,b"],
     "Flag": ["", "--threads", "-t", "Threads", "1", "a=b", "a_b"],
-    "FlagValue": ["", "é", "~", "{}", "--host", "-m", "-", "--", "nan", "NaN", "inf", "-inf", "+Infinity"],
+    "FlagValue": ["", "a" * 4097, "--host", "-m", "-", "--", "nan", "NaN", "inf", "-inf", "+Infinity"],
     "HttpUrl": [
         *("", "ftp://host/", "file:///etc/passwd", "host/x", "http://", "http:///x", "http://user@host/"),
         *(
@@ -109,7 +125,7 @@ REFUSED = {
 HOSTILE = [*"\n\r\0\t '\"\\&|<>*?#!;`$%~{}()", "$(id)", "$HOME", "%n", "{{ x }}", "\x1b[31m", "\x7f"]
 HOSTILE += ["\u2028", "\x85", "\u202e", "\ud800", "\U0001f4a3", "é", "\uff0f"]
 # types whose text is printed bare into units and paths, and the characters that mean nothing there
-BARE = ["Name", "CatalogName", "VariantName", "FileName", "AbsolutePath", "UserName", "Flag", "FlagValue"]
+BARE = ["Name", "CatalogName", "VariantName", "FileName", "AbsolutePath", "UserName", "Flag"]
 BARE += ["ModuleOption", "SysctlName"]
 HARMLESS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+@/:,=")
 
@@ -137,7 +153,9 @@ def test_what_is_no_name_of_its_kind_is_refused(name: str, value: str) -> None:
     assert not takes(name, value)
 
 
-@pytest.mark.parametrize("name", sorted(set(VALID) - {"Text", "HttpUrl", "Source", "CmakeValue", "DebVersion"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(VALID) - {"Text", "HttpUrl", "Source", "CmakeValue", "DebVersion", "FlagValue"})
+)
 def test_hostile_text_is_refused_at_the_beginning_in_the_middle_and_at_the_end(name: str) -> None:
     valid = max(VALID[name], key=len)[:12] if name not in ("Sha256", "Commit", "Fingerprint") else VALID[name][0]
     half = len(valid) // 2
@@ -150,7 +168,7 @@ def test_hostile_text_is_refused_at_the_beginning_in_the_middle_and_at_the_end(n
     assert taken == []
 
 
-@pytest.mark.parametrize("name", ["HttpUrl", "Source", "CmakeValue", "Text", "DebVersion"])
+@pytest.mark.parametrize("name", ["HttpUrl", "Source", "CmakeValue", "Text", "DebVersion", "FlagValue"])
 def test_types_that_are_printed_quoted_still_take_one_line_only(name: str) -> None:
     valid = max(VALID[name], key=len)[:100]
     assert [bad for bad in "\n\r\0\t\x1b\x7f" if takes(name, valid + bad)] == []
@@ -168,13 +186,28 @@ def test_no_character_that_is_taken_means_anything_to_a_shell_or_to_systemd(name
 @pytest.mark.parametrize("name", sorted(VALID))
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, [], {}, ["a"], object()], ids=repr)
 def test_what_is_no_text_is_refused(name: str, value: object) -> None:
-    assert not takes(name, value) or (name == "FlagValue" and value in (5, 1.5, True))
+    assert not takes(name, value) or (name == "FlagValue" and value in (5, 1.5, True, [], {}, ["a"]))
 
 
 @pytest.mark.parametrize(("value", "taken"), [(True, True), (5, "5"), (-1, "-1"), (0.7, "0.7"), ("5", "5")])
 def test_an_options_value_is_a_number_as_text_or_true(value: object, taken: object) -> None:
     made = adapter("FlagValue").validate_python(value)
     assert (made, type(made)) == (taken, type(taken))
+
+
+def test_an_options_value_is_a_table_as_json() -> None:
+    given = {"rope": {"type": "yarn", "factor": 4.0}, "a b": ["é", '"%$\\']}
+    made = adapter("FlagValue").validate_python(given)
+    assert json.loads(made) == given
+    assert made == adapter("FlagValue").validate_python(dict(reversed(given.items())))
+
+
+def test_an_options_value_is_one_line_that_says_what_it_is() -> None:
+    """What turns writing around, or ends a line for some readers, is not seen in a diff."""
+    unseen = ["\u2028", "\x85", "\u202e", "\ud800", "\u200b", "\xa0", "\x9b"]
+    assert [text for bad in unseen for text in (bad, f"a{bad}b") if takes("FlagValue", text)] == []
+    assert not takes("FlagValue", {"a": dt.date(2026, 11, 22)})
+    assert not takes("FlagValue", {"a": [float("nan")]})
 
 
 @pytest.mark.parametrize("value", [False, float("nan"), float("inf"), float("-inf")], ids=repr)
@@ -197,7 +230,7 @@ for name in NAMES:
 
 
 def test_a_long_text_that_is_refused_is_refused_at_once() -> None:
-    program = LONG.replace("NAMES", repr(sorted(set(VALID) - {"Text"})))
+    program = LONG.replace("NAMES", repr(sorted(set(VALID) - {"Text", "FlagValue"})))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -107,7 +107,7 @@ class WeightHost(Shelf):
         channel = SimpleNamespace(set_combine_stderr=lambda both: None)
 
         def execute(command: str) -> None:
-            lines = self.run_script(command).stdout.splitlines(keepends=True)
+            lines = self.run_script(command).stdout.encode().splitlines(keepends=True)
             channel.makefile = lambda mode: iter(lines)
 
         channel.exec_command = execute
