@@ -17,27 +17,6 @@ from rigwright.problems import unknown
 from rigwright.serving.live import Process, Served, goal
 
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
-# memory of the whole service, and since when it is what it is
-USE = "systemctl show --property=Id,ActiveEnterTimestamp,MemoryCurrent 'rigwright-*.service'"
-HOLDER = "flock -s -n /run/rigwright/lease true 2>/dev/null || cat /run/rigwright/lease 2>/dev/null"
-
-
-def _use(lines: list[str]) -> dict[str, dict[str, str]]:
-    """Blocks of systemctl's `key=value` lines, by unit."""
-    found: dict[str, dict[str, str]] = {}
-    for block in "\n".join(lines).split("\n\n"):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if "Id" in values:
-            found[values["Id"]] = values
-    return found
-
-
-def _holder(lines: list[str]) -> str:
-    try:
-        said = json.loads("".join(lines))
-        return f"{said['who']} since {said['since']}: {said['doing']}"
-    except (ValueError, KeyError, TypeError):
-        return ""
 
 
 @dataclass(frozen=True)
@@ -75,14 +54,13 @@ class Status:
 def _status(box: Box) -> Status:
     found = box.served()
     aim = goal(found, box.wanted(box.facts()))
-    use = _use(list(box.lines(USE)))
+    use, holder = box.use(), box.holder()
     slots = {slot.unit: slot for slot in aim.slots}
     declared = {i.unit: i for i in box.rig.instances}
     rows = []
     for name in sorted({*declared, *(n for n, p in found.processes.items() if p.state != "inactive")}):
         instance = declared.get(name)
         process = found.processes.get(name)
-        memory = use.get(name, {}).get("MemoryCurrent", "")
         rows.append(
             Row(
                 instance=name.removeprefix("rigwright-").removesuffix(".service"),
@@ -92,9 +70,9 @@ def _status(box: Box) -> Status:
                 slots=instance.variant.slots if instance else None,
                 context_per_slot=instance.variant.context_per_slot if instance else None,
                 state=_word(process),
-                since=use.get(name, {}).get("ActiveEnterTimestamp", ""),
+                since=use[name].since if name in use else "",
                 restarts=process.restarts if process else 0,
-                memory_bytes=int(memory) if memory.isdigit() else None,
+                memory_bytes=use[name].memory if name in use else None,
                 current=bool(process and name in slots and process.fits(slots[name])),
             )
         )
@@ -103,7 +81,7 @@ def _status(box: Box) -> Status:
         generation=found.current,
         declared=aim.number is not None and aim.number == found.current,
         activation_cut_off=found.activating and not found.job,
-        at_work=_holder(list(box.lines(HOLDER))),
+        at_work=f"{holder.who} since {holder.since}: {holder.doing}" if holder and holder.who else "",
         instances=rows,
     )
 

@@ -203,7 +203,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "tools from mirrors": lambda: tools(network(WIDE)),
     "packages": lambda: packages(PLAIN),
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": sharing.LEFT}),
-    "what is shared": lambda: render("sharing/state.sh.j2", **sharing.questions()),
+    "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "share": lambda: share(restart=True),
     "share at boot": lambda: share(restart=False),
     "stop sharing": lambda: render("sharing/release.sh.j2", **sharing.release(rig())),
