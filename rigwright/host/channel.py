@@ -152,6 +152,8 @@ def read(output: Iterable[str], schema: Schema) -> Told:
         ValueError: it is not whole, or a record is not what the schema says of its key.
     """
     line = next((line for line in reversed([line.strip() for line in output]) if line), "")
+    if not line:
+        raise ValueError("the host told nothing")
     try:
         fields = base64.b64decode(line.encode(), validate=True).decode(errors="replace").split("\0")
     except (binascii.Error, UnicodeEncodeError):

@@ -106,7 +106,7 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
         new = QuoteString(f"{file.path}.rigwright-new")
         proven = ("&& {", file.proof, new, "|| { rm -f", new, "; false; }; }") if file.proof else ()
         yield StringCommand(
-            *("umask 077 && cat >", new, "&& chown root:root", new, "&& chmod", file.mode, new, *proven),
+            *("umask 077 && cat >", new, "&& chown root:root", new, "&& chmod", QuoteString(file.mode), new, *proven),
             *("&& sync -d", new, "&& mv -fT", new, QuoteString(file.path)),
             _stdin=file.text.splitlines(keepends=True),
         )
@@ -151,7 +151,7 @@ def directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> Gener
         quoted = QuoteString(path)
         yield StringCommand(
             *("sh -c", QuoteString(f'{script} && chown "$3" "$1" && chmod "$4" "$1"'), "directory", quoted),
-            *(QuoteString(ledger), f"{user}:{group}", mode),
+            *(QuoteString(ledger), QuoteString(f"{user}:{group}"), QuoteString(mode)),
         )
     if all(found.get(path) == Entry("directory", *attributes) for path, attributes in paths.items()):
         host.noop(f"{len(paths)} folders are as they should be")
