@@ -7,10 +7,11 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from bench.remote import Remote
 from checks.looking import Box
 from rigwright.engines.llama_cpp.build import Build
+from rigwright.host.channel import number, path
 from roles.operations.shell import Shell
+from roles.root import Root
 
 
 class NotMeasured(Exception):
@@ -46,7 +47,7 @@ def measure(box: Box, engine: str) -> Report:
 
     Raises:
         NotMeasured: no bundle, or the engine is not installed.
-        bench.remote.Failed: the build fails; its last words are the text.
+        roles.root.Failed: the build fails; its last words are the text.
     """
     if box.rig.bundle is None:
         raise NotMeasured("the rig has no bundle to take the source from")
@@ -54,33 +55,33 @@ def measure(box: Box, engine: str) -> Report:
     if not isinstance(made, Build):
         raise NotMeasured(f"{engine} is not compiled")
     source = box.rig.bundle.find(made.source)
-    remote = Remote(box.target)
-    record = json.loads(remote.run(f"cat {box.rig.roots.config}/current/engines/{engine}/build.json"))
+    host = Root(box.target)
+    record = json.loads(host.run(f"cat {shlex.quote(f'{box.rig.roots.config}/current/engines/{engine}/build.json')}"))
     if source is None or "build_seconds" not in record:
         raise NotMeasured(f"{engine} was installed before builds were timed, or is not in the bundle")
     if wrong := source.refusal():
         raise NotMeasured(wrong)
     # a folder that nobody else can get at: root compiles what lies in it
-    work = remote.run("mktemp -d -p /var/tmp").strip()
+    work = path(host.run("mktemp -d -p /var/tmp").strip())
     try:
         Shell(box.target).append(source.path, f"{work}/{source.name}", lambda there: None)
-        plain = int(remote.run(script(work, record["inputs"]["options"], source.name, made.subtree)))
+        plain = number(host.run(script(work, record["inputs"]["options"], source.name, made.subtree)).strip())
     finally:
-        remote.run(f"rm -rf {work}")
+        host.run(f"rm -rf {shlex.quote(work)}")
     architectures = record["inputs"]["options"].get("CMAKE_CUDA_ARCHITECTURES", "")
-    cpus = int(remote.run("nproc"))
+    cpus = number(host.run("nproc").strip())
     return Report(engine, architectures, cpus, record["build_seconds"], record["compile_seconds"], plain)
 
 
 def script(work: str, options: dict[str, Any], archive: str, subtree: str) -> str:
     """The plain build of an archive in a folder, which prints its seconds."""
-    flags = " ".join(f"-D{name}={shlex.quote(value)}" for name, value in sorted(options.items()))
+    flags = shlex.join(f"-D{name}={value}" for name, value in sorted(options.items()))
     return f"""set -e
-cd {work} && mkdir source
+cd {shlex.quote(work)} && mkdir source
 began=$(date +%s)
 {{
-  tar -xzf {archive} -C source --strip-components=1
-  cmake -S source/{subtree} -B build -G Ninja {flags}
+  tar -xzf {shlex.quote(archive)} -C source --strip-components=1
+  cmake -S {shlex.quote(f"source/{subtree}")} -B build -G Ninja {flags}
   ninja -C build llama-server
 }} > log 2>&1 || {{ tail -n 5 log >&2; exit 1; }}
 echo $(($(date +%s) - began))"""

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from paramiko import SSHException
 
 from bench.figures import BARE
-from bench.remote import Failed, Remote
 from rigwright.declaration.rig import Instance
+from rigwright.host.channel import number
 from rigwright.serving.units import STARTED_FROM
 from roles.lease import SILENCE, Lease
+from roles.root import Failed, Root
 
 BARE_UNIT, LOAD_UNIT, GUARD_UNIT = "rw-bench-bare", "rw-bench-load", "rw-bench-guard"
 FREE_PORT = "python3 -I -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0)); print(s.getsockname()[1])'"
@@ -47,7 +48,7 @@ def deployed(text: str) -> Deployed:
     try:
         command = tuple(found["ExecStart"].split())
         name, _, key_file = found["LoadCredential"].partition(":")
-        port = int(command[command.index("--port") + 1])
+        port = number(command[command.index("--port") + 1])
         if name != "api-key":
             raise ValueError(f"a credential called {name}")
         return Deployed(command, found["EnvironmentFile"], key_file, port)
@@ -73,7 +74,7 @@ def start_bare(unit: Deployed, port: int) -> str:
 class Contest:
     """An instance of a host whose lease is held, between its two ways of being served."""
 
-    remote: Remote
+    remote: Root
     lease: Lease
     instance: Instance
     unit: Deployed
@@ -90,7 +91,7 @@ class Contest:
         if way != BARE:
             self.start_unit()
             return self.unit.port
-        port = int(self._run(FREE_PORT))
+        port = number(self._run(FREE_PORT).strip())
         self._run(start_bare(self.unit, port))
         limit = self.instance.variant.ready_timeout
         ready = (
@@ -158,7 +159,7 @@ def contest(target: object, instance: Instance, doing: str, say: Callable[[str],
     Raises:
         NotMeasured: it does not run, it is another one's turn at this host, or the unit does not come up again.
     """
-    remote, unit = Remote(target), instance.unit
+    remote, unit = Root(target), instance.unit
     lease = Lease(target, doing)
     if refused := lease.take():
         raise NotMeasured(f"refused: {refused}")

@@ -182,8 +182,10 @@ def bytes_now(pytestconfig: pytest.Config, host: Host, rig: Rig) -> dict[str, st
     if not pytestconfig.getoption("--deep"):
         return None
     files = [recorded(rig, weight) for weight in rig.weights]
-    lines = [line for script in hash_scripts(files) for line in host.run("sh -c %s", script).stdout.splitlines()]
-    return parse_hashes(lines)
+    found: dict[str, str] = {}
+    for script in hash_scripts(files):
+        found |= parse_hashes(host.check_output("sh -c %s", script).splitlines())
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,10 @@ import click
 from checks.backend import UnknownHost, connect
 from rigwright.declaration.rig import Rig
 from rigwright.host import facts as host_facts
+from rigwright.host import lease
+from rigwright.host.channel import said
 from rigwright.host.facts import HostFacts
+from rigwright.host.lease import Holder
 from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
 from rigwright.nvidia.driver import facts as driver_facts
@@ -23,9 +25,12 @@ from rigwright.nvidia.driver.facts import DriverFacts
 from rigwright.problems import Invalid
 from rigwright.render import render
 from rigwright.serving import live as served
+from rigwright.serving import use
 from rigwright.serving.live import Served, state_script
+from rigwright.serving.use import Use
 from rigwright.weights import stored
 from rigwright.weights.stored import Stored
+from roles import root
 
 T = TypeVar("T")
 
@@ -39,36 +44,51 @@ class Box:
     target: Any
 
     def lines(self, script: str) -> Iterator[str]:
-        """Run a shell script as root; yields its output's lines as they come."""
-        words = "sudo -n sh" if self.target.data.get("_sudo") else "sh"
-        channel = self.target.connector.client.get_transport().open_session()
-        channel.set_combine_stderr(True)
-        channel.exec_command(f"{words} -c {shlex.quote(script)}")
-        for line in channel.makefile("rb"):
-            yield line.decode(errors="replace").rstrip("\n")
+        """Run a shell script as root; yields its output's lines as they come.
+
+        Raises:
+            roles.root.Gone: the connection is gone.
+        """
+        return root.lines(self.target, script)
 
     def served(self) -> Served:
         """What it serves now."""
-        return self._read(served.parse, state_script(self.rig.roots.config, self.rig.roots.software))
+        return self.read(served.parse, state_script(self.rig.roots.config, self.rig.roots.software))
 
     def stored(self) -> Stored:
         """Which weights lie on it."""
-        return self._read(partial(stored.parse, self.rig), stored.script(self.rig))
+        return self.read(partial(stored.parse, self.rig), stored.script(self.rig))
 
     def facts(self) -> HostFacts:
         """What a probe finds."""
-        return self._read(host_facts.parse, render("probe/probe.sh.j2", **host_facts.questions(self.rig)))
+        return self.read(host_facts.parse, render("probe/probe.sh.j2", **host_facts.questions(self.rig)))
 
     def driver_facts(self) -> DriverFacts:
         """What the choice of a driver needs to know of it."""
-        return self._read(driver_facts.parse, render("probe/driver.sh.j2", **driver_facts.questions(self.rig)))
+        return self.read(driver_facts.parse, render("probe/driver.sh.j2", **driver_facts.questions(self.rig)))
 
-    def _read(self, parse: Callable[[list[str]], T], script: str) -> T:
-        lines = list(self.lines(script))
+    def holder(self) -> Holder | None:
+        """Who holds its lease."""
+        return self.read(lease.parse, render("lease/holder.sh.j2"))
+
+    def use(self) -> dict[str, Use]:
+        """Since when the units of its instances are what they are, and what memory they have."""
+        return self.read(use.parse, render("look/use.sh.j2"))
+
+    def read(self, parse: Callable[[list[str]], T], script: str) -> T:
+        """What a script tells, parsed.
+
+        Raises:
+            click.ClickException: it is not what was asked for, or the connection is gone.
+        """
         try:
-            return parse(lines)
+            answer = root.run(self.target, script)
+        except root.Gone as error:
+            raise click.ClickException(f"{self.name}: the connection is gone: {said(str(error))}") from None
+        try:
+            return parse(answer.lines)
         except ValueError as error:
-            last = f"; the host said last: {lines[-1]}" if lines else ""
+            last = f"; it said: {said(answer.complaint)}" if answer.complaint else ""
             raise click.ClickException(f"{self.name}: {error}{last}") from None
 
     def desired(self) -> Desired:

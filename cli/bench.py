@@ -176,7 +176,7 @@ def compile_(inventory: str, limit: str | None) -> None:
         raise click.ClickException(f"{', '.join(gone)}: cannot be reached")
 
     from bench import compile as bench_compile
-    from bench.remote import Failed
+    from roles.root import Failed
 
     columns = (
         "engine",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
-import socket
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
@@ -18,8 +15,10 @@ from cli.tables import show, size
 from rigwright.problems import unknown
 from rigwright.render import render
 from rigwright.weights.records import records_folder
+from rigwright.weights.removed import parse as removed
 from rigwright.weights.stored import Stored, StoredModel
 from rigwright.weights.stored import models as stored_models
+from roles.lease import holder
 
 SHORT = 12  # digits of a commit that are shown, and enough to name one
 FEWEST = 7
@@ -127,12 +126,6 @@ def _remove(seen: list[Found], asked: str, yes: bool) -> None:
 def _take_off(found: Found, model: StoredModel) -> str:
     """Remove a model from one host; returns why that was not possible, or nothing."""
     box = found.box
-    holder = {
-        "who": f"{getpass.getuser()}@{socket.gethostname()}",
-        "pid": os.getpid(),
-        "since": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
-        "doing": f"removing {_named(model)}",
-    }
     script = render(
         "removal/model.sh.j2",
         root=box.rig.roots.models,
@@ -140,20 +133,16 @@ def _take_off(found: Found, model: StoredModel) -> str:
         records=records_folder(box.rig),
         ledger=box.rig.ledger,
         config=box.rig.roots.config,
-        holder=json.dumps(holder),
+        holder=holder(f"removing {_named(model)}"),
     )
-    removed = files = 0
-    lines = list(box.lines(script))
-    for line in lines:
-        word, _, rest = line.partition(" ")
-        if word == "removed":
-            files += 1
-            removed += found.stored.entries[rest].size if rest in found.stored.entries else 0
-        elif word == "stays":
-            click.echo(f"{box.name}: {rest} stays: it was placed there by somebody, and never verified")
-        elif word == "refused":
-            return f"{box.name}: refused: {rest}"
-    click.echo(f"{box.name}: {files} files removed, {size(removed)}")
-    return (
-        "" if lines[-1:] == ["done"] else f"{box.name}: it was cut off; the host said last: {lines[-1:] or 'nothing'}"
-    )
+    try:
+        told = box.read(removed, script)
+    except click.ClickException as error:  # other hosts have theirs to remove
+        return error.message
+    if told.refusal:
+        return f"{box.name}: refused: {told.refusal}"
+    for path in told.stays:
+        click.echo(f"{box.name}: {path} stays: it was placed there by somebody, and never verified")
+    sizes = [found.stored.entries[path].size for path in told.gone if path in found.stored.entries]
+    click.echo(f"{box.name}: {len(told.gone)} files removed, {size(sum(sizes))}")
+    return ""

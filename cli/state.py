@@ -22,28 +22,7 @@ from rigwright.serving.activation import goal
 from rigwright.serving.live import Process, Served
 
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
-# memory of the whole service, and since when it is what it is
-USE = "systemctl show --property=Id,ActiveEnterTimestamp,MemoryCurrent 'rigwright-*.service'"
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
-HOLDER = "flock -s -n /run/rigwright/lease true 2>/dev/null || cat /run/rigwright/lease 2>/dev/null"
-
-
-def _use(lines: list[str]) -> dict[str, dict[str, str]]:
-    """Blocks of systemctl's `key=value` lines, by unit."""
-    found: dict[str, dict[str, str]] = {}
-    for block in "\n".join(lines).split("\n\n"):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if "Id" in values:
-            found[values["Id"]] = values
-    return found
-
-
-def _holder(lines: list[str]) -> str:
-    try:
-        said = json.loads("".join(lines))
-        return f"{said['who']} since {said['since']}: {said['doing']}"
-    except (ValueError, KeyError, TypeError):
-        return ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +60,7 @@ class Status:
 def _status(box: Box) -> Status:
     found = box.served()
     aim = goal(found, box.desired().generation)
-    use = _use(list(box.lines(USE)))
+    use, holder = box.use(), box.holder()
     slots = {slot.unit: slot for slot in aim.slots}
     declared = {i.unit: i for i in box.rig.instances}
     rows = []
@@ -89,7 +68,6 @@ def _status(box: Box) -> Status:
         instance = declared.get(name)
         process, held = found.processes.get(name), found.held(name)
         capacity = instance.variant.capacity if instance else None
-        memory = use.get(name, {}).get("MemoryCurrent", "")
         rows.append(
             Row(
                 instance=name.removeprefix("rigwright-").removesuffix(".service"),
@@ -99,9 +77,9 @@ def _status(box: Box) -> Status:
                 slots=capacity[0] if capacity else None,
                 context_per_slot=capacity[1] if capacity else None,
                 state=_word(process),
-                since=use.get(name, {}).get("ActiveEnterTimestamp", ""),
+                since=use[name].since if name in use else "",
                 restarts=process.restarts if process else 0,
-                memory_bytes=int(memory) if memory.isdigit() else None,
+                memory_bytes=use[name].memory if name in use else None,
                 current=bool(process and name in slots and process.fits(slots[name])),
             )
         )
@@ -110,7 +88,7 @@ def _status(box: Box) -> Status:
         generation=found.current,
         declared=aim.number is not None and aim.number == found.current,
         activation_cut_off=found.activating and not found.job,
-        at_work=_holder(list(box.lines(HOLDER))),
+        at_work=f"{holder.who} since {holder.since}: {holder.doing}" if holder and holder.who else "",
         instances=rows,
     )
 

@@ -12,7 +12,8 @@ from rigwright.inventory import ROOT
 
 @cache
 def _environment() -> Environment:
-    # nothing here is HTML: units and shell scripts, quoted by `sh` where a value is a word of a command
+    # nothing here is HTML: units and shell scripts. In the latter each value passes one of three filters: `sh` makes it
+    # one word of a command, `words` a list of such, and `number` lets digits through
     environment = Environment(  # noqa: S701
         loader=FileSystemLoader(ROOT / "templates"),
         undefined=StrictUndefined,
@@ -21,6 +22,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
+    environment.filters["words"] = lambda values: shlex.join(str(value) for value in values)
+    environment.filters["number"] = int
     return environment
 
 

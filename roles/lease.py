@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import socket
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
@@ -14,9 +15,13 @@ from paramiko import Channel, SSHException
 from pyinfra import host, logger, state
 from pyinfra.context import ctx_host
 
+from rigwright.host import lease as lease_told
+from rigwright.host.channel import said
 from rigwright.render import render
+from roles import root
 
 BEAT = 15.0  # seconds between two signs of life
+ANSWER = 60  # seconds within which a host that is not waiting answers
 SILENCE = 60  # seconds without one after which the host takes a holder for dead: its connection was cut
 PATIENCE = 2  # seconds for `rigwright status`, which takes it for an instant to see whether it is free
 RENEWAL = 2 * SILENCE  # seconds in which the host must have noticed that our own old connection is gone
@@ -31,13 +36,7 @@ class Lease:
         self.lost = ""
         self.channel: Channel | None = None
         self.renewals = 0
-        holder = {
-            "who": f"{getpass.getuser()}@{socket.gethostname()}",
-            "pid": os.getpid(),
-            "since": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
-            "doing": doing,
-        }
-        self.holder = json.dumps(holder)
+        self.holder = holder(doing)
 
     def take(self, patience: int = PATIENCE) -> str:
         """Take it; returns why not, or nothing.
@@ -46,18 +45,16 @@ class Lease:
             patience: Seconds to wait for another holder.
         """
         script = render("lease/hold.sh.j2", patience=patience, silence=SILENCE, removing=self.removing)
-        words = "sudo -n sh" if self.host.data.get("_sudo") else "sh"
         try:
-            channel = self.host.connector.client.get_transport().open_session()
-            channel.exec_command(f"{words} -c {_quoted(script)}")
+            channel = root.start(self.host, script, patience + ANSWER)
             channel.sendall(f"{self.holder}\n".encode())
-            said = channel.makefile("r").readline().strip()
-            complaint = "" if said else channel.makefile_stderr("r").readline().strip()
-        except (OSError, SSHException, EOFError, AttributeError) as error:
+            refused = _answer(channel)
+        except root.BROKEN as error:
             return f"no lease: {error}"
-        if said != "taken":
+        if refused:
             channel.close()
-            return _by(said) if said else _denied(complaint)
+            return refused
+        channel.settimeout(None)
         self.channel = channel
         gevent.spawn(self._beat, channel)
         return ""
@@ -85,23 +82,32 @@ class Lease:
             self.lost = "the host has let go of it, as after a silence of this machine"
 
 
-def _quoted(script: str) -> str:
-    return "'" + script.replace("'", "'\\''") + "'"
+def holder(doing: str) -> str:
+    """What this process writes down as the holder of a lease, as JSON on one line."""
+    return json.dumps(
+        {
+            "who": f"{getpass.getuser()}@{socket.gethostname()}",
+            "pid": os.getpid(),
+            "since": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
+            "doing": doing,
+        }
+    )
 
 
-def _by(said: str) -> str:
-    """Who holds it, from the host's answer `held JSON`."""
-    try:
-        holder = json.loads(said.removeprefix("held "))
-        who = f"{holder['who']} (process {holder['pid']})"
-        return f"{who} has been at this host since {holder['since']}: {holder['doing']}; wait until that is done"
-    except (ValueError, KeyError, TypeError):
-        return f"somebody else is at this host ({said or 'the host said nothing'})"
+def _answer(channel: Channel) -> str:
+    """Why the host gives no lease, or nothing: the first of its lines that tells."""
+    words = []
+    for line in channel.makefile("rb"):
+        words.append(line.decode(errors="replace"))
+        with suppress(ValueError):
+            return lease_told.refusal(words)
+    return _denied(channel.makefile_stderr("rb").readline().decode(errors="replace") or "".join(words[-1:]))
 
 
 def _denied(complaint: str) -> str:
     """What a host that gives no lease to anybody has said."""
-    return f'the host gave no lease ({complaint or "no answer"}): log in as root, or set "_sudo": True and allow it'
+    words = said(complaint.strip()) or "no answer"
+    return f'the host gave no lease ({words}): log in as root, or set "_sudo": True and allow it'
 
 
 _leases: dict[str, Lease] = {}

@@ -5,29 +5,24 @@ from __future__ import annotations
 import json
 
 from pyinfra import host
-from pyinfra.api import FactBase, QuoteString, StringCommand
-from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api import StringCommand
 
 from rigwright.declaration.rig import Rig
 from rigwright.host import facts
 from rigwright.host.facts import HostFacts
-from rigwright.render import render
+from roles.operations.look import Look
 
 
-class Probe(FactBase[HostFacts]):
+class Probe(Look[HostFacts]):
     """A host as it is before the run. Only what a run does not change may be decided on it."""
 
     def command(self, questions: str) -> StringCommand:
         """templates/probe/probe.sh.j2."""
-        script = render("probe/probe.sh.j2", **json.loads(questions))
-        return StringCommand("sh", "-c", QuoteString(script))
+        return self.script("probe/probe.sh.j2", **json.loads(questions))
 
-    def process(self, output: list[str]) -> HostFacts:
-        """Read its lines."""
-        try:
-            return facts.parse(output)
-        except ValueError as error:
-            raise FactProcessError(str(error)) from error
+    def read(self, output: list[str]) -> HostFacts:
+        """Read what it tells."""
+        return facts.parse(output)
 
 
 def probe(rig: Rig) -> HostFacts | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # imported where a job begins: a deploy that changes nothing has none
     from rich.console import Console
     from rich.progress import Progress, TaskID
+
+from rigwright.host import channel
 
 PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
 COMMIT = re.compile(r"\b[0-9a-f]{40}/")  # of a path, where it tells the operator nothing
@@ -128,6 +131,30 @@ class Writer:
             task.said = now
             detail = task.describe()
             print(f"    [{task.host}] {task.text}{f': {detail}' if detail else ''}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def document(value: str) -> Mapping[str, Any]:
+    """The type of what a download of many files writes beside them; empty where it is not there yet.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not value:
+        return {}
+    try:
+        read = json.loads(value)
+        rows = [
+            {
+                "path": channel.said(str(row["path"])),
+                "from": channel.said(str(row["from"] or "")),
+                "state": channel.said(str(row["state"])),
+                **{key: channel.number(str(row[key])) for key in ("size", "done")},
+            }
+            for row in read["files"]
+        ]
+        return {"files": rows, **{key: channel.number(str(read[key])) for key in ("done", "total")}}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("the progress of a download") from None
 
 
 class Files:

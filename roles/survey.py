@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pyinfra.api.state import State
 
 from rigwright.render import render
 from rigwright.survey import findings as survey
+from roles import root
 from roles.transport import nodelay
 
 LIMIT = 120.0  # seconds without a byte: each of the survey's slow commands ends itself after 20
@@ -41,7 +41,7 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
     known.parent.mkdir(mode=0o700, exist_ok=True)
     known.touch(mode=0o600)
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # its tracebacks are said in one line here
-    data = {**connection, "ssh_paramiko_connect_kwargs": {"transport_factory": nodelay}}
+    data = {**connection, "_sudo": sudo, "ssh_paramiko_connect_kwargs": {"transport_factory": nodelay}}
     data.setdefault("ssh_strict_host_key_checking", "accept-new")
     inventory = Inventory(([(name, data)], {}))
     State(inventory, Config())  # makes the host's connector
@@ -49,24 +49,14 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
     connector: Any = host.connector
     try:
         host.connect(show_errors=False, raise_exceptions=True)
-        out, err = _run(connector.client, sudo)
+        answer = root.run(host, render("probe/survey.sh.j2"), limit=LIMIT)
     except (PyinfraError, SSHException, OSError, EOFError) as error:
         raise Unreachable(" ".join(str(error).split()) or type(error).__name__) from None
     finally:
         if connector.client is not None:
             connector.client.close()
     try:
-        return survey.parse(out.decode("ascii", "replace").split("\n"))
+        return survey.parse(answer.lines)
     except ValueError as error:
-        said = [line for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
         hint = "; allow the user sudo without a password, or use --no-sudo" if sudo else ""
-        raise Unreachable((said[-1] if said else str(error)) + hint) from None
-
-
-def _run(client: Any, sudo: bool) -> tuple[bytes, bytes]:
-    script = render("probe/survey.sh.j2")
-    channel = client.get_transport().open_session()
-    channel.settimeout(LIMIT)
-    channel.exec_command(f"{'sudo -n ' if sudo else ''}sh -c {shlex.quote(script)}")
-    # one stream after the other is safe: the survey's own standard error is discarded on the box
-    return channel.makefile("rb").read(), channel.makefile_stderr("rb").read()
+        raise Unreachable((answer.complaint or str(error)) + hint) from None

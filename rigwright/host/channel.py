@@ -2,8 +2,9 @@
 
 A script says `fact KEY VALUE...` (templates/channel.sh.j2) for each thing that it has found. Every value travels
 between NUL bytes, so none can end early or begin another, and the whole in base64, so that no connection changes a
-byte. What comes back is hostile all the same: a key that nobody asked for, too few values, or a value that is not
-wholly of its type is refused, with its name. So is what a script has told that was cut off.
+byte; it is the last line, so that what a login prints does no harm. What comes back is hostile all the same: a key that
+nobody asked for, too few values, or a value that is not wholly of its type is refused, with its name. So is what a
+script has told that was cut off.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 Type = Callable[[str], Any]
@@ -38,9 +40,21 @@ def optional(kind: Type, empty: object = "") -> Type:
     return lambda value: kind(value) if value else empty
 
 
-def otherwise(kind: Type, instead: object = "") -> Type:
-    """A type that takes all else for `instead`: of what somebody may have edited, who is not to stop every look."""
-    return lambda value: kind(value) if _fits(kind, value) else instead
+def tolerant(kind: Type, otherwise: object = "") -> Type:
+    """A type for what anybody on a host may have named: what is not of it is `otherwise`, and stops no look."""
+
+    def check(value: str) -> Any:
+        try:
+            return kind(value)
+        except ValueError:
+            return otherwise
+
+    return check
+
+
+def one_of(*words: str) -> Type:
+    """One of a few words."""
+    return matching("|".join(map(re.escape, words)), f"one of {', '.join(words)}")
 
 
 def number(value: str) -> int:
@@ -57,6 +71,20 @@ def octal(value: str) -> int:
     return int(value, 8)
 
 
+def hexadecimal(value: str) -> int:
+    """A number as the kernel prints flags and ports."""
+    if not re.fullmatch(r"[0-9a-fA-F]{1,16}", value):
+        raise ValueError("a hexadecimal number")
+    return int(value, 16)
+
+
+def seconds(value: str) -> float:
+    """A moment, in seconds since the epoch, or a time in seconds."""
+    if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,12})?", value):
+        raise ValueError("a number of seconds")
+    return float(value)
+
+
 def truth(value: str) -> bool:
     """`yes` or `no`."""
     if value not in ("yes", "no"):
@@ -69,11 +97,26 @@ def said(value: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value[:400])
 
 
+def address(value: str) -> str:
+    """An IP address, without the interface that a link-local one may have behind a percent sign."""
+    try:
+        return str(ip_address(value.partition("%")[0]))
+    except ValueError:
+        raise ValueError("an IP address") from None
+
+
+# what would end a line, or steer a terminal
+_ODD = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+text: Type = str
+"""Anything at all, which is compared or taken apart, and neither shown nor given to a shell."""
 word = matching(r"[A-Za-z0-9_.:+~@/=-]{1,255}", "a word of letters, digits and _.:+~@/=-")
-path = matching(r"/[^\x00-\x1f\x7f]{0,4095}", "an absolute path on one line")
-file_name = matching(r"(?!\.\.?\Z)[^/\x00-\x1f\x7f]{1,255}", "a file name on one line")
+path = matching(rf"/[^{_ODD}]{{0,4095}}", "an absolute path on one line")
+file_name = matching(rf"(?!\.\.?\Z)[^/{_ODD}]{{1,255}}", "a file name on one line")
 sha256 = matching(r"[0-9a-f]{64}", "a SHA-256")
+version = matching(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}", "a version of numbers and dots")
 unit = matching(r"[A-Za-z0-9:_.\\@-]{1,255}", "the name of a systemd unit")
+pci_address = matching(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", "an address on the PCI bus")
+pci_id = matching(r"[0-9a-f]{4}:[0-9a-f]{4}", "vendor:device of a PCI device")
 
 
 @dataclass(frozen=True)
@@ -108,11 +151,13 @@ def read(output: Iterable[str], schema: Schema) -> Told:
     Raises:
         ValueError: it is not whole, or a record is not what the schema says of its key.
     """
-    text = "".join(output)
+    line = next((line for line in reversed([line.strip() for line in output]) if line), "")
+    if not line:
+        raise ValueError("the host told nothing")
     try:
-        fields = base64.b64decode(text.encode(), validate=True).decode(errors="replace").split("\0")
+        fields = base64.b64decode(line.encode(), validate=True).decode(errors="replace").split("\0")
     except (binascii.Error, UnicodeEncodeError):
-        raise ValueError(f"the host told nothing that was asked for: {said(text)[:200]!r}") from None
+        raise ValueError(f"the host told nothing that was asked for: {said(line)[:200]!r}") from None
     rows: dict[str, list[tuple[Any, ...]]] = {}
     at = 0
     while at < len(fields) - 1:

@@ -1,12 +1,28 @@
-"""What is known of a host: the probe's output as a typed value."""
+"""What is known of a host: what the probe tells, as a typed value."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.declaration.rig import Rig
+from rigwright.host import basics, channel
+from rigwright.host.basics import Listener
+from rigwright.host.channel import (
+    file_name,
+    matching,
+    number,
+    octal,
+    optional,
+    path,
+    said,
+    tolerant,
+    truth,
+    version,
+    word,
+)
 from rigwright.serving.units import UNITS
 from rigwright.weights import sharing
 
@@ -22,16 +38,6 @@ def packages(rig: Rig) -> tuple[str, ...]:
     """The distribution's packages that a rig's host needs, beside those of a driver."""
     engines = [package for instance in rig.instances for package in instance.kind.packages]
     return tuple(dict.fromkeys([*PACKAGES, *engines, *([sharing.PACKAGE] if rig.share else [])]))
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A TCP port somebody listens on."""
-
-    port: int
-    process: str
-    unit: str
-    """The systemd unit of the process; empty where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +92,13 @@ class HostFacts:
     driver_ours: bool = False
     """Whether we see to its NVIDIA driver, or did before this run."""
     addresses: frozenset[str] = field(default_factory=frozenset)
-    """Those that it has, of both families."""
+    """Those that it has, of both families, as Python writes them."""
     sharing: sharing.Found = sharing.NOTHING
     """The unit that shares its weights with other boxes."""
 
     def has(self, address: str) -> bool:
         """Whether it has this address, however that is written."""
-        return str(ip_address(address)) in {str(ip_address(one.partition("%")[0])) for one in self.addresses}
+        return str(ip_address(address)) in self.addresses
 
     @property
     def system(self) -> str:
@@ -132,69 +138,84 @@ def keyed(lines: list[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
     return single, many
 
 
-def parse(lines: list[str]) -> HostFacts:
-    """Read the probe's `key value...` lines (templates/probe/probe.sh.j2).
+passwd = matching(r"[^:\x00-\x1f\x7f]*(:[^:\x00-\x1f\x7f]*){6}", "a line of passwd")
+SCHEMA: channel.Schema = {
+    **basics.SCHEMA,
+    **sharing.SCHEMA,
+    "architecture": (word,),
+    "systemd": (optional(number, 0),),
+    "disk": (path, number, path),
+    "linked": (path,),
+    "cuda_version": (optional(version),),
+    "nvcc": (optional(version),),
+    "apt_lock": (said,),
+    "address": (channel.address,),
+    "engine": (tolerant(file_name),),
+    "unfit": (tolerant(file_name),),
+    "user_process": (said, number, tolerant(channel.unit)),
+    "building": (tolerant(file_name),),
+    "sent_kib": (optional(number, 0),),
+    "weight": (number, tolerant(path)),
+    "missing": (word,),
+    "foreign": (path, said, octal),
+    "elsewhere": (said,),
+    "user_ours": (truth,),
+    "driver_ours": (truth,),
+    "clock": (number,),
+    "service_user": (optional(passwd),),
+}
+"""What the probe tells."""
+
+
+def parse(output: Iterable[str]) -> HostFacts:
+    """Read what the probe has told (templates/probe/probe.sh.j2).
 
     Raises:
-        ValueError: a line or a key is missing or malformed.
+        ValueError: that is not what it was asked for.
     """
-    single, values = keyed(lines)
-    many = {key: [value.split() for value in found] for key, found in values.items()}
-    try:
-        return HostFacts(
-            os_id=single["os_id"],
-            os_version=single["os_version"],
-            architecture=single["architecture"],
-            kernel=single["kernel"],
-            systemd=int(single["systemd"]),
-            uid=int(single["uid"]),
-            memory_kib=int(single["memory_kib"]),
-            disk_free_kib=MappingProxyType({path: int(free) for path, free, _ in many.get("disk", [])}),
-            file_systems=MappingProxyType({path: mounted for path, _, mounted in many.get("disk", [])}),
-            sent_kib=int(single["sent_kib"]),
-            cuda_version=single["cuda_version"],
-            nvcc=single["nvcc"],
-            apt_lock_holder=single["apt_lock"],
-            pci_cards=tuple(sorted((address, pci_id) for address, pci_id in many.get("pci", []))),
-            listeners=tuple(sorted((_listener(row) for row in many.get("listener", [])), key=lambda one: one.port)),
-            built_engines=frozenset(name for (name,) in many.get("engine", [])),
-            unfit_engines=frozenset(name for (name,) in many.get("unfit", [])),
-            weight_bytes=MappingProxyType(_weights(many.get("weight", []))),
-            started_builds=frozenset(name for (name,) in many.get("building", [])),
-            missing_packages=tuple(name for (name,) in many.get("missing", [])),
-            clock=int(single["clock"]),
-            linked_roots=tuple(path for (path,) in many.get("linked", [])),
-            foreign_roots=tuple((path, owner, int(mode, 8)) for path, owner, mode in many.get("foreign", [])),
-            elsewhere=single["elsewhere"],
-            service_user=_passwd(single["service_user"]),
-            user_ours=single["user_ours"] == "yes",
-            user_processes=tuple(_process(row) for row in many.get("user_process", [])),
-            driver_ours=single["driver_ours"] == "yes",
-            addresses=frozenset(address for (address,) in many.get("address", [])),
-            sharing=sharing.found(single),
-        )
-    except KeyError as error:
-        raise ValueError(f"the probe printed no {error.args[0]!r}") from error
+    told = channel.read(output, SCHEMA)
+    found = basics.basics(told)
+    return HostFacts(
+        os_id=found.os_id,
+        os_version=found.os_version,
+        architecture=told.one("architecture"),
+        kernel=found.kernel,
+        systemd=told.one("systemd"),
+        uid=found.uid,
+        memory_kib=found.memory_kib,
+        disk_free_kib=MappingProxyType({folder: free for folder, free, _ in told.many("disk")}),
+        file_systems=MappingProxyType({folder: mounted for folder, _, mounted in told.many("disk")}),
+        sent_kib=told.one("sent_kib"),
+        cuda_version=told.one("cuda_version"),
+        nvcc=told.one("nvcc"),
+        apt_lock_holder=told.one("apt_lock"),
+        pci_cards=found.cards,
+        listeners=found.listeners,
+        # names that are none of ours are read as nothing
+        built_engines=frozenset(filter(None, told.all("engine"))),
+        unfit_engines=frozenset(filter(None, told.all("unfit"))),
+        weight_bytes=MappingProxyType(_weights([(size, path) for size, path in told.many("weight") if path])),
+        started_builds=frozenset(filter(None, told.all("building"))),
+        missing_packages=tuple(told.all("missing")),
+        clock=told.one("clock"),
+        linked_roots=tuple(told.all("linked")),
+        foreign_roots=tuple(told.many("foreign")),
+        elsewhere=told.one("elsewhere"),
+        service_user=told.one("service_user"),
+        user_ours=told.one("user_ours"),
+        user_processes=tuple(_process(*row) for row in told.many("user_process")),
+        driver_ours=told.one("driver_ours"),
+        addresses=frozenset(told.all("address")),
+        sharing=sharing.found(told),
+    )
 
 
-def _weights(rows: list[list[str]]) -> dict[str, int]:
+def _weights(rows: list[tuple[int, str]]) -> dict[str, int]:
     """Bytes and path of whole files and of parts: a part counts where there is no whole one."""
-    found = {path: int(size) for size, path in rows}
+    found = {path: size for size, path in rows}
     parts = {path.removesuffix(PART): size for path, size in found.items() if path.endswith(PART)}
     return parts | {path: size for path, size in found.items() if not path.endswith(PART)}
 
 
-def _passwd(line: str) -> str:
-    if line and line.count(":") != 6:
-        raise ValueError(f"no passwd line: {line!r}")
-    return line
-
-
-def _process(row: list[str]) -> str:
-    name, pid, *unit = row
-    return f"{name} (pid {', '.join([str(int(pid)), *unit])})"
-
-
-def _listener(row: list[str]) -> Listener:
-    port, process, *unit = row
-    return Listener(int(port), process, unit[0] if unit else "")
+def _process(name: str, pid: int, unit: str) -> str:
+    return f"{name} (pid {', '.join([str(pid), *([unit] if unit else [])])})"

@@ -7,7 +7,8 @@ from collections import Counter
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import Installation
-from rigwright.host.facts import HostFacts, Listener
+from rigwright.host.basics import Listener
+from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
 from rigwright.host.systems import SUPPORTED
 from rigwright.nvidia.cuda_toolkit import DISK_KIB
@@ -149,7 +150,7 @@ def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
 def _ports(rig: Rig, facts: HostFacts) -> list[str]:
     ports = {instance.port: instance.name for instance in rig.instances}
     taken = [
-        f"port {one.port} of instance {ports[one.port]} is taken by {one.process}"
+        f"port {one.port} of instance {ports[one.port]} is taken by {one.process or 'unknown'}"
         f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
         for one in facts.listeners
         if one.port in ports and not _ours(one)
@@ -166,7 +167,7 @@ def _share(rig: Rig, facts: HostFacts) -> list[str]:
     if not rig.share:
         return []
     found = [
-        f"port {one.port}, on which weights are to be shared, is taken by {one.process}"
+        f"port {one.port}, on which weights are to be shared, is taken by {one.process or 'unknown'}"
         f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another share.port"
         for one in facts.listeners
         if one.port == rig.share.port and not _ours(one)

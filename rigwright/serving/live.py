@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rigwright.engines.kind import MARKER
 from rigwright.host import channel
-from rigwright.host.channel import Told, file_name, number, optional, otherwise, path, said, sha256, truth, unit, word
+from rigwright.host.channel import Told, file_name, number, optional, path, said, sha256, tolerant, truth, unit, word
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL, META, PROVEN, SETTLE, Generation
 from rigwright.serving.manifest import slots
@@ -20,12 +20,12 @@ JOB = "rw-job-activate"
 SCHEMA: channel.Schema = {
     # number, digest when it was written and now, when it was written, whether it has served; what lies in one may have
     # been edited, which the digests tell
-    "generation": (number, otherwise(sha256), sha256, otherwise(word), truth),
+    "generation": (number, tolerant(sha256), sha256, tolerant(word), truth),
     "manifest": (number, str),
-    "mark": (number, otherwise(word)),
-    "file": (number, otherwise(file_name)),
-    "started": (number, otherwise(unit), sha256),
-    "reference": (number, otherwise(path)),
+    "mark": (number, tolerant(word)),
+    "file": (number, tolerant(file_name)),
+    "started": (number, tolerant(unit), sha256),
+    "reference": (number, tolerant(path)),
     "current": (said,),
     "activating": (truth,),
     "job": (optional(word),),

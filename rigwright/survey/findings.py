@@ -1,4 +1,4 @@
-"""What a box is before it is declared: the survey's output as a typed value."""
+"""What a box is before it is declared: what the survey tells, as a typed value."""
 
 from __future__ import annotations
 
@@ -6,15 +6,70 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from rigwright.host.facts import Listener
+from rigwright.host import basics, channel
+from rigwright.host.basics import Listener, unit_of
+from rigwright.host.channel import (
+    Told,
+    matching,
+    number,
+    optional,
+    path,
+    pci_address,
+    said,
+    text,
+    tolerant,
+    version,
+    word,
+)
 from rigwright.nvidia.smi import bus_address
 
-MARK = "survey"
 # Debian's and Ubuntu's services that open every card and compute nothing on it
 KEEPERS = frozenset({"nvidia-persistenced", "nvidia-persiste", "nv-fabricmanage", "nv-fabricmanager", "nv-hostengine"})
 CONTAINER = re.compile(r"[0-9a-f]{64}")
-UNIT = re.compile(r"([^/]+\.(?:service|scope))(?:/|\Z)")
+
+
+def _number(text: str) -> int:
+    """A count; 0 for what is not known ("", "[N/A]", "Unknown")."""
+    return int(text) if re.fullmatch(r"[0-9]{1,15}", text.strip()) else 0
+
+
+def _lanes(value: str) -> int:
+    """Lanes of a link; 63 or 255 are one that is down."""
+    count = _number(value)
+    return count if count <= 32 else 0
+
+
+def _record(value: str) -> str:
+    """The rig that a record names; empty for one that cannot be read."""
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError):
+        return ""
+    return said(str(read.get("rig", ""))) if isinstance(read, dict) else ""
+
+
+SCHEMA: channel.Schema = {
+    **basics.SCHEMA,
+    "hostname": (said,),
+    "cpus": (number,),
+    "numa_nodes": (number,),
+    # the kernel's -1 is "none"
+    "link": (pci_address, tolerant(number, None), _lanes, _lanes, said, said),
+    "disk": (said, word, word, number, number, tolerant(path)),
+    "driver": (optional(version),),
+    "gpu": (said,),
+    "app": (said,),
+    "nvlink": (word, number),
+    "topo": (text,),
+    "smi_failed": (said,),
+    "process": (number, said, said, text),
+    "unit": (channel.unit, word, path),
+    "container": (matching(CONTAINER.pattern, "a container's number"), word, said, said),
+    "record": (_record,),
+}
+"""What templates/probe/survey.sh.j2 tells."""
 
 
 @dataclass(frozen=True)
@@ -114,65 +169,41 @@ class Survey:
     """The rig that the box's record names; None without a record."""
 
 
-def parse(lines: Iterable[str]) -> Survey:
-    """Read the survey's lines (templates/probe/survey.sh.j2); what a login prints before them is left out.
+def parse(output: Iterable[str]) -> Survey:
+    """Read what the survey has told (templates/probe/survey.sh.j2).
 
     Raises:
-        ValueError: a line or a key is missing or malformed.
+        ValueError: that is not what it was asked for.
     """
-    single: dict[str, str] = {}
-    many: dict[str, list[list[str]]] = {}
-    begun = False
-    for line in lines:
-        key, *fields = line.rstrip("\n").split("\t")
-        fields = [field.strip() for field in fields]
-        begun = begun or key == MARK
-        if begun:
-            single[key] = fields[0] if fields else ""
-            many.setdefault(key, []).append(fields)
-    try:
-        cards = _cards(many)
-        return Survey(
-            os_id=single["os_id"],
-            os_version=single["os_version"],
-            hostname=single["hostname"],
-            kernel=single["kernel"],
-            uid=int(single["uid"]),
-            memory_kib=int(single["memory_kib"]),
-            cpus=int(single["cpus"]),
-            numa_nodes=int(single["numa_nodes"]),
-            cards=cards,
-            driver=single.get("driver", ""),
-            smi_failure=(single["smi_failed"] or "nothing") if "smi_failed" in single else "",
-            processes=_processes(many, cards),
-            disks=_disks(many.get("disk", [])),
-            listeners=_listeners(many),
-            units=tuple(sorted((SeenUnit(*row) for row in many.get("unit", [])), key=lambda one: one.name)),
-            record=_record(single["record"]) if "record" in single else None,
-        )
-    except KeyError as error:
-        raise ValueError(f"the survey printed no {error.args[0]!r}") from error
-    except (TypeError, IndexError) as error:
-        raise ValueError(f"the survey printed a line that is cut short: {error}") from error
+    told = channel.read(output, SCHEMA)
+    found = basics.basics(told)
+    cards = _cards(found.cards, told)
+    return Survey(
+        os_id=found.os_id,
+        os_version=found.os_version,
+        hostname=told.one("hostname"),
+        kernel=found.kernel,
+        uid=found.uid,
+        memory_kib=found.memory_kib,
+        cpus=told.one("cpus"),
+        numa_nodes=told.one("numa_nodes"),
+        cards=cards,
+        driver=next(iter(told.all("driver")), ""),
+        smi_failure=next((failure or "nothing" for failure in told.all("smi_failed")), ""),
+        processes=_processes(told, cards),
+        disks=_disks(told.many("disk")),
+        listeners=_listeners(found.listeners),
+        units=tuple(sorted((SeenUnit(*row) for row in told.many("unit")), key=lambda one: one.name)),
+        record=next(iter(told.all("record")), None),
+    )
 
 
-def _number(text: str) -> int:
-    """A count; 0 for what is not known ("", "[N/A]", "Unknown")."""
-    return int(text) if re.fullmatch(r"[0-9]{1,15}", text.strip()) else 0
-
-
-def _cards(many: dict[str, list[list[str]]]) -> tuple[SeenCard, ...]:
-    found = []
-    for address, pci_id, node, width, width_max, speed, speed_max in many.get("pci", []):
-        # the kernel's -1 is "none"
-        numa = int(node) if node.isdecimal() else None
-        # and 63 or 255 lanes are a link that is down
-        lanes = [count if count <= 32 else 0 for count in (_number(width), _number(width_max))]
-        found.append(SeenCard(address, pci_id, numa, lanes[0], lanes[1], speed, speed_max))
-    found.sort(key=lambda card: card.address)
+def _cards(seen: tuple[tuple[str, str], ...], told: Told) -> tuple[SeenCard, ...]:
+    links = {address: link for address, *link in told.many("link")}
+    found = [SeenCard(address, pci_id, *links.get(address, ())) for address, pci_id in seen]
     place = {card.address: number for number, card in enumerate(found)}
     numbers: dict[str, int] = {}  # nvidia-smi's own -> ours
-    for (row,) in many.get("gpu", []):
+    for row in told.all("gpu"):
         parts = [part.strip() for part in row.split(",")]
         if len(parts) < 4:  # "No devices were found"
             continue
@@ -185,10 +216,11 @@ def _cards(many: dict[str, list[list[str]]]) -> tuple[SeenCard, ...]:
         name = ", ".join(rest[1:] if len(rest) > 1 else rest)
         capability = rest[0] if known else ""
         found[number] = replace(found[number], name=name, vram_mib=_number(memory), capability=capability)
-    for index, up in many.get("nvlink", []):
+    for index, up in told.many("nvlink"):
         if index in numbers:
-            found[numbers[index]] = replace(found[numbers[index]], nvlinks=_number(up))
-    for label, *cells in many.get("topo", []):
+            found[numbers[index]] = replace(found[numbers[index]], nvlinks=up)
+    for row in told.all("topo"):
+        label, *cells = row.split("\t")
         index = label.strip().removeprefix("GPU")
         peers = (numbers.get(str(column)) for column, cell in enumerate(cells) if re.match(r"NV[0-9]", cell.strip()))
         if index in numbers:
@@ -197,49 +229,36 @@ def _cards(many: dict[str, list[list[str]]]) -> tuple[SeenCard, ...]:
     return tuple(found)
 
 
-def _unit(cgroup: str) -> str:
-    found = UNIT.findall(cgroup)
-    return str(found[-1]) if found else ""
-
-
-def _processes(many: dict[str, list[list[str]]], cards: tuple[SeenCard, ...]) -> tuple[GpuProcess, ...]:
-    containers = {identifier: words for identifier, *words in many.get("container", [])}
+def _processes(told: Told, cards: tuple[SeenCard, ...]) -> tuple[GpuProcess, ...]:
+    containers = {identifier: words for identifier, *words in told.many("container")}
     place = {card.address: number for number, card in enumerate(cards)}
     memory: dict[int, dict[int, int]] = {}
-    for (row,) in many.get("app", []):
+    for row in told.all("app"):
         bus, pid, mib = [*row.split(","), "", ""][:3]
         number = place.get(bus_address(bus))
         if number is not None:
             memory.setdefault(_number(pid), {})[number] = _number(mib)
     found: dict[int, GpuProcess] = {}
-    for pid, user, name, cgroup in many.get("process", []):
+    for pid, user, name, cgroup in told.many("process"):
         within = CONTAINER.search(cgroup)
         container = " ".join(containers.get(within[0], [within[0][:12]])) if within else ""
-        held = tuple(sorted(memory.get(int(pid), {}).items()))
-        found[int(pid)] = GpuProcess(int(pid), user, name, _unit(cgroup), container, held)
+        held = tuple(sorted(memory.get(pid, {}).items()))
+        found[pid] = GpuProcess(pid, user, name, unit_of(cgroup), container, held)
     return tuple(found[pid] for pid in sorted(found))
 
 
-def _disks(rows: list[list[str]]) -> tuple[Disk, ...]:
+def _disks(rows: list[tuple[Any, ...]]) -> tuple[Disk, ...]:
     """Each file system once, by its shortest mount point: others are bind mounts or subvolumes of the same room."""
     found: dict[str, Disk] = {}
     for device, kind, mode, size, free, mount in sorted(rows, key=lambda row: (len(row[5]), row[5])):
-        # the last one mounted over a place is the one that is seen there
-        key = device if device.startswith("/dev/") or ":" in device else mount
-        found.setdefault(key, Disk(mount, device, kind, int(size), int(free), mode == "rw"))
+        # a place that cannot be written in one line is none to suggest
+        if mount:
+            # the last one mounted over a place is the one that is seen there
+            key = device if device.startswith("/dev/") or ":" in device else mount
+            found.setdefault(key, Disk(mount, device, kind, size, free, mode == "rw"))
     return tuple(sorted(found.values(), key=lambda disk: disk.mount))
 
 
-def _listeners(many: dict[str, list[list[str]]]) -> tuple[Listener, ...]:
-    found = {int(row[0], 16): Listener(int(row[0], 16), "", "") for row in many.get("listener_hex", [])}
-    for port, process, cgroup in many.get("listener", []):
-        found[int(port)] = Listener(int(port), process, _unit(cgroup))
-    return tuple(found[port] for port in sorted(found))
-
-
-def _record(text: str) -> str:
-    try:
-        read = json.loads(text)
-    except ValueError:
-        return ""
-    return str(read.get("rig", "")) if isinstance(read, dict) else ""
+def _listeners(every: tuple[Listener, ...]) -> tuple[Listener, ...]:
+    """Each port once, whatever the number of its addresses."""
+    return tuple({one.port: one for one in every}.values())

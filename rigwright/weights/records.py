@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
+from rigwright.host import channel
 from rigwright.render import render
 from rigwright.serving.units import UNITS
 from rigwright.supply.lock import Artefact
@@ -100,20 +101,30 @@ PATHS = 60_000
 def hash_scripts(files: Sequence[Recorded]) -> Iterator[str]:
     """Shell scripts that hash files, as many at once as the host has processors; nearly always one script."""
     batch: list[str] = []
-    for path in (shlex.quote(file.absolute) for file in files):
-        if batch and sum(map(len, batch)) + len(path) > PATHS:
+    length = 0
+    for file in files:
+        quoted = len(shlex.quote(file.absolute))
+        if batch and length + quoted > PATHS:
             yield _hash_script(batch)
-            batch = []
-        batch.append(path)
+            batch, length = [], 0
+        batch.append(file.absolute)
+        length += quoted
     if batch:
         yield _hash_script(batch)
 
 
 def _hash_script(paths: list[str]) -> str:
-    # each line is written in one piece, for it is shorter than a pipe takes at once (pipe(7), PIPE_BUF)
-    return f"printf '%s\\0' {' '.join(paths)} | xargs -0 -n 1 -P \"$(nproc)\" sha256sum 2>/dev/null"
+    return render("probe/hashes.sh.j2", paths=paths)
 
 
-def parse_hashes(lines: Iterable[str]) -> dict[str, str]:
-    """Path -> SHA-256, of what `sha256sum` prints; a path that it escapes is none of ours."""
-    return {line[66:]: line[:64] for line in lines if line[64:66] == "  "}
+HASHES: channel.Schema = {"hash": (channel.sha256, channel.path)}
+"""What templates/probe/hashes.sh.j2 tells."""
+
+
+def parse_hashes(output: Iterable[str]) -> dict[str, str]:
+    """Path -> SHA-256, of what one of `hash_scripts` has told; what could not be read is left out.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    return {path: sha256 for sha256, path in channel.read(output, HASHES).many("hash")}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 
 from rigwright.declaration.entry import Share
 from rigwright.declaration.rig import Rig
+from rigwright.host import channel
+from rigwright.host.channel import Told, optional, tolerant, truth, word
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM, UNITS
 
@@ -137,20 +140,40 @@ def release(rig: Rig) -> dict[str, object]:
     return {**questions(), "share_config": config_path(rig)}
 
 
-def found(single: dict[str, str]) -> Found:
-    """Read the state's lines, taken apart (rigwright.host.facts.keyed).
+SCHEMA: channel.Schema = {
+    "share_there": (truth,),
+    "share_active": (optional(word, "inactive"),),
+    "share_enabled": (optional(word, "not-found"),),
+    "share_started_from": (tolerant(channel.sha256),),
+    "share_replaced": (truth,),
+    "share_reload": (optional(truth, False),),
+}
+"""What templates/sharing/state.sh.j2 tells."""
+
+
+def found(told: Told) -> Found:
+    """Read it of what a host has told.
 
     Raises:
-        KeyError: one is missing.
+        ValueError: some of it is missing.
     """
     return Found(
-        there=single["share_there"] == "yes",
-        active=single["share_active"],
-        enabled=single["share_enabled"],
-        started_from=single["share_started_from"],
-        replaced=single["share_replaced"] == "yes",
-        reload_needed=single["share_reload"] == "yes",
+        there=told.one("share_there"),
+        active=told.one("share_active"),
+        enabled=told.one("share_enabled"),
+        started_from=told.one("share_started_from"),
+        replaced=told.one("share_replaced"),
+        reload_needed=told.one("share_reload"),
     )
+
+
+def parse(output: Iterable[str]) -> Found:
+    """Read what templates/look/sharing.sh.j2 has told.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    return found(channel.read(output, SCHEMA))
 
 
 def reason(rig: Rig, now: Found) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from rigwright.declaration.rig import Rig
+from rigwright.host import channel
+from rigwright.host.channel import hexadecimal, matching, number, said, seconds, text, tolerant, unit, word
 from rigwright.render import render
 from rigwright.serving.live import Served
 from rigwright.weights.records import REHASH_UNITS, Recorded, records_folder
@@ -78,9 +80,9 @@ class Stored:
         """Path of every file that is as it was when its bytes were verified -> its record's name."""
         found = {}
         for name, line in self.records.items():
-            *state, path = line.split(" ", 4)
-            if path in self.entries and self.entries[path].state == " ".join(state):
-                found[path] = name
+            state, _, path = line.partition(" /")
+            if f"/{path}" in self.entries and self.entries[f"/{path}"].state == state:
+                found[f"/{path}"] = name
         return found
 
     def is_wrong(self, path: str) -> bool:
@@ -133,43 +135,46 @@ def script(rig: Rig) -> str:
     return render("probe/weights.sh.j2", root=roots.models, **values)
 
 
-def parse(rig: Rig, lines: Iterable[str]) -> Stored:
-    """Read the lines of templates/probe/weights.sh.j2.
+_record = tolerant(matching(r"[0-9a-f]{64}-[0-9a-f]{12}", "a record's name"))
+SCHEMA: channel.Schema = {
+    "now": (number,),
+    # of a file that anybody may have named; what cannot be written in one line is none of ours
+    "entry": (
+        hexadecimal,
+        number,
+        matching(r"[0-9]+ -?[0-9.]+ -?[0-9.]+ [0-9]+", "a file's state"),
+        tolerant(channel.path),
+    ),
+    "record": (_record, text),
+    "deep": (_record, seconds),
+    "wrong": (_record, said),
+    "property": (unit, word, said),
+    "start": (matching(r"rigwright-[a-z0-9-]+\.service", "an instance's unit"), text),
+}
+"""What templates/probe/weights.sh.j2 tells."""
+
+
+def parse(rig: Rig, output: Iterable[str]) -> Stored:
+    """Read what templates/probe/weights.sh.j2 has told.
 
     Raises:
-        ValueError: a line is malformed, or the first one is missing.
+        ValueError: that is not what was asked for.
     """
-    now = 0
-    entries: dict[str, Entry] = {}
-    named: dict[str, dict[str, str]] = {"record": {}, "deep": {}, "wrong": {}, "unit": {}, "start": {}}
-    for line in lines:
-        key, _, value = line.partition(" ")
-        if key == "now":
-            now = int(value)
-        elif key == "entry":
-            mode, owner, size, mtime, ctime, inode, path = value.split(" ", 6)
-            entries[path] = Entry(int(mode, 16), int(owner), f"{size} {mtime} {ctime} {inode}")
-        elif key in named:
-            name, _, rest = value.partition(" ")
-            named[key][name] = rest
-    if not now:
-        raise ValueError("the look at weights printed no 'now'")
+    told = channel.read(output, SCHEMA)
+    units: dict[str, dict[str, str]] = {name: {} for name in (TIMER, SERVICE)}
+    for name, key, value in told.many("property"):
+        units.setdefault(name, {})[key] = value
     return Stored(
         root=rig.roots.models,
-        now=now,
-        entries=entries,
-        records=named["record"],
-        hashed={name: float(when) for name, when in named["deep"].items()},
-        wrong=named["wrong"],
-        units={unit: _properties(said) for unit, said in named["unit"].items()},
-        starts={
-            unit.removeprefix("rigwright-").removesuffix(".service"): line for unit, line in named["start"].items()
-        },
+        now=told.one("now"),
+        entries={path: Entry(mode, owner, state) for mode, owner, state, path in told.many("entry") if path},
+        # a power cut can leave one without its content
+        records={name: line for name, line in told.many("record") if name and line},
+        hashed={name: when for name, when in told.many("deep") if name},
+        wrong={name: line for name, line in told.many("wrong") if name},
+        units=units,
+        starts={name.removeprefix("rigwright-").removesuffix(".service"): line for name, line in told.many("start")},
     )
-
-
-def _properties(said: str) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in said.split(" ") if "=" in word)
 
 
 def place(path: str) -> tuple[str, str] | None:

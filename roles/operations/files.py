@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyinfra import host, logger, state
-from pyinfra.api import FactBase, QuoteString, StringCommand, operation
+from pyinfra.api import QuoteString, StringCommand, operation
 from pyinfra.facts.files import FileContents
 from pyinfra.operations.util.files import generate_color_diff
+
+from rigwright.host import channel
+from roles.operations.look import Look
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,23 @@ class Entry:
     group: str = ""
     sha256: str = ""
     target: str = ""
+
+
+def _owner(value: str) -> tuple[str, str, str]:
+    """Mode, user and group."""
+    found = re.fullmatch(r"([0-7]{1,4}) ([^\s]{1,255}) ([^\s]{1,255})", value)
+    if not found:
+        raise ValueError("a mode, a user and a group")
+    return found[1], found[2], found[3]
+
+
+ENTRIES: channel.Schema = {
+    "link": (channel.path, channel.text),
+    "directory": (channel.path, _owner),
+    "file": (channel.path, _owner, channel.sha256),
+    "none": (channel.path, channel.one_of("other", "absent")),
+}
+"""What templates/look/entries.sh.j2 tells."""
 
 
 @dataclass(frozen=True)
@@ -44,35 +65,22 @@ class Text:
         return Entry("file", self.mode, "root", "root", hashlib.sha256(self.text.encode()).hexdigest())
 
 
-class Entries(FactBase[dict[str, Entry]]):
+class Entries(Look[dict[str, Entry]]):
     """What lies at each of some paths, in one command."""
 
     default = dict
 
     def command(self, paths: Sequence[str]) -> StringCommand:
-        """One line a path: kind, mode, user, group, SHA-256 or link target, path."""
-        script = (
-            'for p in "$@"; do '
-            'if [ -L "$p" ]; then echo "link - - - $(readlink "$p") $p"; '
-            'elif [ -f "$p" ]; then echo "file $(stat -c "%a %U %G" "$p") $(sha256sum < "$p" | cut -c1-64) $p"; '
-            'elif [ -d "$p" ]; then echo "directory $(stat -c "%a %U %G" "$p") - $p"; '
-            'elif [ -e "$p" ]; then echo "other - - - - $p"; '
-            'else echo "absent - - - - $p"; fi; done'
-        )
-        return StringCommand("sh", "-c", QuoteString(script), "entries", *(QuoteString(path) for path in paths))
+        """templates/look/entries.sh.j2."""
+        return self.script("look/entries.sh.j2", paths=paths)
 
-    def process(self, output: list[str]) -> dict[str, Entry]:
-        """Read the command's lines."""
-        found = {}
-        for line in output:
-            kind, mode, user, group, value, path = line.split(" ", 5)
-            if kind in ("absent", "other"):
-                found[path] = Entry(kind)
-            elif kind == "link":
-                found[path] = Entry("link", target=value)
-            else:
-                found[path] = Entry(kind, mode, user, group, value if kind == "file" else "")
-        return found
+    def read(self, output: list[str]) -> dict[str, Entry]:
+        """Read what it tells."""
+        told = channel.read(output, ENTRIES)
+        links = {path: Entry("link", target=target) for path, target in told.many("link")}
+        folders = {path: Entry("directory", *owner) for path, owner in told.many("directory")}
+        files = {path: Entry("file", owner[0], owner[1], owner[2], sha256) for path, owner, sha256 in told.many("file")}
+        return {path: Entry(kind) for path, kind in told.many("none")} | links | folders | files
 
 
 @operation()
@@ -98,7 +106,7 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
         new = QuoteString(f"{file.path}.rigwright-new")
         proven = ("&& {", file.proof, new, "|| { rm -f", new, "; false; }; }") if file.proof else ()
         yield StringCommand(
-            *("umask 077 && cat >", new, "&& chown root:root", new, "&& chmod", file.mode, new, *proven),
+            *("umask 077 && cat >", new, "&& chown root:root", new, "&& chmod", QuoteString(file.mode), new, *proven),
             *("&& sync -d", new, "&& mv -fT", new, QuoteString(file.path)),
             _stdin=file.text.splitlines(keepends=True),
         )
@@ -143,7 +151,7 @@ def directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> Gener
         quoted = QuoteString(path)
         yield StringCommand(
             *("sh -c", QuoteString(f'{script} && chown "$3" "$1" && chmod "$4" "$1"'), "directory", quoted),
-            *(QuoteString(ledger), f"{user}:{group}", mode),
+            *(QuoteString(ledger), QuoteString(f"{user}:{group}"), QuoteString(mode)),
         )
     if all(found.get(path) == Entry("directory", *attributes) for path, attributes in paths.items()):
         host.noop(f"{len(paths)} folders are as they should be")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import shlex
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -11,30 +11,44 @@ from typing import Any
 
 import gevent
 from pyinfra import host, logger
-from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api import FunctionCommand, StringCommand, operation
 
 from rigwright.declaration import keys
+from rigwright.host import channel
+from rigwright.host.channel import Told, file_name, number, optional, said, text, tolerant, truth, word
 from rigwright.supply.bundle import LocalFile
+from roles.operations.look import Look
 from roles.operations.shell import Lost, Shell
-from roles.progress import Files, progress
+from roles.progress import Files, document, progress
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
-NINJA = re.compile(r"^\[(\d+)/(\d+)\]", re.MULTILINE)
+NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 
 
-class Done(FactBase[bool]):
+HOLDS: channel.Schema = {"holds": (truth,)}
+LISTED: channel.Schema = {"there": (tolerant(file_name), number)}
+STATE: channel.Schema = {
+    "active": (word,),
+    "size": (optional(number, 0),),
+    "files": (document,),
+    "log": (text,),
+}
+"""What templates/look/holds.sh.j2, sent.sh.j2 and job.sh.j2 tell."""
+
+
+class Done(Look[bool]):
     """Whether a job's result is there: a test command succeeds."""
 
     default = bool
 
     def command(self, test: str) -> StringCommand:
-        """Run the test."""
-        return StringCommand("sh", "-c", QuoteString(f"if {test}; then echo done; else echo open; fi"))
+        """templates/look/holds.sh.j2."""
+        return self.script("look/holds.sh.j2", test=test)
 
-    def process(self, output: list[str]) -> bool:
+    def read(self, output: list[str]) -> bool:
         """Read its verdict."""
-        return output == ["done"]
+        return bool(channel.read(output, HOLDS).one("holds"))
 
 
 @operation()
@@ -96,7 +110,7 @@ def run_job(
     folder = f"{folder}/{unit}"
     watcher = _Watcher(host, unit, folder, watch)
     try:
-        if watcher.state() in ("active", "activating"):
+        if watcher.look().one("active") in ("active", "activating"):
             logger.info(f"{host.print_prefix}{unit} is already running: watching it")
             watcher.begun = True
         else:
@@ -112,13 +126,13 @@ def run_job(
         logger.error(f"{host.print_prefix}{error}; {then}")
         return False
     if succeeded:
-        for line in watcher.shell.run(f"grep '^note: ' {folder}/log || true"):
-            logger.warning(f"{host.print_prefix}{line.removeprefix('note: ')}")
+        for line in watcher.shell.run(f"grep '^note: ' {shlex.quote(f'{folder}/log')} || true"):
+            logger.warning(f"{host.print_prefix}{said(line.removeprefix('note: '))}")
     else:
-        log = watcher.shell.run(f"tail -n {LOG_LINES} {folder}/log")
+        log = watcher.shell.run(f"tail -n {LOG_LINES} {shlex.quote(f'{folder}/log')}")
         logger.error(f"{host.print_prefix}{unit} failed; the end of {folder}/log:")
         for line in log:
-            logger.error(f"{host.print_prefix}  {line}")
+            logger.error(f"{host.print_prefix}  {said(line)}")
     return succeeded
 
 
@@ -139,15 +153,21 @@ class _Watcher:
         self.begun = False
         """Whether the job runs, as far as is known."""
 
-    def state(self) -> str:
-        """systemd's ActiveState; `inactive` also for a unit that does not exist (any more)."""
-        return self.shell.run(f"systemctl show --property=ActiveState --value {self.unit}.service")[0]
+    def look(self) -> Told:
+        """How far it is; systemd's ActiveState is `inactive` also for a unit that does not exist (any more)."""
+        size, _, grown = self.watch.partition(" ")
+        values = {"grown": grown if size != "files" else "", "document": grown if size == "files" else ""}
+        return self.shell.told("look/job.sh.j2", STATE, unit=self.unit, log=f"{self.folder}/log", **values)
+
+    def holds(self, test: str) -> bool:
+        """Whether a condition of the host's holds."""
+        return bool(self.shell.told("look/holds.sh.j2", HOLDS, test=test).one("holds"))
 
     def lacks(self, files: Sequence[LocalFile], present: str) -> bool:
         """Whether the host needs files to be sent; what an earlier run has sent for nothing is taken away."""
-        if files and not (present and self.shell.run(f"if {present}; then echo yes; fi")):
+        if files and not (present and self.holds(present)):
             return True
-        self.shell.run(f"rm -rf {self.folder}/files")
+        self.shell.run(f"rm -rf {shlex.quote(f'{self.folder}/files')}")
         return False
 
     def send(self, files: Sequence[LocalFile]) -> None:
@@ -158,11 +178,10 @@ class _Watcher:
         """
         folder, total, done = f"{self.folder}/files", sum(file.size for file in files), 0
         # apt reads them as a user of its own, whatever the login's umask is
-        listed = self.shell.run(f"umask 022 && mkdir -p {folder} && cd {folder} && stat -c '%n %s' * || true")
-        there = dict(line.rsplit(" ", 1) for line in listed)
+        there = dict(self.shell.told("look/sent.sh.j2", LISTED, folder=folder).many("there"))
         with progress.task(self.host.name, f"sending {len(files)} files") as task:
             for file in files:
-                if int(there.get(file.name, -1)) != file.size:
+                if there.get(file.name) != file.size:
                     # in a thread: the lease needs its signs of life while a large file is read
                     if wrong := gevent.get_hub().threadpool.apply(file.refusal):
                         raise Unfit(wrong)
@@ -178,49 +197,46 @@ class _Watcher:
         """
         paths = {name: f"/run/{self.unit}.{name}" for name in secrets}
         # one command: a connection that breaks leaves none of them behind
-        taken = "".join(f"read -r value && printf '%s\\n' \"$value\" > {path}; " for path in paths.values())
+        taken = "".join(
+            f"read -r value && printf '%s\\n' \"$value\" > {shlex.quote(path)}; " for path in paths.values()
+        )
         if taken:
-            taken = f"umask 077; trap 'rm -f {' '.join(paths.values())}' EXIT; {taken}"
-        given = "".join(f"--property=LoadCredential={name}:{path} " for name, path in paths.items())
-        self.shell.run(f"mkdir -p {self.folder} && umask 077 && cat > {self.folder}/script", stdin=script)
+            taken = f"umask 077; trap {shlex.quote(f'rm -f {shlex.join(paths.values())}')} EXIT; {taken}"
+        log, script_at, folder = f"{self.folder}/log", f"{self.folder}/script", shlex.quote(self.folder)
+        words = (
+            *("systemd-run", "--quiet", f"--unit={self.unit}", "--service-type=exec", "--nice=5"),
+            *(f"--property=StandardOutput=append:{log}", f"--property=StandardError=append:{log}"),
+            *("--property=PrivateTmp=yes", *(f"--property=LoadCredential={name}:{at}" for name, at in paths.items())),
+            *("--setenv=HOME=/root", "--setenv=LC_ALL=C.UTF-8", "/bin/sh", script_at),
+        )
+        self.shell.run(f"mkdir -p {folder} && umask 077 && cat > {shlex.quote(script_at)}", stdin=script)
         self.shell.run(
-            f"{taken}systemctl reset-failed {self.unit}.service 2>/dev/null; : > {self.folder}/log; "
-            f"systemd-run --quiet --unit={self.unit} --service-type=exec --nice=5 "
-            f"--property=StandardOutput=append:{self.folder}/log --property=StandardError=append:{self.folder}/log "
-            f"--property=PrivateTmp=yes {given}--setenv=HOME=/root --setenv=LC_ALL=C.UTF-8 "
-            f"/bin/sh {self.folder}/script",
+            f"{taken}systemctl reset-failed {shlex.quote(f'{self.unit}.service')} 2>/dev/null; "
+            f": > {shlex.quote(log)}; {shlex.join(words)}",
             stdin="".join(f"{value}\n" for value in secrets.values()) if secrets else None,
         )
         self.begun = True
 
     def follow(self, test: str) -> bool:
         """Watch until the unit ends; whether it has not failed, and its result is there."""
-        size, _, grown = self.watch.partition(" ")
-        listed = size == "files"
-        look = (
-            f"echo $(systemctl show --property=ActiveState --value {self.unit}.service) "
-            f"$(stat -c %s {grown or '/dev/null'} 2>/dev/null || echo 0); "
-            f"printf 'files '; cat {grown if listed else '/dev/null'} 2>/dev/null; echo; tail -c 3000 {self.folder}/log"
-        )
         with progress.task(self.host.name, self.unit) as task, Files(task) as files:
             while True:
-                first, document, *log = self.shell.run(look)
-                active, _, there = first.rpartition(" ")
-                self._report(task, 0 if listed else int(there), log)
-                if text := document.removeprefix("files "):
-                    files.show(json.loads(text))
-                if active in ("inactive", "failed"):
+                told = self.look()
+                self._report(task, told.one("size"), told.one("log").splitlines())
+                for shown in filter(None, told.all("files")):
+                    files.show(shown)
+                if told.one("active") in ("inactive", "failed"):
                     break
                 gevent.sleep(POLL)
         # its result may be there from before: systemd keeps a unit that has failed, and forgets one that has not
-        return active == "inactive" and self.shell.run(f"if {test}; then echo done; else echo open; fi") == ["done"]
+        return told.one("active") == "inactive" and self.holds(test)
 
     def _report(self, task: Any, size: int, log: list[str]) -> None:
         steps = [line.removeprefix("==> ") for line in log if line.startswith("==> ")]
         built = NINJA.findall("\n".join(log))
         if steps:
-            task.label(steps[-1])
+            task.label(said(steps[-1]))
         if built:
-            task.at(int(built[-1][0]), int(built[-1][1]), "steps")
+            task.at(number(built[-1][0]), number(built[-1][1]), "steps")
         elif self.watch and size:
             task.at(size, int(self.watch.partition(" ")[0]), "bytes")

@@ -5,32 +5,28 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from pyinfra import host
-from pyinfra.api import FactBase, QuoteString, StringCommand, operation
-from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.declaration.entry import Share
 from rigwright.declaration.rig import Rig
-from rigwright.host.facts import keyed
 from rigwright.render import render
 from rigwright.weights import sharing
 from rigwright.weights.sharing import Found
+from roles.operations.look import Look
 
 TRIES = 100  # five a second: nginx itself tries for three to get a port that was not free
 
 
-class Sharing(FactBase[Found]):
+class Sharing(Look[Found]):
     """The unit, its process, and what it was started from."""
 
     def command(self) -> StringCommand:
-        """templates/sharing/state.sh.j2."""
-        return StringCommand("sh", "-c", QuoteString(render("sharing/state.sh.j2", **sharing.questions())))
+        """templates/look/sharing.sh.j2."""
+        return self.script("look/sharing.sh.j2", **sharing.questions())
 
-    def process(self, output: list[str]) -> Found:
-        """Read its lines."""
-        try:
-            return sharing.found(keyed(output)[0])
-        except KeyError as error:
-            raise FactProcessError(f"the state script printed no {error}") from error
+    def read(self, output: list[str]) -> Found:
+        """Read what it tells."""
+        return sharing.parse(output)
 
 
 @operation()

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-from paramiko import SSHException
 from pyinfra import logger
-from pyinfra.api import QuoteString, StringCommand
 from pyinfra.api.exceptions import ConnectError
 
+from rigwright.host import channel
+from rigwright.host.channel import Told
+from rigwright.render import render
+from roles import root
 from roles.lease import lease_of
 
 PART = 256 * 1024  # bytes that are sent at a time
+SILENCE = 60.0  # seconds that a command may say nothing
 LOST = 120  # seconds a connection may be gone before the run gives up on a host
 
 
@@ -49,21 +52,25 @@ class Shell:
             if held and held.lost:
                 raise Lost(f"the lease is gone: {held.lost}")
             try:
-                # the run's own sudo setting is not applied by itself in here
-                succeeded, output = self.host.run_shell_command(
-                    StringCommand("sh", "-c", QuoteString(command)),
-                    _sudo=bool(self.host.data.get("_sudo", False)),
-                    _stdin=stdin.splitlines(keepends=True) if stdin is not None else None,
-                    _timeout=60,
-                )
-            except (OSError, SSHException, EOFError, TimeoutError, AttributeError) as error:
+                answer = root.run(self.host, command, stdin or "", SILENCE)
+            except root.Gone as error:
                 self._reconnect(given_up, str(error))
                 continue
-            if succeeded:
-                return list(output.stdout_lines)
-            if self._connected():
-                raise Lost(f"`{command.splitlines()[0][:60]}` failed: {output.stderr or output.stdout}")
-            self._reconnect(given_up, "the session ended")
+            if answer.status == 0:
+                return answer.lines
+            said = (answer.err or answer.out).decode(errors="replace").strip()
+            raise Lost(f"`{command.splitlines()[0][:60]}` failed: {said}")
+
+    def told(self, template: str, schema: channel.Schema, **values: object) -> Told:
+        """What a template's script tells.
+
+        Raises:
+            Lost: the host stays away, the command fails, or it tells something else.
+        """
+        try:
+            return channel.read(self.run(render(template, **values)), schema)
+        except ValueError as error:
+            raise Lost(str(error)) from error
 
     def append(self, source: Path, target: str, report: Callable[[int], None]) -> None:
         """Bring the rest of a file of this machine to one on the host, which has the beginning of it, or nothing.
@@ -77,11 +84,11 @@ class Shell:
             Lost: the host stays away for too long, or cannot write.
         """
         whole, before, given_up = source.stat().st_size, -1, 0.0
-        while (there := int(self.run(f"stat -c %s {target} 2>/dev/null || echo 0")[0])) != whole:
+        while (there := int(self.run(f"stat -c %s {shlex.quote(target)} 2>/dev/null || echo 0")[0])) != whole:
             try:
                 self._stream(source, there if there < whole else 0, target, report)
                 return
-            except (OSError, SSHException, EOFError, AttributeError) as error:
+            except root.BROKEN as error:
                 if there != before:  # it got on: what was sent before may have taken longer
                     before, given_up = there, time.monotonic() + self.patience
                 self._reconnect(given_up, str(error))
@@ -90,34 +97,24 @@ class Shell:
         # at its place, not at the end: what an earlier connection had on its way may still come in. Without notrunc, dd
         # of coreutils 9.1 empties the file where the place is in its first block.
         place = f"oflag=seek_bytes seek={offset} conv=notrunc" if offset else ""
-        command = f"umask 022; dd of={target} bs=1M iflag=fullblock {place} status=none"
-        words = "sudo -n sh" if self.host.data.get("_sudo") else "sh"
-        channel = self.host.connector.client.get_transport().open_session()
-        channel.settimeout(LOST)
-        with closing(channel), source.open("rb") as file:
-            channel.exec_command(f"{words} -c {shlex.quote(command)}")
+        command = f"umask 022; dd of={shlex.quote(target)} bs=1M iflag=fullblock {place} status=none"
+        with closing(root.start(self.host, command, LOST)) as session, source.open("rb") as file:
             file.seek(offset)
             try:
                 while part := file.read(PART):
-                    channel.sendall(part)
+                    session.sendall(part)
                     offset += len(part)
                     report(offset)
-                channel.shutdown_write()
+                session.shutdown_write()
             except OSError:
-                if not channel.exit_status_ready():
+                if not session.exit_status_ready():
                     raise
-            # recv_exit_status alone would wait for ever
-            if not channel.status_event.wait(LOST):
-                raise TimeoutError("no answer")
-            status, said = channel.recv_exit_status(), channel.makefile_stderr("rb").read().decode(errors="replace")
-        if status > 0 or (status < 0 and self._connected()):
+            status = root.ended(session, LOST)
+            said = session.makefile_stderr("rb").read().decode(errors="replace")
+        if status > 0 or (status < 0 and root.connected(self.host)):
             raise Lost(f"{target} cannot be written there: {said.strip() or 'dd was ended'}")
         if status < 0:
             raise EOFError("the session ended")
-
-    def _connected(self) -> bool:
-        transport = self.host.connector.client.get_transport()
-        return transport is not None and transport.is_active()
 
     def _reconnect(self, given_up: float, why: str) -> None:
         if time.monotonic() > given_up:

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 
 from pyinfra import host
-from pyinfra.api import FactBase, QuoteString, StringCommand, operation
+from pyinfra.api import QuoteString, StringCommand, operation
 
+from rigwright.host import channel
+from rigwright.host.channel import optional, truth, word
 from rigwright.serving.units import UNITS
 from roles.operations.files import Entries, Entry, Text, differ, texts
+from roles.operations.look import Look
 
-WANTED = ["enabled", "active"]
+
+@dataclass(frozen=True)
+class State:
+    """How a unit is doing."""
+
+    enabled: str = ""
+    active: str = ""
+    unread: bool = False
+    """Whether systemd has yet to read files of those that were asked about."""
 
 
-class UnitState(FactBase[list[str]]):
+SCHEMA: channel.Schema = {"enabled": (optional(word),), "active": (word,), "reload": (truth,)}
+"""What templates/look/unit.sh.j2 tells."""
+
+
+class UnitState(Look[State]):
     """Whether a unit is enabled, whether it is active, and of some whether systemd has yet to read their files."""
 
-    default = list
+    default = State
 
     def command(self, unit: str, read: Sequence[str]) -> StringCommand:
-        """A line a property, in the order that they are asked for."""
-        asked = [("UnitFileState", unit), ("ActiveState", unit), *(("NeedDaemonReload", one) for one in read)]
-        each = " && ".join(f"systemctl show --property={name} --value {one}" for name, one in asked)
-        return StringCommand("sh", "-c", QuoteString(each))
+        """templates/look/unit.sh.j2."""
+        return self.script("look/unit.sh.j2", unit=unit, read=read)
 
-    def process(self, output: list[str]) -> list[str]:
-        """The values."""
-        return output
+    def read(self, output: list[str]) -> State:
+        """Read what it tells."""
+        told = channel.read(output, SCHEMA)
+        return State(told.one("enabled"), told.one("active"), any(told.all("reload")))
 
 
 @operation()
@@ -43,12 +58,12 @@ def running(unit: str, files: Sequence[Text]) -> Generator[StringCommand, None, 
         running(name="Timer", unit="x.timer", files=[Text("/etc/systemd/system/x.timer", text)])
     """
     read = _names(file.path for file in files)
-    if not differ(files) and host.get_fact(UnitState, unit=unit, read=read) == [*WANTED, *("no" for _ in read)]:
+    if not differ(files) and host.get_fact(UnitState, unit=unit, read=read) == State("enabled", "active"):
         host.noop(f"{unit} runs as it should")
         return
     yield from texts._inner(files=files)
     yield StringCommand("systemctl daemon-reload")
-    yield StringCommand("systemctl enable --quiet", unit, "&& systemctl restart", unit)
+    yield StringCommand("systemctl enable --quiet", QuoteString(unit), "&& systemctl restart", QuoteString(unit))
 
 
 @operation()
@@ -64,7 +79,7 @@ def stopped(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
         return
     # it fails for a unit without a file, which a run that was cut off may have left, and for what is none
     if units := [path for path in there if path.startswith(f"{UNITS}/")]:
-        yield StringCommand("systemctl disable --quiet --now", *_names(units))
+        yield StringCommand("systemctl disable --quiet --now", *map(QuoteString, _names(units)))
     yield StringCommand("rm -f", *(QuoteString(path) for path in there))
     yield StringCommand("systemctl daemon-reload")
 

@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from pyinfra import host
-from pyinfra.api import FactBase, QuoteString, StringCommand, operation
+from pyinfra.api import QuoteString, StringCommand, operation
+
+from rigwright.host import channel
+from rigwright.host.channel import optional
+from rigwright.host.facts import passwd
+from roles.operations.look import Look
 
 NO_LOGIN = "/usr/sbin/nologin"
 
 
-class Passwd(FactBase[str]):
-    """A user's passwd line; empty without one."""
+class Passwd(Look[list[str]]):
+    """The seven fields of a user's passwd line; none without one."""
 
-    default = str
+    default = list
 
     def command(self, user: str) -> StringCommand:
-        """Ask every source that the system has."""
-        return StringCommand("getent passwd", QuoteString(user), "|| true")
+        """templates/look/passwd.sh.j2."""
+        return self.script("look/passwd.sh.j2", user=user)
 
-    def process(self, output: list[str]) -> str:
-        """The only line."""
-        return output[0]
+    def read(self, output: list[str]) -> list[str]:
+        """Read what it tells."""
+        line = channel.read(output, {"passwd": (optional(passwd),)}).one("passwd")
+        return line.split(":") if line else []
 
 
 @operation()
@@ -32,13 +38,12 @@ def service_user(user: str, home: str, ledger: str) -> Generator[StringCommand, 
     + home: its home, which is not made
     + ledger: the file that knows what is ours
     """
-    found = host.get_fact(Passwd, user=user).split(":")
+    found = host.get_fact(Passwd, user=user)
     if found[5:] == [home, NO_LOGIN]:
         host.noop(f"user {user} is as it should be")
-    elif len(found) == 7:
-        yield StringCommand("usermod --home", home, "--shell", NO_LOGIN, QuoteString(user))
+    elif found:
+        yield StringCommand("usermod --home", QuoteString(home), "--shell", NO_LOGIN, QuoteString(user))
     else:
         yield StringCommand("echo", QuoteString(f"user {user}"), ">>", QuoteString(ledger))
-        yield StringCommand(
-            *("useradd --system --user-group --no-create-home --home-dir", home, "--shell", NO_LOGIN, QuoteString(user))
-        )
+        made = "useradd --system --user-group --no-create-home --home-dir"
+        yield StringCommand(made, QuoteString(home), "--shell", NO_LOGIN, QuoteString(user))

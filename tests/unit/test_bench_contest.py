@@ -9,10 +9,10 @@ import pytest
 
 from bench import contest as contest_module
 from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, NotMeasured, contest
-from bench.remote import Failed
 from bench.serving import measure
 from checks.looking import Box
 from rigwright.serving.units import unit
+from roles.root import Failed
 from tests.unit.samples import instance, rig
 
 CHAT = instance()
@@ -51,7 +51,7 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host()
-    monkeypatch.setattr(contest_module, "Remote", lambda target: made)
+    monkeypatch.setattr(contest_module, "Root", lambda target: made)
     monkeypatch.setattr(contest_module, "Lease", lambda target, doing: made)
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,15 +12,16 @@ from hypothesis import strategies as st
 from jinja2 import Environment, FileSystemLoader
 
 from rigwright.host import channel
-from rigwright.host.channel import END, number, octal, optional, otherwise, read, said, truth, word
+from rigwright.host.channel import END, number, octal, optional, read, said, tolerant, truth, word
 from rigwright.inventory import ROOT
+from tests.unit.telling import encoded
 
 SCHEMA = {"name": (said,), "size": (word, number), "ours": (truth,), "mode": (octal,), "unit": (optional(word),)}
 
 
 def script(body: str) -> str:
     """A script with a body that tells."""
-    text = "{% from 'channel.sh.j2' import told %}{% call told() %}" + body + "{% endcall %}"
+    text = "{% from 'channel.sh.j2' import told, record %}{% call told() %}" + body + "{% endcall %}"
     return Environment(loader=FileSystemLoader(ROOT / "templates")).from_string(text).render()
 
 
@@ -27,12 +29,6 @@ def run(body: str, *arguments: str) -> list[str]:
     """What a shell prints that runs it."""
     command = ["sh", "-c", script(body), "sh", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-
-
-def encoded(*records: tuple[str, ...]) -> list[str]:
-    """Records as a script prints them."""
-    fields = [field for record in records for field in (str(len(record)), *record)]
-    return [base64.b64encode("".join(f"{field}\0" for field in fields).encode()).decode()]
 
 
 def test_a_shells_facts_become_typed_values() -> None:
@@ -88,6 +84,47 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert set(told.rows) <= set(SCHEMA)
 
 
+@pytest.mark.parametrize("noise", [[], [""], ["Welcome to h1!", ""], ["fact uid 7"]])
+def test_what_a_login_prints_before_is_left_out(noise: list[str]) -> None:
+    assert read([*noise, *run("fact ours yes"), ""], SCHEMA).one("ours")
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        (channel.path, ["/", "/a b/\u00e9"], ["", "a", "/a\nb", "/a\x9bb", "/\u202e", "/a\x00"]),
+        (channel.file_name, ["a b", "...", ".x"], ["", ".", "..", "a/b", "a\n"]),
+        (channel.hexadecimal, ["1F54", "0"], ["", "0x1", "-1", "1" * 17]),
+        (channel.seconds, ["1.5", "17"], ["", "nan", "inf", "1.", "-1", "1e9"]),
+        (channel.address, ["10.0.0.5", "fe80::1%eth0"], ["", "10.0.0", "x%y", "10.0.0.5\n"]),
+        (channel.version, ["13", "13.0.88"], ["", "v1", "1..2", "1.2\n"]),
+        (channel.unit, ["a.service", "dev-disk-by\\x2duuid.device"], ["", "a b", "a\n", "a;b"]),
+        (channel.pci_address, ["0000:01:00.0", "00000000:01:00.0"], ["", "01:00.0", "0000:01:00.0\n"]),
+        (channel.one_of("a", "b.c"), ["a", "b.c"], ["", "bxc", "a\n", "ab"]),
+    ],
+)
+def test_a_type_takes_what_is_wholly_of_it(kind: channel.Type, right: list[str], wrong: list[str]) -> None:
+    for value in right:
+        kind(value)
+    for value in wrong:
+        with pytest.raises(ValueError):
+            kind(value)
+        assert channel.tolerant(kind, 7)(value) == 7
+
+
+def test_a_program_prints_records_by_itself(tmp_path: Path) -> None:
+    """find and stat, of names that only a NUL byte ends."""
+    names = ["a b", "x\nours no", "it's", "%s\\0", "\\n"]
+    for name in names:
+        (tmp_path / name).write_text("12345")
+    for command in (
+        "find \"$1\" -type f -printf '{{ record('file', '%s', '%p') }}'",
+        "find \"$1\" -type f -exec stat --printf '{{ record('file', '%s', '%n') }}' {} +",
+    ):
+        told = read(run(command, str(tmp_path)), {"file": (number, str)})
+        assert sorted(told.many("file")) == sorted((5, str(tmp_path / name)) for name in names)
+
+
 def test_a_key_that_is_told_twice_is_not_one() -> None:
     told = read(encoded(("ours", "yes"), ("ours", "no"), (END,)), SCHEMA)
     with pytest.raises(ValueError, match="2 times in place of once"):
@@ -96,7 +133,7 @@ def test_a_key_that_is_told_twice_is_not_one() -> None:
 
 @pytest.mark.parametrize(("value", "read_as"), [("7", 7), ("", None), ("-7", None), ("7\n", None)])
 def test_where_all_else_stands_for_nothing_it_stops_no_look(value: str, read_as: int | None) -> None:
-    assert read(encoded(("size", value), (END,)), {"size": (otherwise(number, None),)}).one("size") == read_as
+    assert read(encoded(("size", value), (END,)), {"size": (tolerant(number, None),)}).one("size") == read_as
 
 
 def test_what_people_have_written_stays_on_one_line() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rigwright import toml
 from rigwright.declaration.catalog import Catalog, CatalogFile
 from rigwright.declaration.rig import Rig
-from rigwright.host.facts import Listener
+from rigwright.host.basics import Listener
 from rigwright.inventory import ROOT, load
 from rigwright.supply.lock import Lock
 from rigwright.survey.draft import catalogue_lines, inventory_text

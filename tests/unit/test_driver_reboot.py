@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyinfra.api.exceptions import ConnectError
 
+from roles import root
 from roles.operations import reboots, shell
 from roles.operations.reboots import BOOT, DRAIN, PATIENCE, reboot
 from roles.operations.shell import LOST, Lost, Shell
@@ -55,19 +54,19 @@ class Host:
             raise ConnectError("refused")
         self.connected = True
 
-    def run_shell_command(self, command: Any, **_: object) -> tuple[bool, Any]:
-        text = shlex.split(command.get_raw_value())[2]
+    def run(self, text: str) -> root.Answer:
+        """As root."""
         if self.phase == "away":
             self.connected = False
         if not self.connected:
-            raise OSError("Socket is closed")
+            raise root.Gone("Socket is closed")
         self.commands.append(text)
         if "systemctl reboot" in text:
             self.told = self.now
         lines = self.holders if "/proc/" in text else []
         if text == BOOT:
             lines = {"before": [BEFORE], "silent": [], "after": [AFTER]}[self.phase]
-        return True, SimpleNamespace(stdout_lines=lines, stdout="", stderr="")
+        return root.Answer(0, "".join(f"{line}\n" for line in lines).encode(), b"")
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -91,6 +90,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Host], Host]:
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: host.now))
             monkeypatch.setattr(module, "gevent", SimpleNamespace(sleep=host.sleep))
         monkeypatch.setattr(shell, "lease_of", lambda _: None)
+        monkeypatch.setattr(shell.root, "run", lambda target, text, *_: target.run(text))
         return host
 
     return clocked

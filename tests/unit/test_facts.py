@@ -1,4 +1,4 @@
-"""What the probe prints becomes facts; the probe itself runs on any Linux, as root or not."""
+"""What the probe tells becomes facts; the probe itself runs on any Linux, as root or not."""
 
 from __future__ import annotations
 
@@ -7,69 +7,87 @@ import platform
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rigwright.host.facts import PACKAGES, HostFacts, Listener, parse, questions
+from rigwright.host import channel
+from rigwright.host.basics import Listener, unit_of
+from rigwright.host.facts import PACKAGES, HostFacts, parse, questions
 from rigwright.render import render
 from rigwright.supply.fetching import run_name
 from rigwright.weights import sharing
 from rigwright.weights.sharing import Found
 from tests.unit.samples import artefact, instance, probed, rig
+from tests.unit.telling import told
 
-OUTPUT = """\
-os_id debian
-os_version 12
-architecture x86_64
-kernel 6.1.0-40-amd64
-systemd 252
-uid 0
-memory_kib 65843212
-disk+ /opt/rigwright 51234567 /
-disk+ /srv/models 1234567890 /srv
-sent_kib 300
-cuda_version 13.0
-nvcc 13.0.88
-apt_lock apt-get
-pci+ 0000:21:00.0 10de:2204
-pci+ 0000:01:00.0 10de:1e07
-listener+ 8020 llama-server rigwright-chat.service
-listener+ 22 sshd ssh.service
-listener+ 5000 python3
-engine+ plain-1.0-0123456789ab
-unfit+ plain-1.0-0123456789ab
-user_process+ llama-server 4711 rigwright-chat.service
-user_process+ sh 4712
-weight+ 4096 /srv/models/small/1/small.gguf
-building+ plain-1.0-ba9876543210
-linked+ /srv/models
-missing+ ninja-build
-missing+ cmake
-foreign+ /srv/models ops 2775
-elsewhere /etc/other
-user_ours yes
-driver_ours yes
-address+ 127.0.0.1
-address+ 10.0.0.5
-address+ fe80::1
-share_replaced no
-share_there yes
-share_active active
-share_enabled enabled
-share_reload no
-share_started_from 0123
-clock 1790000000
-service_user rigwright:x:999:999::/nonexistent:/usr/sbin/nologin""".splitlines()
-
-
-def without(key: str) -> list[str]:
-    return [line for line in OUTPUT if not line.startswith(key)]
+RECORDS = [
+    ("os_id", "debian"),
+    ("os_version", "12"),
+    ("architecture", "x86_64"),
+    ("kernel", "6.1.0-40-amd64"),
+    ("systemd", "252"),
+    ("uid", "0"),
+    ("memory_kib", "65843212"),
+    ("disk", "/opt/rigwright", "51234567", "/"),
+    ("disk", "/srv/models", "1234567890", "/srv"),
+    ("sent_kib", "300"),
+    ("cuda_version", "13.0"),
+    ("nvcc", "13.0.88"),
+    ("apt_lock", "apt-get"),
+    ("card", "0000:21:00.0", "10de:2204"),
+    ("card", "0000:01:00.0", "10de:1e07"),
+    ("listener", "8020", "llama-server", "/system.slice/rigwright-chat.service"),
+    ("listener", "22", "sshd", "/system.slice/ssh.service"),
+    ("listener", "5000", "python3", ""),
+    ("engine", "plain-1.0-0123456789ab"),
+    ("unfit", "plain-1.0-0123456789ab"),
+    ("user_process", "llama-server", "4711", "rigwright-chat.service"),
+    ("user_process", "sh", "4712", ""),
+    ("weight", "4096", "/srv/models/small/1/small.gguf"),
+    ("building", "plain-1.0-ba9876543210"),
+    ("linked", "/srv/models"),
+    ("missing", "ninja-build"),
+    ("missing", "cmake"),
+    ("foreign", "/srv/models", "ops", "2775"),
+    ("elsewhere", "/etc/other"),
+    ("user_ours", "yes"),
+    ("driver_ours", "yes"),
+    ("address", "127.0.0.1"),
+    ("address", "10.0.0.5"),
+    ("address", "fe80::1"),
+    ("share_replaced", "no"),
+    ("share_there", "yes"),
+    ("share_active", "active"),
+    ("share_enabled", "enabled"),
+    ("share_reload", "no"),
+    ("share_started_from", "01" * 32),
+    ("clock", "1790000000"),
+    ("service_user", "rigwright:x:999:999::/nonexistent:/usr/sbin/nologin"),
+]
+MANY = {
+    "disk",
+    "card",
+    "listener",
+    "engine",
+    "unfit",
+    "user_process",
+    "weight",
+    "building",
+    "linked",
+    "missing",
+    "foreign",
+    "address",
+}
+SINGLE = [record for record in RECORDS if record[0] not in MANY]
+CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere", "service_user"}
+"""What may be told as nothing."""
 
 
 def test_a_probes_lines_become_facts() -> None:
-    assert parse(OUTPUT) == HostFacts(
+    assert parse(told(RECORDS)) == HostFacts(
         os_id="debian",
         os_version="12",
         architecture="x86_64",
@@ -102,74 +120,87 @@ def test_a_probes_lines_become_facts() -> None:
         user_ours=True,
         driver_ours=True,
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
-        sharing=Found(there=True, active="active", enabled="enabled", started_from="0123"),
+        sharing=Found(there=True, active="active", enabled="enabled", started_from="01" * 32),
         service_user="rigwright:x:999:999::/nonexistent:/usr/sbin/nologin",
     )
 
 
 def test_what_is_not_there_is_empty() -> None:
-    lines = [line for line in OUTPUT if "+ " not in line]
-    lines = [
-        line.partition(" ")[0] + " " if line.startswith(("cuda", "apt", "os_version", "service")) else line
-        for line in lines
-    ]
-    found = parse(lines)
+    found = parse(told([(record[0], "") if record[0] in CUT else record for record in SINGLE]))
     assert (found.cuda_version, found.apt_lock_holder, found.os_version, found.service_user) == ("", "", "", "")
     assert (found.missing_packages, found.linked_roots, found.started_builds) == ((), (), frozenset())
     assert found.weight_bytes == {}
+    assert (found.systemd, found.sent_kib) == (0, 0)
     assert (found.pci_cards, found.listeners, found.built_engines) == ((), (), frozenset())
 
 
-@pytest.mark.parametrize("key", [line.partition(" ")[0] for line in OUTPUT if "+ " not in line])
-def test_a_line_that_is_missing_is_named(key: str) -> None:
-    with pytest.raises(ValueError, match=f"'{key}'"):
-        parse(without(key + " "))
+@pytest.mark.parametrize("missing", SINGLE, ids=lambda record: record[0])
+def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=f"'{missing[0]}' no times"):
+        parse(told([record for record in RECORDS if record is not missing]))
 
 
 @pytest.mark.parametrize(
-    "line",
+    "record",
     [
-        "systemd two-fifty",
-        "systemd ",
-        "uid root",
-        "memory_kib 12.5",
-        "disk+ /srv 1",
-        "disk+ /srv much /",
-        "disk+ /srv 1 / 2",
-        "sent_kib",
-        "sent_kib much",
-        "pci+ 0000:01:00.0",
-        "pci+ 0000:01:00.0 10de:2204 more",
-        "listener+ 22",
-        "listener+",
-        "listener+ ",
-        "disk+",
-        "pci+",
-        "engine+",
-        "engine+ a b",
-        "weight+ 1",
-        "weight+ much /srv/a.gguf",
-        "weight+ 1 /srv/a.gguf 2",
-        "listener+ ssh sshd",
-        "clock noon",
-        "address+",
-        "address+ 10.0.0.5 10.0.0.6",
-        "clock ",
-        "missing+",
-        "missing+ a b",
-        "building+ a b",
-        "linked+ /srv /opt",
-        "service_user svc:x:1:1",
+        ("systemd", "two-fifty"),
+        ("uid", "root"),
+        ("uid", "-1"),
+        ("memory_kib", "12.5"),
+        ("disk", "/srv", "1"),
+        ("disk", "/srv", "much", "/"),
+        ("disk", "srv", "1", "/"),
+        ("sent_kib", "much"),
+        ("card", "0000:01:00.0"),
+        ("card", "0000:01:00.0", "10de:2204 more"),
+        ("card", "0000:01:00.0\n", "10de:2204"),
+        ("listener", "22"),
+        ("listener", "ssh", "sshd", ""),
+        ("weight", "much", "/srv/a.gguf"),
+        ("clock", "noon"),
+        ("address", ""),
+        ("address", "10.0.0.5 10.0.0.6"),
+        ("address", "10.0.0"),
+        ("missing", "a b"),
+        ("missing", "$(id)"),
+        ("linked", "srv"),
+        ("service_user", "svc:x:1:1"),
+        ("user_ours", "perhaps"),
+        ("os_id", "debian\n"),
+        ("kernel", "6.1; id"),
+        ("nvcc", "V13"),
+        ("colour", "red"),
     ],
 )
-def test_a_malformed_line_is_refused(line: str) -> None:
-    with pytest.raises(ValueError):
-        parse([*OUTPUT, line])
+def test_a_malformed_record_is_refused(record: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=f"for '{record[0]}'|of '{record[0]}'|'{record[0]}', which nobody"):
+        parse(told([*(one for one in RECORDS if one[0] != record[0]), record]))
 
 
-def test_no_output_at_all_is_refused() -> None:
-    with pytest.raises(ValueError, match="os_id"):
-        parse([])
+@pytest.mark.parametrize("output", [[], ["sudo: a password is required"]])
+def test_what_is_no_answer_is_refused(output: list[str]) -> None:
+    with pytest.raises(ValueError, match="the host told"):
+        parse(output)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "unit"),
+    [
+        ("/system.slice/nginx.service", "nginx.service"),
+        ("/rigwright.slice/rigwright-chat.slice/rigwright-chat.service", "rigwright-chat.service"),
+        ("/system.slice/system-x.slice/x@1.service/inner", "x@1.service"),
+        ("/init.scope", "init.scope"),
+        # a user's own manager has units of any name
+        ("/user.slice/user-1000.slice/user@1000.service/app.slice/rigwright-chat.service", "user@1000.service"),
+        ("/user.slice/user-1000.slice/session-3.scope", "session-3.scope"),
+        ("/system.slice/a b.service", ""),
+        ("/system.slice/a\nuid 7.service", ""),
+        ("/", ""),
+        ("", ""),
+    ],
+)
+def test_a_control_group_is_of_the_systems_own_unit(cgroup: str, unit: str) -> None:
+    assert unit_of(cgroup) == unit
 
 
 def probe(*, user: int | None = None, **changes: Any) -> HostFacts:
@@ -198,7 +229,8 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
     models = tmp_path / "models"
     (models / "deep").mkdir(parents=True)
     weight, begun, both = (models / "deep" / f"{name}.gguf" for name in ("small", "begun", "both"))
-    (models / "with\nuid 7").touch()  # a name that would be a line of its own
+    for name in ("with\nuid 7", "with\\nuid 7", 'it\'s "one" \u00e9'):
+        (models / name).write_bytes(b"x" * 5)
     weight.write_bytes(b"x" * 10)
     for path in (begun, both):
         path.with_name(path.name + ".part").write_bytes(b"x" * 3)
@@ -210,7 +242,8 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
     folders = [str(models), str(tmp_path / "gone")]
     found = probe(engines=str(tmp_path), weights=folders, cuda_root=str(tmp_path / "cuda"))
     assert found.built_engines == {"whole"}
-    assert found.weight_bytes == {str(weight): 10, str(begun): 3, str(both): 7}
+    odd = {str(models / name): 5 for name in ("with\\nuid 7", 'it\'s "one" \u00e9')}
+    assert found.weight_bytes == {str(weight): 10, str(begun): 3, str(both): 7, **odd}
     assert found.uid == os.getuid()
     assert (found.cuda_version, found.nvcc) == ("13.0", "13.0.88")
 
@@ -232,7 +265,39 @@ def test_the_probe_finds_who_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         (mine,) = [one for one in probe().listeners if one.port == port]
-    assert mine.process.replace("_", " ") == Path("/proc/self/comm").read_text().strip()
+    assert mine.process == Path("/proc/self/comm").read_text().strip()
+
+
+LISTEN = """
+import socket, sys
+with open("/proc/self/comm", "w") as comm:
+    comm.write(sys.argv[1])
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(shutil.which("ss") is None, reason="no ss (iproute2) here")
+@pytest.mark.parametrize(
+    "name",
+    ["a\\nuid 7\\nb", "a\nuid 7", '",pid=1,fd=9', "pid=1,", "\nLISTEN 0 0 *:x", "\x1b[31m", "%s\\c", "-n"],
+    ids=repr,
+)
+def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: str) -> None:
+    """Any local user listens, and is called as it likes."""
+    command = [sys.executable, "-c", LISTEN, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        port = int(process.stdout.readline())
+        found = probe()
+        cgroup = Path(f"/proc/{process.pid}/cgroup").read_text()
+        process.communicate()
+    assert found.uid == os.getuid()
+    (mine,) = [one for one in found.listeners if one.port == port]
+    assert "\n" not in mine.process
+    assert mine.process in ("", channel.said(name[:15]))
+    assert mine.unit in ("", unit_of(cgroup.strip().rpartition(":")[2]))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 import roles.survey
 from cli import main
 from cli.init import init as init_verb
-from rigwright.host.facts import Listener
+from rigwright.host.basics import Listener
 from rigwright.survey.findings import Survey
 from tests.unit.samples import Box
 from tests.unit.test_suggest import OPEN_LOCK

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import threading
 import time
@@ -16,9 +15,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from rigwright.host.lease import refusal
 from roles import lease
-from roles.lease import Lease, _by, _quoted
+from roles.lease import Lease
 from tests.unit.scripts import hold
+from tests.unit.telling import told
 
 HOLDER = {"who": "ops@desk", "pid": 4711, "since": "2026-11-01 12:00:00 UTC", "doing": "deploy of /home/ops/rig.py"}
 SAID = (
@@ -27,28 +28,29 @@ SAID = (
 )
 
 
+SOMEBODY = "somebody else is at this host"
+
+
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("held", "text"),
     [
-        (f"held {json.dumps(HOLDER)}", SAID),
-        ("held ", "somebody else is at this host (held )"),
-        ("held {", "somebody else is at this host (held {)"),
-        ("held []", "somebody else is at this host (held [])"),
-        ('held {"who": "x"}', 'somebody else is at this host (held {"who": "x"})'),
-        ("held 5", "somebody else is at this host (held 5)"),
-        ("", "somebody else is at this host (the host said nothing)"),
-        ("sudo: a password is required", "somebody else is at this host (sudo: a password is required)"),
+        (json.dumps(HOLDER), SAID),
+        (json.dumps(HOLDER | {"who": "ops@desk\x1b[2J\nforged"}), SAID.replace("desk", "desk\ufffd[2J\ufffdforged")),
+        *[(held, SOMEBODY) for held in ("", "{", "[]", '{"who": "x"}', "5", "[" * 100_000)],
     ],
+    ids=lambda value: value[:20],
 )
-def test_the_one_who_holds_it_is_named(said: str, text: str) -> None:
-    assert _by(said) == text
+def test_the_one_who_holds_it_is_named(held: str, text: str) -> None:
+    assert refusal(told([("held", held)])) == text
+    assert refusal(["Welcome!", *told([("taken",)])]) == ""
 
 
-@pytest.mark.parametrize("script", ["echo a", "echo 'a b'", "it's \"$x\" `id` \\ \n# '''", ""])
-def test_a_script_is_one_word_of_a_command(script: str) -> None:
-    assert shlex.split(_quoted(script)) == [script]
-    done = subprocess.run(["sh", "-c", f"printf %s {_quoted(script)}"], capture_output=True, text=True, check=True)
-    assert done.stdout == script
+@pytest.mark.parametrize(
+    "output", [[], ["held {}"], ["sudo: a password is required"], told([]), told([("taken", "x")])]
+)
+def test_a_host_that_says_something_else_gives_no_lease(output: list[str]) -> None:
+    with pytest.raises(ValueError, match="the host "):
+        refusal(output)
 
 
 def test_a_holder_says_who_it_is_and_since_when() -> None:
@@ -72,7 +74,7 @@ def test_signs_of_life_come_well_before_the_host_gives_up() -> None:
 def holding(
     folder: Path, who: str, patience: int = 0, silence: int = 30
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The host's end of one holder, and what it says first; the folder takes the place of /run."""
+    """The host's end of one holder, and why it is refused; the folder takes the place of /run."""
     script = hold(patience, silence).replace("/run/rigwright", str(folder))
     command = ["sh", "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as one:
@@ -80,7 +82,8 @@ def holding(
         assert one.stdout
         one.stdin.write(f"{who}\n")
         try:
-            yield one, one.stdout.readline().rstrip("\n")
+            assert one.stdout.readline() == "\n"
+            yield one, refusal([one.stdout.readline()])
         finally:
             one.kill()
 
@@ -88,10 +91,9 @@ def holding(
 def test_the_second_holder_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
     first = json.dumps(HOLDER | {"doing": 'deploy of C:\\new "box"\\table.py\nand é'})
     with holding(tmp_path, first) as (_, said), holding(tmp_path, "second") as (other, refused):
-        assert said == "taken"
-        assert refused == f"held {first}"
+        assert said == ""
         assert other.wait(5) == 1
-        assert "deploy of C:\\new" in _by(refused)
+        assert "deploy of C:\\new" in refused
 
 
 def test_it_is_free_when_the_holder_closes_its_end(tmp_path: Path) -> None:
@@ -99,7 +101,7 @@ def test_it_is_free_when_the_holder_closes_its_end(tmp_path: Path) -> None:
         one.communicate(timeout=5)
         assert one.returncode == 0
         with holding(tmp_path, "second") as (_, said):
-            assert said == "taken"
+            assert said == ""
     assert (tmp_path / "lease").read_text() == "second\n"
 
 
@@ -109,7 +111,7 @@ def test_it_is_free_when_the_holder_falls_silent(tmp_path: Path) -> None:
         assert one.wait(10) == 0
         assert time.monotonic() - started > 0.5
         with holding(tmp_path, "second") as (_, said):
-            assert said == "taken"
+            assert said == ""
 
 
 def test_it_is_free_when_the_holders_process_is_killed(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_it_is_free_when_the_holders_process_is_killed(tmp_path: Path) -> None:
         one.kill()
         one.wait(5)
         with holding(tmp_path, "second") as (_, said):
-            assert said == "taken"
+            assert said == ""
 
 
 def test_signs_of_life_keep_it(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_signs_of_life_keep_it(tmp_path: Path) -> None:
             time.sleep(0.25)
         assert one.poll() is None
         with holding(tmp_path, "second") as (_, refused):
-            assert refused == "held first"
+            assert refused == SOMEBODY
 
 
 def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
@@ -137,7 +139,7 @@ def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
         assert one.stdin
         threading.Timer(0.5, one.stdin.close).start()
         with holding(tmp_path, "second", patience=10) as (_, said):
-            assert said == "taken"
+            assert said == ""
 
 
 def test_others_can_read_who_holds_it_and_cannot_write(tmp_path: Path) -> None:

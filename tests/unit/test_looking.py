@@ -2,84 +2,126 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import click
 import pytest
 
 from checks.looking import Box, each
-from cli.state import _holder, _plain, _use, _word
+from cli.state import _plain, _word
+from rigwright.host import lease
+from rigwright.host.lease import Holder
+from rigwright.render import render
+from rigwright.serving import use
+from rigwright.serving.use import Use
+from roles import root
 from tests.unit.samples import rig
+from tests.unit.scripts import stand_in
 from tests.unit.states import process, wanted
 from tests.unit.test_served import OUTPUT
 
 
-def box(lines: list[str], sudo: bool = False) -> tuple[Box, list[str]]:
-    """A box whose host answers every command with these lines, and the commands it was given."""
-    given: list[str] = []
-    channel = SimpleNamespace(
-        set_combine_stderr=lambda both: None,
-        exec_command=given.append,
-        makefile=lambda mode: iter(f"{line}\n".encode() for line in lines),
-    )
-    transport = SimpleNamespace(open_session=lambda: channel)
-    client = SimpleNamespace(get_transport=lambda: transport)
-    target = SimpleNamespace(data={"_sudo": sudo}, connector=SimpleNamespace(client=client))
-    return Box("box", rig(), target), given
+def box(monkeypatch: pytest.MonkeyPatch, lines: list[str], complaint: str = "") -> Box:
+    """A box whose host answers every command with these lines."""
+    answer = root.Answer(0, "\n".join(lines).encode(), complaint.encode())
+    monkeypatch.setattr(root, "run", lambda *_: answer)
+    return Box("box", rig(), SimpleNamespace(data={}))
 
 
-@pytest.mark.parametrize("sudo", [False, True])
-def test_a_host_is_looked_at_as_root(sudo: bool) -> None:
-    made, given = box(OUTPUT, sudo)
-    assert made.served().current == 10
-    assert given[0].startswith("sudo -n sh -c " if sudo else "sh -c ")
+def test_a_host_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert box(monkeypatch, OUTPUT).served().current == 10
 
 
-@pytest.mark.parametrize("look", ["served", "facts"])
+@pytest.mark.parametrize("look", ["facts", "stored", "holder", "use"])
 @pytest.mark.parametrize(
-    ("lines", "end"),
-    [(["sudo: a password is required"], "; the host said last: sudo: a password is required"), ([], "")],
-    ids=["refused", "nothing"],
+    ("complaint", "end"),
+    [
+        ("sudo: a password is required\n", "; it said: sudo: a password is required"),
+        ("\x1b[2J", "[2J"),
+        ("", "told nothing"),
+    ],
+    ids=["refused", "steering", "nothing"],
 )
-def test_a_host_that_answers_something_else_is_named_with_its_words(look: str, lines: list[str], end: str) -> None:
-    made, _ = box(lines)
+def test_a_host_that_answers_something_else_is_named_with_its_words(
+    monkeypatch: pytest.MonkeyPatch, look: str, complaint: str, end: str
+) -> None:
+    made = box(monkeypatch, [], complaint)
     with pytest.raises(click.ClickException) as caught:
         getattr(made, look)()
-    assert caught.value.message.startswith(("box: the ", "box: what the host told "))
+    assert caught.value.message.startswith("box: ")
     assert caught.value.message.endswith(end)
+    assert "\x1b" not in caught.value.message
+
+
+def test_a_connection_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> root.Answer:
+        raise root.Gone("Socket is closed")
+
+    made = box(monkeypatch, [])
+    monkeypatch.setattr(root, "run", gone)
+    with pytest.raises(click.ClickException, match="box: the connection is gone: Socket is closed"):
+        made.facts()
 
 
 def test_hosts_are_told_in_their_order() -> None:
-    found = [box([name])[0] for name in "abc"]
-    assert each(found, lambda one: next(one.lines(""))) == ["a", "b", "c"]
+    found = [Box(name, rig(), None) for name in "abc"]
+    assert each(found, lambda one: one.name) == ["a", "b", "c"]
+
+
+BLOCKS = """\
+Id=rigwright-a.service
+ActiveEnterTimestamp=Sun 2026-11-01 12:00:00 UTC
+MemoryCurrent=5
+
+Id=rigwright-b.service
+ActiveEnterTimestamp=
+MemoryCurrent=[not set]
+"""
 
 
 @pytest.mark.parametrize(
-    ("lines", "units"),
+    ("blocks", "found"),
     [
-        ([], {}),
-        (["Id=a", "MemoryCurrent=5", "", "Id=b", "X=y=z"], {"a": "5", "b": None}),
-        (["MemoryCurrent=5"], {}),
-        (["noise", "Id=a", "MemoryCurrent=[not set]"], {"a": "[not set]"}),
+        (
+            BLOCKS,
+            {
+                "rigwright-a.service": Use("Sun 2026-11-01 12:00:00 UTC", 5),
+                "rigwright-b.service": Use("", None),
+            },
+        ),
+        ("", {}),
+        ("MemoryCurrent=5\n", {}),
     ],
 )
-def test_what_units_use_is_read_by_unit(lines: list[str], units: dict[str, Any]) -> None:
-    assert {name: values.get("MemoryCurrent") for name, values in _use(lines).items()} == units
+def test_what_units_use_is_read_by_unit(tmp_path: Path, blocks: str, found: dict[str, Use]) -> None:
+    (tmp_path / "blocks").write_text(blocks)
+    stand_in(tmp_path / "bin", "systemctl", f"cat {tmp_path}/blocks")
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    command = ["sh", "-c", render("look/use.sh.j2")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert use.parse(done.stdout.splitlines()) == found
 
 
-@pytest.mark.parametrize(
-    ("lines", "text"),
-    [
-        (['{"who": "ops@desk", "since": "noon", "doing": "deploy"}'], "ops@desk since noon: deploy"),
-        ([], ""),
-        (["{"], ""),
-        (["[]"], ""),
-        (['{"who": "ops@desk"}'], ""),
-    ],
-)
-def test_who_is_at_work_is_said_when_somebody_is(lines: list[str], text: str) -> None:
-    assert _holder(lines) == text
+def test_who_is_at_work_is_said_when_somebody_is(tmp_path: Path) -> None:
+    script = render("lease/holder.sh.j2").replace("/run/rigwright", str(tmp_path))
+
+    def look() -> Holder | None:
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+        return lease.parse(done.stdout.splitlines())
+
+    assert look() is None
+    path = tmp_path / "lease"
+    path.write_text('{"who": "ops@desk", "pid": 7, "since": "noon", "doing": "deploy of \\\\new"}\n')
+    assert look() is None
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert look() == Holder("ops@desk", "7", "noon", "deploy of \\new")
+        path.write_text("somebody's\n")
+        assert look() == Holder()
 
 
 def test_a_state_is_said_in_systemds_words() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build
-from rigwright.host.facts import HostFacts, Listener
+from rigwright.host.basics import Listener
+from rigwright.host.facts import HostFacts
 from rigwright.host.preflight import SUPPORTED, refusals, warnings
 from rigwright.supply.bundle import Bundle
 from tests.unit.samples import GIB, NOW, artefact, card, engine, facts, instance, parts, plan, rig

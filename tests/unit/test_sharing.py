@@ -12,7 +12,6 @@ import pytest
 
 from rigwright.declaration.entry import Roots, Share
 from rigwright.host import facts as host_facts
-from rigwright.host.facts import keyed
 from rigwright.render import render
 from rigwright.serving.units import OWNED as INSTANCES
 from rigwright.weights.sharing import (
@@ -25,8 +24,8 @@ from rigwright.weights.sharing import (
     config_path,
     digest,
     endpoint,
-    found,
     listens,
+    parse,
     questions,
     release,
     unit,
@@ -155,9 +154,9 @@ def test_the_state_is_read_from_systemd_and_the_record(tmp_path: Path) -> None:
 
     def look(pid: str, active: str) -> Found:
         environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PID": pid, "ACTIVE": active}
-        script = render("sharing/state.sh.j2", **place)
+        script = render("look/sharing.sh.j2", **place)
         said = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
-        return found(keyed(said.stdout.splitlines())[0])
+        return parse(said.stdout.splitlines())
 
     assert look("0", "inactive") == Found(enabled="enabled")
     (tmp_path / "unit").touch()

@@ -10,7 +10,8 @@ import pytest
 
 from rigwright.declaration.entry import Share
 from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts, Listener
+from rigwright.host.basics import Listener
+from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Plan, plan
 from rigwright.host.preflight import refusals
 from rigwright.weights.sharing import NOTHING, Found, digest

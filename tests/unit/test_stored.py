@@ -12,6 +12,7 @@ from rigwright.weights.records import Recorded, hash_scripts, parse_hashes, reco
 from rigwright.weights.stored import Stored, StoredModel, models, place
 from roles.weights.host import records
 from tests.unit import samples
+from tests.unit.telling import encoded, told
 from tests.unit.weight_host import COMMIT, IN_ORDER, OTHER, WeightHost
 
 SMALL = f"small/{COMMIT}/small-q4.gguf"
@@ -55,8 +56,19 @@ def test_names_with_blanks_and_quotes_are_read(host: WeightHost) -> None:
 
 def test_a_name_with_a_line_break_is_left_out(host: WeightHost) -> None:
     host.fetched(SMALL)
-    (host.root / "small" / COMMIT / "x\nentry 81a4 0 1 1 1 1 faked").write_text("x")
+    for name in ("x\nentry 81a4 0 1 1 1 1 faked", "x\x1b[2J faked", "faked\u202e"):
+        (host.root / "small" / COMMIT / name).write_text("x")
     assert not [path for path in host.stored().entries if "entry" in path or "faked" in path]
+    assert f"{host.root}/{SMALL}" in host.stored().entries
+
+
+@pytest.mark.parametrize("name", ["a\\nb", "a\\0b", "%s", "-n", "$(id)", "a;b", "\u00e9"])
+def test_a_name_is_told_as_it_is(host: WeightHost, name: str) -> None:
+    file = host.fetched(f"org/name/{COMMIT}/{name}")
+    assert host.stored().found(as_recorded(host, file)) == "verified"
+    assert parse_hashes(host.run_script(next(hash_scripts([as_recorded(host, file)]))).stdout.splitlines()) == {
+        f"{host.root}/{file.path}": file.sha256
+    }
 
 
 def test_the_folders_above_a_file_begin_with_the_root(host: WeightHost) -> None:
@@ -74,9 +86,20 @@ def test_on_a_blank_host_there_is_nothing(host: WeightHost) -> None:
     assert found.now > 1_700_000_000
 
 
-@pytest.mark.parametrize("lines", [[], ["sudo: a password is required"], ["now 1", "entry 81a4 0 1"], ["now x"]])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        ["sudo: a password is required"],
+        told([]),
+        told([("now", "x")]),
+        told([("now", "1"), ("entry", "81a4", "0", "1")]),
+        told([("now", "1"), ("start", "x.service", "a")]),
+        encoded(("now", "1")),
+    ],
+)
 def test_what_is_no_answer_is_refused(host: WeightHost, lines: list[str]) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="the host told"):
         stored.parse(host.rig, lines)
 
 

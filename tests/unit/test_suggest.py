@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.host.facts import Listener
+from rigwright.host.basics import Listener
 from rigwright.inventory import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard

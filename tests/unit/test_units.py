@@ -9,13 +9,14 @@ import pytest
 
 from roles.operations import files, units
 from roles.operations.files import Entry, Text
+from roles.operations.units import State
 
 TIMER, SERVICE = (f"/etc/systemd/system/x.{kind}" for kind in ("timer", "service"))
 TEXTS = [Text(path, f"{path}\n") for path in (TIMER, SERVICE)]
 
 
 def steps(
-    monkeypatch: pytest.MonkeyPatch, operation: Any, entries: dict[str, Entry], state: list[str], **given: Any
+    monkeypatch: pytest.MonkeyPatch, operation: Any, entries: dict[str, Entry], state: State, **given: Any
 ) -> list[str]:
     """The commands for a host with these files, whose units say so of themselves."""
 
@@ -31,16 +32,16 @@ def steps(
 def test_only_the_units_that_are_there_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """systemctl fails for one that has no file; a removal that was cut off has left the other."""
     entries = {TIMER: Entry(), SERVICE: TEXTS[1].entry}
-    made = steps(monkeypatch, units.stopped, entries, [], paths=[TIMER, SERVICE])
+    made = steps(monkeypatch, units.stopped, entries, State(), paths=[TIMER, SERVICE])
     assert made == ["systemctl disable --quiet --now x.service", f"rm -f {SERVICE}", "systemctl daemon-reload"]
-    assert steps(monkeypatch, units.stopped, {}, [], paths=[TIMER, SERVICE]) == []
+    assert steps(monkeypatch, units.stopped, {}, State(), paths=[TIMER, SERVICE]) == []
 
 
 def test_what_is_no_unit_is_removed_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd's stamp of a persistent timer is called as a unit would be."""
     stamp = "/var/lib/systemd/timers/stamp-x.timer"
     entries = {TIMER: TEXTS[0].entry, stamp: Entry("file")}
-    made = steps(monkeypatch, units.stopped, entries, [], paths=[TIMER, stamp])
+    made = steps(monkeypatch, units.stopped, entries, State(), paths=[TIMER, stamp])
     assert made == ["systemctl disable --quiet --now x.timer", f"rm -f {TIMER} {stamp}", "systemctl daemon-reload"]
     made = steps(monkeypatch, units.stopped, {stamp: Entry("file")}, [], paths=[TIMER, stamp])
     assert made == [f"rm -f {stamp}", "systemctl daemon-reload"]
@@ -49,13 +50,13 @@ def test_what_is_no_unit_is_removed_only(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("state", "settled"),
     [
-        (["enabled", "active", "no", "no"], True),
-        (["enabled", "active", "no", "yes"], False),
-        (["enabled", "inactive", "no", "no"], False),
-        ([], False),
+        (State("enabled", "active"), True),
+        (State("enabled", "active", unread=True), False),
+        (State("enabled", "inactive"), False),
+        (State(), False),
     ],
 )
-def test_systemd_has_to_have_read_all_files(monkeypatch: pytest.MonkeyPatch, state: list[str], settled: bool) -> None:
+def test_systemd_has_to_have_read_all_files(monkeypatch: pytest.MonkeyPatch, state: State, settled: bool) -> None:
     entries = {text.path: text.entry for text in TEXTS}
     made = steps(monkeypatch, units.running, entries, state, unit="x.timer", files=TEXTS)
     assert (made == []) == settled

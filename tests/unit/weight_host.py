@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
+
+import click
 
 from checks.looking import Box
 from rigwright.declaration.entry import Roots
@@ -21,6 +23,7 @@ from tests.unit import samples
 from tests.unit.scripts import stand_in
 from tests.unit.shelf import Shelf
 
+T = TypeVar("T")
 COMMIT = samples.COMMIT
 OTHER = "f" * 40
 # answers what a test has written beside it; units that have failed are listed where no states are asked for
@@ -104,13 +107,15 @@ class WeightHost(Shelf):
 
     def box(self, name: str = "box", rig: Rig | None = None) -> Box:
         """It, as verbs of the command line are given it."""
-        channel = SimpleNamespace(set_combine_stderr=lambda both: None)
+        return FolderBox(name, rig or self.rig, self)
 
-        def execute(command: str) -> None:
-            lines = self.run_script(command).stdout.encode().splitlines(keepends=True)
-            channel.makefile = lambda mode: iter(lines)
 
-        channel.exec_command = execute
-        client = SimpleNamespace(get_transport=lambda: SimpleNamespace(open_session=lambda: channel))
-        target = SimpleNamespace(data={}, connector=SimpleNamespace(client=client))
-        return Box(name, rig or self.rig, target)
+class FolderBox(Box):
+    """A box whose scripts run in a folder."""
+
+    def read(self, parse: Callable[[list[str]], T], script: str) -> T:
+        """What a script tells there."""
+        try:
+            return parse(self.target.run_script(script).stdout.splitlines())
+        except ValueError as error:
+            raise click.ClickException(f"{self.name}: {error}") from None

@@ -1,0 +1,65 @@
+"""Who is at a host: what the holder of its lease has written there, read by whoever wants it too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rigwright.host import channel
+from rigwright.host.channel import said
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One who holds a lease; all texts are for people."""
+
+    who: str = ""
+    """Empty where that is not known, as the rest is then."""
+    process: str = ""
+    since: str = ""
+    doing: str = ""
+
+    def __str__(self) -> str:
+        if not self.who:
+            return "somebody else is at this host"
+        who = f"{self.who} (process {self.process})"
+        return f"{who} has been at this host since {self.since}: {self.doing}; wait until that is done"
+
+
+def holder(value: str) -> Holder:
+    """The type of what a holder writes: JSON of four texts. What is none of ours is somebody all the same."""
+    try:
+        found = json.loads(value)
+        return Holder(*(said(str(found[key])).strip() for key in ("who", "pid", "since", "doing")))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Holder()
+
+
+REMOVAL = "a removal goes on by itself at this host; wait until that is done"
+SCHEMA: channel.Schema = {"taken": (), "held": (holder,), "removal": ()}
+"""What templates/lease/hold.sh.j2 and holder.sh.j2 tell."""
+
+
+def refusal(output: Iterable[str]) -> str:
+    """Why a lease was not given, in words for the operator; empty where it was.
+
+    Raises:
+        ValueError: the host told something else.
+    """
+    told = channel.read(output, SCHEMA)
+    if told.many("removal"):
+        return REMOVAL
+    held = told.all("held")
+    if not held and not told.many("taken"):
+        raise ValueError("the host did not tell whether the lease is free")
+    return str(held[0]) if held else ""
+
+
+def parse(output: Iterable[str]) -> Holder | None:
+    """Who holds the lease; None for nobody.
+
+    Raises:
+        ValueError: the host told something else.
+    """
+    return next(iter(channel.read(output, SCHEMA).all("held")), None)

@@ -1,0 +1,35 @@
+"""Facts that a script of ours tells over the channel."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pyinfra.api import FactBase, QuoteString, StringCommand
+from pyinfra.api.exceptions import FactProcessError
+
+from rigwright.render import render
+
+T = TypeVar("T")
+
+
+class Look(FactBase[T]):
+    """A fact whose script tells it."""
+
+    def script(self, template: str, **values: object) -> StringCommand:
+        """The command that runs a template."""
+        return StringCommand("sh", "-c", QuoteString(render(template, **values)))
+
+    def read(self, output: list[str]) -> T:
+        """The fact, of what the script has printed.
+
+        Raises:
+            ValueError: that is not what was asked for.
+        """
+        raise NotImplementedError
+
+    def process(self, output: list[str]) -> T:
+        """Refuse what is not what was asked for, in pyinfra's way."""
+        try:
+            return self.read(output)
+        except ValueError as error:
+            raise FactProcessError(str(error)) from error

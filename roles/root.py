@@ -1,0 +1,176 @@
+"""Commands as root on a connected host: the one way to run them outside of pyinfra's own facts and operations."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+from paramiko import Channel, SSHException
+
+# seconds without a byte: hashing all weights takes long, and so does a load on a CPU; forever is too long
+LIMIT = 3600.0
+# what paramiko raises where a connection is gone, and what comes of a connector that has none
+BROKEN = (OSError, SSHException, EOFError, AttributeError)
+
+
+class Gone(OSError):
+    """The connection is gone, or nothing has come over it for too long."""
+
+
+class Failed(Exception):
+    """A command that fails on the host, in its own words."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command ended with."""
+
+    status: int
+    """Its exit status; -1 where a signal has ended it."""
+    out: bytes
+    err: bytes
+
+    @property
+    def lines(self) -> list[str]:
+        """Its output's lines."""
+        return self.out.decode(errors="replace").splitlines()
+
+    @property
+    def complaint(self) -> str:
+        """The last line of what it said on standard error; empty for none."""
+        said = [line.strip() for line in self.err.decode(errors="replace").splitlines()]
+        return next((line for line in reversed(said) if line), "")
+
+
+def connected(target: Any) -> bool:
+    """Whether a host's connection is up, as far as is known."""
+    transport = target.connector.client.get_transport()
+    return transport is not None and transport.is_active()
+
+
+def start(target: Any, command: str, limit: float = LIMIT, together: bool = False) -> Channel:
+    """Start a shell command; returns its channel, which is to be closed.
+
+    Args:
+        target: pyinfra's connected host; where its data says so, root comes through sudo.
+        command: For `sh -c`.
+        limit: Seconds without a byte after which reading gives up.
+        together: Whether standard error comes with standard output.
+
+    Raises:
+        Gone: there is no connection.
+    """
+    sudo = "sudo -n " if target.data.get("_sudo") else ""
+    try:
+        channel: Channel = target.connector.client.get_transport().open_session()
+        channel.settimeout(limit)
+        channel.set_combine_stderr(together)
+        channel.exec_command(f"{sudo}sh -c {shlex.quote(command)}")
+    except BROKEN as error:
+        raise Gone(str(error)) from error
+    return channel
+
+
+def run(target: Any, command: str, stdin: str = "", limit: float = LIMIT) -> Answer:
+    """Run a shell command to its end.
+
+    Args:
+        target: As in `start`.
+        command: As in `start`.
+        stdin: What it reads.
+        limit: As in `start`.
+
+    Raises:
+        Gone: there is no connection, or none any more, or it is silent.
+    """
+    with closing(start(target, command, limit)) as channel:
+        complaint: list[bytes] = []
+        # both streams share the room that a channel has: one alone would stop where the other is full
+        reader = Thread(target=_drain, args=(channel, complaint), daemon=True)
+        reader.start()
+        try:
+            give(channel, stdin.encode())
+            out: bytes = channel.makefile("rb").read()
+            status = ended(channel, limit)
+        except BROKEN as error:
+            raise Gone(str(error) or f"no answer for {limit:.0f} s") from error
+        reader.join(limit)
+    if status < 0 and not connected(target):
+        raise Gone("the session ended")
+    return Answer(status, out, b"".join(complaint))
+
+
+def lines(target: Any, command: str) -> Iterator[str]:
+    """Run a shell command; yields the lines of both its outputs as they come, for as long as it takes.
+
+    Raises:
+        Gone: there is no connection, or none any more.
+    """
+    with closing(start(target, command, together=True)) as channel:
+        channel.settimeout(None)
+        try:
+            for line in channel.makefile("rb"):
+                yield line.decode(errors="replace").rstrip("\n")
+        except BROKEN as error:
+            raise Gone(str(error)) from error
+        if channel.recv_exit_status() < 0 and not connected(target):
+            raise Gone("the session ended")
+
+
+def give(channel: Channel, stdin: bytes) -> None:
+    """Send a command all that it reads; one that has ended before reads no more.
+
+    Raises:
+        OSError: the connection is gone.
+    """
+    try:
+        if stdin:
+            channel.sendall(stdin)
+        channel.shutdown_write()
+    except OSError:
+        if not channel.exit_status_ready():
+            raise
+
+
+def ended(channel: Channel, limit: float) -> int:
+    """Wait for a command's end; returns its exit status, -1 for none.
+
+    Raises:
+        TimeoutError: it does not come within `limit` seconds.
+    """
+    # recv_exit_status alone would wait for ever
+    if not channel.status_event.wait(limit):
+        raise TimeoutError("no answer")
+    return channel.recv_exit_status()
+
+
+def _drain(channel: Channel, into: list[bytes]) -> None:
+    try:
+        into.append(channel.makefile_stderr("rb").read())
+    except BROKEN:
+        return  # the other stream says so
+
+
+class Root:
+    """A connected host's shell, for commands that have to succeed."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def run(self, command: str, stdin: str = "") -> str:
+        """Run a shell command; returns what it printed on standard output.
+
+        Raises:
+            Failed: its exit status is not 0.
+            Gone: as `run`.
+        """
+        answer = run(self.target, command, stdin)
+        printed = answer.out.decode(errors="replace")
+        if answer.status:
+            words = answer.err.decode(errors="replace").strip() or printed.strip()[-1000:]
+            raise Failed(words or f"exit status {answer.status}")
+        return printed

@@ -1,0 +1,158 @@
+"""Nothing reaches a shell unquoted: every value in a template of shell, and every word of a command in Python."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jinja2 import Environment, nodes
+
+from rigwright.inventory import ROOT
+
+TEMPLATES = ROOT / "templates"
+FILTERS = {"sh", "words", "number"}
+MACROS = {"record", "caller"}
+ALLOWED = {
+    ("channel.sh.j2", "varargs"): "formats of find and stat, written in templates",
+    ("look/holds.sh.j2", "test"): "a condition in shell, built by a role of quoted words",
+}
+"""(Template, expression's name) -> why it is no word."""
+# templates that others convert; each has to leave this list
+OTHERS = ("generation/", "nvidia_driver/", "probe/driver", "serving/")
+
+
+def shell_templates() -> list[str]:
+    found = sorted(str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*.sh.j2"))
+    return [name for name in found if not name.startswith(OTHERS)]
+
+
+def quoted(node: nodes.Expr) -> bool:
+    """Whether an expression can only print one or more words, or digits."""
+    if isinstance(node, nodes.Const):
+        return True
+    if isinstance(node, nodes.CondExpr):
+        return quoted(node.expr1) and (node.expr2 is None or quoted(node.expr2))
+    if isinstance(node, nodes.Concat):
+        return all(quoted(one) for one in node.nodes)
+    if isinstance(node, nodes.Call):
+        return isinstance(node.node, nodes.Name) and node.node.name in MACROS
+    return isinstance(node, nodes.Filter) and node.name in FILTERS
+
+
+def loose(text: str) -> Iterator[tuple[int, str]]:
+    """(line, name) of each value that a template prints as it is."""
+    for output in Environment(autoescape=True).parse(text).find_all(nodes.Output):
+        for node in output.nodes:
+            if not isinstance(node, nodes.TemplateData) and not quoted(node):
+                names = [one.name for one in [node, *node.find_all(nodes.Name)] if isinstance(one, nodes.Name)]
+                yield node.lineno, names[0] if names else "?"
+
+
+@pytest.mark.parametrize("name", shell_templates())
+def test_every_value_of_a_script_is_quoted_or_a_number(name: str) -> None:
+    found = [(line, word) for line, word in loose((TEMPLATES / name).read_text()) if (name, word) not in ALLOWED]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rm {{ path }}", ["path"]),
+        ("rm {{ path | sh }}", []),
+        ("rm {{ path | sh | upper }}", ["path"]),
+        ("{% for one in all %}{{ one }}{% endfor %}", ["one"]),
+        ("{{ all | join(' ') }}", ["all"]),
+        ("{{ all | words }}", []),
+        ("{{ 'a' if x else y }}", ["x"]),
+        ("{{ ('-w ' ~ x | number) if x else '-n' }}", []),
+        ("{{ ('-w ' ~ x) if x else '-n' }}", ["x"]),
+        ("{{ x.y }}", ["x"]),
+    ],
+)
+def test_a_value_that_is_not_quoted_would_be_seen(text: str, words: list[str]) -> None:
+    assert [word for _, word in loose(text)] == words
+
+
+COMMANDS = {"StringCommand"}
+WRAPPED = {"QuoteString", "MaskString"}
+SHELL = {"file.proof": "words of shell by its own name, which only a role's constants are given to"}
+
+
+def bare(tree: ast.AST) -> Iterator[int]:
+    """Lines of calls that give a command a word which is neither constant nor quoted."""
+    for call in ast.walk(tree):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in COMMANDS):
+            continue
+        constants = set(_constants(tree))
+        for word in call.args:
+            if not _fine(word, constants):
+                yield word.lineno
+
+
+def _constants(tree: ast.AST) -> Iterator[str]:
+    """Names that are only ever bound to texts of this file, or to tuples of words that are fine."""
+    bound: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    bound.setdefault(target.id, []).append(node.value)
+                elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    for one, value in zip(target.elts, node.value.elts, strict=True):
+                        if isinstance(one, ast.Name):
+                            bound.setdefault(one.id, []).append(value)
+    known: set[str] = set()
+    for _ in range(len(bound)):
+        known |= {name for name, values in bound.items() if all(_fine(value, known) for value in values)}
+    yield from known
+
+
+def _fine(word: ast.expr, known: set[str]) -> bool:
+    if isinstance(word, ast.Constant):
+        return True
+    if isinstance(word, ast.Name):
+        return word.id in known or word.id.isupper()
+    if isinstance(word, ast.Attribute):
+        return ast.unparse(word) in SHELL
+    if isinstance(word, ast.IfExp):
+        return _fine(word.body, known) and _fine(word.orelse, known)
+    if isinstance(word, ast.Starred):
+        return _fine(word.value, known)
+    if isinstance(word, (ast.Tuple, ast.List)):
+        return all(_fine(one, known) for one in word.elts)
+    if isinstance(word, (ast.GeneratorExp, ast.ListComp)):
+        return _fine(word.elt, known)
+    if isinstance(word, ast.Call) and isinstance(word.func, ast.Name):
+        mapped = word.func.id == "map" and isinstance(word.args[0], ast.Name) and word.args[0].id in WRAPPED
+        return word.func.id in WRAPPED or mapped
+    return False
+
+
+PYTHON = sorted(path for folder in ("roles", "checks", "cli", "bench") for path in (ROOT / folder).rglob("*.py"))
+OTHERS_PYTHON = ("roles/operations/drivers.py", "roles/operations/generations.py")
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_word_of_a_command_is_a_constant_or_quoted(path: Path) -> None:
+    if str(path.relative_to(ROOT)) not in OTHERS_PYTHON:
+        assert list(bare(ast.parse(path.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("StringCommand('rm', path)", [1]),
+        ("StringCommand('rm', QuoteString(path))", []),
+        ("StringCommand(f'rm {path}')", [1]),
+        ("a = 'x'\nStringCommand('rm', a)", []),
+        ("a = 'x'\na = b\nStringCommand('rm', a)", [3]),
+        ("StringCommand('rm', *paths)", [1]),
+        ("StringCommand('rm', *(QuoteString(one) for one in paths))", []),
+        ("StringCommand('rm', *map(QuoteString, paths))", []),
+        ("StringCommand('rm', *map(str, paths))", [1]),
+    ],
+)
+def test_a_word_that_is_not_quoted_would_be_seen(text: str, lines: list[int]) -> None:
+    assert list(bare(ast.parse(text))) == lines
