@@ -4,8 +4,8 @@ from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
 from rigwright.engines.llama_cpp.build import build
-from rigwright.nvidia.cuda_toolkit import toolkit
-from rigwright.nvidia.driver.plan import DriverPlan
+from rigwright.nvidia.cuda.toolkit import toolkit
+from rigwright.nvidia.driver.choice import DriverPlan
 from rigwright.serving.generation import generation
 from rigwright.supply.tools import tools as tools_of
 from roles.base import base

@@ -18,14 +18,14 @@ from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.host import facts as host_facts
 from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
-from rigwright.nvidia import record as nvidia_record
-from rigwright.nvidia import smi as nvidia_smi
-from rigwright.nvidia import state as nvidia_state
-from rigwright.nvidia.driver import facts as driver_probe
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.record import Record
-from rigwright.nvidia.smi import Gpu
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.cards.smi import Gpu
+from rigwright.nvidia.driver import found as driver_probe
+from rigwright.nvidia.driver import record as nvidia_record
+from rigwright.nvidia.driver import state as nvidia_state
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.driver.record import Record
+from rigwright.nvidia.driver.state import State
 from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.generation import Generation, generation

@@ -18,8 +18,8 @@ from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.host import facts as host_facts
 from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
-from rigwright.nvidia.driver import facts as driver_facts
-from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver import found as driver_facts
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.problems import Invalid
 from rigwright.render import render
 from rigwright.serving import live as served

@@ -8,7 +8,7 @@ from typing import TypeVar
 from testinfra.host import Host
 
 from checks import Drift
-from rigwright.nvidia.installed import LOG
+from rigwright.nvidia.cards.presence import LOG
 
 T = TypeVar("T")
 

@@ -11,14 +11,14 @@ from checks.nvidia import managed, no, with_cards
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia import health as nvidia_health
-from rigwright.nvidia import installed as nvidia_driver
-from rigwright.nvidia import record as nvidia_record
-from rigwright.nvidia import settings as nvidia_settings
-from rigwright.nvidia.record import Record
-from rigwright.nvidia.settings import Setting
-from rigwright.nvidia.smi import Gpu
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards import health as nvidia_health
+from rigwright.nvidia.cards import limits as nvidia_settings
+from rigwright.nvidia.cards import presence as nvidia_driver
+from rigwright.nvidia.cards.limits import Setting
+from rigwright.nvidia.cards.smi import Gpu
+from rigwright.nvidia.driver import record as nvidia_record
+from rigwright.nvidia.driver.record import Record
+from rigwright.nvidia.driver.state import State
 
 # one port's storm is cut short
 LOG = (

@@ -5,9 +5,9 @@ import pytest
 from checks import check
 from checks.nvidia import managed, no
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia import modules as nvidia_modules
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.state import State
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.driver.state import State
+from rigwright.nvidia.modules import kernels as nvidia_modules
 
 
 @check(

@@ -6,16 +6,16 @@ from testinfra.host import Host
 from checks import Drift, check
 from checks.nvidia import managed, no
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia import files as nvidia_files
-from rigwright.nvidia import packages as nvidia_packages
-from rigwright.nvidia import record as nvidia_record
-from rigwright.nvidia.driver.facts import SOURCE, DriverFacts
-from rigwright.nvidia.driver.locked import locked
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.driver.settings import settings_of
-from rigwright.nvidia.installed import Difference
-from rigwright.nvidia.record import Record
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards.presence import Difference
+from rigwright.nvidia.driver import lying as nvidia_files
+from rigwright.nvidia.driver import record as nvidia_record
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.files import settings_of
+from rigwright.nvidia.driver.found import SOURCE, DriverFacts
+from rigwright.nvidia.driver.record import Record
+from rigwright.nvidia.driver.state import State
+from rigwright.nvidia.packages import verdicts as nvidia_packages
+from rigwright.nvidia.packages.locked import locked
 from rigwright.render import render
 from rigwright.supply.network import network
 

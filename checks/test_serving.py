@@ -10,7 +10,7 @@ from checks import DEPLOY, check, expect
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia import smi as nvidia_smi
+from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served
 from rigwright.serving.units import UNITS, credential_path

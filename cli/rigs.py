@@ -15,8 +15,8 @@ from cli.tables import show, size
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Plan, plan
 from rigwright.host.preflight import refusals, warnings
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.plan import DriverPlan, Refused, driver_plan
+from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.told import as_row, sentences
 from rigwright.supply.tools import tools
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.cuda_toolkit import Toolkit
+from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.render import render
 from rigwright.supply.network import network
 from rigwright.supply.tools import Tools

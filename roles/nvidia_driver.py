@@ -8,11 +8,11 @@ from pyinfra.api import deploy
 from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.facts import MODPROBE, DriverFacts
-from rigwright.nvidia.driver.locked import locked
-from rigwright.nvidia.driver.plan import DriverPlan, Refused, driver_plan
-from rigwright.nvidia.driver.settings import PERSISTENCED, paths, settings_of, store
-from rigwright.nvidia.driver.wanted import PREBUILT, earlier, returned, unloaded, wanted
+from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
+from rigwright.nvidia.driver.files import PERSISTENCED, paths, settings_of, store
+from rigwright.nvidia.driver.found import MODPROBE, DriverFacts
+from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.packages.wanted import PREBUILT, earlier, returned, unloaded, wanted
 from roles.operations.cards import retired, set_up
 from roles.operations.drivers import brought, held, lacks, look, released, running
 from roles.operations.files import Text, differ, directories, texts

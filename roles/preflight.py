@@ -10,7 +10,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.host.facts import HostFacts
 from rigwright.host.preflight import refusals, warnings
-from rigwright.nvidia.driver.plan import DriverPlan, Refused
+from rigwright.nvidia.driver.choice import DriverPlan, Refused
 
 
 def preflight(rig: Rig, facts: HostFacts, builds: list[Build], driver: DriverPlan | Refused | None) -> bool:

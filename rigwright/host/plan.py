@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.host.facts import HostFacts
+from rigwright.nvidia.driver.choice import DriverPlan
 from rigwright.nvidia.driver.existing import existing
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.locked import locked
-from rigwright.nvidia.driver.plan import DriverPlan
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.told import named
-from rigwright.nvidia.driver.wanted import lacking, transaction, unheld, unloaded
-from rigwright.nvidia.driver.wanted import wanted as driver_wanted
+from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.packages.wanted import lacking, transaction, unheld, unloaded
+from rigwright.nvidia.packages.wanted import wanted as driver_wanted
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served, activation, goal, surplus
 from rigwright.supply.tools import Tools

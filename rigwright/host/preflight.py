@@ -9,8 +9,8 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.host.facts import HostFacts, Listener
 from rigwright.host.systems import SUPPORTED
-from rigwright.nvidia.cuda_toolkit import DISK_KIB
-from rigwright.nvidia.driver.toolkit import toolkit_refusals
+from rigwright.nvidia.cuda.compilers import toolkit_refusals
+from rigwright.nvidia.cuda.toolkit import DISK_KIB
 from rigwright.weights.sharing import UNIT
 
 ARCHITECTURE = "x86_64"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rigwright.host.facts import Listener
-from rigwright.nvidia.smi import bus_address
+from rigwright.nvidia.cards.smi import bus_address
 
 MARK = "survey"
 # Debian's and Ubuntu's services that open every card and compute nothing on it

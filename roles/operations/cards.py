@@ -12,12 +12,12 @@ from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, o
 from pyinfra.api.exceptions import FactProcessError
 
 from rigwright.declaration.rig import POWER_UNIT, Rig
-from rigwright.nvidia.driver import facts as driver_facts
-from rigwright.nvidia.driver import live
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.live import Live, digest, record, unset
-from rigwright.nvidia.driver.plan import DriverPlan
-from rigwright.nvidia.driver.settings import POWER, SYSCTL, record_path
+from rigwright.nvidia.cards import live
+from rigwright.nvidia.cards.live import Live, digest, record, unset
+from rigwright.nvidia.driver import found as driver_facts
+from rigwright.nvidia.driver.choice import DriverPlan
+from rigwright.nvidia.driver.files import POWER, SYSCTL, record_path
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.render import render
 from roles.operations.files import Entries, Entry
 from roles.operations.shell import Lost, Shell

@@ -12,12 +12,12 @@ from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, o
 from pyinfra.api.exceptions import FactProcessError
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver import facts as driver_facts
-from rigwright.nvidia.driver import simulation
-from rigwright.nvidia.driver.facts import MODPROBE, SOURCE, DriverFacts
-from rigwright.nvidia.driver.options import late
-from rigwright.nvidia.driver.settings import COMPONENT, release, store
-from rigwright.nvidia.driver.wanted import (
+from rigwright.nvidia.driver import found as driver_facts
+from rigwright.nvidia.driver.files import COMPONENT, release, store
+from rigwright.nvidia.driver.found import MODPROBE, SOURCE, DriverFacts
+from rigwright.nvidia.modules.options import late
+from rigwright.nvidia.packages import simulation
+from rigwright.nvidia.packages.wanted import (
     Wanted,
     behind,
     first,

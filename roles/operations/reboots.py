@@ -8,7 +8,7 @@ from typing import Any
 import gevent
 from pyinfra import logger
 
-from rigwright.nvidia.driver.holders import strangers
+from rigwright.nvidia.cards.holders import strangers
 from rigwright.render import render
 from roles.operations.shell import Lost, Shell
 from roles.progress import progress

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver import topology
-from rigwright.nvidia.driver.settings import power_script
-from rigwright.nvidia.driver.topology import Topology
+from rigwright.nvidia.cards import topology
+from rigwright.nvidia.cards.topology import Topology
+from rigwright.nvidia.driver.files import power_script
 from tests.unit.scripts import stand_in
 
 # Answers what a test has written, fails where `hangs`, `refuses` or `warns` has the beginning of a question, and

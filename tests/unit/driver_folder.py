@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rigwright.nvidia.driver.facts import DriverFacts, parse, questions
+from rigwright.nvidia.driver.found import DriverFacts, parse, questions
 from rigwright.render import render
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in

@@ -13,9 +13,9 @@ from typing import Any
 
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.driver.settings import settings_of
-from rigwright.nvidia.state import Dkms, Kernel, State
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.files import settings_of
+from rigwright.nvidia.driver.state import Dkms, Kernel, State
 from tests.unit.driver_hosts import host, installed, ubuntu
 from tests.unit.samples import facts, instance, rig
 from tests.unit.scripts import stand_in

@@ -16,12 +16,12 @@ from checks import test_nvidia_modules as m
 from checks import test_nvidia_packages as p
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia import record as nvidia_record
-from rigwright.nvidia import settings as nvidia_settings
-from rigwright.nvidia import smi as nvidia_smi
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards import limits as nvidia_settings
+from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.driver import record as nvidia_record
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.driver.state import State
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, STATE, NvidiaHost
 
 ALL = tuple(f"N{number:02}" for number in range(8, 29))

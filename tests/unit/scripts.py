@@ -10,10 +10,10 @@ from typing import Any
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import build
-from rigwright.nvidia.cuda_toolkit import Toolkit
-from rigwright.nvidia.driver import live, topology
-from rigwright.nvidia.driver.facts import MODPROBE, SOURCE, questions
-from rigwright.nvidia.driver.settings import COMPONENT, power_script, release
+from rigwright.nvidia.cards import live, topology
+from rigwright.nvidia.cuda.toolkit import Toolkit
+from rigwright.nvidia.driver.files import COMPONENT, power_script, release
+from rigwright.nvidia.driver.found import MODPROBE, SOURCE, questions
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL, PROVEN, generation
 from rigwright.serving.live import Activation, state_script

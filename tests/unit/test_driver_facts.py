@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.facts import BusCard, DriverFacts, Package, parse, questions
+from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package, parse, questions
 from rigwright.render import render
 from tests.unit.driver_folder import SECURE_BOOT, Host
 from tests.unit.samples import rig

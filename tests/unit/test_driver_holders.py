@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.holders import strangers
+from rigwright.nvidia.cards.holders import strangers
 from rigwright.render import render
 
 SCRIPT = render("nvidia_driver/holders.sh.j2")

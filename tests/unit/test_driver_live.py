@@ -12,9 +12,9 @@ import pytest
 
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import POWER_UNIT, Rig
-from rigwright.nvidia.driver.facts import Package
-from rigwright.nvidia.driver.live import Live, digest, parse, questions, record, units, unset
-from rigwright.nvidia.driver.topology import Pair, Placed, Topology
+from rigwright.nvidia.cards.live import Live, digest, parse, questions, record, units, unset
+from rigwright.nvidia.cards.topology import Pair, Placed, Topology
+from rigwright.nvidia.driver.found import Package
 from rigwright.render import render
 from tests.unit.card_folder import CardFolder
 from tests.unit.driver_hosts import C3090, made

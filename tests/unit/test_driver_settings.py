@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.entry import Roots
-from rigwright.nvidia.driver.facts import MODPROBE, SOURCE
-from rigwright.nvidia.driver.settings import (
+from rigwright.nvidia.driver.files import (
     PATHS,
     PERSISTENCED,
     POWER,
@@ -23,6 +22,7 @@ from rigwright.nvidia.driver.settings import (
     paths,
     settings,
 )
+from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.serving.units import OWNED
 from tests.unit.driver_hosts import C3090, C5090, box, host, made
 from tests.unit.samples import Box, rig

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.topology import Pair, Placed, parse
+from rigwright.nvidia.cards.topology import Pair, Placed, parse
 from tests.unit.card_folder import CardFolder
 
 CAPTURE = (Path(__file__).parent / "captures" / "topology-h200-x2.txt").read_text()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.settings import Setting, paths
-from rigwright.nvidia.files import Found, Lying, as_rendered, parse, questions
+from rigwright.nvidia.driver.files import Setting, paths
+from rigwright.nvidia.driver.lying import Found, Lying, as_rendered, parse, questions
 from rigwright.render import render
 from tests.unit.driver_hosts import C3090, box
 from tests.unit.scripts import stand_in

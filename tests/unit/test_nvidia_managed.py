@@ -12,9 +12,9 @@ import pytest
 
 from checks import Drift
 from checks import test_nvidia_packages as p
-from rigwright.nvidia.driver.facts import DriverFacts, Package
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.state import Kernel
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.found import DriverFacts, Package
+from rigwright.nvidia.driver.state import Kernel
 from tests.unit.driver_hosts import C3090, box, host, installed
 from tests.unit.nvidia_host import ADDRESSES, NVLINK, PACKAGED, PACKAGES, RIG, SEEN, STATE, VERSION
 from tests.unit.nvidia_world import ALL, World

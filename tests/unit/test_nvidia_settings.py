@@ -10,9 +10,7 @@ import pytest
 
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.installed import Difference
-from rigwright.nvidia.record import Record, SeenCard, drift, parse, path, vitals
-from rigwright.nvidia.settings import (
+from rigwright.nvidia.cards.limits import (
     Setting,
     bridges,
     cards_settings,
@@ -24,7 +22,9 @@ from rigwright.nvidia.settings import (
     topology,
     windows,
 )
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards.presence import Difference
+from rigwright.nvidia.driver.record import Record, SeenCard, drift, parse, path, vitals
+from rigwright.nvidia.driver.state import State
 from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN
 from tests.unit.samples import card, facts, instance, rig
 

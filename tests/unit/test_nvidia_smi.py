@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia import smi as nvidia_smi
-from rigwright.nvidia.smi import APPS, FIELDS, GPUS, RECOVERY, App, Gpu, apps, bus_address, gpus, recovery
+from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.cards.smi import APPS, FIELDS, GPUS, RECOVERY, App, Gpu, apps, bus_address, gpus, recovery
 from tests.unit.nvidia_host import SEEN
 
 FIRST = Gpu(0, "0000:00:06.0", "580.159.04", "9.0", 143771, 0, "Enabled", 16, 16, 0, "NVIDIA H200")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.entry import Driver
-from rigwright.nvidia.state import Dkms, Kernel, State, dkms_line, parse, questions, release_key
+from rigwright.nvidia.driver.state import Dkms, Kernel, State, dkms_line, parse, questions, release_key
 from rigwright.render import render
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in

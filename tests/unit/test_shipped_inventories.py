@@ -11,8 +11,8 @@ import pytest
 
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT, load
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.driver.settings import POWER, limits, settings
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.files import POWER, limits, settings
 from tests.unit.driver_hosts import host, reasons, with_lock
 
 # Of a machine or a throwaway host that has to be there first

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.nvidia import parts
-from rigwright.nvidia import smi as nvidia_smi
+from rigwright.nvidia.cards import smi as nvidia_smi
 
 VERSION = "580.159.03"
 CARDS = {"0000:01:00.0": "0x1e07", "0000:02:00.0": "0x2204", "0000:c1:00.0": "0x2b85"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rigwright.declaration.catalog import Engine, cuda_architecture
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cuda_toolkit import Toolkit, toolkit
+from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
 from rigwright.supply.lock import Artefact
 
 # Raised when the build's steps change in a way that changes what they install.

@@ -7,12 +7,12 @@ import json
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import POWER_UNIT, Rig
-from rigwright.nvidia.driver import topology
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.plan import DriverPlan
-from rigwright.nvidia.driver.settings import APPLIED, DEVICES, TIMEOUT, limits, record_path, script_path
-from rigwright.nvidia.driver.topology import Topology
-from rigwright.nvidia.smi import bus_address
+from rigwright.nvidia.cards import topology
+from rigwright.nvidia.cards.smi import bus_address
+from rigwright.nvidia.cards.topology import Topology
+from rigwright.nvidia.driver.choice import DriverPlan
+from rigwright.nvidia.driver.files import APPLIED, DEVICES, TIMEOUT, limits, record_path, script_path
+from rigwright.nvidia.driver.found import DriverFacts
 
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 # W. A card rounds what it is told

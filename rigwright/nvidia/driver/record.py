@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.installed import Difference, numbered
-from rigwright.nvidia.settings import Setting, number
+from rigwright.nvidia.cards.limits import Setting, number
+from rigwright.nvidia.cards.presence import Difference, numbered
 
 FILE = "driver.json"
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.installed import Difference, numbered
-from rigwright.nvidia.smi import FORMAT, SMI, UNSAID, answer, bus_address, fields
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards.presence import Difference, numbered
+from rigwright.nvidia.cards.smi import FORMAT, SMI, UNSAID, answer, bus_address, fields
+from rigwright.nvidia.driver.state import State
 
 SET = f"{SMI} --query-gpu=pci.bus_id,power.limit,clocks.current.graphics,vbios_version {FORMAT}"
 MEMORY = f"{SMI} -q -d MEMORY"

@@ -6,8 +6,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rigwright.nvidia.driver.settings import DEVICES, TIMEOUT
-from rigwright.nvidia.smi import bus_address
+from rigwright.nvidia.cards.smi import bus_address
+from rigwright.nvidia.driver.files import DEVICES, TIMEOUT
 from rigwright.render import render
 
 GPU = re.compile(r"GPU([0-9]+)")

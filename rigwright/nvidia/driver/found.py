@@ -9,7 +9,7 @@ from typing import Literal
 
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import NOWHERE, keyed
-from rigwright.nvidia.driver.versions import driver_of
+from rigwright.nvidia.packages.versions import driver_of
 from rigwright.types import Flavour
 
 # The libraries that every program on a card loads; their version is the driver's.

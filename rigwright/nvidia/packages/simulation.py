@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rigwright.nvidia.driver.facts import Package
-from rigwright.nvidia.driver.versions import driver_of
-from rigwright.nvidia.driver.wanted import PREBUILT, Wanted
+from rigwright.nvidia.driver.found import Package
+from rigwright.nvidia.packages.versions import driver_of
+from rigwright.nvidia.packages.wanted import PREBUILT, Wanted
 
 # apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
 INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")

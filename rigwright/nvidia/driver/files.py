@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import POWER_UNIT, Rig
-from rigwright.nvidia.driver.facts import MODPROBE, SOURCE, DriverFacts
-from rigwright.nvidia.driver.locked import archive_addresses, locked
-from rigwright.nvidia.driver.plan import DriverPlan
+from rigwright.nvidia.driver.choice import DriverPlan
+from rigwright.nvidia.driver.found import MODPROBE, SOURCE, DriverFacts
+from rigwright.nvidia.packages.locked import archive_addresses, locked
 from rigwright.render import render
 
 # First line of each. Not the one of a generation's units (rigwright.serving.units): those are removed where no

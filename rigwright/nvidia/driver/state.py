@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import keyed
-from rigwright.nvidia.driver.facts import param, release_key
+from rigwright.nvidia.driver.found import param, release_key
 
 # dkms 2.8 writes `nvidia, 580.95.05, KERNEL, ARCH: installed`, later ones `nvidia/580.95.05, KERNEL, ARCH: installed`;
 # without kernel while it is only added or broken, and with remarks in brackets behind

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.live import units
-from rigwright.nvidia.driver.settings import Setting, paths
-from rigwright.nvidia.installed import Difference
+from rigwright.nvidia.cards.live import units
+from rigwright.nvidia.cards.presence import Difference
+from rigwright.nvidia.driver.files import Setting, paths
 
 OWNER = "root:root"
 STEP = "deploy again: it is put right"
