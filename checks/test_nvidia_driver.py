@@ -48,7 +48,7 @@ def test_one_version(host: Host, rig: Rig) -> None:
     with_cards(rig)
     module = host.run("cat /sys/module/nvidia/version 2> /dev/null").stdout.strip()
     libraries = host.run(LIBRARIES).stdout.splitlines()
-    answer = host.run(nvidia_smi.GPUS)
+    answer = host.run(nvidia_smi.question(*nvidia_smi.GPUS))
     try:
         seen = nvidia_smi.gpus(answer.rc, answer.stdout, answer.stderr)
         smi = ", ".join(sorted({gpu.driver for gpu in seen}))

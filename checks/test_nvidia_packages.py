@@ -6,7 +6,7 @@ from testinfra.host import Host
 from checks import Drift, check
 from checks.nvidia import managed, no
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.cards.presence import Difference
+from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver import lying as nvidia_files
 from rigwright.nvidia.driver import record as nvidia_record
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan

@@ -138,6 +138,15 @@ class Driver(Frozen):
         default_factory=dict, description="The kernel's own settings, such as vm.swappiness = 10."
     )
 
+    @property
+    def sets_cards(self) -> bool:
+        """Whether cards are to have limits or clocks that are not their own."""
+        return self.power_w is not None or self.clocks_mhz is not None
+
+    def power_limits(self, cards: int) -> tuple[int | None, ...]:
+        """The power limit of each of so many cards by slot, W; None where it is left alone."""
+        return self.power_w if isinstance(self.power_w, tuple) else (self.power_w,) * cards
+
     @model_validator(mode="after")
     def _fitting(self) -> Driver:
         if self.open_despite_cards and self.flavour == "proprietary":

@@ -128,6 +128,11 @@ class Rig:
         return tuple(found.values())
 
     @property
+    def power_limits(self) -> tuple[int | None, ...]:
+        """The power limit of each declared card by slot, W; None where it is left alone."""
+        return self.driver.power_limits(len(self.cards))
+
+    @property
     def ledger(self) -> str:
         """The file on the host that lists what we put there: `dir PATH`, `file PATH`, `user NAME`, `package NAME`."""
         return f"{self.roots.state}/owned"

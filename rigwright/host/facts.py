@@ -79,6 +79,8 @@ class HostFacts:
     """Whether we have made it."""
     driver_ours: bool = False
     """Whether we see to its NVIDIA driver, or did before this run."""
+    settings_ours: bool = False
+    """Whether its cards or its kernel have settings of ours."""
     addresses: frozenset[str] = field(default_factory=frozenset)
     """Those that it has, of both families."""
     sharing: sharing.Found = sharing.NOTHING
@@ -107,6 +109,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "packages": list(packages(rig)),
         "ledger": rig.ledger,
         "config": rig.roots.config,
+        "settings": [POWER, SYSCTL],
         **sharing.questions(),
     }
 
@@ -160,6 +163,7 @@ def parse(lines: list[str]) -> HostFacts:
             service_user=_passwd(single["service_user"]),
             user_ours=single["user_ours"] == "yes",
             driver_ours=single["driver_ours"] == "yes",
+            settings_ours=single["settings_ours"] == "yes",
             addresses=frozenset(address for (address,) in many.get("address", [])),
             sharing=sharing.found(single),
         )

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from rigwright.nvidia.cards.health import links, persistence, trouble
-from rigwright.nvidia.cards.presence import Difference, Holder, answering, devices, holders, versions
+from rigwright.nvidia.cards.presence import Holder, answering, devices, holders, versions
 from rigwright.nvidia.cards.smi import App, apps, gpus
+from rigwright.nvidia.difference import Difference
 from tests.unit.nvidia_host import ADDRESSES, FACTS, H200, OURS, RIG, SEEN, VERSION
 from tests.unit.samples import facts, instance, rig
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.cards.presence import Difference
+from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.state import Dkms, Kernel, State
 from rigwright.nvidia.modules.kernels import dkms, flavour, flavours, on_disk, settings, signed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.cards.presence import Difference
+from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.found import DriverFacts, Package
 from rigwright.nvidia.driver.state import Kernel, State
 from rigwright.nvidia.packages.verdicts import KERNEL_DAYS, held, in_branch, of_lock, one_piece, reboot, security

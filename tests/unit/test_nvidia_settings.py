@@ -22,7 +22,7 @@ from rigwright.nvidia.cards.limits import (
     topology,
     windows,
 )
-from rigwright.nvidia.cards.presence import Difference
+from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.record import Record, SeenCard, drift, parse, path, vitals
 from rigwright.nvidia.driver.state import State
 from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN

@@ -4,70 +4,89 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import POWER_UNIT, Rig
+from rigwright.host.channel import Schema, optional, read, said, sha256, truth, unit, word
 from rigwright.nvidia.cards import topology
-from rigwright.nvidia.cards.smi import bus_address
+from rigwright.nvidia.cards.files import APPLIED, power_digest, record_path
+from rigwright.nvidia.cards.limits import has_limit
+from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.cards.topology import Topology
 from rigwright.nvidia.driver.choice import DriverPlan
-from rigwright.nvidia.driver.files import APPLIED, DEVICES, TIMEOUT, limits, record_path, script_path
 from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.values import sysctl_name
+from rigwright.render import render
 
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
-# W. A card rounds what it is told
-TOLERANCE = 1.0
+TOLD: Schema = {
+    **topology.TOLD,
+    "unit": (unit, optional(word, "none"), optional(word, "inactive"), optional(truth, False)),
+    "applied": (optional(sha256),),
+    "sysctl": (sysctl_name, said),
+    "record": (sha256,),
+}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One of systemd's, in its words."""
+
+    enabled: str = "none"
+    state: str = "inactive"
+    changed: bool = False
+    """Whether systemd has to read it again."""
 
 
 @dataclass(frozen=True)
 class Live:
     """A host with its driver running."""
 
-    units: dict[str, tuple[str, str, str]]
-    """Unit -> whether it is enabled, its state, and whether systemd has to read it again, in systemd's words."""
-    cards: dict[str, tuple[str, str]]
-    """Address -> persistence mode and power limit, in nvidia-smi's words."""
-    applied: bool
-    """Whether the power script as it lies there was the last one to set anything."""
+    units: dict[str, Unit]
+    gpus: dict[str, Gpu]
+    """The cards that answer, by address."""
+    applied: str
+    """Which limits and clocks were set last (`power_digest`); empty where that did not come to its end."""
     sysctl: dict[str, str]
     record: str
-    """SHA-256 of what is written down."""
+    """SHA-256 of what is written down; empty where nothing is."""
     topology: Topology
 
 
 def units(rig: Rig) -> tuple[str, ...]:
-    """The units that have to run for a rig's cards."""
-    powered = rig.driver.power_w is not None or rig.driver.clocks_mhz is not None
-    return (PERSISTENCE_UNIT, *([POWER_UNIT] if powered else []))
+    """The units that have to run for a rig's cards; the daemon of an operator's own driver is the operator's."""
+    daemon = [PERSISTENCE_UNIT] if rig.driver.managed else []
+    return (*daemon, *([POWER_UNIT] if rig.driver.sets_cards else []))
 
 
-def questions(rig: Rig) -> dict[str, object]:
-    """The values of templates/nvidia_driver/live.sh.j2."""
-    return {
-        "units": units(rig),
-        "sysctl": list(rig.driver.sysctl),
-        "script": script_path(rig),
-        "applied": APPLIED,
-        "record": record_path(rig),
-        "timeout": TIMEOUT,
-        "devices": DEVICES,
-    }
+def script(rig: Rig) -> str:
+    """The script that asks a rig's host; what it prints is for `parse`."""
+    return render(
+        "nvidia_driver/live.sh.j2",
+        units=units(rig),
+        sysctl=list(rig.driver.sysctl),
+        applied=APPLIED,
+        record=record_path(rig),
+        **topology.questions(),
+    )
 
 
-def parse(lines: list[str]) -> Live:
-    """Read its lines.
+def parse(output: Iterable[str]) -> Live:
+    """Read what the script has printed.
 
     Raises:
-        ValueError: one is malformed.
+        ValueError: it is not what a host can tell.
     """
-    rows = [line.removeprefix("live ").split() for line in lines if line.startswith("live ")]
+    told = read(output, TOLD)
+    gpus, _ = topology.answering(told)
     return Live(
-        units={row[1]: (row[2], row[3], row[4]) for row in rows if row[0] == "unit"},
-        cards={bus_address(row[1]): (row[2], row[3]) for row in rows if row[0] == "card"},
-        applied=["power", "applied"] in rows,
-        sysctl={row[1]: " ".join(row[2:]) for row in rows if row[0] == "sysctl"},
-        record=next((row[1] for row in rows if row[0] == "record" and len(row) == 2), ""),
-        topology=topology.parse([line for line in lines if not line.startswith("live ")]),
+        units={name: Unit(*row) for name, *row in told.many("unit")},
+        gpus={gpu.address: gpu for gpu in gpus},
+        applied=told.one("applied"),
+        sysctl=dict(told.many("sysctl")),
+        record=next(iter(told.all("record")), ""),
+        topology=topology.topology(told),
     )
 
 
@@ -81,30 +100,37 @@ def unset(rig: Rig, live: Live) -> dict[str, list[str]]:
     def note(step: str, why: str) -> None:
         found.setdefault(step, []).append(why)
 
-    for unit in units(rig):
-        enabled, state, reload = live.units.get(unit, ("none", "inactive", "no"))
-        if reload != "no":
-            note("reload", f"{unit} was changed")
-            note(f"restart {unit}", f"{unit} was changed")
-        if enabled != "enabled":
-            note(f"enable {unit}", f"{unit} is {enabled}")
-        if state != "active":
-            note(f"restart {unit}", f"{unit} is {state}")
-    for address, (persistence, _) in live.cards.items():
-        if persistence != "Enabled":
-            note(f"restart {PERSISTENCE_UNIT}", f"persistence mode of {address} is {persistence}")
-    if POWER_UNIT in units(rig):
-        if not live.applied:
+    for name in units(rig):
+        there = live.units.get(name, Unit())
+        if there.changed:
+            note("reload", f"{name} was changed")
+            note(f"restart {name}", f"{name} was changed")
+        if there.enabled != "enabled":
+            note(f"enable {name}", f"{name} is {there.enabled}")
+        if there.state != "active":
+            note(f"restart {name}", f"{name} is {there.state}")
+    if rig.driver.managed:
+        for address, gpu in live.gpus.items():
+            if gpu.persistence != "Enabled":
+                note(f"restart {PERSISTENCE_UNIT}", f"persistence mode of {address} is {gpu.persistence}")
+    if rig.driver.sets_cards:
+        if live.applied != power_digest(rig):
             note(f"restart {POWER_UNIT}", "the limits and clocks that are declared were not set")
-        places = [card.address for card in live.topology.cards]
-        for slot, (address, wanted) in enumerate(zip(places, limits(rig), strict=False)):
-            has = live.cards.get(address, ("", ""))[1]
-            if wanted is not None and not _near(has, wanted):
-                note(f"restart {POWER_UNIT}", f"card {slot} has {has or 'no'} W, and {wanted} W are declared")
+        places = [one.address for one in live.topology.cards]
+        for slot, (address, wanted) in enumerate(zip(places, rig.power_limits, strict=False)):
+            card = live.gpus.get(address)
+            if wanted is not None and not has_limit(card, wanted):
+                has = "no" if card is None or card.limit_w is None else f"{card.limit_w:g}"
+                note(f"restart {POWER_UNIT}", f"card {slot} has {has} W, and {wanted} W are declared")
     for name, value in rig.driver.sysctl.items():
         if live.sysctl.get(name) != str(value):
             note("sysctl", f"{name} is {live.sysctl.get(name) or 'not there'}, and {value} is declared")
     return found
+
+
+def cards_record(live: Live) -> str:
+    """What is written down where the driver is the operator's: which card is which, and as what it was seen."""
+    return json.dumps(live.topology.record(), indent=2, sort_keys=True) + "\n"
 
 
 def record(plan: DriverPlan, facts: DriverFacts, live: Live) -> str:
@@ -124,10 +150,3 @@ def record(plan: DriverPlan, facts: DriverFacts, live: Live) -> str:
 def digest(text: str) -> str:
     """SHA-256 of a record."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _near(has: str, wanted: int) -> bool:
-    try:
-        return abs(float(has) - wanted) <= TOLERANCE
-    except ValueError:
-        return False

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from rigwright.nvidia.cards.smi import bus_address
-from rigwright.nvidia.driver.files import DEVICES, TIMEOUT
+from rigwright.host.channel import Schema, Told, number, optional, read
+from rigwright.nvidia.cards.reports import BAR1, MEMORY, PEERS, TOPOLOGY, joined, sections
+from rigwright.nvidia.cards.smi import GPUS, TIMEOUT, Gpu, those_that_answer
+from rigwright.nvidia.values import address, cpus, lanes, node, text
 from rigwright.render import render
 
-GPU = re.compile(r"GPU([0-9]+)")
+DEVICES = "/sys/bus/pci/devices"
+QUESTIONS = (("gpus", GPUS), ("memory", MEMORY), ("topology", TOPOLOGY), ("peers", PEERS))
+TOLD: Schema = {
+    "card": (address, node, optional(cpus), lanes, lanes),
+    **{key: (number, text) for key, _ in QUESTIONS},
+}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,79 +74,85 @@ class Topology:
         return asdict(self)
 
 
-def script(timeout: int = TIMEOUT, devices: str = DEVICES) -> str:
-    """The script that asks a host; its lines are for `parse`.
+def questions(timeout: int = TIMEOUT, devices: str = DEVICES) -> dict[str, object]:
+    """The values of templates/nvidia_driver/cards.sh.j2.
 
     Args:
         timeout: For one call of nvidia-smi, s.
         devices: The kernel's folder of the bus.
     """
-    return render("nvidia_driver/cards.sh.j2", timeout=timeout, devices=devices)
+    return {"timeout": timeout, "devices": devices, "questions": QUESTIONS}
 
 
-def parse(lines: list[str]) -> Topology:
-    """Read the script's lines.
+def script(timeout: int = TIMEOUT, devices: str = DEVICES) -> str:
+    """The script that asks a host; what it prints is for `parse`."""
+    return render("nvidia_driver/look_at_cards.sh.j2", **questions(timeout, devices))
+
+
+def parse(output: Iterable[str]) -> Topology:
+    """Read what the script has printed.
 
     Raises:
-        ValueError: a line is none that it prints.
+        ValueError: it is not what a host can tell.
     """
-    said: dict[str, list[str]] = {key: [] for key in ("card", "smi", "bar1", "topo", "p2p", "failed")}
-    for line in lines:
-        key, _, rest = line.partition(" ")
-        if key not in said:
-            raise ValueError(f"the look at the cards printed {line!r}")
-        said[key].append(rest)
-    answers = [_cut(row, ",", 4) for row in said["smi"]]
-    known = {bus_address(bus): (uuid, vbios) for _, bus, uuid, vbios in answers}
-    bars = {bus_address(bus): _count(mib) for bus, mib in (_cut(row, " ", 2) for row in said["bar1"])}
-    rows = sorted((_cut(row, " ", 5) for row in said["card"]), key=lambda row: row[4])
+    return topology(read(output, TOLD))
+
+
+def answering(told: Told) -> tuple[tuple[Gpu, ...], str]:
+    """The cards that nvidia-smi has answered for, and why it has not for others; that is empty where it has for all."""
+    try:
+        return those_that_answer(*_answer(told, "gpus"))
+    except ValueError as error:
+        return (), str(error)
+
+
+def topology(told: Told) -> Topology:
+    """Where the cards are, from what a host has told; a table that nvidia-smi does not print is left out."""
+    gpus, failed = answering(told)
+    known = {gpu.address: gpu for gpu in gpus}
+    memory = _of(sections, told, "memory")
+    rows = sorted(told.many("card"))
     cards = tuple(
         Placed(
             slot,
-            address,
-            known.get(address, ("", ""))[0],
-            None if node in ("-", "-1") else int(node),
-            "" if cpus == "-" else cpus,
-            _count(lanes),
-            _count(most),
-            known.get(address, ("", ""))[1],
-            bars.get(address),
+            place,
+            known[place].uuid if place in known else "",
+            numa,
+            near,
+            now,
+            most,
+            known[place].vbios if place in known else "",
+            _mib(memory.get(place, {})),
         )
-        for slot, (node, cpus, lanes, most, address) in enumerate(rows)
+        for slot, (place, numa, near, now, most) in enumerate(rows)
     )
     slots = {card.address: card.slot for card in cards}
     # nvidia-smi's own numbers are those of the cards that answer
-    numbers = {int(index): slots[place] for index, bus, _, _ in answers if (place := bus_address(bus)) in slots}
-    ways, reads = _matrix(said["topo"]), _matrix(said["p2p"])
+    numbers = {gpu.index: slots[gpu.address] for gpu in gpus if gpu.address in slots}
+    ways, reads = _of(joined, told, "topology"), _of(joined, told, "peers")
     pairs = sorted(
         ((min(a, b), max(a, b)), way, reads.get((one, other), ""))
         for (one, other), way in ways.items()
         if one < other and (a := numbers.get(one)) is not None and (b := numbers.get(other)) is not None
     )
-    failed = said["failed"][0].strip() or "nvidia-smi does not answer" if said["failed"] else ""
     return Topology(cards, tuple(Pair(*pair) for pair in pairs), failed)
 
 
-def _matrix(lines: list[str]) -> dict[tuple[int, int], str]:
-    """(row, column) -> what stands there, of a table that nvidia-smi prints about its cards."""
-    columns: list[int] = []
-    found: dict[tuple[int, int], str] = {}
-    for line in lines:
-        words = line.split()
-        # the heading is underlined, so an escape's remains stand before its first word
-        if not columns:
-            columns = [int(number) for number in GPU.findall(line)]
-        elif words and (row := GPU.fullmatch(words[0])):
-            found |= {(int(row[1]), column): cell for column, cell in zip(columns, words[1:], strict=False)}
-    return found
+def _answer(told: Told, key: str) -> tuple[int, str]:
+    rows = told.many(key)
+    if not rows:
+        raise ValueError("nvidia-smi was not asked")
+    status, said = rows[0]
+    return status, said
 
 
-def _cut(row: str, mark: str, count: int) -> list[str]:
-    fields = [field.strip() for field in row.split(mark, count - 1)]
-    if len(fields) != count or not all(fields):
-        raise ValueError(f"the look at the cards printed a line that is cut short: {row!r}")
-    return fields
+def _of(reader: Callable[[int, str], dict[T, Any]], told: Told, key: str) -> Mapping[T, Any]:
+    try:
+        return reader(*_answer(told, key))
+    except ValueError:
+        return {}
 
 
-def _count(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and int(text) else None
+def _mib(said: Mapping[str, str]) -> int | None:
+    matched = re.fullmatch(r"([0-9]{1,15}) MiB", said.get(BAR1, ""))
+    return int(matched[1]) if matched else None

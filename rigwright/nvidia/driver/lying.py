@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cards.files import Setting
 from rigwright.nvidia.cards.live import units
-from rigwright.nvidia.cards.presence import Difference
-from rigwright.nvidia.driver.files import Setting, paths
+from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.driver.files import paths
 
 OWNER = "root:root"
 STEP = "deploy again: it is put right"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.cards.presence import Difference
+from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.state import Kernel, State

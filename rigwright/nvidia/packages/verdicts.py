@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from rigwright.nvidia.cards.presence import Difference
+from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.found import DriverFacts, Package
 from rigwright.nvidia.driver.state import State
 from rigwright.nvidia.packages.following import images
