@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.weights import sharing
 
 # What the name of a file ends in that is not whole yet.

@@ -55,16 +55,89 @@ def test_a_host_without_kernels_of_its_own_has_the_one_that_runs(host: Host) -> 
 
 
 @pytest.mark.parametrize(("image", "options", "old"), [(1, 2, True), (2, 1, False), (None, 1, False), (1, None, False)])
-def test_an_initial_file_system_is_old_that_was_made_before_our_options(
+def test_an_initial_file_system_of_dracut_is_old_that_was_made_before_our_options(
     host: Host, image: int | None, options: int | None, old: bool
 ) -> None:
-    stand_in(host.root / "bin", "update-initramfs", "true")
+    for name in ("update-initramfs", "dracut"):
+        stand_in(host.root / "bin", name, "true")
     host.write("boot/vmlinuz-6.1.0-40-amd64")
     places = {"boot/initrd.img-6.1.0-40-amd64": image, "modprobe": options}
     for name, second in places.items():
         if second is not None:
             os.utime(host.write(name), (second, second))
     assert host.look(modprobe=f"{host.root}/modprobe").old_initrds == (("6.1.0-40-amd64",) if old else ())
+
+
+IMAGE = "boot/initrd.img-6.1.0-40-amd64"
+# an image is what is packed, in the text of one file, and says that it was looked into
+UNPACK = """
+echo "$2" >> "$(dirname "$0")/../looked"
+[ -s "$1" ] || exit 1
+mkdir -p "$2/main/$(dirname "$OURS")" && cp "$1" "$2/main/$OURS"
+"""
+
+
+class Packed:
+    """A host of initramfs-tools with our file for modprobe; its image was made after that."""
+
+    def __init__(self, host: Host) -> None:
+        self.host, self.ours, self.image = host, host.write("modprobe", "blacklist nouveau\n"), host.root / IMAGE
+        stand_in(host.root / "bin", "update-initramfs", "true")
+        stand_in(host.root / "bin", "unmkinitramfs", f"OURS={self.ours}\n{UNPACK}")
+        host.write("boot/vmlinuz-6.1.0-40-amd64")
+        host.write("state/driver/installed")
+
+    @property
+    def old(self) -> bool:
+        """What the probe says of it."""
+        found = self.host.look(modprobe=str(self.ours), state=f"{self.host.root}/state").old_initrds
+        assert set(found) <= {"6.1.0-40-amd64"}
+        return bool(found)
+
+    @property
+    def looks(self) -> int:
+        """How often it was looked into; what was unpacked for that is not left."""
+        folders = (self.host.root / "looked").read_text().splitlines()
+        assert not [folder for folder in folders if Path(folder).exists()]
+        return len(folders)
+
+
+@pytest.mark.parametrize(
+    ("packed", "old"),
+    [("blacklist nouveau\n", False), ("blacklist nouveau \n", True), ("", True)],
+    ids=["the same", "another text", "none"],
+)
+def test_an_initial_file_system_is_old_that_has_not_our_options_byte_for_byte(
+    host: Host, packed: str, old: bool
+) -> None:
+    one = Packed(host)
+    host.write(IMAGE, packed)
+    assert (one.old, one.looks) == (old, 1)
+
+
+def test_an_initial_file_system_is_looked_into_again_only_once_it_or_our_options_are_others(host: Host) -> None:
+    one = Packed(host)
+    host.write(IMAGE, "blacklist nouveau\n")
+    assert [one.old, one.old, one.looks] == [False, False, 1]
+    before = one.image.stat()
+    # another one of the same size and date
+    host.write(IMAGE, "blacklist nouveaX\n")
+    os.utime(one.image, ns=(before.st_atime_ns, before.st_mtime_ns))
+    # what was found lacking is not remembered
+    assert [one.old, one.old, one.looks] == [True, True, 3]
+    host.write(IMAGE, "blacklist nouveau\n")
+    assert [one.old, one.looks] == [False, 4]
+    one.ours.write_text("blacklist nouveaX\n")
+    assert [one.old, one.looks] == [True, 5]
+
+
+def test_before_there_is_a_place_to_remember_it_an_initial_file_system_is_looked_into_each_time(host: Host) -> None:
+    one = Packed(host)
+    host.write(IMAGE, "blacklist nouveau\n")
+    (host.root / "state/driver/installed").unlink()
+    (host.root / "state/driver").rmdir()
+    assert [one.old, one.old, one.looks] == [False, False, 2]
+    assert not (host.root / "state/driver").exists()
 
 
 def test_what_apt_holds_is_named_without_its_architecture(host: Host) -> None:

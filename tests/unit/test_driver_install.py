@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.driver_jobs import JobHost
+from tests.unit.scripts import stand_in
 
 VERSION = "595.71.05"
 RUNS, NEXT = "6.12.94+deb13-amd64", "6.12.107+deb13-amd64"
@@ -211,14 +212,12 @@ def test_prebuilt_modules_are_not_built(host: JobHost) -> None:
     assert not [line for line in host.asked if line.startswith("dkms")]
 
 
-def test_initial_file_systems_are_made_that_are_older_than_our_options(host: JobHost) -> None:
-    for number, name in enumerate((RUNS, NEXT, "6.1.0")):
-        image = host.root / "boot" / f"initrd.img-{name}"
-        image.touch()
-        os.utime(image, (number + 1, number + 1))
+def test_initial_file_systems_are_made_anew_that_have_not_our_options(host: JobHost) -> None:
     options = host.root / "modprobe.conf"
-    options.touch()
-    os.utime(options, (2.5, 2.5))
+    options.write_text("blacklist nouveau\n")
+    stand_in(host.root / "bin", "unmkinitramfs", f'mkdir -p "$2${{0%/bin/*}}" && cp "$1" "$2{options}"')
+    for name, packed in {RUNS: "", NEXT: "blacklist nouveau", "6.1.0": "blacklist nouveau\n"}.items():
+        (host.root / "boot" / f"initrd.img-{name}").write_text(packed)
     assert install(host).returncode == 0
     made = [line for line in host.asked if line.startswith("update-initramfs")]
     assert sorted(made) == sorted(f"update-initramfs -u -k {name}" for name in (RUNS, NEXT))

@@ -80,6 +80,12 @@ ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tu
         False,
         ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
     ),
+    "the library itself is brought back, though no package then says which driver is there": (
+        rig(OLD),
+        other(there(), libcuda1=""),
+        False,
+        ("adopt", OLD, dict.fromkeys(NAMES, f"{OLD}-1"), ()),
+    ),
     "a mixture is brought back to our record where the lock has gone on": (
         rig(NEW),
         other(there(), libcuda1=NEW),
@@ -149,6 +155,21 @@ def test_without_a_lock_what_we_installed_is_brought_back_by_name_and_a_mixture_
     assert f"{name} is of 580.178.04, not of 580.159.03" in lacking(found, mixed)
     # the kernel's modules have versions of their own, and are brought back to those
     assert found.exact["linux-modules-nvidia-580-server-open-generic"] == "6.8.0-40.40+1"
+
+
+@pytest.mark.parametrize("name", ["libnvidia-compute-580-server", "nvidia-utils-580-server"])
+def test_without_a_lock_any_package_that_is_gone_is_lacking_and_its_driver_stays_what_it_was(name: str) -> None:
+    one, whole = box(C3090, managed=True), UBUNTU_HOST
+    lost = replace(whole, packages=tuple(one for one in whole.packages if one.name != name))
+    found = asked(one, lost)
+    assert (found.plan.action, found.plan.source, found.plan.pin) == ("adopt", "distribution", made(one, whole).pin)
+    assert (lacking(found, lost), found.plan.removed) == ([f"{name} is not installed"], ())
+    assert name in found.targets
+
+
+def test_a_record_of_a_driver_of_which_nothing_is_left_brings_nothing_back() -> None:
+    found = asked(rig(NEW), replace(BARE, recorded=there(OLD).recorded))
+    assert (found.plan.action, found.version, set(found.packages)) == ("install", NEW, set(debian()))
 
 
 def test_a_driver_that_somebody_has_moved_to_another_branch_does_not_need_what_the_one_before_had() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.found import MODULES, DriverFacts
+from rigwright.nvidia.driver.found import LIBRARY, MODULES, DriverFacts, Package
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.nvidia.modules.flavour import Seen, names, possible
 from rigwright.nvidia.packages.locked import locked
@@ -40,7 +40,7 @@ def existing(rig: Rig, facts: DriverFacts) -> Existing | None:
 
     One that the lock has, or that we have installed, is from where that says: apt may have no archive of it any more.
     """
-    library = facts.library
+    library = facts.library or _lost(facts)
     if library is None:
         return None
     branch = int(library.driver.partition(".")[0])
@@ -52,6 +52,16 @@ def existing(rig: Rig, facts: DriverFacts) -> Existing | None:
         # apt has read no lists; what we bring without a lock is the distribution's
         source = "distribution"
     return Existing(library.driver, branch, facts.flavour, source, library.origin)
+
+
+def _lost(facts: DriverFacts) -> Package | None:
+    """The library that we have installed and that is gone, where another package of its driver is still there."""
+    for name, version in facts.recorded:
+        lost = Package(name, version)
+        left = [one for one in facts.own_packages if one.driver == lost.driver]
+        if LIBRARY.fullmatch(name) and lost.driver and left:
+            return replace(lost, origin=next((one.origin for one in left if one.origin), ""))
+    return None
 
 
 def against(there: Existing, rig: Rig, cards: tuple[Seen, ...], wanted: Flavour, last: int | None) -> list[str]:

@@ -85,7 +85,7 @@ class DriverFacts:
     """(kernel, version of the module `nvidia` that lies there for it, or nothing): of each kernel that can be booted,
     and of the one that runs."""
     old_initrds: tuple[str, ...] = ()
-    """Kernels whose initial file system was made before our file in modprobe.d."""
+    """Kernels whose initial file system has not our file in modprobe.d as it is now."""
     devices: bool = False
     """Whether the device files are there that are not a card's."""
     recorded: tuple[tuple[str, str], ...] = ()
