@@ -183,16 +183,14 @@ def gpus(host: Host, rig: Rig) -> tuple[Gpu, ...]:
 def driver_facts(host: Host, rig: Rig) -> DriverFacts:
     """What the choice of a driver needs to know of the host."""
     with_cards(rig)
-    script = render("probe/driver.sh.j2", **driver_probe.questions(rig))
-    return driver_probe.parse(host.check_output("sh -c %s", script).splitlines())
+    return driver_probe.parse([host.check_output("sh -c %s", driver_probe.script(rig))])
 
 
 @pytest.fixture(scope="session")
 def state(host: Host, rig: Rig) -> State:
     """Kernels, modules, packages and settings around the driver."""
     with_cards(rig)
-    script = render("probe/driver_state.sh.j2", **nvidia_state.questions(rig))
-    return nvidia_state.parse(host.check_output("sh -c %s", script).splitlines())
+    return nvidia_state.parse([host.check_output("sh -c %s", nvidia_state.script(rig))])
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,7 @@ class Box:
 
     def driver_facts(self) -> DriverFacts:
         """What the choice of a driver needs to know of it."""
-        return self._read(driver_facts.parse, render("probe/driver.sh.j2", **driver_facts.questions(self.rig)))
+        return self._read(driver_facts.parse, driver_facts.script(self.rig))
 
     def _read(self, parse: Callable[[list[str]], T], script: str) -> T:
         lines = list(self.lines(script))

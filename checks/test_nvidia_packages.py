@@ -141,7 +141,6 @@ def test_drift(rig: Rig, driver_facts: DriverFacts, record: Record | None) -> No
     why="a pin, a limit or a blacklist that is not there any more shows weeks later, at an upgrade or a boot",
 )
 def test_settings_files(host: Host, rig: Rig, driver_facts: DriverFacts, plan: DriverPlan) -> None:
-    script = render("probe/driver_files.sh.j2", **nvidia_files.questions(rig))
-    found = nvidia_files.parse(host.check_output("sh -c %s", script).splitlines())
+    found = nvidia_files.parse([host.check_output("sh -c %s", nvidia_files.script(rig))])
     lying = nvidia_files.as_rendered(rig, settings_of(rig, plan, driver_facts), found)
     no(lying + nvidia_files.packed(driver_facts.old_initrds))

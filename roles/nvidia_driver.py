@@ -8,6 +8,7 @@ from pyinfra.api import deploy
 from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cards.files import folders
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.files import PERSISTENCED, paths, settings_of, store
 from rigwright.nvidia.driver.found import MODPROBE, DriverFacts
@@ -40,9 +41,8 @@ def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: boo
     """Bring settings, packages, the running module and the cards' own settings to their state."""
     one = wanted(plan, facts, locked(rig, facts.system), upgrading=upgrading)
     files = settings_of(rig, plan, facts)
-    directories(
-        name="Driver's folders", paths={PERSISTENCED.rpartition("/")[0]: ("755", "root", "root")}, ledger=rig.ledger
-    )
+    needed = (PERSISTENCED.rpartition("/")[0], *folders(rig))
+    directories(name="Driver's folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
     written = [Text(file.path, file.text, file.mode) for file in files]
     options = differ([file for file in written if file.path == MODPROBE])
     texts(name="Driver's settings", files=written)

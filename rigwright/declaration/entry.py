@@ -34,8 +34,9 @@ from rigwright.types import (
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
 Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
-# Keys of a driver that only a managed one has; lanes and bridges are the box's own, and are checked in any case.
-NEEDS_MANAGED = frozenset({"reboot", "power_w", "clocks_mhz", "module_options", "sysctl"})
+# Keys that only a managed driver has: options of the module count from when it is loaded, with initial file systems and
+# reboots that are the operator's own where the driver is.
+NEEDS_MANAGED = frozenset({"reboot", "module_options"})
 
 
 class Roots(Frozen):

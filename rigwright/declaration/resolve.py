@@ -178,6 +178,9 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
     driver = entry.driver
     if driver.managed and not present:
         refuse("driver.managed", "the rig declares no cards: nothing needs a driver")
+    for key in ("power_w", "clocks_mhz"):
+        if getattr(driver, key) is not None and not present:
+            refuse(f"driver.{key}", "the rig declares no cards: nothing has power limits or clocks")
     if driver.branch is not None and driver.branch < known.minimum:
         refuse("driver.branch", f"{driver.branch} is refused: must be at least {known.minimum}")
     if driver.managed and entry.bundle is not None:

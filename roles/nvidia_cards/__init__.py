@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
@@ -17,8 +19,7 @@ def nvidia_cards(rig: Rig, facts: HostFacts) -> None:
         _set(rig)
 
 
-@deploy("NVIDIA cards")
-def _set(rig: Rig) -> None:
+def _bring(rig: Rig) -> None:
     files = settings(rig)
     needed = folders(rig)
     if needed:
@@ -32,3 +33,6 @@ def _set(rig: Rig) -> None:
     )
     if files:
         set_up(name="Cards", rig=rig)
+
+
+_set: Any = deploy("NVIDIA cards")(_bring)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rigwright.nvidia.driver.found import DriverFacts, parse, questions
-from rigwright.render import render
+from rigwright.nvidia.driver.found import DriverFacts, parse, script
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 
@@ -107,7 +106,7 @@ class Host:
             (self.root / device / "driver").symlink_to(f"/nowhere/drivers/{bound}")
 
     def look(self, **changes: Any) -> DriverFacts:
-        script = render("probe/driver.sh.j2", **questions(rig(cuda_root=f"{self.root}/cuda")) | changes)
+        script = script(rig(cuda_root=f"{self.root}/cuda"))
         for place in (
             "/etc/os-release",
             "/etc/apt",

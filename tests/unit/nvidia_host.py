@@ -62,7 +62,6 @@ case "$*" in
   *=index,*) what=gpus ;;
   *gpu_recovery_action*) what=recovery ;;
   *--query-compute-apps=*) what=apps ;;
-  *power.limit*) what=settings ;;
   *MEMORY) what=memory ;;
   *TEMPERATURE) what=temperature ;;
   'nvlink --status') what=nvlink ;;
@@ -95,7 +94,7 @@ class NvidiaHost:
         stand_in(root / "bin", "stat", "/usr/bin/stat \"$@\" | sed -E 's/[^ ]+:[^ ]+$/root:root/'")
         stand_in(root / "sbin", "ldconfig", f"sed 's|=> |=> {root}|' {root}/says/ldconfig")
         self.says(gpus=SEEN["busy"], recovery=SEEN["recovery"], apps=SEEN["apps"])
-        self.says(**{name: SEEN[name] for name in ("settings", "memory", "temperature", "topology")}, nvlink=NVLINK)
+        self.says(**{name: SEEN[name] for name in ("memory", "temperature", "topology")}, nvlink=NVLINK)
         self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
         self.write("says/ldconfig", SEEN["ldconfig"])
         self.write("says/enabled", "enabled\n")

@@ -16,7 +16,6 @@ from checks import test_nvidia_modules as m
 from checks import test_nvidia_packages as p
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.cards import limits as nvidia_settings
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.driver import record as nvidia_record
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
@@ -46,9 +45,8 @@ class World:
 
     def fixture(self, name: str) -> Any:
         """What a fixture gives."""
-        if name == "gpus":
-            return ask(self.host, nvidia_smi.GPUS, nvidia_smi.gpus)
-        return ask(self.host, nvidia_settings.SET, nvidia_settings.cards_settings)
+        gpus = ask(self.host, nvidia_smi.GPUS, nvidia_smi.gpus)
+        return gpus if name == "gpus" else {gpu.address: gpu for gpu in gpus}
 
     def run(self, name: str) -> None:
         """Run one check, with what its fixtures would give it."""
@@ -76,7 +74,7 @@ class World:
             "N24": lambda: c.test_bridges(self.host, self.rig, FACTS, request),
             "N25": lambda: c.test_peers(self.rig, self.state),
             "N26": lambda: c.test_kernel_log(self.host, self.rig, FACTS),
-            "N27": lambda: c.test_vitals(self.host, self.rig, FACTS, self.fixture("settings"), record),
+            "N27": lambda: c.test_vitals(self.host, self.rig, FACTS, self.fixture("answering"), record),
             "N28": lambda: p.test_settings_files(self.host, self.rig, self.facts, made),
         }
         checks[name]()

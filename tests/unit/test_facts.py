@@ -48,6 +48,7 @@ foreign+ /srv/models ops 2775
 elsewhere /etc/other
 user_ours yes
 driver_ours yes
+settings_ours yes
 address+ 127.0.0.1
 address+ 10.0.0.5
 address+ fe80::1
@@ -96,6 +97,7 @@ def test_a_probes_lines_become_facts() -> None:
         elsewhere="/etc/other",
         user_ours=True,
         driver_ours=True,
+        settings_ours=True,
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
         sharing=Found(there=True, active="active", enabled="enabled", started_from="0123"),
         service_user="rigwright:x:999:999::/nonexistent:/usr/sbin/nologin",

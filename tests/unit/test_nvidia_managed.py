@@ -152,8 +152,8 @@ SICK: dict[str, tuple[Callable[[World], object], dict[str, str]]] = {
     "an initial file system that has not our options": (
         lambda world: world.found(old_initrds=(NEXT.release,)),
         {
-            "N28": f"expected our options in the initial file system of kernel {NEXT.release}, found none, or other ones; "
-            "before a reboot, deploy again: it makes that anew"
+            "N28": f"expected our options in the initial file system of kernel {NEXT.release}, found none, or other "
+            "ones; before a reboot, deploy again: it makes that anew"
         },
     ),
     "units that do not start at boot": (

@@ -50,8 +50,8 @@ class Box:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    def ask(self, question: str) -> tuple[int, str, str]:
-        return self.run(*question.removeprefix(f"{nvidia_smi.SMI} ").split())
+    def ask(self, question: tuple[str, ...]) -> tuple[int, str, str]:
+        return self.run(*question)
 
 
 @pytest.fixture

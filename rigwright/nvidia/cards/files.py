@@ -79,6 +79,11 @@ def settings(rig: Rig) -> tuple[Setting, ...]:
     return tuple(Setting(path, files[path]) for path in sorted(files))
 
 
+def declared(rig: Rig) -> set[str]:
+    """Paths of what a rig has on its host for its cards and kernel, whoever's the driver is."""
+    return {one.path for one in settings(rig)} | ({record_path(rig)} if rig.driver.sets_cards else set())
+
+
 def power_program(
     rig: Rig, timeout: int = TIMEOUT, devices: str = DEVICES, applied: str = APPLIED, record: str = ""
 ) -> dict[str, str]:
@@ -92,16 +97,10 @@ def power_program(
         record: The file in which cards are written down, where that is not the rig's.
     """
     files = {name: f"{OWNED}\n{(ROOT / source).read_text()}" for name, source in PROGRAM.items()}
-    declared = {
-        "limits": rig.power_limits,
-        "clocks": rig.driver.clocks_mhz,
-        "timeout": timeout,
-        "devices": devices,
-        "applied": applied,
-        "record": record or record_path(rig),
-    }
-    digest = hashlib.sha256(json.dumps([files, declared], sort_keys=True).encode()).hexdigest()
-    return files | {DECLARED: json.dumps(declared | {"digest": digest}, indent=2) + "\n"}
+    set_to = {"limits": rig.power_limits, "clocks": rig.driver.clocks_mhz}
+    digest = hashlib.sha256(json.dumps([files, set_to], sort_keys=True).encode()).hexdigest()
+    places = {"devices": devices, "applied": applied, "record": record or record_path(rig)}
+    return files | {DECLARED: json.dumps({**set_to, **places, "timeout": timeout, "digest": digest}, indent=2) + "\n"}
 
 
 def power_digest(rig: Rig) -> str:

@@ -1,0 +1,25 @@
+"""What a host prints that tells facts, made by hand, and the records in what one has printed."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+
+from rigwright.host.channel import END
+
+
+def telling(*records: tuple[str, ...]) -> list[str]:
+    """Records as a script prints them."""
+    fields = [field for record in (*records, (END,)) for field in (str(len(record)), *record)]
+    return [base64.b64encode("".join(f"{field}\0" for field in fields).encode()).decode()]
+
+
+def told(output: Iterable[str]) -> list[tuple[str, ...]]:
+    """The records, untyped."""
+    fields = base64.b64decode("".join(output)).decode().split("\0")[:-1]
+    found = []
+    while fields:
+        count = int(fields[0])
+        found.append(tuple(fields[1 : 1 + count]))
+        del fields[: 1 + count]
+    return found[:-1]
