@@ -92,6 +92,7 @@ def test_bridges(host: Host, rig: Rig, facts: HostFacts, request: pytest.Fixture
     why="copies between cards that cannot do it are lost without an error, and the answers are noise",
 )
 def test_peers(rig: Rig, state: State) -> None:
+    with_cards(rig)
     no(bridges.peers(rig, state))
 
 

@@ -4,8 +4,9 @@ import pytest
 from testinfra.host import Host
 
 from checks import Drift, check
-from checks.nvidia import managed, no
+from checks.nvidia import managed, no, with_cards
 from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver import lying as nvidia_files
 from rigwright.nvidia.driver import record as nvidia_record
@@ -108,7 +109,8 @@ def test_archive(host: Host, rig: Rig, plan: DriverPlan, driver_facts: DriverFac
 
 
 @check("N18", "no reboot is pending", severity="low", why="what was installed last has not been seen to boot")
-def test_reboot(state: State) -> None:
+def test_reboot(rig: Rig, state: State) -> None:
+    with_cards(rig)
     no(nvidia_packages.reboot(state))
 
 
@@ -140,7 +142,14 @@ def test_drift(rig: Rig, driver_facts: DriverFacts, record: Record | None) -> No
     severity="high",
     why="a pin, a limit or a blacklist that is not there any more shows weeks later, at an upgrade or a boot",
 )
-def test_settings_files(host: Host, rig: Rig, driver_facts: DriverFacts, plan: DriverPlan) -> None:
+def test_settings_files(host: Host, rig: Rig, request: pytest.FixtureRequest) -> None:
+    """Of an operator's own driver those of cards and kernel alone."""
+    files = settings(rig)
+    old: tuple[str, ...] = ()
+    if rig.driver.managed:
+        facts: DriverFacts = request.getfixturevalue("driver_facts")
+        files, old = settings_of(rig, request.getfixturevalue("plan"), facts), facts.old_initrds
+    if not files:
+        pytest.skip("none are declared")
     found = nvidia_files.parse([host.check_output("sh -c %s", nvidia_files.script(rig))])
-    lying = nvidia_files.as_rendered(rig, settings_of(rig, plan, driver_facts), found)
-    no(lying + nvidia_files.packed(driver_facts.old_initrds))
+    no(nvidia_files.as_rendered(rig, files, found) + nvidia_files.packed(old))

@@ -19,6 +19,7 @@ from rigwright.nvidia.driver.state import Dkms, Kernel, State
 from tests.unit.driver_hosts import host, installed, ubuntu
 from tests.unit.samples import facts, instance, rig
 from tests.unit.scripts import stand_in
+from tests.unit.telling import telling, told
 
 CAPTURE = (Path(__file__).parent / "captures" / "nvidia-smi.txt").read_text()
 SEEN = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", CAPTURE, re.MULTILINE))
@@ -146,7 +147,14 @@ class NvidiaHost:
         moved = re.sub(r"(?<![\w/])/(?=sys/|proc/|sbin/|dev/nvidia|etc/)", f"{self.root}/", command)
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
         done = subprocess.run(["sh", "-c", moved], env={"PATH": path}, capture_output=True, text=True, check=False)
-        return Answer(done.returncode, done.stdout.replace(str(self.root), ""), done.stderr)
+        return Answer(done.returncode, self._outside(done.stdout), done.stderr)
+
+    def _outside(self, said: str) -> str:
+        """What was printed, without the folder in it."""
+        try:
+            return telling(*(tuple(one.replace(str(self.root), "") for one in record) for record in told([said])))[0]
+        except ValueError:
+            return said.replace(str(self.root), "")
 
     def check_output(self, command: str, *arguments: Any) -> str:
         """The output of a command that works."""

@@ -45,6 +45,9 @@ class World:
 
     def fixture(self, name: str) -> Any:
         """What a fixture gives."""
+        if name in ("plan", "driver_facts"):
+            made = driver_plan(self.rig, self.facts)
+            return made if name == "plan" else self.facts
         gpus = ask(self.host, nvidia_smi.GPUS, nvidia_smi.gpus)
         return gpus if name == "gpus" else {gpu.address: gpu for gpu in gpus}
 
@@ -57,7 +60,7 @@ class World:
         checks: dict[str, Callable[[], None]] = {
             "N08": lambda: m.test_flavour(self.rig, self.facts, self.state),
             "N09": lambda: m.test_next_boot(self.facts, self.state),
-            "N10": lambda: m.test_dkms(self.state),
+            "N10": lambda: m.test_dkms(self.rig, self.state),
             "N11": lambda: m.test_signed(self.facts, self.state),
             "N12": lambda: m.test_settings(self.rig, self.state),
             "N13": lambda: p.test_one_piece(self.facts),
@@ -65,7 +68,7 @@ class World:
             "N15": lambda: p.test_held(self.facts, self.state, made),
             "N16": lambda: p.test_in_branch(self.rig, self.facts, self.state),
             "N17": lambda: p.test_archive(self.host, self.rig, made, self.facts),
-            "N18": lambda: p.test_reboot(self.state),
+            "N18": lambda: p.test_reboot(self.rig, self.state),
             "N19": lambda: p.test_security(self.state, self.facts, made),
             "N20": lambda: p.test_drift(self.rig, self.facts, record),
             "N21": lambda: c.test_power(self.rig, FACTS, request),
@@ -75,7 +78,7 @@ class World:
             "N25": lambda: c.test_peers(self.rig, self.state),
             "N26": lambda: c.test_kernel_log(self.host, self.rig, FACTS),
             "N27": lambda: c.test_vitals(self.host, self.rig, FACTS, self.fixture("answering"), record),
-            "N28": lambda: p.test_settings_files(self.host, self.rig, self.facts, made),
+            "N28": lambda: p.test_settings_files(self.host, self.rig, request),
         }
         checks[name]()
 

@@ -336,6 +336,7 @@ def probed(**changes: object) -> dict[str, object]:
         "packages": ["base-files", "dpkg"],
         "ledger": "/nowhere/owned",
         "config": "/etc/nowhere",
+        "settings": ["/nowhere"],
         "share_unit": "nowhere.service",
         "share_path": "/nowhere",
         "share_record": "/nowhere",

@@ -15,8 +15,14 @@ def telling(*records: tuple[str, ...]) -> list[str]:
 
 
 def told(output: Iterable[str]) -> list[tuple[str, ...]]:
-    """The records, untyped."""
-    fields = base64.b64decode("".join(output)).decode().split("\0")[:-1]
+    """The records, untyped.
+
+    Raises:
+        ValueError: nothing is told in it.
+    """
+    fields = base64.b64decode("".join(output), validate=True).decode().split("\0")[:-1]
+    if not fields:
+        raise ValueError("nothing is told")
     found = []
     while fields:
         count = int(fields[0])

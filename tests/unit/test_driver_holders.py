@@ -104,9 +104,9 @@ def test_a_real_process_is_found_while_it_holds_its_file(tmp_path: Path, name: s
     shutil.copy("/bin/cat", program)
     with device.open() as held, subprocess.Popen([program], stdin=subprocess.PIPE, stdout=held) as holder:
         until_it_runs(holder.pid, name)
-        lines = [line for line in rows(script) if line.startswith(f"{holder.pid}\t")]
-        assert [line.split("\t")[3] for line in lines] == [str(device)]
-        assert [one.startswith(f"pid {holder.pid} ({name}") for one in strangers(said(script))] == [True] * strange
+        mine = [record for record in told(said(script)) if record[1] == str(holder.pid)]
+        assert [record[4] for record in mine] == [str(device)]
+        assert [one.startswith(f"pid {holder.pid} ({name}") for one in strangers(telling(*mine))] == [True] * strange
         holder.communicate()
     assert rows(script) == []
 

@@ -62,6 +62,12 @@ def test_what_is_declared_is_set_by_uuid(host: CardFolder, keys: dict[str, Any],
     assert (status, host.told) == (0, told)
 
 
+def test_a_card_that_would_forget_it_is_told_to_stay_awake_first(host: CardFolder) -> None:
+    host.says(cards=row("01", "aa", mode="Disabled") + row("41", "bb"))
+    assert run(host, power_w=280)[0] == 0
+    assert host.told == ["-i GPU-aa -pm 1", "-i GPU-aa -pl 280", "-i GPU-bb -pl 280"]
+
+
 def test_slots_are_those_of_the_bus_whatever_the_order_of_the_answer(host: CardFolder) -> None:
     host.device("10000:c1:00.0")
     host.says(cards=row("C1", "cc", domain="0001") + row("41", "bb") + row("01", "aa"))

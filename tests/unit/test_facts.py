@@ -255,6 +255,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "packages": list(PACKAGES),
         "ledger": "/var/lib/rigwright/owned",
         "config": "/etc/rigwright",
+        "settings": ["/etc/systemd/system/rigwright-power.service", "/etc/sysctl.d/60-rigwright.conf"],
         **sharing.questions(),
     }
 
