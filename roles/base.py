@@ -9,6 +9,7 @@ from rigwright.host.facts import HostFacts
 from rigwright.host.facts import packages as packages_of
 from rigwright.host.preflight import HOME
 from rigwright.weights import sharing
+from roles.nvidia_cards import nvidia_cards
 from roles.operations.files import directories
 from roles.operations.packages import packages
 from roles.operations.users import service_user
