@@ -24,6 +24,7 @@ ANOTHER = {"debian-12": "595.71.05", "debian-13": "610.43.02"}
 PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
 SCRIPT = "/etc/rigwright/power"
 UNIT = "/etc/systemd/system/rigwright-power.service"
+MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
 RECORD = "/etc/rigwright/driver.json"
 # every check that asks a driver that answers
@@ -95,6 +96,13 @@ def boot_the_older_kernel(box: Box) -> None:
 def lose_the_newest_module(box: Box) -> None:
     kernel = KERNELS[box.system][1]
     box.host.run(f"rm -r /lib/modules/{kernel}/updates && depmod {kernel}")
+
+
+def pack_without_blacklist(box: Box) -> None:
+    """The initial file system of the next boot alone, which is newer than our file."""
+    box.host.run(
+        f"mv {MODPROBE} /root/kept && update-initramfs -u -k {KERNELS[box.system][1]}; mv /root/kept {MODPROBE}"
+    )
 
 
 def add_to_dkms(box: Box) -> None:
@@ -241,6 +249,14 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
             "",
         ),
         "a unit for power that does not start at boot": ("systemctl -q disable rigwright-power", {"N28"}, ""),
+    },
+    "what only a deploy notices that looks": {
+        "an initial file system without the blacklist": (pack_without_blacklist, {"N28"}, ""),
+        "a library of the driver that is purged": (
+            "dpkg --force-depends --purge libcuda1",
+            {"N02", "N14", "N20"},
+            "",
+        ),
     },
     "nouveau": {
         "nouveau on the cards": (
