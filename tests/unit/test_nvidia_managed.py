@@ -156,13 +156,6 @@ SICK: dict[str, tuple[Callable[[World], object], dict[str, str]]] = {
             "ones; before a reboot, deploy again: it makes that anew"
         },
     ),
-    "an initial file system that has not our options": (
-        lambda world: world.found(old_initrds=(NEXT.release,)),
-        {
-            "N28": f"expected our options in the initial file system of kernel {NEXT.release}, found none, or other "
-            "ones; before a reboot, deploy again: it makes that anew"
-        },
-    ),
     "units that do not start at boot": (
         lambda world: world.host.write("says/enabled", "disabled\n"),
         {"N28": "expected nvidia-persistenced.service to start at boot, found disabled; deploy again"},

@@ -81,22 +81,6 @@ def packed(kernels: Iterable[str]) -> list[Difference]:
     ]
 
 
-def packed(kernels: Iterable[str]) -> list[Difference]:
-    """N28: what counts before the disks are there has the driver's settings too.
-
-    Args:
-        kernels: Those whose initial file system has not our options.
-    """
-    return [
-        Difference(
-            f"our options in the initial file system of kernel {kernel}",
-            "none, or other ones",
-            "before a reboot, deploy again: it makes that anew",
-        )
-        for kernel in kernels
-    ]
-
-
 def as_rendered(rig: Rig, files: Sequence[Setting], found: Found) -> list[Difference]:
     """N28: each of the driver's settings lies there as it is rendered, no other one does, and its units start at boot.
 
