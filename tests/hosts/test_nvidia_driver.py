@@ -112,7 +112,7 @@ def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_
     # nothing of ours keeps cards ready, or makes their device files: the latter is the operator's
     box.host.reboot()
     assert box.limits == [280.0, 280.0]
-    box.host.run("modprobe nvidia_uvm && nvidia-modprobe -u -c 0")
+    box.host.run("modprobe nvidia_uvm")
     assert box.red() == set()
     box.unchanged()
     box.host.run("nvidia-smi -pl 350 && sysctl -w net.ipv4.tcp_fin_timeout=60")
