@@ -9,6 +9,7 @@ from roles.cuda_toolkit import cuda_toolkit
 from roles.engines import engines
 from roles.lease import lease
 from roles.network import network
+from roles.nvidia_cards import nvidia_cards
 from roles.nvidia_driver import driver_of, earlier_driver, managed, nvidia_driver
 from roles.preflight import preflight
 from roles.probe import probe
@@ -42,6 +43,7 @@ elif held and (facts := probe(rig)):
         "network": lambda: network(rig),
         "tools": lambda: tools(rig, wanted.tools),
         "nvidia_driver": lambda: nvidia_driver(wanted, upgrading=verb == "upgrade", reboot=asked.reboot),
+        "nvidia_cards": lambda: nvidia_cards(rig),
         "cuda_toolkit": lambda: cuda_toolkit(wanted),
         "engines": lambda: engines(wanted),
         "sharing": lambda: sharing(rig),

@@ -20,14 +20,14 @@ from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
 from rigwright.host.plan import desired as desired_of
 from rigwright.inventory import load
-from rigwright.nvidia import record as nvidia_record
-from rigwright.nvidia import smi as nvidia_smi
-from rigwright.nvidia import state as nvidia_state
-from rigwright.nvidia.driver import facts as driver_probe
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.record import Record
-from rigwright.nvidia.smi import Gpu
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.cards.smi import Gpu
+from rigwright.nvidia.driver import found as driver_probe
+from rigwright.nvidia.driver import record as nvidia_record
+from rigwright.nvidia.driver import state as nvidia_state
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.driver.record import Record
+from rigwright.nvidia.driver.state import State
 from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.generation import Generation
@@ -199,16 +199,13 @@ def gpus(host: Host, rig: Rig) -> tuple[Gpu, ...]:
 def driver_facts(host: Host, rig: Rig) -> DriverFacts:
     """What the choice of a driver needs to know of the host."""
     with_cards(rig)
-    script = render("probe/driver.sh.j2", **driver_probe.questions(rig))
-    return driver_probe.parse(host.check_output("sh -c %s", script).splitlines())
+    return driver_probe.parse([host.check_output("sh -c %s", driver_probe.script(rig))])
 
 
 @pytest.fixture(scope="session")
 def state(host: Host, rig: Rig) -> State:
-    """Kernels, modules, packages and settings around the driver."""
-    with_cards(rig)
-    script = render("probe/driver_state.sh.j2", **nvidia_state.questions(rig))
-    return nvidia_state.parse(host.check_output("sh -c %s", script).splitlines())
+    """Kernels, modules, packages and settings around the driver; of the latter a rig without cards may have some."""
+    return nvidia_state.parse([host.check_output("sh -c %s", nvidia_state.script(rig))])
 
 
 @pytest.fixture(scope="session")

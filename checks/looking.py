@@ -20,8 +20,8 @@ from rigwright.host.facts import HostFacts
 from rigwright.host.lease import Holder
 from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
-from rigwright.nvidia.driver import facts as driver_facts
-from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver import found as driver_facts
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.problems import Invalid
 from rigwright.render import render
 from rigwright.serving import live as served
@@ -65,7 +65,7 @@ class Box:
 
     def driver_facts(self) -> DriverFacts:
         """What the choice of a driver needs to know of it."""
-        return self.read(driver_facts.parse, render("probe/driver.sh.j2", **driver_facts.questions(self.rig)))
+        return self.read(driver_facts.parse, driver_facts.script(self.rig))
 
     def holder(self) -> Holder | None:
         """Who holds its lease."""

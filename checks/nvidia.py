@@ -8,7 +8,7 @@ import pytest
 
 from checks import Drift
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.installed import Difference
+from rigwright.nvidia.difference import Difference
 
 
 def with_cards(rig: Rig) -> None:

@@ -8,18 +8,19 @@ from typing import TypeVar
 from testinfra.host import Host
 
 from checks import Drift
-from rigwright.nvidia.installed import LOG
+from rigwright.nvidia.cards.presence import LOG
+from rigwright.nvidia.cards.smi import question
 
 T = TypeVar("T")
 
 
-def ask(host: Host, question: str, read: Callable[[int, str, str], T]) -> T:
-    """Ask one of rigwright.nvidia.smi's questions.
+def ask(host: Host, words: tuple[str, ...], read: Callable[[int, str, str], T]) -> T:
+    """Ask one of the questions of rigwright.nvidia.cards, and have its own reader read the answer.
 
     Raises:
         Drift: nvidia-smi has no answer to it.
     """
-    result = host.run(question)
+    result = host.run(question(*words))
     try:
         return read(result.rc, result.stdout, result.stderr)
     except ValueError as error:

@@ -8,8 +8,8 @@ from testinfra.host import Host
 from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cuda_toolkit import toolkit
-from rigwright.nvidia.driver.toolkit import toolkit_refusals
+from rigwright.nvidia.cuda.compilers import toolkit_refusals
+from rigwright.nvidia.cuda.toolkit import toolkit
 
 
 @check(

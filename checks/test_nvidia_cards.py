@@ -7,18 +7,18 @@ import pytest
 from testinfra.host import Host
 
 from checks import check
-from checks.nvidia import managed, no, with_cards
+from checks.nvidia import no, with_cards
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia import health as nvidia_health
-from rigwright.nvidia import installed as nvidia_driver
-from rigwright.nvidia import record as nvidia_record
-from rigwright.nvidia import settings as nvidia_settings
-from rigwright.nvidia.record import Record
-from rigwright.nvidia.settings import Setting
-from rigwright.nvidia.smi import Gpu
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards import bridges, limits
+from rigwright.nvidia.cards import health as nvidia_health
+from rigwright.nvidia.cards import presence as nvidia_driver
+from rigwright.nvidia.cards.reports import MEMORY, NVLINKS, TEMPERATURE, TOPOLOGY, joined, links_up, sections
+from rigwright.nvidia.cards.smi import Gpu
+from rigwright.nvidia.driver import record as nvidia_record
+from rigwright.nvidia.driver.record import Record
+from rigwright.nvidia.driver.state import State
 
 # one port's storm is cut short
 LOG = (
@@ -28,10 +28,9 @@ LOG = (
 
 
 @pytest.fixture(scope="session")
-def settings(host: Host, rig: Rig) -> Mapping[str, Setting]:
-    """What the cards that answer are set to."""
-    with_cards(rig)
-    return ask(host, nvidia_settings.SET, nvidia_settings.cards_settings)
+def answering(gpus: tuple[Gpu, ...]) -> Mapping[str, Gpu]:
+    """The cards that answer, by address."""
+    return {gpu.address: gpu for gpu in gpus}
 
 
 @check(
@@ -41,10 +40,10 @@ def settings(host: Host, rig: Rig) -> Mapping[str, Setting]:
     why="cards that draw more than the box was built for trip its supply, and the box is gone in the middle of work",
 )
 def test_power(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> None:
-    managed(rig)
+    with_cards(rig)
     if rig.driver.power_w is None:
         pytest.skip("none is declared")
-    no(nvidia_settings.power(rig, facts, request.getfixturevalue("settings")))
+    no(limits.power(rig, facts, request.getfixturevalue("answering")))
 
 
 @check(
@@ -54,10 +53,10 @@ def test_power(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> No
     why="held clocks are what keeps a card from the peaks of current that a limit of power does not see",
 )
 def test_clocks(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> None:
-    managed(rig)
+    with_cards(rig)
     if rig.driver.clocks_mhz is None:
         pytest.skip("none are declared")
-    no(nvidia_settings.clocks(rig, facts, request.getfixturevalue("settings")))
+    no(limits.clocks(rig, facts, request.getfixturevalue("answering")))
 
 
 @check(
@@ -68,7 +67,7 @@ def test_clocks(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> N
 )
 def test_windows(host: Host, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
-    no(nvidia_settings.windows(rig, facts, ask(host, nvidia_settings.MEMORY, nvidia_settings.sections)))
+    no(limits.windows(rig, facts, ask(host, MEMORY, sections)))
 
 
 @check(
@@ -83,9 +82,7 @@ def test_bridges(host: Host, rig: Rig, facts: HostFacts, request: pytest.Fixture
         pytest.skip("none is declared")
     gpus: tuple[Gpu, ...] = request.getfixturevalue("gpus")
     numbers = {number: gpu.index for number, gpu in nvidia_driver.declared(rig, facts, gpus)}
-    up = ask(host, nvidia_settings.NVLINKS, nvidia_settings.links_up)
-    joined = ask(host, nvidia_settings.TOPOLOGY, nvidia_settings.topology)
-    no(nvidia_settings.bridges(rig, numbers, up, joined))
+    no(bridges.bridges(rig, numbers, ask(host, NVLINKS, links_up), ask(host, TOPOLOGY, joined)))
 
 
 @check(
@@ -95,7 +92,8 @@ def test_bridges(host: Host, rig: Rig, facts: HostFacts, request: pytest.Fixture
     why="copies between cards that cannot do it are lost without an error, and the answers are noise",
 )
 def test_peers(rig: Rig, state: State) -> None:
-    no(nvidia_settings.peers(rig, state))
+    with_cards(rig)
+    no(bridges.peers(rig, state))
 
 
 @check(
@@ -122,6 +120,6 @@ def test_kernel_log(host: Host, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a hot card is a slow one; another VBIOS is another card, or other limits",
 )
-def test_vitals(host: Host, rig: Rig, facts: HostFacts, settings: Mapping[str, Setting], record: Record | None) -> None:
-    temperature = ask(host, nvidia_settings.TEMPERATURE, nvidia_settings.sections)
-    no(nvidia_record.vitals(rig, facts, settings, temperature, record))
+def test_vitals(host: Host, rig: Rig, facts: HostFacts, answering: Mapping[str, Gpu], record: Record | None) -> None:
+    temperature = ask(host, TEMPERATURE, sections)
+    no(nvidia_record.vitals(rig, facts, answering, temperature, record))

@@ -9,12 +9,12 @@ from checks.nvidia import no, with_cards
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia import health as nvidia_health
-from rigwright.nvidia import installed as nvidia_driver
-from rigwright.nvidia import smi as nvidia_smi
-from rigwright.nvidia.health import FATAL_XIDS
-from rigwright.nvidia.installed import CONTROL_FILES, Holder
-from rigwright.nvidia.smi import Gpu
+from rigwright.nvidia.cards import health as nvidia_health
+from rigwright.nvidia.cards import presence as nvidia_driver
+from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.cards.health import FATAL_XIDS
+from rigwright.nvidia.cards.presence import CONTROL_FILES, Holder
+from rigwright.nvidia.cards.smi import Gpu
 
 # the files behind the loader's 64-bit libcuda.so.1, in its order
 LIBRARIES = (
@@ -48,7 +48,7 @@ def test_one_version(host: Host, rig: Rig) -> None:
     with_cards(rig)
     module = host.run("cat /sys/module/nvidia/version 2> /dev/null").stdout.strip()
     libraries = host.run(LIBRARIES).stdout.splitlines()
-    answer = host.run(nvidia_smi.GPUS)
+    answer = host.run(nvidia_smi.question(*nvidia_smi.GPUS))
     try:
         seen = nvidia_smi.gpus(answer.rc, answer.stdout, answer.stderr)
         smi = ", ".join(sorted({gpu.driver for gpu in seen}))

@@ -3,11 +3,11 @@
 import pytest
 
 from checks import check
-from checks.nvidia import managed, no
+from checks.nvidia import no, with_cards
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia import modules as nvidia_modules
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.state import State
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.driver.state import State
+from rigwright.nvidia.modules import kernels as nvidia_modules
 
 
 @check(
@@ -39,7 +39,8 @@ def test_next_boot(driver_facts: DriverFacts, state: State) -> None:
     severity="high",
     why="its packages call a build that was left out or failed a success, and the next boot has no cards",
 )
-def test_dkms(state: State) -> None:
+def test_dkms(rig: Rig, state: State) -> None:
+    with_cards(rig)
     if not state.dkms:
         pytest.skip("DKMS has no module of the driver")
     no(nvidia_modules.dkms(state))
@@ -64,7 +65,6 @@ def test_signed(driver_facts: DriverFacts, state: State) -> None:
     why="an option that is not in force does nothing, and nobody notices",
 )
 def test_settings(rig: Rig, state: State) -> None:
-    managed(rig)
     if not rig.driver.module_options and not rig.driver.sysctl:
         pytest.skip("none are declared")
     no(nvidia_modules.settings(rig, state))

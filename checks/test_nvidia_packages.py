@@ -4,18 +4,19 @@ import pytest
 from testinfra.host import Host
 
 from checks import Drift, check
-from checks.nvidia import managed, no
+from checks.nvidia import managed, no, with_cards
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia import files as nvidia_files
-from rigwright.nvidia import packages as nvidia_packages
-from rigwright.nvidia import record as nvidia_record
-from rigwright.nvidia.driver.facts import SOURCE, DriverFacts
-from rigwright.nvidia.driver.locked import locked
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.driver.settings import settings_of
-from rigwright.nvidia.installed import Difference
-from rigwright.nvidia.record import Record
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards.files import settings
+from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.driver import lying as nvidia_files
+from rigwright.nvidia.driver import record as nvidia_record
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.files import settings_of
+from rigwright.nvidia.driver.found import SOURCE, DriverFacts
+from rigwright.nvidia.driver.record import Record
+from rigwright.nvidia.driver.state import State
+from rigwright.nvidia.packages import verdicts as nvidia_packages
+from rigwright.nvidia.packages.locked import locked
 from rigwright.render import render
 from rigwright.supply.network import network
 
@@ -108,7 +109,8 @@ def test_archive(host: Host, rig: Rig, plan: DriverPlan, driver_facts: DriverFac
 
 
 @check("N18", "no reboot is pending", severity="low", why="what was installed last has not been seen to boot")
-def test_reboot(state: State) -> None:
+def test_reboot(rig: Rig, state: State) -> None:
+    with_cards(rig)
     no(nvidia_packages.reboot(state))
 
 
@@ -140,8 +142,14 @@ def test_drift(rig: Rig, driver_facts: DriverFacts, record: Record | None) -> No
     severity="high",
     why="a pin, a limit or a blacklist that is not there any more shows weeks later, at an upgrade or a boot",
 )
-def test_settings_files(host: Host, rig: Rig, driver_facts: DriverFacts, plan: DriverPlan) -> None:
-    script = render("probe/driver_files.sh.j2", **nvidia_files.questions(rig))
-    found = nvidia_files.parse(host.check_output("sh -c %s", script).splitlines())
-    lying = nvidia_files.as_rendered(rig, settings_of(rig, plan, driver_facts), found)
-    no(lying + nvidia_files.packed(driver_facts.old_initrds))
+def test_settings_files(host: Host, rig: Rig, request: pytest.FixtureRequest) -> None:
+    """Of an operator's own driver those of cards and kernel alone."""
+    files = settings(rig)
+    old: tuple[str, ...] = ()
+    if rig.driver.managed:
+        facts: DriverFacts = request.getfixturevalue("driver_facts")
+        files, old = settings_of(rig, request.getfixturevalue("plan"), facts), facts.old_initrds
+    if not files:
+        pytest.skip("none are declared")
+    found = nvidia_files.parse([host.check_output("sh -c %s", nvidia_files.script(rig))])
+    no(nvidia_files.as_rendered(rig, files, found) + nvidia_files.packed(old))

@@ -11,7 +11,7 @@ from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Service
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia import smi as nvidia_smi
+from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served
 from rigwright.serving.units import UNITS, credential_path

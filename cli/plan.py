@@ -16,8 +16,8 @@ from rigwright.declaration.rig import Rig
 from rigwright.host import plan as planning
 from rigwright.host.plan import Plan, desired
 from rigwright.host.preflight import refusals, warnings
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.plan import DriverPlan, Refused, driver_plan
+from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.told import as_row, sentences
 
 

@@ -6,7 +6,7 @@ from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Desired
-from rigwright.nvidia.cuda_toolkit import Toolkit
+from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.render import render
 from rigwright.supply.network import network
 from rigwright.supply.tools import Tools

@@ -11,11 +11,12 @@ from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Desired
-from rigwright.nvidia.driver.facts import MODPROBE, DriverFacts
-from rigwright.nvidia.driver.locked import locked
-from rigwright.nvidia.driver.plan import DriverPlan, Refused, driver_plan
-from rigwright.nvidia.driver.settings import PERSISTENCED, paths, settings_of, store
-from rigwright.nvidia.driver.wanted import PREBUILT, earlier, returned, unloaded, wanted
+from rigwright.nvidia.cards.files import folders
+from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
+from rigwright.nvidia.driver.files import PERSISTENCED, paths, settings_of, store
+from rigwright.nvidia.driver.found import MODPROBE, DriverFacts
+from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.packages.wanted import PREBUILT, earlier, returned, unloaded, wanted
 from roles.operations.cards import retired, set_up
 from roles.operations.drivers import brought, held, lacks, look, released, running
 from roles.operations.files import Text, differ, directories, texts
@@ -54,9 +55,8 @@ def nvidia_driver(desired: Desired, upgrading: bool, reboot: bool) -> None:
 def _brought(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool, reboot: bool) -> None:
     one = wanted(plan, facts, locked(rig, facts.system), upgrading=upgrading)
     files = settings_of(rig, plan, facts)
-    directories(
-        name="Driver's folders", paths={PERSISTENCED.rpartition("/")[0]: ("755", "root", "root")}, ledger=rig.ledger
-    )
+    needed = (PERSISTENCED.rpartition("/")[0], *folders(rig))
+    directories(name="Driver's folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
     written = [Text(file.path, file.text, file.mode) for file in files]
     options = differ([file for file in written if file.path == MODPROBE])
     texts(name="Driver's settings", files=written)

@@ -8,7 +8,7 @@ from pyinfra import host, logger, state
 
 from rigwright.host.plan import Desired
 from rigwright.host.preflight import refusals, warnings
-from rigwright.nvidia.driver.plan import Refused
+from rigwright.nvidia.driver.choice import Refused
 from roles.nvidia_driver import Chosen
 
 

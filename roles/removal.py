@@ -6,7 +6,7 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.settings import release
+from rigwright.nvidia.driver.files import release
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL
 from rigwright.serving.units import STARTED_FROM, UNITS

@@ -15,11 +15,11 @@ import requests
 from cli.apt import Apt, run
 from cli.resolving import web
 from cli.resolving.web import Unavailable
+from rigwright.nvidia.cuda.compilers import numbers
 from rigwright.nvidia.driver import openpgp
-from rigwright.nvidia.driver.facts import LIBRARY, MODULES
+from rigwright.nvidia.driver.found import LIBRARY, MODULES
 from rigwright.nvidia.driver.tables import NvidiaArchive
-from rigwright.nvidia.driver.toolkit import numbers
-from rigwright.nvidia.driver.versions import driver_of, pins
+from rigwright.nvidia.packages.versions import driver_of, pins
 from roles.progress import progress
 
 # An old archive could hide a newer one; some machines let theirs run out (apt.conf(5)).

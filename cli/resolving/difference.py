@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rigwright.nvidia.driver.versions import locked_driver
+from rigwright.nvidia.packages.versions import locked_driver
 from rigwright.supply.lock import Artefact
 
 

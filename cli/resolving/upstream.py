@@ -14,8 +14,8 @@ from cli.resolving.folders import Folders, Wanted
 from cli.resolving.index import newest_source
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
-from rigwright.nvidia.driver.toolkit import numbers
-from rigwright.nvidia.driver.versions import locked_driver
+from rigwright.nvidia.cuda.compilers import numbers
+from rigwright.nvidia.packages.versions import locked_driver
 from rigwright.supply.inputs import mismatch
 from rigwright.supply.lock import Artefact
 

@@ -34,8 +34,9 @@ from rigwright.types import (
 
 Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
 Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
-# Keys of a driver that only a managed one has; lanes and bridges are the box's own, and are checked in any case.
-NEEDS_MANAGED = frozenset({"reboot", "power_w", "clocks_mhz", "module_options", "sysctl"})
+# Keys that only a managed driver has: options of the module count from when it is loaded, with initial file systems and
+# reboots that are the operator's own where the driver is.
+NEEDS_MANAGED = frozenset({"reboot", "module_options"})
 
 
 class Roots(Frozen):
@@ -163,6 +164,15 @@ class Driver(Frozen):
         description='The kernel\'s own settings, such as `{"vm.swappiness": 10}`: below `vm`, `kernel`, `net` or `fs`. '
         "Needs `managed`.",
     )
+
+    @property
+    def sets_cards(self) -> bool:
+        """Whether cards are to have limits or clocks that are not their own."""
+        return self.power_w is not None or self.clocks_mhz is not None
+
+    def power_limits(self, cards: int) -> tuple[int | None, ...]:
+        """The power limit of each of so many cards by slot, W; None where it is left alone."""
+        return self.power_w if isinstance(self.power_w, tuple) else (self.power_w,) * cards
 
     @model_validator(mode="after")
     def _fitting(self) -> Driver:

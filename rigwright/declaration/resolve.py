@@ -178,6 +178,9 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
     driver = entry.driver
     if driver.managed and not present:
         refuse("driver.managed", "the rig declares no cards: nothing needs a driver")
+    for key in ("power_w", "clocks_mhz"):
+        if getattr(driver, key) is not None and not present:
+            refuse(f"driver.{key}", "the rig declares no cards: nothing has power limits or clocks")
     if driver.branch is not None and driver.branch < known.minimum:
         refuse("driver.branch", f"{driver.branch} is refused: must be at least {known.minimum}")
     if driver.managed and entry.bundle is not None:
@@ -189,8 +192,7 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
             )
     if missing := sorted({index for pair in driver.nvlinks for index in pair if index >= present}):
         refuse("driver.nvlinks", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
-    limits = driver.power_w if isinstance(driver.power_w, tuple) else (driver.power_w,) * present
-    for index, (declared, limit) in enumerate(zip(entry.cards, limits, strict=False)):
+    for index, (declared, limit) in enumerate(zip(entry.cards, driver.power_limits(present), strict=False)):
         card = catalog.cards.get(declared) if isinstance(declared, str) else declared
         if card and card.power_w and limit is not None and not card.power_w[0] <= limit <= card.power_w[1]:
             refuse(

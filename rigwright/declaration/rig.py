@@ -146,6 +146,11 @@ class Rig:
         return tuple(found.values())
 
     @property
+    def power_limits(self) -> tuple[int | None, ...]:
+        """The power limit of each declared card by slot, W; None where it is left alone."""
+        return self.driver.power_limits(len(self.cards))
+
+    @property
     def artefacts(self) -> tuple[Artefact, ...]:
         """All that is locked for it, but a driver."""
         engines = [one for found in self.engine_artefacts.values() for one in found]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rigwright.declaration.models import Selection
     from rigwright.declaration.rig import Instance, Part, Rig
     from rigwright.host.facts import HostFacts
-    from rigwright.nvidia.cuda_toolkit import Toolkit
+    from rigwright.nvidia.cuda.toolkit import Toolkit
 
 # In every installation's folder: written last, in one step. A folder without it is made anew. Its `inputs` are what the
 # installation's digest is made of.

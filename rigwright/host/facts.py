@@ -23,6 +23,7 @@ from rigwright.host.channel import (
     version,
     word,
 )
+from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.serving.units import UNITS
 from rigwright.weights import sharing
 
@@ -91,6 +92,8 @@ class HostFacts:
     """What runs as it: name, pid and, where that is known, the systemd unit of each process."""
     driver_ours: bool = False
     """Whether we see to its NVIDIA driver, or did before this run."""
+    settings_ours: bool = False
+    """Whether its cards or its kernel have settings of ours."""
     addresses: frozenset[str] = field(default_factory=frozenset)
     """Those that it has, of both families, as Python writes them."""
     sharing: sharing.Found = sharing.NOTHING
@@ -121,6 +124,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "config": rig.roots.config,
         "units": UNITS,
         "programs": sorted({one.kind.program for one in rig.instances}),
+        "settings": [POWER, SYSCTL],
         **sharing.questions(),
     }
 
@@ -161,6 +165,7 @@ SCHEMA: channel.Schema = {
     "elsewhere": (said,),
     "user_ours": (truth,),
     "driver_ours": (truth,),
+    "settings_ours": (truth,),
     "clock": (number,),
     "service_user": (optional(passwd),),
 }
@@ -204,6 +209,7 @@ def parse(output: Iterable[str]) -> HostFacts:
         service_user=told.one("service_user"),
         user_ours=told.one("user_ours"),
         user_processes=tuple(_process(*row) for row in told.many("user_process")),
+        settings_ours=told.one("settings_ours"),
         driver_ours=told.one("driver_ours"),
         addresses=frozenset(told.all("address")),
         sharing=sharing.found(told),

@@ -12,14 +12,15 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines import kinds
 from rigwright.engines.kind import Installation
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cuda_toolkit import Toolkit, toolkit
+from rigwright.nvidia.cards.files import settings
+from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
+from rigwright.nvidia.driver.choice import DriverPlan
 from rigwright.nvidia.driver.existing import existing
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.locked import locked
-from rigwright.nvidia.driver.plan import DriverPlan
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.told import named
-from rigwright.nvidia.driver.wanted import lacking, transaction, unheld, unloaded
-from rigwright.nvidia.driver.wanted import wanted as driver_wanted
+from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.packages.wanted import lacking, transaction, unheld, unloaded
+from rigwright.nvidia.packages.wanted import wanted as driver_wanted
 from rigwright.serving.activation import Activation, activation, goal, surplus
 from rigwright.serving.generation import Generation, generation
 from rigwright.serving.live import Served
@@ -210,6 +211,11 @@ STAGES = (
     Stage("network", _nothing),
     Stage("tools", _tools),
     Stage("nvidia_driver", _nvidia_driver, lambda wanted: bool(wanted.driver or wanted.facts.driver_ours)),
+    Stage(
+        "nvidia_cards",
+        _nothing,
+        lambda wanted: not wanted.rig.driver.managed and bool(settings(wanted.rig) or wanted.facts.settings_ours),
+    ),
     Stage("cuda_toolkit", _cuda_toolkit, lambda wanted: wanted.toolkit is not None),
     Stage("engines", _engines),
     # before weights: others see what is on its way here

@@ -11,8 +11,8 @@ from rigwright.host.basics import Listener
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
 from rigwright.host.systems import SUPPORTED
-from rigwright.nvidia.cuda_toolkit import DISK_KIB
-from rigwright.nvidia.driver.toolkit import toolkit_refusals
+from rigwright.nvidia.cuda.compilers import toolkit_refusals
+from rigwright.nvidia.cuda.toolkit import DISK_KIB
 from rigwright.weights.sharing import UNIT
 
 ARCHITECTURE = "x86_64"

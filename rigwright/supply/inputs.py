@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from rigwright.nvidia.driver.versions import locked_driver
+from rigwright.nvidia.packages.versions import locked_driver
 from rigwright.problems import Frozen, unknown
 from rigwright.supply.lock import Artefact, Kind, Lock
 from rigwright.types import CatalogName, FileName, Pattern, Repository, Requirement, Revision, Source

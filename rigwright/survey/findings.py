@@ -23,7 +23,7 @@ from rigwright.host.channel import (
     version,
     word,
 )
-from rigwright.nvidia.smi import bus_address
+from rigwright.nvidia.cards.smi import bus_address
 
 # Debian's and Ubuntu's services that open every card and compute nothing on it
 KEEPERS = frozenset({"nvidia-persistenced", "nvidia-persiste", "nv-fabricmanage", "nv-fabricmanager", "nv-hostengine"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -12,13 +11,12 @@ from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, o
 from pyinfra.api.exceptions import FactProcessError
 
 from rigwright.declaration.rig import POWER_UNIT, Rig
-from rigwright.nvidia.driver import facts as driver_facts
-from rigwright.nvidia.driver import live
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.live import Live, digest, record, unset
-from rigwright.nvidia.driver.plan import DriverPlan
-from rigwright.nvidia.driver.settings import POWER, SYSCTL, record_path
-from rigwright.render import render
+from rigwright.nvidia.cards import live
+from rigwright.nvidia.cards.files import POWER, SYSCTL, record_path
+from rigwright.nvidia.cards.live import Live, cards_record, digest, record, unset
+from rigwright.nvidia.driver import found as driver_facts
+from rigwright.nvidia.driver.choice import DriverPlan
+from rigwright.nvidia.driver.found import DriverFacts
 from roles.operations.files import Entries, Entry
 from roles.operations.shell import Lost, Shell
 
@@ -26,31 +24,31 @@ from roles.operations.shell import Lost, Shell
 class LiveNow(FactBase[Live]):
     """What the cards are set to, in one command."""
 
-    def command(self, questions: str) -> StringCommand:
-        """templates/nvidia_driver/live.sh.j2."""
-        return StringCommand("sh", "-c", QuoteString(render("nvidia_driver/live.sh.j2", **json.loads(questions))))
+    def command(self, script: str) -> StringCommand:
+        """The script of rigwright.nvidia.cards.live."""
+        return StringCommand("sh", "-c", QuoteString(script))
 
     def process(self, output: list[str]) -> Live:
-        """Read its lines."""
+        """Read what it tells."""
         try:
             return live.parse(output)
-        except (ValueError, IndexError) as error:
+        except ValueError as error:
             raise FactProcessError(f"the cards' state: {error}") from error
 
 
 @operation()
 def set_up(
-    rig: Rig, plan: DriverPlan, facts: DriverFacts, moving: bool = False
+    rig: Rig, plan: DriverPlan | None = None, facts: DriverFacts | None = None, moving: bool = False
 ) -> Generator[FunctionCommand, None, None]:
     """Have the cards set to what the rig says, have that outlive a reboot, and write down where they are.
 
     + rig: the rig
-    + plan: its driver's
-    + facts: what was found before the run
+    + plan: its driver's; None where that is the operator's
+    + facts: what was found of the driver before the run
     + moving: whether the run brings another driver, or another kernel: what is written down of them counts no more
     """
-    now = host.get_fact(LiveNow, questions=json.dumps(live.questions(rig)))
-    if now and not moving and not unset(rig, now) and now.record == digest(record(plan, facts, now)):
+    now = host.get_fact(LiveNow, script=live.script(rig))
+    if now and not moving and not unset(rig, now) and _written_down(rig, plan, facts, now):
         host.noop("the cards are set")
         return
     yield FunctionCommand(_set, (rig, plan), {})
@@ -74,7 +72,19 @@ def retired(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
     yield StringCommand("systemctl daemon-reload")
 
 
-def _set(state: Any, host: Any, rig: Rig, plan: DriverPlan) -> bool:
+def _written_down(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | None, now: Live) -> bool:
+    text = _record(rig, plan, facts, now)
+    return text is None or now.record == digest(text)
+
+
+def _record(rig: Rig, plan: DriverPlan | None, facts: DriverFacts | None, now: Live) -> str | None:
+    """What is to be written down; None where nothing is."""
+    if plan and facts:
+        return record(plan, facts, now)
+    return cards_record(now) if rig.driver.sets_cards else None
+
+
+def _set(state: Any, host: Any, rig: Rig, plan: DriverPlan | None) -> bool:
     shell = Shell(host)
     try:
         steps = unset(rig, _look(rig, shell))
@@ -89,17 +99,19 @@ def _set(state: Any, host: Any, rig: Rig, plan: DriverPlan) -> bool:
             for line in shell.run(f"journalctl -b -u {POWER_UNIT} -n 10 -o cat --no-pager 2>/dev/null || true"):
                 logger.error(f"{host.print_prefix}  {line}")
             return False
-        facts = driver_facts.parse(shell.run(render("probe/driver.sh.j2", **driver_facts.questions(rig))))
-        path = shlex.quote(record_path(rig))
-        shell.run(f"cat > {path}.new && sync -d {path}.new && mv {path}.new {path}", stdin=record(plan, facts, now))
-    except (Lost, ValueError, IndexError) as error:  # the latter two: a card is lost in the middle
+        facts = driver_facts.parse(shell.run(driver_facts.script(rig))) if plan else None
+        text = _record(rig, plan, facts, now)
+        if text is not None:
+            path = shlex.quote(record_path(rig))
+            shell.run(f"cat > {path}.new && sync -d {path}.new && mv {path}.new {path}", stdin=text)
+    except (Lost, ValueError) as error:  # the latter: a host that answers what it cannot mean
         logger.error(f"{host.print_prefix}{error}; run again to go on from here")
         return False
     return True
 
 
 def _look(rig: Rig, shell: Shell) -> Live:
-    return live.parse(shell.run(render("nvidia_driver/live.sh.j2", **live.questions(rig))))
+    return live.parse(shell.run(live.script(rig)))
 
 
 def _rank(step: str) -> tuple[int, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
@@ -12,12 +11,13 @@ from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, o
 from pyinfra.api.exceptions import FactProcessError
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver import facts as driver_facts
-from rigwright.nvidia.driver import simulation
-from rigwright.nvidia.driver.facts import MODPROBE, SOURCE, DriverFacts
-from rigwright.nvidia.driver.options import late
-from rigwright.nvidia.driver.settings import COMPONENT, release, store
-from rigwright.nvidia.driver.wanted import (
+from rigwright.nvidia.cards.files import declared
+from rigwright.nvidia.driver import found as driver_facts
+from rigwright.nvidia.driver.files import COMPONENT, release, store
+from rigwright.nvidia.driver.found import MODPROBE, SOURCE, DriverFacts
+from rigwright.nvidia.modules.options import late
+from rigwright.nvidia.packages import simulation
+from rigwright.nvidia.packages.wanted import (
     Wanted,
     behind,
     first,
@@ -43,12 +43,12 @@ KEPT = 2  # drivers whose package files stay: the one that is installed, and the
 class DriverNow(FactBase[DriverFacts]):
     """What driver a host has, in one command."""
 
-    def command(self, questions: str) -> StringCommand:
-        """templates/probe/driver.sh.j2."""
-        return StringCommand("sh", "-c", QuoteString(render("probe/driver.sh.j2", **json.loads(questions))))
+    def command(self, script: str) -> StringCommand:
+        """The driver probe."""
+        return StringCommand("sh", "-c", QuoteString(script))
 
     def process(self, output: list[str]) -> DriverFacts:
-        """Read its lines."""
+        """Read what it tells."""
         try:
             return driver_facts.parse(output)
         except ValueError as error:
@@ -57,7 +57,7 @@ class DriverNow(FactBase[DriverFacts]):
 
 def look(rig: Rig) -> DriverFacts | None:
     """The driver of the running deploy's host; None where looking failed, and with it this host."""
-    found: DriverFacts | None = host.get_fact(DriverNow, questions=json.dumps(driver_facts.questions(rig)))
+    found: DriverFacts | None = host.get_fact(DriverNow, script=driver_facts.script(rig))
     return found
 
 
@@ -118,7 +118,7 @@ def released(rig: Rig) -> Generator[StringCommand, None, None]:
 
     + rig: the rig
     """
-    script = render("nvidia_driver/release.sh.j2", **release(rig))
+    script = render("nvidia_driver/release.sh.j2", **release(rig, keep=declared(rig)))
     yield StringCommand("sh", "-c", QuoteString(script))
 
 
@@ -141,7 +141,7 @@ class _Host:
 
     def look(self) -> DriverFacts:
         """What is there now."""
-        return driver_facts.parse(self.shell.run(render("probe/driver.sh.j2", **driver_facts.questions(self.rig))))
+        return driver_facts.parse(self.shell.run(driver_facts.script(self.rig)))
 
     def job(self, unit: str, script: str) -> bool:
         """Run a script that makes `done` in the job's folder as its last step; without a script, watch it."""

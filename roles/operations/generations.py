@@ -15,8 +15,8 @@ from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia import smi
-from rigwright.nvidia.installed import UNEXPLAINED_MIB
+from rigwright.nvidia.cards import smi
+from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
 from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.activation import Goal, activation, goal, goal_of, only_loading, surplus

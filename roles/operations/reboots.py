@@ -8,8 +8,8 @@ from typing import Any
 import gevent
 from pyinfra import logger
 
-from rigwright.nvidia.driver.holders import strangers
-from rigwright.render import render
+from rigwright.nvidia.cards.holders import script as holders_script
+from rigwright.nvidia.cards.holders import strangers
 from roles.operations.shell import Lost, Shell
 from roles.progress import progress
 
@@ -28,7 +28,7 @@ def reboot(host: Any, why: str) -> bool:
         why: For the operator.
     """
     shell = Shell(host, PATIENCE)
-    if others := strangers(shell.run(render("nvidia_driver/holders.sh.j2"))):
+    if others := strangers(shell.run(holders_script())):
         for line in others:
             logger.error(f"{host.print_prefix}no reboot: {line}")
         logger.error(f"{host.print_prefix}end these, or wait for them, and run again")

@@ -11,7 +11,7 @@ from rigwright import inventory
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT
-from rigwright.nvidia.smi import bus_address
+from rigwright.nvidia.cards.smi import bus_address
 from tests.unit.samples import rig
 
 FIELDS = "--query-gpu=pci.bus_id,pci.device_id,compute_cap,memory.total,name"

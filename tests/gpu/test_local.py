@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from rigwright.inventory import ROOT
-from rigwright.nvidia.driver import topology
+from rigwright.nvidia.cards import topology
 from tests.gpu.machine import Machine
 
 FILES = ("driver", "modules", "packages", "cards")

@@ -2,7 +2,7 @@
 
 from pyinfra import host
 
-from rigwright.nvidia.cuda_toolkit import toolkit
+from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.supply.tools import tools as tools_of
 from roles.base import base
 from roles.cuda_toolkit import cuda_toolkit

@@ -117,6 +117,12 @@ class Box:
         return self.host.run("cat /sys/module/nvidia/version 2>/dev/null", check=False).strip()
 
     @property
+    def limits(self) -> list[float]:
+        """The cards' power limits, W."""
+        said = self.host.run("nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits")
+        return [float(limit) for limit in said.split()]
+
+    @property
     def held(self) -> set[str]:
         """What apt keeps as it is."""
         return set(self.host.run("apt-mark showhold").split())

@@ -22,7 +22,7 @@ DECLARED = {
 # of a branch that nobody asked for
 ANOTHER = {"debian-12": "595.71.05", "debian-13": "610.43.02"}
 PREFERENCES = "/etc/apt/preferences.d/rigwright-nvidia"
-SCRIPT = "/etc/rigwright/power"
+LIMITS = "/etc/rigwright/cards/declared.json"
 UNIT = "/etc/systemd/system/rigwright-power.service"
 MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
@@ -232,7 +232,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
             {"N26"},
             "",
         ),
-        "a script for power with other limits": (f"sed -i 's/280/350/' {SCRIPT}", {"N28"}, ""),
+        "a program for power with other limits": (f"sed -i 's/280/350/' {LIMITS}", {"N28"}, ""),
     },
     "a card that falls off the bus": {
         "a card that falls off the bus": (

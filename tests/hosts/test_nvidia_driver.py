@@ -22,8 +22,7 @@ def test_a_host_comes_out_with_its_driver_held_and_running(undriven: Box) -> Non
     assert (box.installed, box.loaded) == (old, old)
     assert {"NVIDIA driver | Driver's module", "NVIDIA driver | Cards"} <= set(first.changed) <= set(predicted)
     assert "nvidia-driver-cuda" in box.held
-    limits = box.host.run("nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits").split()
-    assert [float(limit) for limit in limits] == [280.0, 280.0]
+    assert box.limits == [280.0, 280.0]
     assert box.red() == set()
     box.unchanged()
     box.host.reboot()
@@ -98,4 +97,30 @@ def test_a_transaction_that_ends_in_the_middle_is_finished_by_the_next_run(undri
     box.rig("deploy", "--reboot")
     assert (box.installed, box.loaded) == (OLD[box.system],) * 2
     assert box.red() == set()
+    box.unchanged()
+
+
+@one_release("debian-13")
+def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_declared(driven: Box) -> None:
+    box = driven
+    box.declare(managed=False, power_w=280, clocks_mhz=(210, 1695), sysctl={"net.ipv4.tcp_fin_timeout": 61})
+    first = deploy(box.inventory)
+    assert first.status == 0, first.said
+    assert (box.limits, box.held) == ([280.0, 280.0], set())
+    assert box.host.run("sysctl -n net.ipv4.tcp_fin_timeout").strip() == "61"
+    box.unchanged()
+    # N03: device files that nothing of ours makes at boot any more, and this box's operator neither
+    box.host.reboot()
+    assert (box.limits, box.red()) == ([280.0, 280.0], {"N03"})
+    box.unchanged()
+    box.host.run("nvidia-smi -pl 350 && sysctl -w net.ipv4.tcp_fin_timeout=60")
+    assert box.red() == {"N03", "N12", "N21"}
+    assert deploy(box.inventory).changed == ["Base | NVIDIA cards | Cards"]
+    assert (box.limits, box.red()) == ([280.0, 280.0], {"N03"})
+    box.declare(managed=False)
+    last = deploy(box.inventory)
+    assert last.changed == ["Base | NVIDIA cards | Settings that are not declared"], last.said
+    assert box.limits == [350.0, 350.0]
+    ours = "/etc/sysctl.d/60-rigwright.conf /etc/systemd/system/rigwright-power.service /etc/rigwright/driver.json"
+    assert box.host.run(f"find /etc/rigwright/cards {ours} -type f 2>/dev/null", check=False) == ""
     box.unchanged()

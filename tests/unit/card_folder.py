@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver import topology
-from rigwright.nvidia.driver.settings import power_script
-from rigwright.nvidia.driver.topology import Topology
+from rigwright.nvidia.cards import topology
+from rigwright.nvidia.cards.files import power_program
+from rigwright.nvidia.cards.topology import Topology
 from tests.unit.scripts import stand_in
 
 # Answers what a test has written, fails where `hangs`, `refuses` or `warns` has the beginning of a question, and
@@ -33,7 +33,6 @@ for way in hangs refuses warns; do
 done
 case "$*" in
   --query-gpu=index,*) what=cards ;;
-  --query-gpu=*power.*) what=power ;;
   '-q -d MEMORY') what=memory ;;
   'topo -m') what=topo ;;
   'topo -p2p r') what=p2p ;;
@@ -54,7 +53,7 @@ class CardFolder:
         stand_in(self.root / "bin", "nvidia-smi", SMI)
         self.devices.mkdir(parents=True)
         (self.root / "says").mkdir()
-        self.says(hangs="", refuses="", warns="", told="", status="0", cards="", power="", memory="", topo="", p2p="")
+        self.says(hangs="", refuses="", warns="", told="", status="0", cards="", memory="", topo="", p2p="")
 
     @property
     def devices(self) -> Path:
@@ -79,17 +78,21 @@ class CardFolder:
     def power(self, rig: Rig, word: str, timeout: int = 20) -> tuple[int, list[str]]:
         """Run a rig's script: how it ends, and what it prints."""
         places = (self.devices, self.root / "applied", self.root / "driver.json")
-        done = self._run(power_script(rig, timeout, *map(str, places)), word)
+        folder = self.root / "program"
+        for name, text in power_program(rig, timeout, *map(str, places)).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        done = self._run("/usr/bin/python3", "-I", "-B", str(folder), word)
         return done.returncode, done.stdout.splitlines()
 
     def look(self, timeout: int = 20) -> Topology:
         """Where the cards are."""
-        return topology.parse(self._run(topology.script(timeout, str(self.devices))).stdout.splitlines())
+        script = self.root / "script"
+        script.write_text(topology.script(timeout, str(self.devices)))
+        return topology.parse(self._run("sh", str(script)).stdout.splitlines())
 
-    def _run(self, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        (self.root / "script").write_text(script)
-        command = ["sh", str(self.root / "script"), *words]
         done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, timeout=30, check=False)
         assert done.stderr == ""
         return done

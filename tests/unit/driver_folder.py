@@ -6,10 +6,9 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rigwright.nvidia.driver.facts import DriverFacts, parse, questions
-from rigwright.render import render
+from rigwright.declaration.entry import Roots
+from rigwright.nvidia.driver.found import MODPROBE, DriverFacts, parse, script
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 
@@ -106,8 +105,9 @@ class Host:
         if bound:
             (self.root / device / "driver").symlink_to(f"/nowhere/drivers/{bound}")
 
-    def look(self, **changes: Any) -> DriverFacts:
-        script = render("probe/driver.sh.j2", **questions(rig(cuda_root=f"{self.root}/cuda")) | changes)
+    def look(self, modprobe: str = MODPROBE, state: str = Roots().state) -> DriverFacts:
+        roots = Roots.model_construct(**Roots().model_dump() | {"state": state})
+        text = script(rig(cuda_root=f"{self.root}/cuda", roots=roots)).replace(MODPROBE, modprobe)
         for place in (
             "/etc/os-release",
             "/etc/apt",
@@ -119,9 +119,9 @@ class Host:
             "/dev/nvidiactl",
             "/dev/nvidia-uvm",
         ):
-            assert place in script
-            script = script.replace(place, f"{self.root}{place}")
+            assert place in text
+            text = text.replace(place, f"{self.root}{place}")
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        done = subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=True)
+        done = subprocess.run(["sh", "-c", text], env={"PATH": path}, capture_output=True, text=True, check=True)
         assert done.stderr == ""
         return parse(done.stdout.splitlines())

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from rigwright.declaration.entry import Roots
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.wanted import Wanted
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.packages.wanted import Wanted
 from roles.operations import drivers, shell
 from roles.operations.drivers import LOOK, _Host
 from tests.unit.driver_ours import NAMES, NEW, OLD

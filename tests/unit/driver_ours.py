@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.facts import DriverFacts, Package
-from rigwright.nvidia.driver.locked import locked
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.driver.wanted import Wanted, wanted
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.found import DriverFacts, Package
+from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.packages.wanted import Wanted, wanted
 from tests.unit.driver_hosts import C3090, SERVER, UBUNTU, box, deb, debian, host, installed
 
 OLD, NEW, OTHER = "595.58.03", "595.71.05", "610.43.02"

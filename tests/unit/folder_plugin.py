@@ -10,8 +10,8 @@ from typing import Any
 from checks import backend
 from rigwright import inventory
 from rigwright.host import facts
-from rigwright.nvidia import state as nvidia_state
-from rigwright.nvidia.driver import facts as driver_facts
+from rigwright.nvidia.driver import found as driver_facts
+from rigwright.nvidia.driver import state as nvidia_state
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RIG, STATE, Answer, NvidiaHost
 from tests.unit.samples import rig
 

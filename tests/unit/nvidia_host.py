@@ -13,12 +13,13 @@ from typing import Any
 
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.driver.settings import settings_of
-from rigwright.nvidia.state import Dkms, Kernel, State
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.files import settings_of
+from rigwright.nvidia.driver.state import Dkms, Kernel, State
 from tests.unit.driver_hosts import host, installed, ubuntu
 from tests.unit.samples import facts, instance, rig
 from tests.unit.scripts import stand_in
+from tests.unit.telling import telling, told
 
 CAPTURE = (Path(__file__).parent / "captures" / "nvidia-smi.txt").read_text()
 SEEN = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", CAPTURE, re.MULTILINE))
@@ -62,7 +63,6 @@ case "$*" in
   *=index,*) what=gpus ;;
   *gpu_recovery_action*) what=recovery ;;
   *--query-compute-apps=*) what=apps ;;
-  *power.limit*) what=settings ;;
   *MEMORY) what=memory ;;
   *TEMPERATURE) what=temperature ;;
   'nvlink --status') what=nvlink ;;
@@ -95,7 +95,7 @@ class NvidiaHost:
         stand_in(root / "bin", "stat", "/usr/bin/stat \"$@\" | sed -E 's/[^ ]+:[^ ]+$/root:root/'")
         stand_in(root / "sbin", "ldconfig", f"sed 's|=> |=> {root}|' {root}/says/ldconfig")
         self.says(gpus=SEEN["busy"], recovery=SEEN["recovery"], apps=SEEN["apps"])
-        self.says(**{name: SEEN[name] for name in ("settings", "memory", "temperature", "topology")}, nvlink=NVLINK)
+        self.says(**{name: SEEN[name] for name in ("memory", "temperature", "topology")}, nvlink=NVLINK)
         self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
         self.write("says/ldconfig", SEEN["ldconfig"])
         self.write("says/enabled", "enabled\n")
@@ -147,7 +147,14 @@ class NvidiaHost:
         moved = re.sub(r"(?<![\w/])/(?=sys/|proc/|sbin/|dev/nvidia|etc/)", f"{self.root}/", command)
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
         done = subprocess.run(["sh", "-c", moved], env={"PATH": path}, capture_output=True, text=True, check=False)
-        return Answer(done.returncode, done.stdout.replace(str(self.root), ""), done.stderr)
+        return Answer(done.returncode, self._outside(done.stdout), done.stderr)
+
+    def _outside(self, said: str) -> str:
+        """What was printed, without the folder in it."""
+        try:
+            return telling(*(tuple(one.replace(str(self.root), "") for one in record) for record in told([said])))[0]
+        except ValueError:
+            return said.replace(str(self.root), "")
 
     def check_output(self, command: str, *arguments: Any) -> str:
         """The output of a command that works."""

@@ -16,12 +16,11 @@ from checks import test_nvidia_modules as m
 from checks import test_nvidia_packages as p
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia import record as nvidia_record
-from rigwright.nvidia import settings as nvidia_settings
-from rigwright.nvidia import smi as nvidia_smi
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.driver import record as nvidia_record
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.driver.state import State
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, STATE, NvidiaHost
 
 ALL = tuple(f"N{number:02}" for number in range(8, 29))
@@ -46,9 +45,11 @@ class World:
 
     def fixture(self, name: str) -> Any:
         """What a fixture gives."""
-        if name == "gpus":
-            return ask(self.host, nvidia_smi.GPUS, nvidia_smi.gpus)
-        return ask(self.host, nvidia_settings.SET, nvidia_settings.cards_settings)
+        if name in ("plan", "driver_facts"):
+            made = driver_plan(self.rig, self.facts)
+            return made if name == "plan" else self.facts
+        gpus = ask(self.host, nvidia_smi.GPUS, nvidia_smi.gpus)
+        return gpus if name == "gpus" else {gpu.address: gpu for gpu in gpus}
 
     def run(self, name: str) -> None:
         """Run one check, with what its fixtures would give it."""
@@ -59,7 +60,7 @@ class World:
         checks: dict[str, Callable[[], None]] = {
             "N08": lambda: m.test_flavour(self.rig, self.facts, self.state),
             "N09": lambda: m.test_next_boot(self.facts, self.state),
-            "N10": lambda: m.test_dkms(self.state),
+            "N10": lambda: m.test_dkms(self.rig, self.state),
             "N11": lambda: m.test_signed(self.facts, self.state),
             "N12": lambda: m.test_settings(self.rig, self.state),
             "N13": lambda: p.test_one_piece(self.facts),
@@ -67,7 +68,7 @@ class World:
             "N15": lambda: p.test_held(self.facts, self.state, made),
             "N16": lambda: p.test_in_branch(self.rig, self.facts, self.state),
             "N17": lambda: p.test_archive(self.host, self.rig, made, self.facts),
-            "N18": lambda: p.test_reboot(self.state),
+            "N18": lambda: p.test_reboot(self.rig, self.state),
             "N19": lambda: p.test_security(self.state, self.facts, made),
             "N20": lambda: p.test_drift(self.rig, self.facts, record),
             "N21": lambda: c.test_power(self.rig, FACTS, request),
@@ -76,8 +77,8 @@ class World:
             "N24": lambda: c.test_bridges(self.host, self.rig, FACTS, request),
             "N25": lambda: c.test_peers(self.rig, self.state),
             "N26": lambda: c.test_kernel_log(self.host, self.rig, FACTS),
-            "N27": lambda: c.test_vitals(self.host, self.rig, FACTS, self.fixture("settings"), record),
-            "N28": lambda: p.test_settings_files(self.host, self.rig, self.facts, made),
+            "N27": lambda: c.test_vitals(self.host, self.rig, FACTS, self.fixture("answering"), record),
+            "N28": lambda: p.test_settings_files(self.host, self.rig, request),
         }
         checks[name]()
 

@@ -347,6 +347,7 @@ def probed(**changes: object) -> dict[str, object]:
         "config": "/etc/nowhere",
         "units": "/nowhere",
         "programs": ["llama-server"],
+        "settings": ["/nowhere"],
         "share_unit": "nowhere.service",
         "share_path": "/nowhere",
         "share_record": "/nowhere",

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import build
-from rigwright.nvidia.cuda_toolkit import Toolkit
-from rigwright.nvidia.driver import live, topology
-from rigwright.nvidia.driver.facts import MODPROBE, SOURCE, questions
-from rigwright.nvidia.driver.settings import COMPONENT, power_script, release
+from rigwright.nvidia.cards import holders, live, topology
+from rigwright.nvidia.cuda.toolkit import Toolkit
+from rigwright.nvidia.driver import found, lying, state
+from rigwright.nvidia.driver.files import COMPONENT, release
+from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import JOURNAL, PROVEN, generation
@@ -52,11 +52,6 @@ def compiled(*cards: int) -> str:
     made = rig(instance(cards=cards), cards=(card("8.6"), card("12.0")))
     wanted = build(made, "plain", engine(subtree="vendor/llama.cpp", options={"EMPTY": ""}), facts())
     return build_script(made, wanted, TOOLS, "rw-job-x")
-
-
-def power(**keys: Any) -> str:
-    """The unit for power's script, of a rig with two cards."""
-    return power_script(rig(cards=(card("8.6"), card("12.0")), driver=Driver(managed=True, **keys)))
 
 
 def generated(name: str) -> str:
@@ -176,6 +171,7 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
     return render(f"nvidia_driver/{name}.sh.j2", **values | changes)
 
 
+TUNED = Driver(managed=True, power_w=280, sysctl={"kernel.numa_balancing": 0, "vm.swappiness": 10})
 CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
 SCRIPTS: dict[str, Callable[[], str]] = {
     "survey": lambda: render("probe/survey.sh.j2"),
@@ -221,28 +217,24 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "hash weights": lambda: "\n".join(hash_scripts([recorded(rig(), artefact())])),
     "remove from a host without units": lambda: remove((), True),
     "probe": lambda: render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])),
-    "driver probe": lambda: render("probe/driver.sh.j2", **questions(rig())),
+    "driver probe": lambda: found.script(rig()),
     "look for a driver": lambda: driver("look"),
     "look through mirrors": lambda: driver("look", WIDE, component="", first=(), kept="", kernel="linux-image-generic"),
     "install a driver": lambda: driver("install"),
     "build modules alone": lambda: driver("install", targets=(), names=(), hashes=[], fresh=()),
     "install kept files": lambda: driver("install", fetched=False),
     "install prebuilt modules": lambda: driver("install", WIDE, dkms=False, hashes=[], fresh=()),
-    "live cards": lambda: render(
-        "nvidia_driver/live.sh.j2",
-        **live.questions(rig(driver=Driver(managed=True, power_w=280, sysctl={"vm.swappiness": 10}))),
-    ),
+    "live cards": lambda: live.script(rig(driver=TUNED)),
+    "live cards of nobody's": lambda: live.script(rig()),
     "an archive that apt reads": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(PLAIN)),
     "an archive through a proxy": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(WIDE)),
-    "files of a driver": lambda: render("probe/driver_files.sh.j2", paths=[SOURCE, MODPROBE], units=["x.service"]),
-    "holders of cards": lambda: render("nvidia_driver/holders.sh.j2"),
+    "files of a driver": lambda: lying.script(rig(driver=TUNED)),
+    "holders of cards": holders.script,
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),
-    "power limits and clocks": lambda: power(power_w=(280, 400), clocks_mhz=(210, 1695)),
-    "clocks alone": lambda: power(clocks_mhz=(210, 1695)),
     "where the cards are": topology.script,
-    "driver state": lambda: render("probe/driver_state.sh.j2", sysctl=["kernel.numa_balancing", "vm.swappiness"]),
-    "driver state without settings": lambda: render("probe/driver_state.sh.j2", sysctl=[]),
+    "driver state": lambda: state.script(rig(driver=TUNED)),
+    "driver state without settings": lambda: state.script(rig()),
     "archive": lambda: archive(PLAIN),
     "archive through a proxy": lambda: archive(WIDE),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),

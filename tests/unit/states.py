@@ -9,7 +9,7 @@ from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Installation
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
-from rigwright.nvidia.cuda_toolkit import toolkit
+from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.serving.generation import Generation, generation
 from rigwright.serving.live import Kept, Process, Served
 from rigwright.serving.units import Slot

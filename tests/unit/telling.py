@@ -1,4 +1,4 @@
-"""What a script tells over the channel, without a script."""
+"""What a script tells over the channel, made by hand, and the records in what one has printed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,23 @@ def encoded(*records: tuple[str, ...]) -> list[str]:
     return [base64.b64encode("".join(f"{field}\0" for field in fields).encode()).decode()]
 
 
-def told(records: Iterable[tuple[str, ...]]) -> list[str]:
+def telling(*records: tuple[str, ...]) -> list[str]:
     """Records and the end after them."""
     return encoded(*records, (END,))
+
+
+def told(output: Iterable[str]) -> list[tuple[str, ...]]:
+    """The records, untyped.
+
+    Raises:
+        ValueError: nothing is told in it.
+    """
+    fields = base64.b64decode("".join(output), validate=True).decode().split("\0")[:-1]
+    if not fields:
+        raise ValueError("nothing is told")
+    found = []
+    while fields:
+        count = int(fields[0])
+        found.append(tuple(fields[1 : 1 + count]))
+        del fields[: 1 + count]
+    return found[:-1]

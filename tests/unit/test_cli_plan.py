@@ -15,7 +15,7 @@ from checks.looking import Box
 from cli import plan as verb
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.serving.live import Served
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.samples import facts, rig

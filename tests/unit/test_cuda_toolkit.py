@@ -15,7 +15,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.host.plan import desired, plan
 from rigwright.host.preflight import refusals
-from rigwright.nvidia.cuda_toolkit import COMPILER, Toolkit, toolkit
+from rigwright.nvidia.cuda.toolkit import COMPILER, Toolkit, toolkit
 from rigwright.serving.activation import surplus
 from rigwright.serving.generation import generation
 from rigwright.serving.live import Served

@@ -8,46 +8,52 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.facts import BusCard, DriverFacts, Package, parse, questions
-from rigwright.render import render
+from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package, parse, script
 from tests.unit.driver_folder import SECURE_BOOT, Host
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
+from tests.unit.telling import telling
 
-OUTPUT = """\
-os_id ubuntu
-os_version 24.04
-architecture x86_64
-kernel 6.14.0-29-generic
-kernel_package+ linux-image-generic-hwe-24.04 6.14.0-33-generic
-kernel_package+ linux-image-generic 6.8.0-40-generic
-secure_boot on
-key_enrolled no
-pci+ 0000:21:00.0 10de:2204 nouveau
-pci+ 0000:01:00.0 10de:2b85\x20
-module 580.159.03
-module_open yes
-nouveau no
-run_file+ /usr/bin/nvidia-uninstall
-origin+ libnvidia-compute-580-server Ubuntu
-package+ nvidia-settings 510.47.03-0ubuntu4
-package+ libnvidia-compute-580-server 580.159.03-0ubuntu0.24.04.1
-nvidia_source+ ubuntu2404 /etc/apt/sources.list.d/my cuda.list
-half+ nvidia-dkms-580-open
-headers+ linux-headers-generic
-held+ nvidia-settings
-kernel_module+ 6.14.0-29-generic 580.159.03
-kernel_module+ 6.14.0-33-generic -
-initrd_old+ 6.14.0-29-generic
-devices yes
-persistence masked-runtime
-recorded+ nvidia-settings 510.47.03-0ubuntu4
-kept+ 580.159.03
-toolkit 13.0.88""".splitlines()
+RECORDS: tuple[tuple[str, ...], ...] = (
+    ("os_id", "ubuntu"),
+    ("os_version", "24.04"),
+    ("architecture", "x86_64"),
+    ("kernel", "6.14.0-29-generic"),
+    ("kernel_package", "linux-image-generic-hwe-24.04", "6.14.0-33-generic"),
+    ("kernel_package", "linux-image-generic", "6.8.0-40-generic"),
+    ("secure_boot", "on"),
+    ("key_enrolled", "no"),
+    ("pci", "0000:21:00.0", "10de:2204", "nouveau"),
+    ("pci", "0000:01:00.0", "10de:2b85", ""),
+    ("module", "580.159.03"),
+    ("module_open", "yes"),
+    ("params", ""),
+    ("nouveau", "no"),
+    ("run_file", "/usr/bin/nvidia-uninstall"),
+    ("origin", "libnvidia-compute-580-server", "Ubuntu"),
+    ("package", "nvidia-settings", "510.47.03-0ubuntu4"),
+    ("package", "libnvidia-compute-580-server", "580.159.03-0ubuntu0.24.04.1"),
+    ("nvidia_source", "ubuntu2404", "/etc/apt/sources.list.d/my cuda.list"),
+    ("half", "nvidia-dkms-580-open"),
+    ("headers", "linux-headers-generic"),
+    ("held", "nvidia-settings"),
+    ("kernel_module", "6.14.0-33-generic", ""),
+    ("kernel_module", "6.14.0-29-generic", "580.159.03"),
+    ("kernel_module", "6.14.0-29-generic", "580.159.03"),
+    ("initrd_old", "6.14.0-29-generic"),
+    ("initrd_old", "6.14.0-29-generic"),
+    ("devices", "yes"),
+    ("persistence", "masked-runtime"),
+    ("recorded", "nvidia-settings", "510.47.03-0ubuntu4"),
+    ("kept", "580.159.03"),
+    ("toolkit", "13.0.88"),
+)
+SINGLE = ("os_id", "os_version", "architecture", "kernel", "secure_boot", "key_enrolled", "module", "module_open")
+SINGLE += ("params", "nouveau", "devices", "persistence", "toolkit")
 
 
-def test_a_driver_probes_lines_become_facts() -> None:
-    found = parse(OUTPUT)
+def test_what_a_driver_probe_tells_becomes_facts() -> None:
+    found = parse(telling(*RECORDS))
     assert found == DriverFacts(
         os_id="ubuntu",
         os_version="24.04",
@@ -82,27 +88,28 @@ def test_a_driver_probes_lines_become_facts() -> None:
     assert [one.name for one in found.driver_packages] == ["libnvidia-compute-580-server"]
 
 
-@pytest.mark.parametrize("key", [line.partition(" ")[0] for line in OUTPUT if "+ " not in line])
-def test_a_line_that_is_missing_is_named(key: str) -> None:
+@pytest.mark.parametrize("key", SINGLE)
+def test_what_is_missing_is_named(key: str) -> None:
     with pytest.raises(ValueError, match=f"'{key}'"):
-        parse([line for line in OUTPUT if not line.startswith(f"{key} ")])
+        parse(telling(*(record for record in RECORDS if record[0] != key)))
 
 
 @pytest.mark.parametrize(
-    "line",
+    "record",
     [
-        "package+ a",
-        "package+",
-        "pci+ 0000:01:00.0",
-        "kernel_package+ x",
-        "origin+ a",
-        "secure_boot perhaps",
-        "persistence x",
+        ("package", "a"),
+        ("package", "a b", "1"),
+        ("package", "a", "1; reboot"),
+        ("pci", "0000:01:00.0", "10de:2204\nkept x", ""),
+        ("kernel_package", "x"),
+        ("kept", "../../etc"),
+        ("secure_boot", "perhaps"),
+        ("persistence", "x"),
     ],
 )
-def test_a_malformed_line_is_refused(line: str) -> None:
-    with pytest.raises(ValueError):
-        parse([*OUTPUT, line])
+def test_what_is_not_of_its_type_is_refused(record: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="the host told"):
+        parse(telling(*RECORDS, record))
 
 
 @pytest.mark.parametrize(
@@ -267,6 +274,5 @@ def test_nvcc_says_its_own_version(host: Host) -> None:
 
 
 def test_the_probe_runs_on_this_machine() -> None:
-    script = render("probe/driver.sh.j2", **questions(rig()))
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(["sh", "-c", script(rig())], capture_output=True, text=True, check=True, timeout=60)
     assert parse(done.stdout.splitlines()).kernel == os.uname().release

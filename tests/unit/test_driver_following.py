@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.told import sentences
 from tests.unit.driver_hosts import C3090, DESKTOP, KERNELS, SERVER, UBUNTU, box, debian, host, installed, made
 

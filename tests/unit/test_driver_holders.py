@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.holders import strangers
-from rigwright.render import render
+from rigwright.nvidia.cards.holders import script, strangers
+from tests.unit.telling import telling, told
 
-SCRIPT = render("nvidia_driver/holders.sh.j2")
+SCRIPT = script()
 SESSION = "/user.slice/user-1000.slice/session-3.scope"
 CONTAINER = "/system.slice/docker-0123.scope"
 
@@ -50,7 +50,7 @@ CONTAINER = "/system.slice/docker-0123.scope"
     ],
 )
 def test_strangers_are_named_with_their_cards(lines: list[str], expected: list[str]) -> None:
-    assert strangers(lines) == expected
+    assert strangers(telling(*(("holder", *line.split("\t")) for line in lines))) == expected
 
 
 def process(root: Path, pid: str, name: str, cgroup: str, *targets: str) -> None:
@@ -64,9 +64,15 @@ def process(root: Path, pid: str, name: str, cgroup: str, *targets: str) -> None
 
 
 def said(script: str) -> list[str]:
+    """What a host prints."""
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == ""
     return done.stdout.splitlines()
+
+
+def rows(script: str) -> list[str]:
+    """What it tells, with tabs between."""
+    return ["\t".join(record[1:]) for record in told(said(script))]
 
 
 def test_only_processes_with_a_card_are_found_each_card_once(tmp_path: Path) -> None:
@@ -77,10 +83,10 @@ def test_only_processes_with_a_card_are_found_each_card_once(tmp_path: Path) -> 
     process(tmp_path, "self", "me", "0::/\n", "/dev/nvidia0")
     (tmp_path / "proc/11/fd").mkdir(parents=True)
     assert "/proc/" in SCRIPT
-    assert said(SCRIPT.replace("/proc/", f"{tmp_path}/proc/")) == [
-        f"7\tpython3 \t{SESSION}\t/dev/nvidia0",
-        f"7\tpython3 \t{SESSION}\t/dev/nvidia12",
-        "8\ttab bed \t/system.slice/x.service\t/dev/nvidia1 (deleted)",
+    assert rows(SCRIPT.replace("/proc/", f"{tmp_path}/proc/")) == [
+        f"7\tpython3\t{SESSION}\t/dev/nvidia0",
+        f"7\tpython3\t{SESSION}\t/dev/nvidia12",
+        "8\ttab\tbed\t/system.slice/x.service\t/dev/nvidia1 (deleted)",
     ]
 
 
@@ -88,7 +94,7 @@ def test_a_process_that_ends_while_one_looks_is_nobody(tmp_path: Path) -> None:
     process(tmp_path, "7", "x", "0::/\n", "/dev/nvidia0")
     (tmp_path / "proc/7/comm").unlink()
     (tmp_path / "proc/7/cgroup").unlink()
-    assert said(SCRIPT.replace("/proc/", f"{tmp_path}/proc/")) == ["7\t\t\t/dev/nvidia0"]
+    assert rows(SCRIPT.replace("/proc/", f"{tmp_path}/proc/")) == ["7\t\t\t/dev/nvidia0"]
 
 
 @pytest.mark.parametrize(("name", "strange"), [("train", True), ("nvidia-persistenced", False)])
@@ -98,11 +104,11 @@ def test_a_real_process_is_found_while_it_holds_its_file(tmp_path: Path, name: s
     shutil.copy("/bin/cat", program)
     with device.open() as held, subprocess.Popen([program], stdin=subprocess.PIPE, stdout=held) as holder:
         until_it_runs(holder.pid, name)
-        lines = [line for line in said(script) if line.startswith(f"{holder.pid}\t")]
-        assert [line.split("\t")[3] for line in lines] == [str(device)]
-        assert [one.startswith(f"pid {holder.pid} ({name}") for one in strangers(lines)] == [True] * strange
+        mine = [record for record in told(said(script)) if record[1] == str(holder.pid)]
+        assert [record[4] for record in mine] == [str(device)]
+        assert [one.startswith(f"pid {holder.pid} ({name}") for one in strangers(telling(*mine))] == [True] * strange
         holder.communicate()
-    assert said(script) == []
+    assert rows(script) == []
 
 
 def until_it_runs(pid: int, name: str) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.driver.facts import BusCard, DriverFacts, Package
-from rigwright.nvidia.driver.wanted import behind, holds, lacking, transaction, unheld, unloaded
+from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package
+from rigwright.nvidia.packages.wanted import behind, holds, lacking, transaction, unheld, unloaded
 from tests.unit.driver_hosts import C3090, box
 from tests.unit.driver_ours import KERNEL, LOCKED, NAMES, NEW, NEXT, OLD, UBUNTU_HOST, WHOLE, asked, other, rig
 

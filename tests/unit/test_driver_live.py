@@ -12,20 +12,23 @@ import pytest
 
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import POWER_UNIT, Rig
-from rigwright.nvidia.driver.facts import Package
-from rigwright.nvidia.driver.live import Live, digest, parse, questions, record, units, unset
-from rigwright.nvidia.driver.topology import Pair, Placed, Topology
-from rigwright.render import render
+from rigwright.nvidia.cards.files import APPLIED, power_digest, record_path
+from rigwright.nvidia.cards.live import Live, Unit, digest, parse, record, script, units, unset
+from rigwright.nvidia.cards.smi import TIMEOUT, Gpu, gpus
+from rigwright.nvidia.cards.topology import DEVICES, Pair, Placed, Topology
+from rigwright.nvidia.driver.found import Package
 from tests.unit.card_folder import CardFolder
 from tests.unit.driver_hosts import C3090, made
 from tests.unit.driver_ours import NEW, WHOLE
 from tests.unit.driver_ours import rig as locked_rig
+from tests.unit.nvidia_host import SEEN
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
+from tests.unit.telling import telling
 
 ONE, TWO = "0000:01:00.0", "0000:41:00.0"
 PERSISTENCED = "nvidia-persistenced.service"
-SOUND = ("enabled", "active", "no")
+SOUND = Unit("enabled", "active")
 PLACES = Topology(
     tuple(
         Placed(slot, address, f"GPU-{slot}", None, "0-31", 16, 16, "94.02", 32768)
@@ -39,15 +42,21 @@ def declared(**driver: Any) -> Rig:
     return rig(cards=(C3090, C3090), driver=Driver(managed=True, **driver))
 
 
+CLOCKED = declared(clocks_mhz=(210, 1695))
 TUNED = declared(power_w=(280, 300), sysctl={"vm.swappiness": 10, "kernel.numa_balancing": 0})
+
+
+def gpu(limit_w: float | None, persistence: str = "Enabled") -> Gpu:
+    """One that answers."""
+    return replace(gpus(0, SEEN["gpus"])[0], limit_w=limit_w, persistence=persistence)
 
 
 def live(**changes: Any) -> Live:
     """A host that is as TUNED says."""
     sound = Live(
         units={PERSISTENCED: SOUND, POWER_UNIT: SOUND},
-        cards={ONE: ("Enabled", "280.00"), TWO: ("Enabled", "300.00")},
-        applied=True,
+        gpus={ONE: gpu(280), TWO: gpu(300)},
+        applied=power_digest(TUNED),
         sysctl={"vm.swappiness": "10", "kernel.numa_balancing": "0"},
         record="",
         topology=PLACES,
@@ -70,7 +79,7 @@ def test_the_unit_for_power_runs_where_there_is_something_to_set(
     assert units(declared(**driver)) == expected
 
 
-def both(power: tuple[str, str, str]) -> dict[str, tuple[str, str, str]]:
+def both(power: Unit) -> dict[str, Unit]:
     return {PERSISTENCED: SOUND, POWER_UNIT: power}
 
 
@@ -79,17 +88,17 @@ UNSET: dict[str, tuple[Rig, Live, dict[str, list[str]]]] = {
     "nothing": (TUNED, live(), {}),
     "a unit that was changed": (
         TUNED,
-        live(units=both(("enabled", "active", "yes"))),
+        live(units=both(Unit("enabled", "active", changed=True))),
         {"reload": [f"{POWER_UNIT} was changed"], POWER: [f"{POWER_UNIT} was changed"]},
     ),
     "a unit that does not come with the boot": (
         TUNED,
-        live(units=both(("disabled", "active", "no"))),
+        live(units=both(Unit("disabled", "active"))),
         {f"enable {POWER_UNIT}": [f"{POWER_UNIT} is disabled"]},
     ),
     "a unit that has failed": (
         TUNED,
-        live(units=both(("enabled", "failed", "no"))),
+        live(units=both(Unit("enabled", "failed"))),
         {POWER: [f"{POWER_UNIT} is failed"]},
     ),
     "a unit that is not there": (
@@ -99,41 +108,41 @@ UNSET: dict[str, tuple[Rig, Live, dict[str, list[str]]]] = {
     ),
     "a daemon without persistence": (
         TUNED,
-        live(cards={ONE: ("Enabled", "280.00"), TWO: ("Disabled", "300.00")}),
+        live(gpus={ONE: gpu(280), TWO: gpu(300, "Disabled")}),
         {RESTART: [f"persistence mode of {TWO} is Disabled"]},
     ),
     "a limit": (
         TUNED,
-        live(cards={ONE: ("Enabled", "280.00"), TWO: ("Enabled", "350.00")}),
-        {POWER: ["card 1 has 350.00 W, and 300 W are declared"]},
+        live(gpus={ONE: gpu(280), TWO: gpu(350)}),
+        {POWER: ["card 1 has 350 W, and 300 W are declared"]},
     ),
     "a limit that the card has rounded": (
         TUNED,
-        live(cards={ONE: ("Enabled", "279.00"), TWO: ("Enabled", "301.00")}),
+        live(gpus={ONE: gpu(279), TWO: gpu(301)}),
         {},
     ),
     "a limit that is off by more": (
         TUNED,
-        live(cards={ONE: ("Enabled", "278.90"), TWO: ("Enabled", "300.00")}),
-        {POWER: ["card 0 has 278.90 W, and 280 W are declared"]},
+        live(gpus={ONE: gpu(278.9), TWO: gpu(300)}),
+        {POWER: ["card 0 has 278.9 W, and 280 W are declared"]},
     ),
     "a limit that the card does not tell": (
         TUNED,
-        live(cards={ONE: ("Enabled", "[N/A]"), TWO: ("Enabled", "300.00")}),
-        {POWER: ["card 0 has [N/A] W, and 280 W are declared"]},
+        live(gpus={ONE: gpu(None), TWO: gpu(300)}),
+        {POWER: ["card 0 has no W, and 280 W are declared"]},
     ),
     "a card that does not answer": (
         TUNED,
-        live(cards={ONE: ("Enabled", "280.00")}),
+        live(gpus={ONE: gpu(280)}),
         {POWER: ["card 1 has no W, and 300 W are declared"]},
     ),
     "clocks that another script has set": (
         declared(clocks_mhz=(210, 1695)),
-        live(applied=False),
+        live(applied=""),
         {POWER: ["the limits and clocks that are declared were not set"]},
     ),
-    "clocks, whatever the limits are": (declared(clocks_mhz=(210, 1695)), live(cards={ONE: ("Enabled", "1.00")}), {}),
-    "limits that are nobody's": (declared(), live(applied=False, cards={ONE: ("Enabled", "1.00")}), {}),
+    "clocks, whatever the limits are": (CLOCKED, live(gpus={ONE: gpu(1)}, applied=power_digest(CLOCKED)), {}),
+    "limits that are nobody's": (declared(), live(applied="", gpus={ONE: gpu(1)}), {}),
     "a setting": (
         TUNED,
         live(sysctl={"vm.swappiness": "60"}),
@@ -146,7 +155,7 @@ UNSET: dict[str, tuple[Rig, Live, dict[str, list[str]]]] = {
     ),
     "everything after a boot without us": (
         TUNED,
-        live(units={}, cards={ONE: ("Disabled", "350.00")}, applied=False),
+        live(units={}, gpus={ONE: gpu(350, "Disabled")}, applied=""),
         {
             f"enable {PERSISTENCED}": [f"{PERSISTENCED} is none"],
             RESTART: [f"{PERSISTENCED} is inactive", f"persistence mode of {ONE} is Disabled"],
@@ -154,7 +163,7 @@ UNSET: dict[str, tuple[Rig, Live, dict[str, list[str]]]] = {
             POWER: [
                 f"{POWER_UNIT} is inactive",
                 "the limits and clocks that are declared were not set",
-                "card 0 has 350.00 W, and 280 W are declared",
+                "card 0 has 350 W, and 280 W are declared",
                 "card 1 has no W, and 300 W are declared",
             ],
         },
@@ -180,7 +189,10 @@ case "$*" in
 esac
 """
 SYSCTL = 'case $2 in vm.swappiness) echo 10 ;; net.odd) printf "a\\tb\\nc\\n" ;; *) exit 255 ;; esac'
-ROWS = "00000000:01:00.0, Enabled, 280.00\n00000000:41:00.0, Disabled, [N/A]\n"
+ROW = (
+    "{}, 0000{}, GPU-{}, 580.178.04, 8.6, 24576, 0, {}, 16, 16, [N/A], {}, 100.00, 370.00, 350.00, 210, 94.02, "
+    "NVIDIA GeForce RTX 3090\n"
+)
 
 
 class Host(CardFolder):
@@ -193,18 +205,20 @@ class Host(CardFolder):
         (self.root / "units").mkdir()
         for address in (ONE, TWO):
             self.device(address)
-        cards = (f"{slot}, 0000{address}, GPU-{slot}, 94.02\n" for slot, address in enumerate([ONE, TWO]))
-        self.says(power=ROWS, cards="".join(cards))
+        self.says(cards=ROW.format(0, ONE, "a", "Enabled", "280.00") + ROW.format(1, TWO, "b", "Disabled", "[N/A]"))
 
     def unit(self, name: str, words: str) -> None:
         (self.root / "units" / name).write_text(f"{words}\n")
 
     def live(self, one: Rig, timeout: int = 20) -> Live:
         """What the script finds."""
-        places = {name: str(self.root / name) for name in ("script", "applied", "record")}
-        places["script"] += "-power"
-        asked = questions(one) | places | {"devices": str(self.devices), "timeout": timeout}
-        return parse(self._run(render("nvidia_driver/live.sh.j2", **asked)).stdout.splitlines())
+        text = script(one)
+        places = {record_path(one): "driver.json", APPLIED: "applied", DEVICES: "devices"}
+        for place, name in places.items():
+            assert place in text
+            text = text.replace(place, str(self.root / name))
+        (self.root / "script").write_text(text.replace(f"-k 5 {TIMEOUT}", f"-k 5 {timeout}"))
+        return parse(self._run("sh", str(self.root / "script")).stdout.splitlines())
 
 
 @pytest.fixture
@@ -215,10 +229,16 @@ def host(tmp_path: Path) -> Host:
 def test_a_host_is_read_in_one_round_trip(host: Host) -> None:
     host.unit(PERSISTENCED, "enabled active yes")
     host.unit(POWER_UNIT, "disabled failed no")
-    (host.root / "record").write_text("{}\n")
+    (host.root / "driver.json").write_text("{}\n")
     found = host.live(TUNED)
-    assert found.units == {PERSISTENCED: ("enabled", "active", "yes"), POWER_UNIT: ("disabled", "failed", "no")}
-    assert found.cards == {ONE: ("Enabled", "280.00"), TWO: ("Disabled", "[N/A]")}
+    assert found.units == {
+        PERSISTENCED: Unit("enabled", "active", changed=True),
+        POWER_UNIT: Unit("disabled", "failed"),
+    }
+    assert {place: (one.persistence, one.limit_w) for place, one in found.gpus.items()} == {
+        ONE: ("Enabled", 280.0),
+        TWO: ("Disabled", None),
+    }
     assert found.sysctl == {"vm.swappiness": "10", "kernel.numa_balancing": ""}
     assert found.record == digest("{}\n")
     assert [card.address for card in found.topology.cards] == [ONE, TWO]
@@ -226,52 +246,36 @@ def test_a_host_is_read_in_one_round_trip(host: Host) -> None:
 
 def test_units_that_are_not_there_are_said_to_be_nothing(host: Host) -> None:
     found = host.live(TUNED)
-    assert found.units == {PERSISTENCED: ("none", "inactive", "no"), POWER_UNIT: ("none", "inactive", "no")}
+    assert found.units == {PERSISTENCED: Unit(), POWER_UNIT: Unit()}
     assert found.record == ""
 
 
-@pytest.mark.parametrize(
-    ("script", "applied", "expected"), [("one\n", "one\n", True), ("two\n", "one\n", False), ("one\n", None, False)]
-)
-def test_limits_count_as_set_by_the_script_that_lies_there(
-    host: Host, script: str, applied: str | None, expected: bool
-) -> None:
-    (host.root / "script-power").write_text(script)
-    if applied is not None:
-        (host.root / "applied").write_text(f"{hashlib.sha256(applied.encode()).hexdigest()}  -\n")
-    assert host.live(TUNED).applied is expected
-
-
-def test_the_script_that_sets_limits_says_so_in_the_form_that_is_compared(host: Host) -> None:
-    host.says(
-        power="00000000:01:00.0, GPU-a, 100.00, 370.00, 350.00\n00000000:41:00.0, GPU-b, 100.00, 370.00, 350.00\n"
-    )
+def test_the_program_that_sets_limits_says_which_in_the_form_that_is_compared(host: Host) -> None:
+    assert host.live(TUNED).applied == ""
     status, lines = host.power(TUNED, "set")
     assert status == 0, lines
-    (host.root / "script-power").write_text((host.root / "script").read_text())
-    assert host.live(TUNED).applied is True
-    (host.root / "script-power").write_text("another")
-    assert host.live(TUNED).applied is False
+    assert host.live(TUNED).applied == power_digest(TUNED)
+    assert power_digest(TUNED) != power_digest(declared(power_w=(280, 301)))
 
 
 def test_a_driver_that_does_not_answer_leaves_the_rest(host: Host) -> None:
     host.unit(PERSISTENCED, "enabled active no")
     host.says(hangs="--query\n")
     found = host.live(TUNED, timeout=1)
-    assert (found.cards, found.topology.failed) == ({}, "nvidia-smi does not answer")
+    assert (found.gpus, found.topology.failed) == ({}, "nvidia-smi did not answer within 20 s")
     assert found.units[PERSISTENCED] == SOUND
     assert found.sysctl["vm.swappiness"] == "10"
 
 
 def test_an_answer_that_is_none_is_no_card(host: Host) -> None:
-    host.says(power="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", status="9")
-    assert host.live(TUNED).cards == {}
+    host.says(cards="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", status="9")
+    assert host.live(TUNED).gpus == {}
 
 
-@pytest.mark.parametrize("line", ["live unit x.service enabled active", "live unit", "live card 0000:01:00.0", "else"])
-def test_a_line_that_is_cut_short_is_refused(line: str) -> None:
-    with pytest.raises((ValueError, IndexError)):
-        parse([line])
+@pytest.mark.parametrize("record", [("unit", "x.service", "enabled", "active"), ("card", ONE), ("sysctl", "a b", "1")])
+def test_what_is_cut_short_or_of_another_type_is_refused(record: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="the host told"):
+        parse(telling(record))
 
 
 def test_the_record_has_the_driver_its_packages_and_where_the_cards_are() -> None:
@@ -290,5 +294,5 @@ def test_the_record_has_the_driver_its_packages_and_where_the_cards_are() -> Non
     assert text.endswith("}\n")
     assert digest(text) == hashlib.sha256(text.encode()).hexdigest()
     # what cards are set to is no part of it: it would differ with each look
-    assert record(plan, facts, live(cards={}, applied=False, record="x")) == text
+    assert record(plan, facts, live(gpus={}, applied="", record="x")) == text
     assert record(plan, replace(facts, kernel="6.1.0"), live()) != text

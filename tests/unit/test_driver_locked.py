@@ -8,8 +8,8 @@ import pytest
 
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import load, making
-from rigwright.nvidia.driver.locked import Locked, archive_addresses, locked
-from rigwright.nvidia.driver.versions import driver_of, pins
+from rigwright.nvidia.packages.locked import Locked, archive_addresses, locked
+from rigwright.nvidia.packages.versions import driver_of, pins
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Artefact, Lock, text
 from tests.unit.samples import CATALOG, KEY_TEXT, LOCK, Box, archive_key, deb, entry, rig, wheel

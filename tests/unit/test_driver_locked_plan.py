@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.found import DriverFacts
 from tests.unit.driver_hosts import (
     C3090,
     DESKTOP,

@@ -230,7 +230,7 @@ def release(root: Path) -> tuple[list[str], str]:
         power_unit="rigwright-power.service",
         driver_files=[root / "etc/rigwright-nvidia", root / "units/rigwright-power.service"],
         driver_store=root / "state/driver",
-        driver_record=root / "etc/driver.json",
+        driver_records=[root / "etc/driver.json"],
         preferences=root / "etc/preferences",
         persistence_link=root / "units/persistence",
     )

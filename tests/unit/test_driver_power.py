@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.entry import Driver
-from rigwright.nvidia.driver.topology import Pair, Placed, Topology
+from rigwright.nvidia.cards.topology import Pair, Placed, Topology
 from tests.unit.card_folder import CardFolder
 from tests.unit.samples import card, rig
 
 ADDRESSES = ("0000:01:00.0", "0000:41:00.0")
-ROW = "00000000:{bus}:00.0, GPU-{name}, {least}, {most}, 350.00\n"
+ROW = (
+    "{index}, {domain}0000:{bus}:00.0, GPU-{name}, 580.178.04, 8.6, 24576, 0, {mode}, 16, 16, [N/A], 350.00, {least}, "
+    "{most}, 350.00, 210, 94.02, NVIDIA GeForce RTX 3090\n"
+)
 LEAST, MOST = "100.00", "370.00"
 
 
-def row(bus: str, name: str, least: str = LEAST, most: str = MOST) -> str:
-    return ROW.format(bus=bus, name=name, least=least, most=most)
+def row(bus: str, name: str, least: str = LEAST, most: str = MOST, domain: str = "0000", mode: str = "Enabled") -> str:
+    return ROW.format(index="abc".index(name[0]), bus=bus, name=name, least=least, most=most, domain=domain, mode=mode)
 
 
 # nvidia-smi's order is the bus's; its domains are longer, its letters capitals
@@ -34,7 +37,7 @@ def host(tmp_path: Path) -> CardFolder:
         made.device(address, kind="0x030200")
     made.device("0000:02:00.0", vendor="0x8086")
     made.device("0000:01:00.1", kind="0x040300")
-    made.says(power=ROWS)
+    made.says(cards=ROWS)
     return made
 
 
@@ -59,9 +62,15 @@ def test_what_is_declared_is_set_by_uuid(host: CardFolder, keys: dict[str, Any],
     assert (status, host.told) == (0, told)
 
 
+def test_a_card_that_would_forget_it_is_told_to_stay_awake_first(host: CardFolder) -> None:
+    host.says(cards=row("01", "aa", mode="Disabled") + row("41", "bb"))
+    assert run(host, power_w=280)[0] == 0
+    assert host.told == ["-i GPU-aa -pm 1", "-i GPU-aa -pl 280", "-i GPU-bb -pl 280"]
+
+
 def test_slots_are_those_of_the_bus_whatever_the_order_of_the_answer(host: CardFolder) -> None:
     host.device("10000:c1:00.0")
-    host.says(power="00010000:C1:00.0, GPU-cc, 100.00, 370.00, 350.00\n" + row("41", "bb") + row("01", "aa"))
+    host.says(cards=row("C1", "cc", domain="0001") + row("41", "bb") + row("01", "aa"))
     made = rig(cards=(card("8.6"),) * 3, driver=Driver(managed=True, power_w=(110, 120, 130)))
     assert host.power(made, "set")[0] == 0
     assert host.told == ["-i GPU-aa -pl 110", "-i GPU-bb -pl 120", "-i GPU-cc -pl 130"]
@@ -95,7 +104,7 @@ def test_slots_are_those_of_the_bus_whatever_the_order_of_the_answer(host: CardF
 def test_nothing_is_set_where_a_card_does_not_take_its_limit(
     host: CardFolder, keys: dict[str, Any], rows: str, line: str
 ) -> None:
-    host.says(power=rows)
+    host.says(cards=rows)
     status, lines = run(host, **keys)
     assert (status, host.told, lines[-1]) == (1, [], "nothing is set")
     assert line in lines
@@ -108,7 +117,7 @@ def test_nothing_is_set_where_a_card_does_not_take_its_limit(
 def test_a_card_that_does_not_answer_is_named_last_and_the_others_get_theirs(
     host: CardFolder, keys: dict[str, Any], told: str
 ) -> None:
-    host.says(power=row("41", "bb"))
+    host.says(cards=row("41", "bb"))
     status, lines = run(host, **keys)
     assert (status, host.told, (host.root / "applied").exists()) == (1, [told], False)
     assert lines[-1] == "card 0 at 0000:01:00.0: the driver does not answer for it"
@@ -201,14 +210,14 @@ def test_a_reset_takes_back_limits_and_clocks_whatever_was_set(host: CardFolder,
 
 
 def test_a_reset_does_what_it_can_without_a_card(host: CardFolder) -> None:
-    host.says(power=row("41", "bb"))
+    host.says(cards=row("41", "bb"))
     status, lines = run(host, "reset", power_w=280)
     assert (status, host.told) == (1, ["-i GPU-bb -rgc", "-i GPU-bb -pl 350"])
     assert lines[-1] == "card 0 at 0000:01:00.0: the driver does not answer for it"
 
 
 def test_a_driver_that_is_not_there_is_told_in_its_words(host: CardFolder) -> None:
-    host.says(power="Failed to initialize NVML: Driver/library version mismatch\n", status="18")
+    host.says(cards="Failed to initialize NVML: Driver/library version mismatch\n", status="18")
     assert run(host, power_w=280) == (
         1,
         ["nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch: nothing is changed"],
@@ -217,7 +226,7 @@ def test_a_driver_that_is_not_there_is_told_in_its_words(host: CardFolder) -> No
 
 def test_a_card_that_is_lost_behind_one_that_answers_is_told(host: CardFolder) -> None:
     lost = "Unable to determine the device handle for GPU1: 0000:41:00.0: Unknown Error"
-    host.says(power=f"{row('01', 'aa')}{lost}\n", status="255")
+    host.says(cards=f"{row('01', 'aa')}{lost}\n", status="255")
     assert run(host, power_w=280) == (
         1,
         [

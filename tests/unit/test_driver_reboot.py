@@ -12,6 +12,7 @@ from roles import root
 from roles.operations import reboots, shell
 from roles.operations.reboots import BOOT, DRAIN, PATIENCE, reboot
 from roles.operations.shell import LOST, Lost, Shell
+from tests.unit.telling import telling
 
 BEFORE, AFTER = "UserspaceTimestamp=one ", "UserspaceTimestamp=two "
 STRANGER = "7\ttrain \t/user.slice/x\t/dev/nvidia0"
@@ -63,7 +64,7 @@ class Host:
         self.commands.append(text)
         if "systemctl reboot" in text:
             self.told = self.now
-        lines = self.holders if "/proc/" in text else []
+        lines = telling(*(("holder", *line.split("\t")) for line in self.holders)) if "/proc/" in text else []
         if text == BOOT:
             lines = {"before": [BEFORE], "silent": [], "after": [AFTER]}[self.phase]
         return root.Answer(0, "".join(f"{line}\n" for line in lines).encode(), b"")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.facts import DriverFacts, Package
+from rigwright.nvidia.driver.found import DriverFacts, Package
 from roles.operations.drivers import INSTALL, LOOK, _bring, _hold, _installation, _settle
 from tests.unit.driver_hosts import C3090, box
 from tests.unit.driver_on_host import OnHost, listen, told

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.live import digest
+from rigwright.nvidia.cards.live import digest
+from rigwright.nvidia.driver.found import DriverFacts
 from roles.operations import cards, drivers
 from roles.operations.drivers import _run, lacks
 from tests.unit.driver_on_host import OnHost, listen, told

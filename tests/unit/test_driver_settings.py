@@ -11,25 +11,25 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.entry import Roots
-from rigwright.nvidia.driver.facts import MODPROBE, SOURCE
-from rigwright.nvidia.driver.settings import (
-    PATHS,
-    PERSISTENCED,
-    POWER,
-    PREFERENCES,
-    SYSCTL,
-    UNATTENDED,
-    limits,
-    paths,
-    settings,
-)
+from rigwright.nvidia.cards import files as cards
+from rigwright.nvidia.cards.files import POWER, SYSCTL
+from rigwright.nvidia.driver.files import PATHS, PERSISTENCED, PREFERENCES, UNATTENDED, paths, release, settings
+from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.serving.units import OWNED
 from tests.unit.driver_hosts import C3090, C5090, box, host, made
 from tests.unit.samples import Box, rig
 
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQINBF\n=abcd\n-----END PGP PUBLIC KEY BLOCK-----\n"
 ARCHIVE = ("http://192.0.2.1/nvidia/debian12/x86_64", "https://192.0.2.2/debian12/x86_64")
-SCRIPT = "/etc/rigwright/power"
+PROGRAM = {
+    f"/etc/rigwright/cards/{name}"
+    for name in (
+        "__main__.py",
+        "declared.json",
+        "rigwright/nvidia/cards/power.py",
+        "rigwright/nvidia/cards/smi.py",
+    )
+}
 ALWAYS = {PREFERENCES, UNATTENDED, MODPROBE, PERSISTENCED}
 
 
@@ -51,9 +51,9 @@ def files(system: str = "ubuntu-24.04", pin: str = "", nvidia: bool | None = Non
         ("ubuntu-24.04", {}, set()),
         ("debian-12", {}, {SOURCE}),
         ("ubuntu-24.04", {"sysctl": {"vm.swappiness": 10}}, {SYSCTL}),
-        ("ubuntu-24.04", {"power_w": 280}, {POWER, SCRIPT}),
-        ("ubuntu-24.04", {"clocks_mhz": (210, 1695)}, {POWER, SCRIPT}),
-        ("debian-13", {"power_w": (280, 300), "sysctl": {"vm.swappiness": 1}}, {SOURCE, POWER, SCRIPT, SYSCTL}),
+        ("ubuntu-24.04", {"power_w": 280}, {POWER, *PROGRAM}),
+        ("ubuntu-24.04", {"clocks_mhz": (210, 1695)}, {POWER, *PROGRAM}),
+        ("debian-13", {"power_w": (280, 300), "sysctl": {"vm.swappiness": 1}}, {SOURCE, POWER, *PROGRAM, SYSCTL}),
     ],
 )
 def test_there_are_the_files_that_the_rig_needs(system: str, keys: dict[str, Any], more: set[str]) -> None:
@@ -70,26 +70,54 @@ def test_no_archive_of_nvidias_is_added_for_a_distributions_driver() -> None:
     assert SOURCE not in files("ubuntu-24.04", nvidia=True)
 
 
-def test_the_script_lies_below_the_rigs_own_folder_and_can_be_run() -> None:
+def test_the_program_lies_below_the_rigs_own_folder() -> None:
     one = box(C3090, managed=True, power_w=280)
     plan = made(one, host("ubuntu-24.04", "10de:2204"))
     moved = rig(cards=one.cards, driver=one.driver, roots=Roots(config="/etc/mine"))
     found = {setting.path: setting for setting in settings(moved, plan)}
-    assert found["/etc/mine/power"].mode == "755"
-    assert "ExecStart=/etc/mine/power set\nExecStop=/etc/mine/power reset\n" in found[POWER].text
-    assert {one.mode for path, one in found.items() if path != "/etc/mine/power"} == {"644"}
-    assert paths(moved) == (*PATHS, "/etc/mine/power")
+    program = "/usr/bin/python3 -I -B /etc/mine/cards"
+    assert f"ExecStart={program} set\nExecStop={program} reset\n" in found[POWER].text
+    assert {one.mode for one in found.values()} == {"644"}
+    assert set(paths(moved)) == {*PATHS, *cards.paths(moved)}
+    # a folder that is missing would fail the first file in it
+    assert {path.rpartition("/")[0] for path in found if path.startswith("/etc/mine")} <= set(cards.folders(moved))
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, set()),
+        ({"sysctl": {"vm.swappiness": 10}}, {SYSCTL}),
+        ({"power_w": 280}, {POWER, *PROGRAM}),
+        ({"clocks_mhz": (210, 1695), "sysctl": {"vm.swappiness": 10}}, {POWER, SYSCTL, *PROGRAM}),
+    ],
+)
+def test_an_operators_own_driver_has_its_cards_settings_alone(keys: dict[str, Any], expected: set[str]) -> None:
+    one = box(C3090, managed=False, **keys)
+    assert {setting.path for setting in cards.settings(one)} == expected
+
+
+def test_what_is_declared_beside_an_operators_driver_stays_where_ours_is_let_go() -> None:
+    one = box(C3090, managed=False, power_w=280)
+    kept = release(one, keep=cards.declared(one))
+    assert (kept["power"], kept["driver_records"]) == ("", [])
+    assert POWER not in kept["driver_files"]  # type: ignore[operator]
+    assert SYSCTL in kept["driver_files"]  # type: ignore[operator]
+    everything = release(one)
+    assert everything["power"] == POWER
+    assert {POWER, *PROGRAM} <= set(everything["driver_files"])  # type: ignore[call-overload]
+    assert everything["driver_records"] == ["/etc/rigwright/driver.json"]
 
 
 def test_no_file_begins_like_a_generations_units_which_would_remove_it() -> None:
     texts = files("debian-12", power_w=280, sysctl={"vm.swappiness": 10}).values()
     assert all(not text.startswith(OWNED) for text in texts)
-    assert all("Written by rigwright" in text.splitlines()[1 if text.startswith("#!") else 0] for text in texts)
+    assert all("Written by rigwright" in text.splitlines()[0] for text in texts if not text.startswith("{"))
 
 
 @pytest.mark.parametrize(("declared", "expected"), [(None, (None, None)), (280, (280, 280)), ((280, 300), (280, 300))])
 def test_limits_are_by_slot(declared: Any, expected: tuple[int | None, ...]) -> None:
-    assert limits(box(C3090, C5090, power_w=declared)) == expected
+    assert box(C3090, C5090, power_w=declared).power_limits == expected
 
 
 def test_module_options_are_one_line_and_nouveau_stays_away() -> None:
@@ -233,7 +261,7 @@ def test_the_persistence_daemon_runs_as_the_user_that_its_package_made(users: st
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_finds_nothing_in_the_unit_for_power(tmp_path: Path) -> None:
     unit = tmp_path / "rigwright-power.service"
-    unit.write_text(files(power_w=280)[POWER].replace(SCRIPT, "/bin/true"))
+    unit.write_text(files(power_w=280)[POWER])
     assert told("systemd-analyze", "verify", str(unit)) == ""
     unit.write_text(unit.read_text().replace("ProtectHome=yes", "ProtectHomes=yes"))
     with pytest.raises(AssertionError):

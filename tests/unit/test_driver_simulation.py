@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.driver.simulation import objections, parse
-from rigwright.nvidia.driver.wanted import Wanted, wanted
+from rigwright.nvidia.packages.simulation import objections, parse
+from rigwright.nvidia.packages.wanted import Wanted, wanted
 from tests.unit.driver_hosts import C3090, box, host, made
 from tests.unit.driver_ours import LOCKED, NEW, OLD
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.facts import BusCard, DriverFacts, Package
-from rigwright.nvidia.driver.plan import Refused, driver_plan
+from rigwright.nvidia.driver.choice import Refused, driver_plan
+from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package
 from rigwright.nvidia.driver.told import as_row, sentences
 from tests.unit.driver_hosts import (
     C22G,

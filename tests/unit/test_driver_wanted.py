@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.facts import DriverFacts, Package
-from rigwright.nvidia.driver.locked import locked
-from rigwright.nvidia.driver.wanted import earlier, lacking, returned, transaction, unheld, unloaded
+from rigwright.nvidia.driver.found import DriverFacts, Package
+from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.packages.wanted import earlier, lacking, returned, transaction, unheld, unloaded
 from tests.unit.driver_hosts import C3090, SERVER, UBUNTU, box, deb, debian, host, installed, made
 from tests.unit.driver_ours import KERNEL, NAMES, NEW, OLD, OTHER, UBUNTU_HOST, WHOLE, asked, other, rig, there
 

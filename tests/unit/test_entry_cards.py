@@ -92,6 +92,7 @@ def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box
         {"lanes": [8, 16], "nvlinks": [[0, 1]]},
         {"managed": True, "reboot": True, "power_w": 280, "clocks_mhz": [210, 1695]},
         {"managed": True, "power_w": [250, 280], "module_options": {"NVreg_EnableResizableBar": 1}},
+        {"managed": False, "power_w": [250, 280], "clocks_mhz": [210, 1695], "sysctl": {"vm.swappiness": 10}},
         {"managed": True, "sysctl": {"vm.swappiness": 10, "net.core.somaxconn": 4096}},
     ],
 )
@@ -127,9 +128,8 @@ def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, obje
         ({"lanes": [8]}, "driver.lanes: 1 are named, and the rig declares 2 cards: one a card"),
         ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
         (
-            {"power_w": 300},
-            "driver: {'power_w': 300} is refused: must be managed = True beside power_w: nothing else brings them "
-            "about",
+            {"reboot": True},
+            "driver: {'reboot': True} is refused: must be managed = True beside reboot: nothing else brings them about",
         ),
         (
             {"managed": True, "clocks_mhz": [1700, 210]},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.packages import archive as judged
+from rigwright.nvidia.packages.verdicts import archive as judged
 from tests.unit.bundle_world import AptArchive, signing
 from tests.unit.samples import rig
 from tests.unit.scripts import archive as script

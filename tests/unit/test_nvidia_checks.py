@@ -12,7 +12,7 @@ from checks import Drift
 from checks import test_nvidia_driver as n
 from checks import test_serving as s
 from checks.nvidia_smi import ask
-from rigwright.nvidia import smi as nvidia_smi
+from rigwright.nvidia.cards import smi as nvidia_smi
 from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN, NvidiaHost
 from tests.unit.samples import rig
 

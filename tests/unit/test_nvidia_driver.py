@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.health import links, persistence, trouble
-from rigwright.nvidia.installed import Difference, Holder, answering, devices, holders, versions
-from rigwright.nvidia.smi import App, apps, gpus
+from rigwright.nvidia.cards.health import links, persistence, trouble
+from rigwright.nvidia.cards.presence import Holder, answering, devices, holders, versions
+from rigwright.nvidia.cards.smi import App, apps, gpus
+from rigwright.nvidia.difference import Difference
 from tests.unit.nvidia_host import ADDRESSES, FACTS, H200, OURS, RIG, SEEN, VERSION
 from tests.unit.samples import facts, instance, rig
 

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.driver.settings import Setting, paths
-from rigwright.nvidia.files import Found, Lying, as_rendered, parse, questions
-from rigwright.render import render
+from rigwright.nvidia.cards.files import Setting
+from rigwright.nvidia.driver.files import paths
+from rigwright.nvidia.driver.lying import Found, Lying, as_rendered, parse, script
 from tests.unit.driver_hosts import C3090, box
 from tests.unit.scripts import stand_in
+from tests.unit.telling import telling
 
 RIG = box(C3090, managed=True, power_w=280)
-UNATTENDED, SCRIPT = "/etc/apt/apt.conf.d/52rigwright-nvidia", "/etc/rigwright/power"
+UNATTENDED, SCRIPT = "/etc/apt/apt.conf.d/52rigwright-nvidia", "/etc/rigwright/cards/__main__.py"
 SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
-FILES = (Setting(UNATTENDED, "x\n"), Setting(SCRIPT, "#!/bin/sh\n"))
+FILES = (Setting(UNATTENDED, "x\n"), Setting(SCRIPT, "#!/bin/sh\n", "755"))
 SOUND = Found(
     {one.path: Lying("file", one.mode, "root:root", hashlib.sha256(one.text.encode()).hexdigest()) for one in FILES},
     {"nvidia-persistenced.service": "enabled", "rigwright-power.service": "enabled"},
@@ -79,9 +80,11 @@ def test_what_the_probe_prints_is_read(tmp_path: Path) -> None:
     places[UNATTENDED].chmod(0o640)
     places[SCRIPT].symlink_to("/dev/null")
     places[SYSCTL].mkdir()
-    asked = questions(RIG) | {"paths": list(places.values())}
+    text = script(RIG)
+    for path, place in places.items():
+        text = text.replace(f" {path}", f" {place}")
     done = subprocess.run(
-        ["sh", "-c", render("probe/driver_files.sh.j2", **asked)],
+        ["sh", "-c", text],
         env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -101,7 +104,7 @@ def test_what_the_probe_prints_is_read(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["", "file 644 root:root /etc/x", "link /etc/x", "unit x", "other", "what /etc/x"])
-def test_a_line_that_is_cut_short_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="cut short"):
-        parse([line])
+@pytest.mark.parametrize("record", [("file", "/etc/x", "644", "root:root"), ("link", "/etc/x"), ("what", "/etc/x")])
+def test_what_is_cut_short_is_refused(record: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="the host told"):
+        parse(telling(record))

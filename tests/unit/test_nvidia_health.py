@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from rigwright.declaration.entry import Driver
-from rigwright.nvidia.health import COMPLAINTS, complaints, links
-from rigwright.nvidia.installed import Difference
-from rigwright.nvidia.smi import gpus
+from rigwright.nvidia.cards.health import COMPLAINTS, complaints, links
+from rigwright.nvidia.cards.smi import gpus
+from rigwright.nvidia.difference import Difference
 from tests.unit.nvidia_host import FACTS, RIG, SEEN
 from tests.unit.samples import card, facts, instance, rig
 

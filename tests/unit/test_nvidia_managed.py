@@ -12,9 +12,9 @@ import pytest
 
 from checks import Drift
 from checks import test_nvidia_packages as p
-from rigwright.nvidia.driver.facts import DriverFacts, Package
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.state import Kernel
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.found import DriverFacts, Package
+from rigwright.nvidia.driver.state import Kernel
 from tests.unit.driver_hosts import C3090, box, host, installed
 from tests.unit.nvidia_host import ADDRESSES, NVLINK, PACKAGED, PACKAGES, RIG, SEEN, STATE, VERSION
 from tests.unit.nvidia_world import ALL, World
@@ -112,11 +112,11 @@ SICK: dict[str, tuple[Callable[[World], object], dict[str, str]]] = {
         {"N20": "expected kernel 6.8.0-40-generic, found 6.8.0-90-generic"},
     ),
     "a power limit that is lost": (
-        lambda world: world.host.says(settings=SEEN["settings"].replace("700.00", "600.00", 1)),
+        lambda world: world.host.says(gpus=SEEN["busy"].replace("700.00", "600.00", 1)),
         {"N21": "expected a power limit of 700 W on card 0 at 0000:00:06.0, found 600 W; `systemctl restart"},
     ),
     "a clock above the declared": (
-        lambda world: world.host.says(settings=SEEN["settings"].replace("1980", "2100", 1)),
+        lambda world: world.host.says(gpus=SEEN["busy"].replace(" 345,", " 2100,", 1)),
         {"N22": "expected at most 1980 MHz on card 0 at 0000:00:06.0, found 2100 MHz"},
     ),
     "a small window": (
@@ -145,9 +145,9 @@ SICK: dict[str, tuple[Callable[[World], object], dict[str, str]]] = {
         lambda world: world.host.says(temperature=SEEN["temperature"].replace(": 57 C", ": -2 C")),
         {"N27": "expected card 0 at 0000:00:06.0 below where it slows down, found 0 C above; look at fans"},
     ),
-    "a script for power with another limit": (
-        lambda world: world.host.write("etc/rigwright/power", "#!/bin/sh\n"),
-        {"N28": "expected /etc/rigwright/power as it is rendered, found another text; deploy again: it is put right"},
+    "a program for power with another limit": (
+        lambda world: world.host.write("etc/rigwright/cards/declared.json", "{}\n"),
+        {"N28": "expected /etc/rigwright/cards/declared.json as it is rendered, found another text; deploy again"},
     ),
     "an initial file system that has not our options": (
         lambda world: world.found(old_initrds=(NEXT.release,)),
@@ -192,16 +192,17 @@ def test_every_check_is_seen_red() -> None:
         ),
         ("N10", {"dkms": ()}, "DKMS has no module of the driver"),
         ("N11", {"secure_boot": "unknown"}, "the firmware does not say whether Secure Boot is on"),
-        ("N12", {"rig": RIG}, "the driver is the operator's own"),
+        ("N12", {"rig": RIG}, "none are declared"),
         ("N12", {"rig": box(C3090, managed=True)}, "none are declared"),
         ("N13", {"packages": ()}, "no package has brought the driver"),
         ("N14", {"rig": RIG}, "the driver is the operator's own"),
         ("N17", {}, "the driver is from the distribution's archive"),
         ("N20", {"rig": RIG}, "the driver is the operator's own"),
-        ("N21", {"rig": RIG}, "the driver is the operator's own"),
+        ("N21", {"rig": RIG}, "none is declared"),
         ("N21", {"rig": box(C3090, managed=True)}, "none is declared"),
         ("N22", {"rig": box(C3090, managed=True)}, "none are declared"),
         ("N24", {"rig": RIG}, "none is declared"),
+        ("N28", {"rig": RIG}, "none are declared"),
         ("N26", {"rig": rig()}, "the rig declares no cards"),
     ],
 )

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.installed import Difference
-from rigwright.nvidia.modules import dkms, flavour, flavours, on_disk, settings, signed
-from rigwright.nvidia.state import Dkms, Kernel, State
+from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.driver.state import Dkms, Kernel, State
+from rigwright.nvidia.modules.kernels import dkms, flavour, flavours, on_disk, settings, signed
 from tests.unit.driver_hosts import C22G, C2080, C3090, C5090, LOADED, SERVER, UBUNTU, box, host, installed
 
 VERSION = "580.159.03"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.driver.facts import DriverFacts, Package
-from rigwright.nvidia.installed import Difference
-from rigwright.nvidia.packages import KERNEL_DAYS, held, in_branch, of_lock, one_piece, reboot, security
-from rigwright.nvidia.state import Kernel, State
+from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.driver.found import DriverFacts, Package
+from rigwright.nvidia.driver.state import Kernel, State
+from rigwright.nvidia.packages.verdicts import KERNEL_DAYS, held, in_branch, of_lock, one_piece, reboot, security
 from tests.unit.driver_hosts import SERVER, UBUNTU, debian, host, installed
 
 RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"

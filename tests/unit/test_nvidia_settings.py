@@ -10,26 +10,18 @@ import pytest
 
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.installed import Difference
-from rigwright.nvidia.record import Record, SeenCard, drift, parse, path, vitals
-from rigwright.nvidia.settings import (
-    Setting,
-    bridges,
-    cards_settings,
-    clocks,
-    links_up,
-    peers,
-    power,
-    sections,
-    topology,
-    windows,
-)
-from rigwright.nvidia.state import State
+from rigwright.nvidia.cards.bridges import bridges, peers
+from rigwright.nvidia.cards.limits import clocks, power, windows
+from rigwright.nvidia.cards.reports import joined, links_up, sections
+from rigwright.nvidia.cards.smi import gpus
+from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.driver.record import Record, SeenCard, drift, parse, path, vitals
+from rigwright.nvidia.driver.state import State
 from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN
 from tests.unit.samples import card, facts, instance, rig
 
 FIRST, SECOND = ADDRESSES
-SETTINGS = cards_settings(0, SEEN["settings"], "")
+SETTINGS = {gpu.address: gpu for gpu in gpus(0, SEEN["gpus"])}
 MEMORY = sections(0, SEEN["memory"], "")
 TEMPERATURE = sections(0, SEEN["temperature"], "")
 VBIOS = "96.00.A5.00.1A"
@@ -67,18 +59,12 @@ def made(**keys: Any) -> Rig:
 
 
 def test_what_two_cards_say_of_themselves() -> None:
-    assert {address: Setting(700.0, 1980.0, VBIOS) for address in ADDRESSES} == SETTINGS
     assert MEMORY[SECOND]["BAR1 Memory Usage/Total"] == "262144 MiB"
     assert TEMPERATURE[SECOND]["Temperature/GPU Current Temp"] == "32 C"
-    assert topology(0, SEEN["topology"], "") == {(0, 0): "X", (0, 1): "NV18", (1, 0): "NV18", (1, 1): "X"}
+    assert joined(0, SEEN["topology"], "") == {(0, 0): "X", (0, 1): "NV18", (1, 0): "NV18", (1, 1): "X"}
 
 
-def test_what_a_card_does_not_have_is_none() -> None:
-    line = "00000000:01:00.0, [N/A], [Not Supported], 90.02\n"
-    assert cards_settings(0, line, "") == {"0000:01:00.0": Setting(None, None, "90.02")}
-
-
-@pytest.mark.parametrize("read", [cards_settings, sections, links_up, topology])
+@pytest.mark.parametrize("read", [sections, links_up, joined])
 def test_a_driver_that_does_not_answer_is_no_silence(read: Callable[[int, str, str], object]) -> None:
     with pytest.raises(ValueError, match="version mismatch"):
         read(18, MISMATCH, "")
@@ -90,9 +76,7 @@ def test_an_answer_without_cards_is_refused() -> None:
     with pytest.raises(ValueError, match="names no card"):
         sections(0, "Attached GPUs : 0\n", "")
     with pytest.raises(ValueError, match="no table"):
-        topology(0, "Legend:\n", "")
-    with pytest.raises(ValueError, match="nvidia-smi says: nonsense"):
-        cards_settings(0, "nonsense\n", "")
+        joined(0, "Legend:\n", "")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +150,7 @@ def test_links_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "joined", "found"),
+    ("said", "ways", "found"),
     [
         (BRIDGED, JOINED, []),
         (UNBRIDGED, {(0, 1): "PHB", (1, 0): "PHB"}, [("NVLink between cards 0 and 1", "PHB")]),
@@ -180,11 +164,11 @@ def test_links_are_counted() -> None:
     ],
 )
 def test_a_bridge_that_does_not_join_is_said(
-    said: str, joined: dict[tuple[int, int], str], found: list[tuple[str, str]]
+    said: str, ways: dict[tuple[int, int], str], found: list[tuple[str, str]]
 ) -> None:
     one = made(nvlinks=((0, 1),))
-    assert told(bridges(one, {0: 0, 1: 1}, links_up(0, said, ""), joined)) == found
-    assert bridges(made(), {0: 0, 1: 1}, links_up(0, said, ""), joined) == []
+    assert told(bridges(one, {0: 0, 1: 1}, links_up(0, said, ""), ways)) == found
+    assert bridges(made(), {0: 0, 1: 1}, links_up(0, said, ""), ways) == []
 
 
 def test_a_bridges_cards_are_known_by_the_numbers_that_nvidia_smi_has() -> None:

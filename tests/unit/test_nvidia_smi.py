@@ -7,11 +7,31 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia import smi as nvidia_smi
-from rigwright.nvidia.smi import APPS, FIELDS, GPUS, RECOVERY, App, Gpu, apps, bus_address, gpus, recovery
+from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.cards.smi import APPS, FIELDS, GPUS, RECOVERY, App, Gpu, apps, bus_address, gpus, recovery
 from tests.unit.nvidia_host import SEEN
 
-FIRST = Gpu(0, "0000:00:06.0", "580.159.04", "9.0", 143771, 0, "Enabled", 16, 16, 0, "NVIDIA H200")
+UUIDS = tuple(f"GPU-0000000{n}-0000-0000-0000-000000000000" for n in (0, 1))
+FIRST = Gpu(
+    index=0,
+    address="0000:00:06.0",
+    uuid=UUIDS[0],
+    driver="580.159.04",
+    capability="9.0",
+    total_mib=143771,
+    used_mib=0,
+    persistence="Enabled",
+    width=16,
+    width_max=16,
+    uncorrected=0,
+    limit_w=700.0,
+    least_w=200.0,
+    most_w=700.0,
+    usual_w=700.0,
+    clock_mhz=345.0,
+    vbios="96.00.A5.00.1A",
+    name="NVIDIA H200",
+)
 ROW = SEEN["gpus"].splitlines()[0]
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.178\n"
 LOST = (
@@ -20,7 +40,7 @@ LOST = (
 
 
 def test_two_cards_that_are_idle() -> None:
-    assert gpus(0, SEEN["gpus"], "") == (FIRST, replace(FIRST, index=1, address="0000:00:07.0"))
+    assert gpus(0, SEEN["gpus"], "") == (FIRST, replace(FIRST, index=1, address="0000:00:07.0", uuid=UUIDS[1]))
     assert recovery(0, SEEN["recovery"], "") == {"0000:00:06.0": "None", "0000:00:07.0": "None"}
     assert apps(0, "", "") == ()
 
@@ -32,9 +52,26 @@ def test_a_card_that_somebody_computes_on() -> None:
 
 @pytest.mark.parametrize("unsaid", ["[N/A]", "N/A", "[Not Supported]"])
 def test_what_a_card_does_not_have_is_none(unsaid: str) -> None:
-    line = f"0, 00000000:01:00.0, 580.1, 8.6, 24576, {unsaid}, Enabled, 4, {unsaid}, {unsaid}, Odd, One"
+    line = (
+        f"0, 00000000:01:00.0, GPU-1, 580.1, 8.6, 24576, {unsaid}, Enabled, 4, {unsaid}, {unsaid}, {unsaid}, {unsaid}, "
+        f"{unsaid}, {unsaid}, {unsaid}, 90.02, Odd, One"
+    )
+    none: dict[str, None] = dict.fromkeys(("used_mib", "width_max", "uncorrected", "limit_w", "least_w", "most_w"))
     assert gpus(0, line, "") == (
-        Gpu(0, "0000:01:00.0", "580.1", "8.6", 24576, None, "Enabled", 4, None, None, "Odd, One"),
+        replace(
+            FIRST,
+            address="0000:01:00.0",
+            uuid="GPU-1",
+            driver="580.1",
+            capability="8.6",
+            total_mib=24576,
+            width=4,
+            usual_w=None,
+            clock_mhz=None,
+            vbios="90.02",
+            name="Odd, One",
+            **none,
+        ),
     )
     assert apps(0, f"7, 00000000:01:00.0, {unsaid}\n", "") == (App(7, "0000:01:00.0", None),)
     assert recovery(0, f"00000000:01:00.0, {unsaid}\n", "") == {}
@@ -114,8 +151,9 @@ def test_a_driver_too_old_for_a_question_says_which_field() -> None:
 
 
 def test_every_question_is_bounded_and_none_has_a_table_of_clocks() -> None:
-    for question in (GPUS, RECOVERY, APPS):
-        assert question.startswith(f"timeout {nvidia_smi.TIMEOUT} nvidia-smi --query-")
+    for words in (GPUS, RECOVERY, APPS):
+        question = nvidia_smi.question(*words)
+        assert question.startswith(f"timeout -k 5 {nvidia_smi.TIMEOUT} nvidia-smi --query-")
         assert "SUPPORTED_CLOCKS" not in question
         assert " -q" not in question
     assert len(FIELDS) == len(ROW.split(", "))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.entry import Driver
-from rigwright.nvidia.state import Dkms, Kernel, State, dkms_line, parse, questions, release_key
-from rigwright.render import render
+from rigwright.nvidia.driver.state import Dkms, Kernel, State, dkms_line, parse, release_key, script
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
+from tests.unit.telling import telling
 
 PROGRAMS = {
     "uname": "echo 6.8.0-40-generic",
@@ -126,14 +126,14 @@ def process(root: Path, pid: int, cgroup: str, environment: bytes) -> None:
 
 def look(root: Path, **keys: Any) -> State:
     made = rig(driver=Driver.model_construct(**Driver().model_dump() | keys))
-    script = render("probe/driver_state.sh.j2", **questions(made))
+    text = script(made)
     for place in ("/boot/", "/run/reboot-required", "/proc/"):
-        assert place in script
-        script = script.replace(place, f"{root}{place}")
+        assert place in text
+        text = text.replace(place, f"{root}{place}")
     # what is looked for behind the host's own path must be found in the folder, or nowhere
-    script = script.replace("PATH=$PATH:/usr/sbin:/sbin", "")
+    text = text.replace("PATH=$PATH:/usr/sbin:/sbin", "")
     path = f"{root / 'bin'}:/usr/bin:/bin"
-    done = subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh", "-c", text], env={"PATH": path}, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return parse(done.stdout.splitlines())
 
@@ -155,10 +155,12 @@ def test_what_a_host_does_not_have_is_not_there(root: Path) -> None:
     assert not found.boots
 
 
-@pytest.mark.parametrize("lines", [[], ["running "], ["running 6.1", "module+ 6.1|yes"]])
-def test_a_look_that_was_cut_short_is_refused(lines: list[str]) -> None:
-    with pytest.raises(ValueError, match="the probe of the driver's state printed"):
-        parse(lines)
+@pytest.mark.parametrize(
+    "output", [[], telling(("running", "")), telling(("running", "6.1"), ("module", "6.1", "yes"))]
+)
+def test_a_look_that_was_cut_short_is_refused(output: list[str]) -> None:
+    with pytest.raises(ValueError, match="told"):
+        parse(output)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class Host:
             power_unit="rigwright-power.service",
             driver_files=[self.root / "etc/rigwright-nvidia", self.root / "units/rigwright-power.service"],
             driver_store=self.root / "opt/driver",
-            driver_record=self.root / "etc/driver.json",
+            driver_records=[self.root / "etc/driver.json"],
             preferences=self.root / "etc/preferences",
             persistence_link=self.root / "units/persistence",
             share_unit="rigwright_share.service",

@@ -11,8 +11,9 @@ import pytest
 
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT, load
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.driver.settings import POWER, limits, settings
+from rigwright.nvidia.cards.files import POWER
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.files import settings
 from tests.unit.driver_hosts import host, reasons, with_lock
 
 # Of a machine or a throwaway host that has to be there first
@@ -60,7 +61,7 @@ def test_its_cards_and_what_they_are_set_to(
 ) -> None:
     one = ALL[name]
     assert [found.capability for found in one.cards] == [card] * count
-    assert limits(one) == (power,) * count
+    assert one.power_limits == (power,) * count
     assert one.driver.nvlinks == pairs
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.nvidia import parts
-from rigwright.nvidia import smi as nvidia_smi
+from rigwright.nvidia.cards import smi as nvidia_smi
 
 VERSION = "580.159.03"
 CARDS = {"0000:01:00.0": "0x1e07", "0000:02:00.0": "0x2204", "0000:c1:00.0": "0x2b85"}
@@ -50,8 +50,8 @@ class Box:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    def ask(self, question: str) -> tuple[int, str, str]:
-        return self.run(*question.removeprefix(f"{nvidia_smi.SMI} ").split())
+    def ask(self, question: tuple[str, ...]) -> tuple[int, str, str]:
+        return self.run(*question)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import FILES, MARKER, Installation, Job
 from rigwright.engines.llama_cpp.keys import Engine, Variant
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cuda_toolkit import toolkit
+from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.supply.network import network

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.cards import Seen, names, possible
-from rigwright.nvidia.driver.facts import LIBRARY, MODULES, DriverFacts, Package
-from rigwright.nvidia.driver.locked import locked
+from rigwright.nvidia.driver.found import LIBRARY, MODULES, DriverFacts, Package
 from rigwright.nvidia.driver.tables import Tables
+from rigwright.nvidia.modules.flavour import Seen, names, possible
+from rigwright.nvidia.packages.locked import locked
 from rigwright.types import Archive, Flavour
 
 # Packages that are for one flavour beside the modules themselves

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.choice import WORDS, DriverPlan, Refused
 from rigwright.nvidia.driver.existing import existing
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.plan import WORDS, DriverPlan, Refused
+from rigwright.nvidia.driver.found import DriverFacts
 
 ADVICE = {"install": "would be installed", "adopt": "would be kept as it is", "migrate": "would replace it"}
 WILL = {"install": "will be installed", "adopt": "stays as it is, and is held", "migrate": "will replace it"}

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.smi import App, Gpu
+from rigwright.nvidia.cards.smi import App, Gpu
+from rigwright.nvidia.difference import Difference
 
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
 # (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.
@@ -21,15 +22,6 @@ UNEXPLAINED_MIB = 256
 CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 LIBRARY = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 LOG = "read `journalctl -k -b -g NVRM`"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Something that is not what it has to be."""
-
-    expected: str
-    found: str
-    next_step: str
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.installed import LOG, Difference, declared, numbered
-from rigwright.nvidia.smi import Gpu, bus_address
+from rigwright.nvidia.cards.presence import LOG, declared, numbered
+from rigwright.nvidia.cards.smi import Gpu, bus_address
+from rigwright.nvidia.difference import Difference
 
 # What happened to the card itself; others are a program's mistakes
 # (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html)

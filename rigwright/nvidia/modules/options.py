@@ -29,6 +29,12 @@ class Option:
         return "the driver's own choice" if self.loaded == UNSET else self.loaded
 
 
+def parameters(text: str) -> tuple[tuple[str, str], ...]:
+    """(name, value) of each line of /proc/driver/nvidia/params, which is the loaded module's own text."""
+    rows = (line.partition(":") for line in text.splitlines() if line.strip())
+    return tuple((name, value.strip()) for name, _, value in rows)
+
+
 def differing(options: Iterable[tuple[str, int]], params: Iterable[tuple[str, str]]) -> list[Option]:
     """The declared options that the loaded module does not have.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.locked import locked
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.packages.locked import locked
 from rigwright.types import Archive
 
 # Below the 1000 that would let apt downgrade, above what any other archive's packages have (apt_preferences(5))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from rigwright.nvidia.driver.facts import DriverFacts, Package
-from rigwright.nvidia.driver.following import images
-from rigwright.nvidia.installed import Difference
-from rigwright.nvidia.state import State
+from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.driver.found import DriverFacts, Package
+from rigwright.nvidia.driver.state import State
+from rigwright.nvidia.packages.following import images
 
 # One package a version, which stay beside each other
 FIRMWARE = "nvidia-firmware-"

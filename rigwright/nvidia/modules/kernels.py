@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.cards import possible, seen
-from rigwright.nvidia.driver.facts import DriverFacts
-from rigwright.nvidia.driver.options import differing
-from rigwright.nvidia.driver.plan import DriverPlan, driver_plan
-from rigwright.nvidia.installed import Difference
-from rigwright.nvidia.state import Kernel, State
+from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.driver.state import Kernel, State
+from rigwright.nvidia.modules.flavour import possible, seen
+from rigwright.nvidia.modules.options import differing
 from rigwright.types import Flavour
 
 # modinfo's word for the open module (NVIDIA, open-gpu-kernel-modules, MODULE_LICENSE)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from rigwright.nvidia.driver.facts import Package
-from rigwright.nvidia.driver.versions import driver_of
-from rigwright.nvidia.driver.wanted import PREBUILT, Wanted
+from rigwright.nvidia.driver.found import OF_A_DRIVER, Package
+from rigwright.nvidia.packages.versions import driver_of
+from rigwright.nvidia.packages.wanted import PREBUILT, Wanted
 
 # apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
 INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
 # with APT::Get::Purge, settings go too
 REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
 IMAGE = re.compile(r"linux-image-(?:unsigned-)?([0-9].*)")
-# The same names as the driver probe asks dpkg for
-OF_A_DRIVER = re.compile(r".*nvidia.*|libcuda.*1|libnvcuvid1|libnvoptix1|cuda-drivers.*")
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,9 @@ class Simulation:
     @property
     def drivers(self) -> tuple[Package, ...]:
         """The driver's packages that would come; tools too, where they count as it does."""
-        named = [Package(name, new) for name, _, new in self.installed if OF_A_DRIVER.fullmatch(name)]
+        named = [
+            Package(name, new) for name, _, new in self.installed if any(fnmatchcase(name, one) for one in OF_A_DRIVER)
+        ]
         drivers = {package.driver for package in named} - {""}
         return tuple(package for package in named if driver_of(package.version) in drivers)
 

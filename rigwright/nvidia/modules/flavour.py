@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.tables import Generation, Tables
 from rigwright.types import Flavour
 

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.installed import Difference, numbered
-from rigwright.nvidia.settings import Setting, number
+from rigwright.nvidia.cards.presence import numbered
+from rigwright.nvidia.cards.smi import Gpu, number
+from rigwright.nvidia.difference import Difference
 
 FILE = "driver.json"
 
@@ -26,12 +27,12 @@ class SeenCard(BaseModel):
 
 
 class Record(BaseModel):
-    """The driver that the last deploy left there."""
+    """The driver that the last deploy left there; of an operator's own it knows the cards alone."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    version: str
-    kernel: str
+    version: str = ""
+    kernel: str = ""
     packages: dict[str, str] = {}
     cards: tuple[SeenCard, ...] = ()
 
@@ -77,7 +78,7 @@ def drift(there: Record | None, kernel: str, module: str, packages: Mapping[str,
 def vitals(
     rig: Rig,
     facts: HostFacts,
-    settings: Mapping[str, Setting],
+    gpus: Mapping[str, Gpu],
     temperature: Mapping[str, Mapping[str, str]],
     there: Record | None,
 ) -> list[Difference]:
@@ -88,7 +89,7 @@ def vitals(
     Args:
         rig: The rig.
         facts: Its host.
-        settings: The cards' settings, by address.
+        gpus: The cards that answer, by address.
         temperature: What nvidia-smi says of their temperatures, by address.
         there: What the last deploy wrote down; None without one.
     """
@@ -111,7 +112,7 @@ def vitals(
             found.append(
                 Difference(f"card {index} at {address} below where it slows down", f"{least - left:g} C above", cool)
             )
-        vbios = settings[address].vbios if address in settings else ""
+        vbios = gpus[address].vbios if address in gpus else ""
         if vbios and had.get(address, vbios) not in ("", vbios):
             found.append(
                 Difference(

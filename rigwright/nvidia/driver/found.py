@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.declaration.rig import Rig
-from rigwright.host.facts import NOWHERE, keyed
-from rigwright.nvidia.driver.versions import driver_of
+from rigwright.host.channel import Schema, file_name, optional, path, read, said, truth, word
+from rigwright.host.facts import NOWHERE
+from rigwright.nvidia.modules.options import parameters
+from rigwright.nvidia.packages.versions import driver_of
+from rigwright.nvidia.values import address, maybe, package, pci_id, text, version
+from rigwright.render import render
 from rigwright.types import Flavour
 
 # The libraries that every program on a card loads; their version is the driver's.
@@ -22,6 +26,10 @@ PERSISTENCE_UNIT = "nvidia-persistenced.service"
 MODPROBE = "/etc/modprobe.d/rigwright-nvidia.conf"
 # NVIDIA's archive, as we name it to apt.
 SOURCE = "/etc/apt/sources.list.d/rigwright-nvidia.sources"
+# What dpkg is asked for: names of packages of a driver, as a shell's patterns
+OF_A_DRIVER = ("*nvidia*", "libcuda*1", "libnvcuvid1", "libnvoptix1", "cuda-drivers*")
+# Debian's own packages call the module after their alternatives
+MODULE_NAMES = ("nvidia", "nvidia-current-open", "nvidia-current")
 OWN_VERSIONS = re.compile(r"nvidia-settings|nvidia-modprobe|nvidia-xconfig|nvidia-driver-pinning-.*")
 
 
@@ -195,96 +203,104 @@ def release_key(release: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def questions(rig: Rig) -> dict[str, object]:
-    """What the probe is asked about a rig's host: the values of its template."""
-    return {
-        "cuda_root": rig.cuda_root or NOWHERE,
-        "state": rig.roots.state,
-        "modprobe": MODPROBE,
-        "persistence_unit": PERSISTENCE_UNIT,
-    }
+def secure_boot(value: str) -> Literal["on", "off", "unknown"]:
+    """Whether Secure Boot is on, as far as the firmware says."""
+    if value == "on":
+        return "on"
+    if value == "off":
+        return "off"
+    if value == "unknown":
+        return "unknown"
+    raise ValueError("on, off or unknown")
 
 
-def parse(lines: list[str]) -> DriverFacts:
-    """Read the probe's `key value...` lines (templates/probe/driver.sh.j2).
+def masked(value: str) -> Literal["", "masked", "masked-runtime"]:
+    """How a unit is masked, in systemd's word; nothing where it is not."""
+    if value == "masked":
+        return "masked"
+    if value == "masked-runtime":
+        return "masked-runtime"
+    if not value:
+        return ""
+    raise ValueError("masked, masked-runtime or nothing")
+
+
+TOLD: Schema = {
+    "os_id": (word,),
+    "os_version": (maybe,),
+    "architecture": (word,),
+    "kernel": (file_name,),
+    "kernel_package": (package, file_name),
+    "secure_boot": (secure_boot,),
+    "key_enrolled": (truth,),
+    "pci": (address, pci_id, maybe),
+    "module": (optional(version),),
+    "module_open": (truth,),
+    "params": (text,),
+    "nouveau": (truth,),
+    "run_file": (path,),
+    "half": (package,),
+    "headers": (package,),
+    "held": (package,),
+    "origin": (package, said),
+    "package": (package, version),
+    "nvidia_source": (word, path),
+    "kernel_module": (file_name, optional(version)),
+    "initrd_old": (file_name,),
+    "devices": (truth,),
+    "persistence": (masked,),
+    "recorded": (package, version),
+    "kept": (file_name,),
+    "toolkit": (maybe,),
+}
+
+
+def script(rig: Rig) -> str:
+    """The probe of a rig's host; what it prints is for `parse`."""
+    return render(
+        "probe/driver.sh.j2",
+        cuda_root=rig.cuda_root or NOWHERE,
+        state=rig.roots.state,
+        modprobe=MODPROBE,
+        persistence_unit=PERSISTENCE_UNIT,
+        packages=OF_A_DRIVER,
+        modules=MODULE_NAMES,
+    )
+
+
+def parse(output: Iterable[str]) -> DriverFacts:
+    """Read what the probe has printed.
 
     Raises:
-        ValueError: a line or a key is missing or malformed.
+        ValueError: it is not what a host can tell, or something is missing.
     """
-    single, many = keyed(lines)
-    try:
-        origins = dict(_pair(row) for row in many.get("origin", []))
-        return DriverFacts(
-            os_id=single["os_id"],
-            os_version=single["os_version"],
-            architecture=single["architecture"],
-            kernel=single["kernel"],
-            kernel_packages=tuple(sorted(_pair(row) for row in many.get("kernel_package", []))),
-            secure_boot=_secure(single["secure_boot"]),
-            key_enrolled=single["key_enrolled"] == "yes",
-            cards=tuple(sorted((_card(row) for row in many.get("pci", [])), key=lambda one: one.address)),
-            module=single["module"],
-            module_open=single["module_open"] == "yes",
-            nouveau=single["nouveau"] == "yes",
-            params=tuple(param(row) for row in many.get("param", [])),
-            packages=tuple(
-                Package(name, version, origins.get(name, ""))
-                for name, version in sorted(_pair(row) for row in many.get("package", []))
-            ),
-            run_files=tuple(many.get("run_file", [])),
-            nvidia_sources=tuple(sorted(_pair(row) for row in many.get("nvidia_source", []))),
-            half=tuple(many.get("half", [])),
-            headers=frozenset(many.get("headers", [])),
-            held=frozenset(many.get("held", [])),
-            kernel_modules=tuple(
-                (kernel, "" if version == "-" else version)
-                for kernel, version in (_pair(row) for row in many.get("kernel_module", []))
-            ),
-            old_initrds=tuple(many.get("initrd_old", [])),
-            devices=single["devices"] == "yes",
-            persistence=_masked(single["persistence"]),
-            recorded=tuple(_pair(row) for row in many.get("recorded", [])),
-            kept=tuple(many.get("kept", [])),
-            toolkit=single["toolkit"],
-        )
-    except KeyError as error:
-        raise ValueError(f"the driver probe printed no {error.args[0]!r}") from error
-
-
-def _pair(row: str) -> tuple[str, str]:
-    first, gap, second = row.partition(" ")
-    if not gap or not first or not second:
-        raise ValueError(f"the driver probe printed a line that is cut short: {row!r}")
-    return first, second
-
-
-def param(row: str) -> tuple[str, str]:
-    """(name, value) of a line of /proc/driver/nvidia/params."""
-    name, _, value = row.partition(":")
-    return name, value.strip()
-
-
-def _card(row: str) -> BusCard:
-    address, rest = _pair(row)
-    pci_id, _, bound = rest.partition(" ")
-    return BusCard(address, pci_id, bound)
-
-
-def _secure(text: str) -> Literal["on", "off", "unknown"]:
-    if text == "on":
-        return "on"
-    if text == "off":
-        return "off"
-    if text == "unknown":
-        return "unknown"
-    raise ValueError(f"the driver probe printed no state of Secure Boot: {text!r}")
-
-
-def _masked(text: str) -> Literal["", "masked", "masked-runtime"]:
-    if text == "masked":
-        return "masked"
-    if text == "masked-runtime":
-        return "masked-runtime"
-    if not text:
-        return ""
-    raise ValueError(f"the driver probe printed no state of the persistence daemon: {text!r}")
+    told = read(output, TOLD)
+    origins = dict(told.many("origin"))
+    return DriverFacts(
+        os_id=told.one("os_id"),
+        os_version=told.one("os_version"),
+        architecture=told.one("architecture"),
+        kernel=told.one("kernel"),
+        kernel_packages=tuple(sorted(told.many("kernel_package"))),
+        secure_boot=told.one("secure_boot"),
+        key_enrolled=told.one("key_enrolled"),
+        cards=tuple(BusCard(*row) for row in sorted(told.many("pci"))),
+        module=told.one("module"),
+        module_open=told.one("module_open"),
+        nouveau=told.one("nouveau"),
+        params=parameters(told.one("params")),
+        packages=tuple(Package(name, there, origins.get(name, "")) for name, there in sorted(told.many("package"))),
+        run_files=tuple(told.all("run_file")),
+        nvidia_sources=tuple(sorted(told.many("nvidia_source"))),
+        half=tuple(told.all("half")),
+        headers=frozenset(told.all("headers")),
+        held=frozenset(told.all("held")),
+        # what runs is told beside all that can be booted
+        kernel_modules=tuple(sorted(set(told.many("kernel_module")))),
+        old_initrds=tuple(sorted(set(told.all("initrd_old")))),
+        devices=told.one("devices"),
+        persistence=told.one("persistence"),
+        recorded=tuple(told.many("recorded")),
+        kept=tuple(told.all("kept")),
+        toolkit=told.one("toolkit"),
+    )

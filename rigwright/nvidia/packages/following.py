@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rigwright.nvidia.driver.facts import DriverFacts
+from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.types import Archive, Flavour
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
-from rigwright.host.facts import keyed
-from rigwright.nvidia.driver.facts import param, release_key
+from rigwright.host.channel import Schema, file_name, number, read, said, truth, unit
+from rigwright.nvidia.driver.found import MODULE_NAMES, OF_A_DRIVER, release_key
+from rigwright.nvidia.modules.options import parameters
+from rigwright.nvidia.values import package, sysctl_name, text, version
+from rigwright.render import render
 
 # dkms 2.8 writes `nvidia, 580.95.05, KERNEL, ARCH: installed`, later ones `nvidia/580.95.05, KERNEL, ARCH: installed`;
 # without kernel while it is only added or broken, and with remarks in brackets behind
@@ -86,36 +90,61 @@ class State:
         return max(there, key=lambda one: release_key(one.release), default=self.module(self.running))
 
 
-def questions(rig: Rig) -> dict[str, object]:
-    """What the probe is asked about a rig's host: the values of its template."""
-    return {"sysctl": sorted(rig.driver.sysctl)}
+def days(value: str) -> int:
+    """Days since something; negative where a clock was wrong."""
+    if not re.fullmatch(r"-?[0-9]{1,9}", value):
+        raise ValueError("a number of days")
+    return int(value)
 
 
-def parse(lines: list[str]) -> State:
-    """Read the probe's `key value...` lines (templates/probe/driver_state.sh.j2).
+TOLD: Schema = {
+    "running": (file_name,),
+    "module": (file_name, truth, said, said, said),
+    "kernel_days": (days,),
+    "dkms": (text,),
+    "hold": (package,),
+    "unattended": (truth,),
+    "blacklist": (said,),
+    "candidate": (package, version),
+    "security": (package, version),
+    "reboot": (truth,),
+    "reboot_for": (said,),
+    "params": (text,),
+    "sysctl": (sysctl_name, said),
+    "p2p": (unit, number),
+}
+
+
+def script(rig: Rig) -> str:
+    """The probe of a rig's host; what it prints is for `parse`."""
+    values = {"packages": OF_A_DRIVER, "modules": MODULE_NAMES}
+    return render("probe/driver_state.sh.j2", sysctl=sorted(rig.driver.sysctl), **values)
+
+
+def parse(output: Iterable[str]) -> State:
+    """Read what the probe has printed.
 
     Raises:
-        ValueError: it did not get as far as the running kernel, or a line is cut short.
+        ValueError: it is not what a host can tell, or something is missing.
     """
-    single, many = keyed(lines)
-    if not single.get("running"):
-        raise ValueError("the probe of the driver's state printed no running kernel")
-    days = single.get("kernel_days")
+    told = read(output, TOLD)
+    dkms = [line for said_by_dkms in told.all("dkms") for line in said_by_dkms.splitlines()]
     return State(
-        running=single["running"],
-        kernels=tuple(_kernel(row) for row in many.get("module", [])),
-        kernel_days=int(days) if days else None,
-        dkms=tuple(one for row in many.get("dkms", []) if (one := dkms_line(row))),
-        holds=frozenset(many.get("hold", [])),
-        unattended=single.get("unattended") == "yes",
-        blacklist=tuple(many.get("blacklist", [])),
-        candidates=tuple(_pair(row) for row in many.get("candidate", [])),
-        security=tuple(_pair(row) for row in many.get("security", [])),
-        reboot=single.get("reboot") == "yes",
-        reboot_for=tuple(many.get("reboot_for", [])),
-        params=tuple(param(row) for row in many.get("param", [])),
-        sysctl=tuple(_pair(row) for row in many.get("sysctl", [])),
-        p2p=tuple((name, int(pid)) for name, pid in (_pair(row) for row in many.get("p2p", []))),
+        running=told.one("running"),
+        # what runs is told beside all that can be booted
+        kernels=tuple(Kernel(*row) for row in dict.fromkeys(told.many("module"))),
+        kernel_days=next(iter(told.all("kernel_days")), None),
+        dkms=tuple(one for line in dkms if (one := dkms_line(line))),
+        holds=frozenset(told.all("hold")),
+        unattended=told.one("unattended"),
+        blacklist=tuple(told.all("blacklist")),
+        candidates=tuple(told.many("candidate")),
+        security=tuple(told.many("security")),
+        reboot=told.one("reboot"),
+        reboot_for=tuple(told.all("reboot_for")),
+        params=parameters(told.one("params")),
+        sysctl=tuple(told.many("sysctl")),
+        p2p=tuple(told.many("p2p")),
     )
 
 
@@ -129,16 +158,3 @@ def dkms_line(line: str) -> Dkms | None:
     if not matched or not matched[1].startswith("nvidia") or not DRIVER.fullmatch(matched[2]):
         return None
     return Dkms(matched[2], matched[3] or "", matched[4], matched[5].strip())
-
-
-def _kernel(row: str) -> Kernel:
-    fields = row.split("|", 4)
-    if len(fields) != 5:
-        raise ValueError(f"the probe of the driver's state printed a line that is cut short: {row!r}")
-    release, bootable, version, licence, signer = fields
-    return Kernel(release, bootable == "yes", version, licence, signer)
-
-
-def _pair(row: str) -> tuple[str, str]:
-    first, _, second = row.partition(" ")
-    return first, second.strip()

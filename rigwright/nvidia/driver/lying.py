@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.live import units
-from rigwright.nvidia.driver.settings import Setting, paths
-from rigwright.nvidia.installed import Difference
+from rigwright.host.channel import Schema, matching, optional, path, read, said, sha256, unit, word
+from rigwright.nvidia.cards.files import Setting
+from rigwright.nvidia.cards.live import units
+from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.driver.files import paths
+from rigwright.render import render
 
 OWNER = "root:root"
 STEP = "deploy again: it is put right"
@@ -36,31 +39,30 @@ class Found:
     """Unit -> whether it starts at boot, in systemd's words."""
 
 
-def questions(rig: Rig) -> dict[str, object]:
-    """What the probe is asked about a rig's host: the values of its template."""
-    return {"paths": paths(rig), "units": units(rig)}
+TOLD: Schema = {
+    "link": (path, said),
+    "file": (path, matching("[0-7]{3,4}", "a file's mode"), word, sha256),
+    "other": (path,),
+    "unit": (unit, optional(word, "none")),
+}
 
 
-def parse(lines: Iterable[str]) -> Found:
-    """Read the probe's lines (templates/probe/driver_files.sh.j2).
+def script(rig: Rig) -> str:
+    """The probe of a rig's host; what it prints is for `parse`."""
+    return render("probe/driver_files.sh.j2", paths=paths(rig), units=units(rig))
+
+
+def parse(output: Iterable[str]) -> Found:
+    """Read what the probe has printed.
 
     Raises:
-        ValueError: one is malformed.
+        ValueError: it is not what a host can tell.
     """
-    found = Found()
-    for line in lines:
-        word, *rest = line.split(" ", 2) if line.startswith(("link ", "unit ")) else line.split(" ", 4)
-        if word == "file" and len(rest) == 4:
-            found.files[rest[3]] = Lying("file", *rest[:3])
-        elif word == "link" and len(rest) == 2:
-            found.files[rest[0]] = Lying(f"a link to {rest[1]}")
-        elif word == "other" and len(rest) == 1:
-            found.files[rest[0]] = Lying("something that is no file")
-        elif word == "unit" and len(rest) == 2:
-            found.enabled[rest[0]] = rest[1]
-        else:
-            raise ValueError(f"the probe of the driver's settings printed a line that is cut short: {line!r}")
-    return found
+    told = read(output, TOLD)
+    files = {where: Lying("file", *row) for where, *row in told.many("file")}
+    links = {where: Lying(f"a link to {target}") for where, target in told.many("link")}
+    others = {where: Lying("something that is no file") for where in told.all("other")}
+    return Found({**files, **links, **others}, dict(told.many("unit")))
 
 
 def packed(kernels: Iterable[str]) -> list[Difference]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.facts import Package
-from rigwright.nvidia.driver.versions import locked_driver
+from rigwright.nvidia.driver.found import Package
+from rigwright.nvidia.packages.versions import locked_driver
 from rigwright.supply.lock import Artefact
 from rigwright.types import Archive
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from rigwright.nvidia.driver.facts import DriverFacts, Package, flavour_of, release_key
-from rigwright.nvidia.driver.locked import Locked
-from rigwright.nvidia.driver.options import late
-from rigwright.nvidia.driver.plan import DriverPlan
+from rigwright.nvidia.driver.choice import DriverPlan
+from rigwright.nvidia.driver.found import DriverFacts, Package, flavour_of, release_key
+from rigwright.nvidia.modules.options import late
+from rigwright.nvidia.packages.locked import Locked
 
 # Modules that are made for each kernel have the kernel's version before the driver's.
 PREBUILT = re.compile(r"linux-modules-nvidia-.*")

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.cards import Seen, flavour_of, names, seen
+from rigwright.nvidia.cuda.compilers import numbers, toolkit_refusals
 from rigwright.nvidia.driver.existing import Existing, against, existing, to_remove
-from rigwright.nvidia.driver.facts import PERSISTENCE_UNIT, SOURCE, DriverFacts
-from rigwright.nvidia.driver.following import filled, headers, images, prebuilt
-from rigwright.nvidia.driver.locked import locked
-from rigwright.nvidia.driver.options import late
-from rigwright.nvidia.driver.pins import pin_of
+from rigwright.nvidia.driver.found import PERSISTENCE_UNIT, SOURCE, DriverFacts
 from rigwright.nvidia.driver.tables import Offer, Tables
-from rigwright.nvidia.driver.toolkit import numbers, toolkit_refusals
+from rigwright.nvidia.modules.flavour import Seen, flavour_of, names, seen
+from rigwright.nvidia.modules.options import late
+from rigwright.nvidia.packages.following import filled, headers, images, prebuilt
+from rigwright.nvidia.packages.locked import locked
+from rigwright.nvidia.packages.pins import pin_of
 from rigwright.types import Archive, Flavour
 
 MODULES = ("nvidia", "nvidia_uvm")

@@ -1,4 +1,5 @@
-"""What nvidia-smi prints, as typed values.
+"""What nvidia-smi says of cards, as typed values: the one reader of its rows, for roles, checks and the program on the
+host alike (which is why nothing but the standard library is imported here).
 
 It has no promise of a stable format (its manual), so one that is not understood is refused, never guessed. No question
 here has a table of clocks in its answer (SUPPORTED_CLOCKS, and with it `-q -x`): with driver 610 that one crashed a
@@ -11,13 +12,14 @@ import re
 from dataclasses import dataclass
 
 TIMEOUT = 20  # seconds; seen on two H200, a question takes less than one
-SMI = f"timeout {TIMEOUT} nvidia-smi"
+SMI = f"timeout -k 5 {TIMEOUT} nvidia-smi"
 FORMAT = "--format=csv,noheader,nounits"
 # A field that the driver does not know makes a whole question fail: these are known to each that serves here. The
 # name is last, because it is the only one that can hold anything.
 FIELDS = (
     "index",
     "pci.bus_id",
+    "uuid",
     "driver_version",
     "compute_cap",
     "memory.total",
@@ -26,11 +28,17 @@ FIELDS = (
     "pcie.link.width.current",
     "pcie.link.width.max",
     "ecc.errors.uncorrected.volatile.total",
+    "power.limit",
+    "power.min_limit",
+    "power.max_limit",
+    "power.default_limit",
+    "clocks.current.graphics",
+    "vbios_version",
     "name",
 )
-GPUS = f"{SMI} --query-gpu={','.join(FIELDS)} {FORMAT}"
-RECOVERY = f"{SMI} --query-gpu=pci.bus_id,gpu_recovery_action {FORMAT}"
-APPS = f"{SMI} --query-compute-apps=pid,gpu_bus_id,used_memory {FORMAT}"
+GPUS = (f"--query-gpu={','.join(FIELDS)}", FORMAT)
+RECOVERY = ("--query-gpu=pci.bus_id,gpu_recovery_action", FORMAT)
+APPS = ("--query-compute-apps=pid,gpu_bus_id,used_memory", FORMAT)
 
 UNSAID = frozenset({"N/A", "[N/A]", "[Not Supported]"})
 UNKNOWN_FIELD = "is not a valid field to query"
@@ -39,16 +47,18 @@ NO_DEVICES = "No devices were found"
 TIMED_OUT = (124, 137)
 # every row begins with a number or an address
 ROW = re.compile(r"[0-9]+,|[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:")
+NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card that answers. Sizes in MiB; None where nvidia-smi says that there is no such thing."""
+    """A card that answers. Sizes in MiB, power in W; None where nvidia-smi says that there is no such thing."""
 
     index: int
     """nvidia-smi's own number, which is also the one of CUDA in the order of the bus."""
     address: str
     """On the PCI bus, as the kernel writes it."""
+    uuid: str
     driver: str
     capability: str
     total_mib: int | None
@@ -62,6 +72,15 @@ class Gpu:
     """Lanes that card and slot could have together."""
     uncorrected: int | None
     """Memory errors since the driver was loaded that ECC could not correct."""
+    limit_w: float | None
+    """Of power, now."""
+    least_w: float | None
+    most_w: float | None
+    usual_w: float | None
+    """The limit that it has of itself."""
+    clock_mhz: float | None
+    """The graphics clock now."""
+    vbios: str
     name: str
 
 
@@ -74,13 +93,18 @@ class App:
     used_mib: int | None
 
 
+def question(*words: str) -> str:
+    """A shell's command that asks nvidia-smi; one that hangs is given up."""
+    return " ".join((SMI, *words))
+
+
 def bus_address(text: str) -> str:
     """An address as sysfs writes it: nvidia-smi prints the domain with eight digits, all in capitals."""
     domain, _, rest = text.strip().lower().partition(":")
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
 
 
-def gpus(status: int, stdout: str, stderr: str) -> tuple[Gpu, ...]:
+def gpus(status: int, stdout: str, stderr: str = "") -> tuple[Gpu, ...]:
     """The cards that answer, in nvidia-smi's order, from what GPUS ended with and printed.
 
     Raises:
@@ -92,7 +116,32 @@ def gpus(status: int, stdout: str, stderr: str) -> tuple[Gpu, ...]:
     return tuple(_gpu(line) for line in lines)
 
 
-def recovery(status: int, stdout: str, stderr: str) -> dict[str, str]:
+def those_that_answer(status: int, stdout: str) -> tuple[tuple[Gpu, ...], str]:
+    """The sound cards of GPUS though others are lost or sick, and what is said of those; empty where nothing is.
+
+    Raises:
+        ValueError: no card answers; a sentence that says why.
+    """
+    rows = [line.strip() for line in stdout.splitlines() if ROW.match(line.strip())]
+    failed = ""
+    try:
+        answer(status, stdout, "")
+    except ValueError as error:
+        if not rows or status in TIMED_OUT:
+            raise
+        failed = str(error)
+    found = []
+    for row in rows:
+        try:
+            found.append(_gpu(row))
+        except ValueError as error:
+            failed = failed or str(error)
+    if not found:
+        raise ValueError(failed or "nvidia-smi names no card")
+    return tuple(found), failed
+
+
+def recovery(status: int, stdout: str, stderr: str = "") -> dict[str, str]:
     """What each card says has to be done with it ("None" on a sound one), by address, from RECOVERY.
 
     Empty with a driver that does not know the question: it came with 565 (NVML's list of changes), and cards that do
@@ -107,7 +156,7 @@ def recovery(status: int, stdout: str, stderr: str) -> dict[str, str]:
     return {bus_address(address): action for address, action in rows if action not in UNSAID}
 
 
-def apps(status: int, stdout: str, stderr: str) -> tuple[App, ...]:
+def apps(status: int, stdout: str, stderr: str = "") -> tuple[App, ...]:
     """The processes that compute, once for each card, from APPS.
 
     Raises:
@@ -120,7 +169,7 @@ def apps(status: int, stdout: str, stderr: str) -> tuple[App, ...]:
     return tuple(found)
 
 
-def answer(status: int, stdout: str, stderr: str) -> list[str]:
+def answer(status: int, stdout: str, stderr: str = "") -> list[str]:
     """The lines that nvidia-smi printed.
 
     Raises:
@@ -152,23 +201,40 @@ def fields(line: str, count: int) -> list[str]:
     return found
 
 
+def number(text: str) -> float | None:
+    """A number as nvidia-smi prints it; None where it says none."""
+    return float(text) if NUMBER.fullmatch(text) else None
+
+
 def _gpu(line: str) -> Gpu:
-    index, bus, driver, capability, total, used, persistence, width, width_max, errors, name = fields(line, len(FIELDS))
-    for field in (driver, capability, persistence, name):
-        if field.startswith("[") and field not in UNSAID:
-            raise ValueError(f"nvidia-smi says {field} of the card at {bus_address(bus)}")
+    said = dict(zip(FIELDS, fields(line, len(FIELDS)), strict=True))
+    bus = said["pci.bus_id"]
+    for field in ("uuid", "driver_version", "compute_cap", "persistence_mode", "name"):
+        if said[field].startswith("[") and said[field] not in UNSAID:
+            raise ValueError(f"nvidia-smi says {said[field]} of the card at {bus_address(bus)}")
+
+    def count(field: str) -> int | None:
+        return _count(said[field], field, bus)
+
     return Gpu(
-        index=int(index),
+        index=int(said["index"]),
         address=bus_address(bus),
-        driver=driver,
-        capability=capability,
-        total_mib=_count(total, "memory.total", bus),
-        used_mib=_count(used, "memory.used", bus),
-        persistence=persistence,
-        width=_count(width, "pcie.link.width.current", bus),
-        width_max=_count(width_max, "pcie.link.width.max", bus),
-        uncorrected=_count(errors, "ecc.errors.uncorrected.volatile.total", bus),
-        name=name,
+        uuid=said["uuid"],
+        driver=said["driver_version"],
+        capability=said["compute_cap"],
+        total_mib=count("memory.total"),
+        used_mib=count("memory.used"),
+        persistence=said["persistence_mode"],
+        width=count("pcie.link.width.current"),
+        width_max=count("pcie.link.width.max"),
+        uncorrected=count("ecc.errors.uncorrected.volatile.total"),
+        limit_w=number(said["power.limit"]),
+        least_w=number(said["power.min_limit"]),
+        most_w=number(said["power.max_limit"]),
+        usual_w=number(said["power.default_limit"]),
+        clock_mhz=number(said["clocks.current.graphics"]),
+        vbios=said["vbios_version"],
+        name=said["name"],
     )
 
 

@@ -1,0 +1,88 @@
+"""What cards are set to, beside what is declared: the decisions of checks N21 to N23."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.nvidia.cards.presence import numbered
+from rigwright.nvidia.cards.reports import BAR1
+from rigwright.nvidia.cards.smi import Gpu, number
+from rigwright.nvidia.difference import Difference
+
+POWER_TOLERANCE = 1.0  # W. A card rounds what it is told
+# MHz between two clocks that a card can have; a limit goes to the nearest (nvidia-smi -q, supported clocks of an H200)
+CLOCK_STEP = 15
+# MiB of the window into a card's memory without resizable BAR, which cards up to Turing do not have
+SMALL_BAR = 256
+RESIZABLE_FROM = (8, 0)
+
+
+def has_limit(gpu: Gpu | None, watts: int) -> bool:
+    """Whether a card answers and has a power limit, W."""
+    return gpu is not None and gpu.limit_w is not None and abs(gpu.limit_w - watts) <= POWER_TOLERANCE
+
+
+def power(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Difference]:
+    """N21: each card's power limit is the declared one.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        gpus: The cards that answer, by address.
+    """
+    found = []
+    for (index, _, address), wanted in zip(numbered(rig, facts), rig.power_limits, strict=False):
+        if wanted is None or address not in gpus or has_limit(gpus[address], wanted):
+            continue
+        there = gpus[address].limit_w
+        found.append(
+            Difference(
+                f"a power limit of {wanted} W on card {index} at {address}",
+                "none" if there is None else f"{there:g} W",
+                "`systemctl restart rigwright-power`: a reset or another program has changed it; `journalctl -u "
+                "rigwright-power` says why if it stays",
+            )
+        )
+    return found
+
+
+def clocks(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Difference]:
+    """N22: no card is clocked higher than declared.
+
+    Which clocks a card is held to cannot be asked, and the lower one is no promise
+    (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1314): a limit that is lost shows once a card is at work.
+    """
+    if rig.driver.clocks_mhz is None:
+        return []
+    highest = rig.driver.clocks_mhz[1]
+    return [
+        Difference(
+            f"at most {highest} MHz on card {index} at {address}",
+            f"{gpus[address].clock_mhz:g} MHz",
+            "`systemctl restart rigwright-power`: a reset or another program has changed it",
+        )
+        for index, _, address in numbered(rig, facts)
+        if address in gpus and (gpus[address].clock_mhz or 0) > highest + CLOCK_STEP
+    ]
+
+
+def windows(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]]) -> list[Difference]:
+    """N23: the processor sees a card's whole memory, where the card can do that."""
+    found = []
+    for index, card, address in numbered(rig, facts):
+        said = memory.get(address, {}).get(BAR1, "")
+        there = number(said.removesuffix(" MiB"))
+        resizable = tuple(int(part) for part in card.capability.split(".")) >= RESIZABLE_FROM
+        wanted = card.vram_mib if resizable else SMALL_BAR
+        if there is not None and there < wanted:
+            found.append(
+                Difference(
+                    f"a window of at least {wanted} MiB into the memory of card {index} at {address}",
+                    said,
+                    "switch on Above 4G Decoding and Resizable BAR in the firmware, which an update of it switches "
+                    "off; an RTX 3090 may need a newer VBIOS too",
+                )
+            )
+    return found

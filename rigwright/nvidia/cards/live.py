@@ -1,0 +1,151 @@
+"""What a host's cards are set to, beside what they are to be, and the record of both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rigwright.declaration.rig import POWER_UNIT, Rig
+from rigwright.host.channel import Schema, optional, read, said, sha256, truth, unit, word
+from rigwright.nvidia.cards import topology
+from rigwright.nvidia.cards.files import APPLIED, power_digest, record_path
+from rigwright.nvidia.cards.limits import has_limit
+from rigwright.nvidia.cards.smi import Gpu
+from rigwright.nvidia.cards.topology import Topology
+from rigwright.nvidia.driver.choice import DriverPlan
+from rigwright.nvidia.driver.found import PERSISTENCE_UNIT, DriverFacts
+from rigwright.nvidia.values import sysctl_name
+from rigwright.render import render
+
+TOLD: Schema = {
+    **topology.TOLD,
+    "unit": (unit, optional(word, "none"), optional(word, "inactive"), optional(truth, False)),
+    "applied": (optional(sha256),),
+    "sysctl": (sysctl_name, said),
+    "record": (sha256,),
+}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One of systemd's, in its words."""
+
+    enabled: str = "none"
+    state: str = "inactive"
+    changed: bool = False
+    """Whether systemd has to read it again."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """A host with its driver running."""
+
+    units: dict[str, Unit]
+    gpus: dict[str, Gpu]
+    """The cards that answer, by address."""
+    applied: str
+    """Which limits and clocks were set last (`power_digest`); empty where that did not come to its end."""
+    sysctl: dict[str, str]
+    record: str
+    """SHA-256 of what is written down; empty where nothing is."""
+    topology: Topology
+
+
+def units(rig: Rig) -> tuple[str, ...]:
+    """The units that have to run for a rig's cards; the daemon of an operator's own driver is the operator's."""
+    daemon = [PERSISTENCE_UNIT] if rig.driver.managed else []
+    return (*daemon, *([POWER_UNIT] if rig.driver.sets_cards else []))
+
+
+def script(rig: Rig) -> str:
+    """The script that asks a rig's host; what it prints is for `parse`."""
+    return render(
+        "nvidia_driver/live.sh.j2",
+        units=units(rig),
+        sysctl=list(rig.driver.sysctl),
+        applied=APPLIED,
+        record=record_path(rig),
+        **topology.questions(),
+    )
+
+
+def parse(output: Iterable[str]) -> Live:
+    """Read what the script has printed.
+
+    Raises:
+        ValueError: it is not what a host can tell.
+    """
+    told = read(output, TOLD)
+    gpus, _ = topology.answering(told)
+    return Live(
+        units={name: Unit(*row) for name, *row in told.many("unit")},
+        gpus={gpu.address: gpu for gpu in gpus},
+        applied=told.one("applied"),
+        sysctl=dict(told.many("sysctl")),
+        record=next(iter(told.all("record")), ""),
+        topology=topology.topology(told),
+    )
+
+
+def unset(rig: Rig, live: Live) -> dict[str, list[str]]:
+    """What is not as the rig says: what has to be done about it -> why.
+
+    The keys are `reload`, `enable UNIT`, `restart UNIT` and `sysctl`.
+    """
+    found: dict[str, list[str]] = {}
+
+    def note(step: str, why: str) -> None:
+        found.setdefault(step, []).append(why)
+
+    for name in units(rig):
+        there = live.units.get(name, Unit())
+        if there.changed:
+            note("reload", f"{name} was changed")
+            note(f"restart {name}", f"{name} was changed")
+        if there.enabled != "enabled":
+            note(f"enable {name}", f"{name} is {there.enabled}")
+        if there.state != "active":
+            note(f"restart {name}", f"{name} is {there.state}")
+    if rig.driver.managed:
+        for address, gpu in live.gpus.items():
+            if gpu.persistence != "Enabled":
+                note(f"restart {PERSISTENCE_UNIT}", f"persistence mode of {address} is {gpu.persistence}")
+    if rig.driver.sets_cards:
+        if live.applied != power_digest(rig):
+            note(f"restart {POWER_UNIT}", "the limits and clocks that are declared were not set")
+        places = [one.address for one in live.topology.cards]
+        for slot, (address, wanted) in enumerate(zip(places, rig.power_limits, strict=False)):
+            card = live.gpus.get(address)
+            if wanted is not None and not has_limit(card, wanted):
+                has = "no" if card is None or card.limit_w is None else f"{card.limit_w:g}"
+                note(f"restart {POWER_UNIT}", f"card {slot} has {has} W, and {wanted} W are declared")
+    for name, value in rig.driver.sysctl.items():
+        if live.sysctl.get(name) != str(value):
+            note("sysctl", f"{name} is {live.sysctl.get(name) or 'not there'}, and {value} is declared")
+    return found
+
+
+def cards_record(live: Live) -> str:
+    """What is written down where the driver is the operator's: which card is which, and as what it was seen."""
+    return json.dumps(live.topology.record(), indent=2, sort_keys=True) + "\n"
+
+
+def record(plan: DriverPlan, facts: DriverFacts, live: Live) -> str:
+    """What is written down: later roles bind to it, and checks tell by it what has moved since."""
+    rows = {
+        "version": facts.library.driver if facts.library else "",
+        "branch": plan.branch,
+        "flavour": plan.flavour,
+        "source": plan.source,
+        "kernel": facts.kernel,
+        "packages": {package.name: package.version for package in facts.driver_packages},
+        **live.topology.record(),
+    }
+    return json.dumps(rows, indent=2, sort_keys=True) + "\n"
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a record."""
+    return hashlib.sha256(text.encode()).hexdigest()

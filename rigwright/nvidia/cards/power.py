@@ -1,0 +1,140 @@
+"""Which power limit and which clocks each declared card is told, decided anew at each boot: on the host, by the program
+that sets them (which is why nothing but the standard library and the reader of nvidia-smi is imported here).
+
+A slot is a place on the bus: the nth display adapter of NVIDIA's; where the bus lacks one, the card that was written
+down for it. A card that is away is a failure, and the others get theirs. Nothing is set where a card would not take
+what is declared for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rigwright.nvidia.cards.smi import Gpu
+
+
+@dataclass(frozen=True)
+class Order:
+    """One thing that a card is told."""
+
+    what: str
+    """In words, with the card."""
+    words: tuple[str, ...]
+    """For nvidia-smi."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """All that cards are told, and what keeps some from it."""
+
+    given: tuple[Order, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Why none is given."""
+    away: tuple[str, ...] = ()
+    """Why some cards get none."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """What the cards of a host are, as far as it can be told."""
+
+    declared: int
+    """How many there are to be."""
+    places: Sequence[str]
+    """Addresses of those on the bus, in its order."""
+    gpus: Sequence[Gpu]
+    """Those that answer."""
+    recorded: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """Slot -> (address, UUID) when all was well; empty where that is not known of each."""
+
+    def card(self, slot: int) -> Gpu:
+        """The card of a slot.
+
+        Raises:
+            LookupError: it cannot be told anything; a sentence that says why.
+        """
+        if len(self.places) < self.declared and self.recorded:
+            place, uuid = self.recorded[slot]
+            for gpu in self.gpus:
+                if gpu.uuid == uuid:
+                    return gpu
+            seen = f"the bus has {len(self.places)} of {self.declared} cards"
+            raise LookupError(f"card {slot}, {uuid}, is away: it was at {place}, and {seen}")
+        if slot >= len(self.places):
+            raise LookupError(f"card {slot}: no such card on the bus, which has {len(self.places)}")
+        for gpu in self.gpus:
+            if gpu.address == self.places[slot]:
+                return gpu
+        raise LookupError(f"card {slot} at {self.places[slot]}: the driver does not answer for it")
+
+
+def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | None) -> Orders:
+    """What cards are told to be as they are declared.
+
+    Args:
+        box: The host.
+        limits: Power limit of each declared card by slot, W; None where it is left alone.
+        clocks: Lowest and highest clock of all, MHz.
+    """
+    if len(set(limits)) > 1 and len(box.places) < box.declared and not box.recorded:
+        seen = f"the bus has {len(box.places)} of {box.declared} cards"
+        return Orders(
+            refused=(f"{seen}, their limits differ, and which one is away is not written down: nothing is set",)
+        )
+    given, refused, away = [], [], []
+    for slot, watts in enumerate(limits):
+        try:
+            gpu = box.card(slot)
+        except LookupError as error:
+            away.append(str(error))
+            continue
+        name = f"card {slot} at {gpu.address}"
+        if watts is not None and (why := _beyond(gpu, watts)):
+            refused.append(f"{name}: {watts} W is refused: {why}")
+        # without it a card forgets what it was told when its last program ends
+        if gpu.persistence == "Disabled":
+            given.append(Order(f"{name}: persistence mode", ("-i", gpu.uuid, "-pm", "1")))
+        if watts is not None:
+            given.append(Order(f"{name}: {watts} W", ("-i", gpu.uuid, "-pl", str(watts))))
+        if clocks:
+            low, high = clocks
+            given.append(Order(f"{name}: {low} to {high} MHz", ("-i", gpu.uuid, "-lgc", f"{low},{high}")))
+    if refused:
+        return Orders(refused=(*refused, "nothing is set"))
+    return Orders(tuple(given), away=tuple(away))
+
+
+def resetting(box: Box) -> Orders:
+    """What cards are told to be as they come, whatever was set."""
+    given, away = [], []
+    for slot in range(box.declared):
+        try:
+            gpu = box.card(slot)
+        except LookupError as error:
+            away.append(str(error))
+            continue
+        name = f"card {slot} at {gpu.address}"
+        given.append(Order(f"{name}: clocks as they come", ("-i", gpu.uuid, "-rgc")))
+        if gpu.usual_w is not None:
+            usual = int(gpu.usual_w)
+            given.append(Order(f"{name}: {usual} W, the default limit", ("-i", gpu.uuid, "-pl", str(usual))))
+    return Orders(tuple(given), away=tuple(away))
+
+
+def placed(record: object, declared: int) -> dict[int, tuple[str, str]]:
+    """Slot -> (address, UUID) of each card that was written down, from the record's own JSON; empty where one lacks."""
+    rows = record.get("cards") if isinstance(record, dict) else None
+    found = {}
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict) and isinstance(row.get("slot"), int) and row.get("uuid"):
+            found[row["slot"]] = (str(row.get("address", "")), str(row["uuid"]))
+    return found if set(found) == set(range(declared)) else {}
+
+
+def _beyond(gpu: Gpu, watts: int) -> str:
+    if gpu.least_w is None or gpu.most_w is None:
+        return "the card says no range"
+    if gpu.least_w <= watts <= gpu.most_w:
+        return ""
+    return f"the card takes {gpu.least_w:.2f} to {gpu.most_w:.2f} W"

@@ -1,0 +1,158 @@
+"""Where a host's cards are, and what lies between them: for the record, and for what binds to processors or pairs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from rigwright.host.channel import Schema, Told, number, optional, read
+from rigwright.nvidia.cards.reports import BAR1, MEMORY, PEERS, TOPOLOGY, joined, sections
+from rigwright.nvidia.cards.smi import GPUS, TIMEOUT, Gpu, those_that_answer
+from rigwright.nvidia.values import address, cpus, lanes, node, text
+from rigwright.render import render
+
+DEVICES = "/sys/bus/pci/devices"
+QUESTIONS = (("gpus", GPUS), ("memory", MEMORY), ("topology", TOPOLOGY), ("peers", PEERS))
+TOLD: Schema = {
+    "card": (address, node, optional(cpus), lanes, lanes),
+    **{key: (number, text) for key, _ in QUESTIONS},
+}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A card on the bus. What nobody says is None, or empty."""
+
+    slot: int
+    """Its place among the cards in the order of the bus: the inventory's number."""
+    address: str
+    uuid: str
+    """Empty where the driver does not answer for it."""
+    numa_node: int | None
+    """None on a box with one node that does not number it."""
+    cpus: str
+    """Processors that are near, as the kernel lists them: 0-31,64-95."""
+    lanes: int | None
+    """Of its PCI link now."""
+    lanes_max: int | None
+    """That the card has."""
+    vbios: str
+    bar1_mib: int | None
+    """What of its memory the bus reaches at once: as much as it has with a resizable BAR, else 256."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two cards, by slot, the lower first."""
+
+    cards: tuple[int, int]
+    way: str
+    """What lies between, in nvidia-smi's words: NV2 (that many NVLinks), PIX, PXB, PHB, NODE or SYS."""
+    p2p: str
+    """Whether one may read the other's memory, in nvidia-smi's words: OK, CNS, GNS, TNS or NS. OK is no proof."""
+
+    @property
+    def nvlinks(self) -> int:
+        """How many NVLinks they share."""
+        return int(self.way.removeprefix("NV")) if re.fullmatch("NV[0-9]+", self.way) else 0
+
+
+@dataclass(frozen=True)
+class Topology:
+    """All cards of a host."""
+
+    cards: tuple[Placed, ...]
+    pairs: tuple[Pair, ...]
+    failed: str = ""
+    """Why nvidia-smi says nothing of them; empty where it answers."""
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def questions(timeout: int = TIMEOUT, devices: str = DEVICES) -> dict[str, object]:
+    """The values of templates/nvidia_driver/cards.sh.j2.
+
+    Args:
+        timeout: For one call of nvidia-smi, s.
+        devices: The kernel's folder of the bus.
+    """
+    return {"timeout": timeout, "devices": devices, "questions": QUESTIONS}
+
+
+def script(timeout: int = TIMEOUT, devices: str = DEVICES) -> str:
+    """The script that asks a host; what it prints is for `parse`."""
+    return render("nvidia_driver/look_at_cards.sh.j2", **questions(timeout, devices))
+
+
+def parse(output: Iterable[str]) -> Topology:
+    """Read what the script has printed.
+
+    Raises:
+        ValueError: it is not what a host can tell.
+    """
+    return topology(read(output, TOLD))
+
+
+def answering(told: Told) -> tuple[tuple[Gpu, ...], str]:
+    """The cards that nvidia-smi has answered for, and why it has not for others; that is empty where it has for all."""
+    try:
+        return those_that_answer(*_answer(told, "gpus"))
+    except ValueError as error:
+        return (), str(error)
+
+
+def topology(told: Told) -> Topology:
+    """Where the cards are, from what a host has told; a table that nvidia-smi does not print is left out."""
+    gpus, failed = answering(told)
+    known = {gpu.address: gpu for gpu in gpus}
+    memory = _of(sections, told, "memory")
+    rows = sorted(told.many("card"))
+    cards = tuple(
+        Placed(
+            slot,
+            place,
+            known[place].uuid if place in known else "",
+            numa,
+            near,
+            now,
+            most,
+            known[place].vbios if place in known else "",
+            _mib(memory.get(place, {})),
+        )
+        for slot, (place, numa, near, now, most) in enumerate(rows)
+    )
+    slots = {card.address: card.slot for card in cards}
+    # nvidia-smi's own numbers are those of the cards that answer
+    numbers = {gpu.index: slots[gpu.address] for gpu in gpus if gpu.address in slots}
+    ways, reads = _of(joined, told, "topology"), _of(joined, told, "peers")
+    pairs = sorted(
+        ((min(a, b), max(a, b)), way, reads.get((one, other), ""))
+        for (one, other), way in ways.items()
+        if one < other and (a := numbers.get(one)) is not None and (b := numbers.get(other)) is not None
+    )
+    return Topology(cards, tuple(Pair(*pair) for pair in pairs), failed)
+
+
+def _answer(told: Told, key: str) -> tuple[int, str]:
+    rows = told.many(key)
+    if not rows:
+        raise ValueError("nvidia-smi was not asked")
+    status, said = rows[0]
+    return status, said
+
+
+def _of(reader: Callable[[int, str], dict[T, Any]], told: Told, key: str) -> Mapping[T, Any]:
+    try:
+        return reader(*_answer(told, key))
+    except ValueError:
+        return {}
+
+
+def _mib(said: Mapping[str, str]) -> int | None:
+    matched = re.fullmatch(r"([0-9]{1,15}) MiB", said.get(BAR1, ""))
+    return int(matched[1]) if matched else None

@@ -1,0 +1,29 @@
+"""Types of what hosts tell of cards, packages and kernels (rigwright/host/channel.py)."""
+
+from __future__ import annotations
+
+from rigwright.host.channel import matching, number, optional, word
+
+address = matching(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", "an address on the PCI bus")
+pci_id = matching(r"[0-9a-f]{4}:[0-9a-f]{4}", "two PCI ids")
+package = matching(r"[a-z0-9][a-z0-9+.-]{0,254}(?::[a-z0-9-]{1,32})?", "the name of a package")
+version = matching(r"[A-Za-z0-9.+:~_-]{1,255}", "a version")
+kernel = matching(r"[A-Za-z0-9.+~_-]{1,255}", "a kernel's release")
+cpus = matching(r"[0-9][0-9,-]{0,999}", "a list of processors")
+sysctl_name = matching(r"[A-Za-z0-9_./-]{1,255}", "the name of a setting of the kernel's")
+maybe = optional(word)
+
+
+def text(value: str) -> str:
+    """What a vendor's tool has printed, whole, for the one reader of its format."""
+    return value
+
+
+def node(value: str) -> int | None:
+    """A NUMA node; the kernel says -1 where there is none to tell."""
+    return None if value in ("", "-1") else number(value)
+
+
+def lanes(value: str) -> int | None:
+    """Lanes of a PCI link; None where the kernel does not say."""
+    return (number(value) or None) if value else None
