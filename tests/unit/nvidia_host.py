@@ -19,7 +19,7 @@ from rigwright.nvidia.driver.state import Dkms, Kernel, State
 from tests.unit.driver_hosts import host, installed, ubuntu
 from tests.unit.samples import facts, instance, rig
 from tests.unit.scripts import stand_in
-from tests.unit.telling import telling, told
+from tests.unit.telling import heard, telling
 
 CAPTURE = (Path(__file__).parent / "captures" / "nvidia-smi.txt").read_text()
 SEEN = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", CAPTURE, re.MULTILINE))
@@ -152,7 +152,7 @@ class NvidiaHost:
     def _outside(self, said: str) -> str:
         """What was printed, without the folder in it."""
         try:
-            return telling(*(tuple(one.replace(str(self.root), "") for one in record) for record in told([said])))[0]
+            return telling(*(tuple(one.replace(str(self.root), "") for one in record) for record in heard([said])))[0]
         except ValueError:
             return said.replace(str(self.root), "")
 

@@ -19,7 +19,12 @@ def telling(*records: tuple[str, ...]) -> list[str]:
     return encoded(*records, (END,))
 
 
-def told(output: Iterable[str]) -> list[tuple[str, ...]]:
+def told(records: Iterable[tuple[str, ...]]) -> list[str]:
+    """The same of records in a list."""
+    return telling(*records)
+
+
+def heard(output: Iterable[str]) -> list[tuple[str, ...]]:
     """The records, untyped.
 
     Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.nvidia.cards.holders import script, strangers
-from tests.unit.telling import telling, told
+from tests.unit.telling import heard, telling
 
 SCRIPT = script()
 SESSION = "/user.slice/user-1000.slice/session-3.scope"
@@ -72,7 +72,7 @@ def said(script: str) -> list[str]:
 
 def rows(script: str) -> list[str]:
     """What it tells, with tabs between."""
-    return ["\t".join(record[1:]) for record in told(said(script))]
+    return ["\t".join(record[1:]) for record in heard(said(script))]
 
 
 def test_only_processes_with_a_card_are_found_each_card_once(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_real_process_is_found_while_it_holds_its_file(tmp_path: Path, name: s
     shutil.copy("/bin/cat", program)
     with device.open() as held, subprocess.Popen([program], stdin=subprocess.PIPE, stdout=held) as holder:
         until_it_runs(holder.pid, name)
-        mine = [record for record in told(said(script)) if record[1] == str(holder.pid)]
+        mine = [record for record in heard(said(script)) if record[1] == str(holder.pid)]
         assert [record[4] for record in mine] == [str(device)]
         assert [one.startswith(f"pid {holder.pid} ({name}") for one in strangers(telling(*mine))] == [True] * strange
         holder.communicate()
