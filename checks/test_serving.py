@@ -18,8 +18,9 @@ from rigwright.serving.units import UNITS, credential_path
 
 # Process ids of a unit, workers included.
 OWN = (
-    "group=$(systemctl show --property=ControlGroup --value {unit}); "
-    'grep -lxE "[0-9]+:[^:]*:$group" /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3; true'
+    # a slice's name may have \x2d in it
+    "group=$(systemctl show --property=ControlGroup --value {unit} | sed 's/[][\\\\.*^$+?(){{}}|]/\\\\&/g'); "
+    'grep -lxE "[0-9]+:[^:]*:$group" /proc/[0-9]*/cgroup 2>/dev/null | sed "s|.*/proc/||; s|/cgroup$||"; true'
 )
 # Process ids of what runs from an engine's folder, but in no slice of ours. A job that installs one may start it.
 STRAY = (

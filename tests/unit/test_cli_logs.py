@@ -37,7 +37,7 @@ def serving(host: Sshd, journal: str) -> None:
 
 
 def command(box: Box, *options: str) -> list[str]:
-    return [sys.executable, "-m", "rigwright", "logs", str(box.inventory), *options]
+    return [sys.executable, "-m", "cli", "logs", str(box.inventory), *options]
 
 
 def logs(box: Box, *options: str) -> subprocess.CompletedProcess[bytes]:

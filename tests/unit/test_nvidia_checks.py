@@ -202,3 +202,13 @@ def test_a_rig_without_cards_is_not_asked(host: NvidiaHost) -> None:
         with pytest.raises(pytest.skip.Exception, match="the rig declares no cards"):
             check()
     assert not (host.root / "says/asked").exists()
+
+
+def test_cards_of_a_worker_in_a_slice_of_the_instances_own_are_its_cards(host: NvidiaHost) -> None:
+    """systemd escapes a dash in the slice's name; the main process need not be the one that has the card."""
+    group = r"/rigwright.slice/rigwright-a\x2db.slice/rigwright-chat.service"
+    host.write("says/group", f"{group}\n")
+    host.process(493, "python3", f"0::{group}\n")
+    assert red(host) == {}
+    host.process(493, "python3", f"0::{group}/other\n")
+    assert "S08" in red(host)
