@@ -56,7 +56,8 @@ MANAGED = replace(
     ),
 )
 RECORD = f'{{"version": "{VERSION}", "kernel": "{KERNEL}", "packages": {{"{PACKAGES[0]}": "{PACKAGED}"}}}}'
-OURS = "0::/rigwright.slice/rigwright-chat.service\n"
+GROUP = "/rigwright.slice/rigwright-chat.service"
+OURS = f"0::{GROUP}\n"
 NVLINK = "".join(f"GPU {index}: NVIDIA H200 (UUID: GPU-{index})\n" + "\t Link 0: 26.562 GB/s\n" for index in (0, 1))
 SMI = """
 case "$*" in
@@ -72,6 +73,14 @@ cd "$(dirname "$0")/../says"
 echo "$what" >> asked
 cat "$what"
 exit "$(cat "$what.status")"
+"""
+# of any unit; a group's name comes with the escape that a dash in a slice's has
+SYSTEMCTL = r"""
+case "$*" in
+  is-enabled*) cat "$(dirname "$0")/../says/enabled" ;;
+  *ControlGroup*) cat "$(dirname "$0")/../says/group" ;;
+  *) echo 493 ;;
+esac
 """
 
 
@@ -91,7 +100,7 @@ class NvidiaHost:
         self.root = root
         stand_in(root / "bin", "nvidia-smi", SMI)
         stand_in(root / "bin", "journalctl", f"cat {root}/says/log")
-        stand_in(root / "bin", "systemctl", f"[ $1 != is-enabled ] && echo 493 || cat {root}/says/enabled")
+        stand_in(root / "bin", "systemctl", SYSTEMCTL)
         stand_in(root / "bin", "stat", "/usr/bin/stat \"$@\" | sed -E 's/[^ ]+:[^ ]+$/root:root/'")
         stand_in(root / "sbin", "ldconfig", f"sed 's|=> |=> {root}|' {root}/says/ldconfig")
         self.says(gpus=SEEN["busy"], recovery=SEEN["recovery"], apps=SEEN["apps"])
@@ -99,6 +108,7 @@ class NvidiaHost:
         self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
         self.write("says/ldconfig", SEEN["ldconfig"])
         self.write("says/enabled", "enabled\n")
+        self.write("says/group", f"{GROUP}\n")
         plan = driver_plan(MANAGED, DRIVER_FACTS)
         assert isinstance(plan, DriverPlan)
         for one in settings_of(MANAGED, plan, DRIVER_FACTS):

@@ -23,7 +23,7 @@ def test_the_bare_command_is_the_units_but_for_port_and_key() -> None:
     one = instance()
     made = rig(one)
     found = deployed(unit(made, one, ENGINE).text)
-    assert found.command == tuple(command(made, one, ENGINE))
+    assert found.command == command(made, one, made.installed(ENGINE))
     assert found.environment_file == f"/etc/rigwright/current/env/{one.name}"
     assert found.key_file == credential_path(made, one)
     assert found.port == one.port

@@ -21,7 +21,7 @@ HOSTILE = r"\033[31mred \033]0;title\007 \302\233H\302\235 back\rover \b\177 bad
 @pytest.fixture
 def host(box: Box) -> Iterator[Sshd]:
     """A host without an instance; its journal repeats what it was asked for."""
-    with sshd(box.folder / "host", RW_DIGEST="d") as made:
+    with sshd(box.folder / "host") as made:
         made.program("systemctl", "")
         made.program("journalctl", 'echo "journal: $*"')
         keys = entry(cards=[], instances=chat(), **made.connection)
@@ -30,14 +30,16 @@ def host(box: Box) -> Iterator[Sshd]:
 
 
 def serving(host: Sshd, journal: str) -> None:
-    """Have the instance run, as far as systemd and /proc tell, and have it say something."""
+    """Have the instance run, as far as systemd and what root wrote down tell, and have it say something."""
+    (host.folder / "run").mkdir()
+    (host.folder / "run" / UNIT).write_text("a" * 64 + "\n")
     block = f"Id={UNIT}\\nActiveState=active\\nSubState=running\\nNRestarts=0\\nMainPID={host.pid}\\n"
     host.program("systemctl", f"case \"$*\" in *MainPID*) printf '{block}' ;; esac")
     host.program("journalctl", journal)
 
 
 def command(box: Box, *options: str) -> list[str]:
-    return [sys.executable, "-m", "rigwright", "logs", str(box.inventory), *options]
+    return [sys.executable, "-m", "cli", "logs", str(box.inventory), *options]
 
 
 def logs(box: Box, *options: str) -> subprocess.CompletedProcess[bytes]:
@@ -57,7 +59,7 @@ def test_it_ends_by_itself_once_all_is_said(box: Box, host: Sshd) -> None:
 def test_before_there_is_an_instance_it_says_so_and_no_more(box: Box, host: Sshd, options: tuple[str, ...]) -> None:
     done = logs(box, *options)
     assert (done.returncode, done.stdout) == (0, b"")
-    what = "instance chat is" if "chat" in options else "no instance is"
+    what = "instance chat is not" if "chat" in options else "no instance is"
     assert done.stderr.decode() == f"box: {what} there yet\n"
 
 

@@ -64,7 +64,7 @@ def test_an_inventory_says_what_was_found_and_declares_what_fits(place: Box, cat
         "ollama.service (active), from /etc/systemd/system/ollama.service",
         "11434 ollama (ollama.service)",
         "8020 python3 (docker-0123456789ab.scope)",
-        "Context 8192, slots 2: each request gets up to 4096 tokens.",
+        "Requests at once: 2; each gets up to 4096 tokens.",
         "A deploy has made it the rig old before.",
         "/archive ext4, 7629.4 of 8583.1 GiB free, read-only",
     ):

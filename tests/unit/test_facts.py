@@ -322,10 +322,11 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "weights": [made.weight_path(artefact()).rpartition("/")[0]],
         "cuda_root": "/opt/cuda",
         "service_user": "svc",
-        "packages": list(PACKAGES),
+        "packages": [*PACKAGES, "cmake", "g++", "ninja-build"],
         "ledger": "/var/lib/rigwright/owned",
         "config": "/etc/rigwright",
         "units": "/etc/systemd/system",
+        "programs": ["llama-server"],
         **sharing.questions(),
     }
 

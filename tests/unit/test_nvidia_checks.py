@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from checks import test_serving as s
 from checks.nvidia_smi import ask
 from rigwright.nvidia.cards import smi as nvidia_smi
 from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN, NvidiaHost
-from tests.unit.samples import rig
+from tests.unit.samples import instance, rig
 
 BUSY = SEEN["busy"]
 Change = Callable[[NvidiaHost], object]
@@ -115,10 +116,16 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
         foreign,
         {"N04": "found pid 700 (py[31mthon 3) with 512 MiB in /user.slice/user-1000.slice/session-3.scope; end it"},
     ),
-    "a server that is not the rig's": (stray, {"N04": "found pid 493 (llama-server) with 1542 MiB in /system.slice/"}),
+    "a server that is not the rig's": (
+        stray,
+        {
+            "N04": "found pid 493 (llama-server) with 1542 MiB in /system.slice/",
+            "S08": "expected ['0000:00:06.0'], found []",
+        },
+    ),
     "a process that cannot be seen": (
         lambda host: host.remove("proc/493"),
-        {"N04": "found pid 493 (out of sight) with 1542 MiB"},
+        {"N04": "found pid 493 (out of sight) with 1542 MiB", "S08": "expected ['0000:00:06.0'], found []"},
     ),
     "a desktop": (
         lambda host: host.says(gpus=BUSY.replace("1551", "3000")),
@@ -202,3 +209,21 @@ def test_a_rig_without_cards_is_not_asked(host: NvidiaHost) -> None:
         with pytest.raises(pytest.skip.Exception, match="the rig declares no cards"):
             check()
     assert not (host.root / "says/asked").exists()
+
+
+def test_cards_of_a_worker_in_a_slice_of_the_instances_own_are_its_cards(host: NvidiaHost) -> None:
+    """systemd escapes a dash in the slice's name; the main process need not be the one that has the card."""
+    own = replace(RIG, instances=(instance("a-b", cards=(0,)),))
+    group = f"/rigwright.slice/{own.instances[0].slice}/{own.instances[0].unit}"
+    assert r"\x2d" in group
+    host.write("says/group", f"{group}\n")
+    host.process(493, "python3", f"0::{group}\n")
+    s.test_sees_its_cards(host, FACTS, own.instances[0])
+    n.test_cards_are_ours(host, own, FACTS)
+    host.process(493, "python3", f"0::{group}x\n")
+    for check in (
+        lambda: s.test_sees_its_cards(host, FACTS, own.instances[0]),
+        lambda: n.test_cards_are_ours(host, own, FACTS),
+    ):
+        with pytest.raises(Drift):
+            check()

@@ -12,7 +12,7 @@ import pytest
 
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import flash_attention_pairs
+from rigwright.engines.llama_cpp.build import cuda_architecture, flash_attention_pairs
 from rigwright.engines.llama_cpp.command import command
 from rigwright.inventory import ROOT, load
 from tests.locks import lock_text
@@ -67,7 +67,7 @@ def test_without_locked_weights_it_is_refused_and_names_them() -> None:
 
 
 def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
-    assert " ".join(command(solo, solo.instances[0], "ENGINE")) == (
+    assert " ".join(command(solo, solo.instances[0], solo.installed("ENGINE"))) == (
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
         f" --model /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{CHAT}"
         f" --mmproj /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{EYE}"
@@ -79,7 +79,7 @@ def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
 
 
 def test_the_translations_are_served_on_the_cpu(solo: Rig) -> None:
-    assert " ".join(command(solo, solo.instances[1], "ENGINE")) == (
+    assert " ".join(command(solo, solo.instances[1], solo.installed("ENGINE"))) == (
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
         f" --model /srv/models/Qwen/Qwen2.5-1.5B-Instruct-GGUF/{COMMIT}/{SMALL}"
         " --alias Qwen2.5-1.5B-Instruct --host 127.0.0.1 --port 18083 --ctx-size 4096 --parallel 4 --n-gpu-layers 0"
@@ -93,6 +93,6 @@ def test_its_card_and_what_is_compiled_for_it(solo: Rig) -> None:
         ("chat", (0,), 32768),
         ("translate", (), 1024),
     ]
-    assert [card.cuda_architecture for card in solo.cards] == ["120a-real"]
+    assert [cuda_architecture(card.capability) for card in solo.cards] == ["120a-real"]
     assert flash_attention_pairs(solo, "llama.cpp") == ("f16-f16", "q4_0-q8_0")
     assert {artefact.file for artefact in solo.weights} == set(FILES)

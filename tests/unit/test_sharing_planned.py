@@ -17,8 +17,7 @@ from rigwright.host.preflight import refusals
 from rigwright.weights.sharing import NOTHING, Found, digest
 from tests.unit import samples
 from tests.unit.samples import NOW, artefact, facts, instance, rig
-from tests.unit.scripts import TOOLS
-from tests.unit.states import converged, two, wanted
+from tests.unit.states import comes_to, converged, two, wanted
 
 RIG = two()
 BUILD = samples.plan()
@@ -32,7 +31,7 @@ def ready(**changes: Any) -> HostFacts:
 
 
 def made(host: HostFacts, one: Rig) -> Plan:
-    return plan(one, host, converged(wanted(RIG)), {"plain": BUILD}, TOOLS, wanted(one))
+    return plan(comes_to(one, host, BUILD), converged(wanted(RIG)))
 
 
 SHARE = Share(address="10.0.0.5", allow=("10.0.0.0/24",))
@@ -58,21 +57,21 @@ HAS = frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"})
 def test_weights_are_shared_on_an_address_that_is_there_and_a_port_that_is_free(
     changes: dict[str, Any], essence: list[str]
 ) -> None:
-    reasons = refusals(rig(share=SHARE), facts(**{"addresses": HAS} | changes), [], NOW)
+    reasons = refusals(comes_to(rig(share=SHARE), facts(**{"addresses": HAS} | changes)), NOW)
     assert len(reasons) == bool(essence), reasons
     assert all(part in reasons[0] for part in essence), reasons
-    assert refusals(rig(), facts(**changes), [], NOW) == []
+    assert refusals(comes_to(rig(), facts(**changes)), NOW) == []
 
 
 def test_the_port_that_weights_were_shared_on_may_become_an_instances() -> None:
     host = facts(listeners=(Listener(8020, "nginx", "rigwright_share.service"),))
-    assert refusals(rig(instance()), host, [], NOW) == []
+    assert refusals(comes_to(rig(instance()), host), NOW) == []
 
 
 @pytest.mark.parametrize(("address", "has"), [("fd00::5", True), ("fd00::6", False)])
 def test_an_address_of_the_sixth_version_is_found_too(address: str, has: bool) -> None:
     made = rig(share=Share(address=address, allow=("fd00::/64",)))
-    assert (refusals(made, facts(addresses=HAS | {"fd00::5"}), [], NOW) == []) == has
+    assert (refusals(comes_to(made, facts(addresses=HAS | {"fd00::5"})), NOW) == []) == has
 
 
 SHARED = Found(there=True, active="active", enabled="enabled", started_from=digest(rig(), SHARE))

@@ -186,7 +186,7 @@ def holders(
         processes: The processes of `apps`, by pid.
     """
     # an absolute path: a unit of that name below a user's own manager is the user's
-    ours = tuple(f"/rigwright.slice/{instance.unit}" for instance in rig.instances)
+    ours = tuple(f"/rigwright.slice/{own}{one.unit}" for one in rig.instances for own in ("", f"{one.slice}/"))
     used = {gpu.address: gpu.used_mib for gpu in gpus}
     found = []
     for number, _, address in numbered(rig, facts):
