@@ -17,28 +17,27 @@ from roles.nvidia_driver import driver_of, earlier_driver, no_driver, nvidia_dri
 from roles.preflight import preflight
 from roles.probe import probe
 from roles.removal import removal
-from roles.rig import rig_of
+from roles.rig import orders_of, rig_of
 from roles.rollback import rollback
 from roles.serving import serving
 from roles.sharing import sharing
 from roles.tools import tools
 from roles.weights import weights
 
+asked = orders_of(host)
+verb = asked.verb
 rig = rig_of(host)
-verb = host.data.get("verb", "deploy")
-if verb not in ("deploy", "upgrade", "rollback", "remove"):
-    raise PyinfraError(f"{verb!r} is no verb: must be deploy, upgrade, rollback or remove")
 if verb in ("deploy", "upgrade") and rig.bundle_faults:
     raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
 held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
 
 if held and verb == "rollback":
-    if host.data.get("driver"):
-        earlier_driver(rig)
+    if asked.driver:
+        earlier_driver(rig, asked.reboot)
     else:
-        rollback(rig, host.data.get("to"))
+        rollback(rig, asked.to)
 elif held and verb == "remove":
-    removal(rig, bool(host.data.get("keep_weights")))
+    removal(rig, asked.keep_weights)
 elif held and (facts := probe(rig)):
     driver_facts, driver = driver_of(rig, verb == "upgrade")
     builds = {name: build(rig, name, engine, facts) for name, engine in rig.engines.items()}
@@ -48,7 +47,7 @@ elif held and (facts := probe(rig)):
         network(rig)
         tools(rig, host_tools)
         if driver_facts and isinstance(driver, DriverPlan):
-            nvidia_driver(rig, driver, driver_facts, upgrading=verb == "upgrade")
+            nvidia_driver(rig, driver, driver_facts, upgrading=verb == "upgrade", reboot=asked.reboot)
         elif facts.driver_ours:
             no_driver(rig)
         if cuda := toolkit(rig, facts):

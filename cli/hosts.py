@@ -6,15 +6,14 @@ import fnmatch
 import io
 import os
 import runpy
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
+from cli import interrupts
 from rigwright.inventory import ROOT
 from rigwright.problems import shown, unknown
 
@@ -54,19 +53,13 @@ def pyinfra_here(inventory: str, *options: str) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
-    signal.signal(signal.SIGINT, _interrupted)
+    # what is half done on a host, the next run finishes
+    interrupts.end_at_once("\nAborted!\n")
     try:
         cli.main([inventory, str(ROOT / "deploy.py"), *options], prog_name="pyinfra")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0
-
-
-def _interrupted(*_: object) -> None:
-    """End at once: an exception would end one greenlet. What is half done on a host, the next run finishes."""
-    Console(stderr=True).show_cursor()  # a progress bar hides it
-    click.echo("\nAborted!", err=True)
-    os._exit(1)
 
 
 def run_checks(inventory: str, *options: str) -> int:

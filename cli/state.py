@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+import shlex
 from dataclasses import asdict, dataclass
-from threading import Thread
 
 import click
+import gevent
+from gevent.queue import Queue
+from paramiko import SSHException
 
 from checks.looking import Box, boxes, each, leave
+from cli import interrupts
 from cli.hosts import INVENTORY, LIMIT
 from cli.tables import show, size
+from rigwright.declaration.rig import Rig
 from rigwright.problems import unknown
 from rigwright.serving.live import Process, Served, goal
 
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
+UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
 
 
 @dataclass(frozen=True)
@@ -182,30 +187,50 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
 @click.option("--follow", "-f", is_flag=True, help="Go on as lines come, until interrupted.")
 def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool) -> None:
     """The journals of the instances of every host of INVENTORY, each line with its host before it."""
+    interrupts.end_at_once()
     found, gone = boxes(inventory, limit)
     names = {i.name for box in found for i in box.rig.instances}
     if instance is not None and instance not in names:
         raise click.ClickException(f"--instance: {unknown('instance', instance, names)}")
-    unit = f"rigwright-{instance or '*'}.service"
-    follows = "--follow" if follow else ""
-    command = f"journalctl --no-pager --output=short-iso --lines={lines} {follows} --unit='{unit}'"
+    lost: list[str] = []
+    said: Queue[str | None] = Queue(1000)  # no more is read than the terminal takes
 
-    def tell(box: Box) -> None:
-        for line in box.lines(command):
-            click.echo(f"{box.name}  {_plain(line)}")
+    def tell(box: Box, units: list[str]) -> None:
+        command = ["journalctl", "--no-pager", "--output=short-iso", f"--lines={lines}"]
+        command += ["--follow"] * follow + [f"--unit={unit}" for unit in units]
+        try:
+            for line in box.lines(shlex.join(command)):
+                said.put(f"{box.name}  {_plain(line)}")
+        except (OSError, EOFError, SSHException):
+            lost.append(box.name)
+        finally:
+            said.put(None)
 
-    # threads of a pool would be waited for, and these may never end
-    threads = [Thread(target=tell, args=(box,), daemon=True) for box in found]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    leave(gone)
+    telling = 0
+    for box, served in zip(found, each(found, Box.served), strict=True):
+        if units := _journals(box.rig, served, instance):
+            gevent.spawn(tell, box, units)
+            telling += 1
+        else:
+            click.echo(f"{box.name}: {f'instance {instance}' if instance else 'no instance'} is there yet", err=True)
+    while telling:
+        line = said.get()
+        if line is None:
+            telling -= 1
+        else:
+            click.echo(line)
+    leave(sorted({*gone, *lost}))
+
+
+def _journals(rig: Rig, served: Served, instance: str | None) -> list[str]:
+    """The units of a rig's instances that its host has, and of others that run there; only one instance's if named."""
+    # their names are the host's words
+    running = {name for name, one in served.processes.items() if one.digest and UNIT.fullmatch(name)}
+    declared = {one.unit for one in rig.instances if instance in (None, one.name)}
+    there = declared & {*served.links, *served.processes}
+    return sorted(there if instance else there | running)
 
 
 def _plain(line: str) -> str:
     """Without what could write elsewhere on the terminal than where it belongs."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", line)
+    return re.sub(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", "", line)

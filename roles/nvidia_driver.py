@@ -24,11 +24,6 @@ def driver_of(rig: Rig, upgrading: bool) -> tuple[DriverFacts | None, DriverPlan
     return facts, driver_plan(rig, facts, upgrading=upgrading) if facts else None
 
 
-def consent(rig: Rig) -> bool:
-    """Whether the host of the running deploy may be rebooted."""
-    return rig.driver.reboot or bool(host.data.get("reboot"))
-
-
 @deploy("NVIDIA driver")
 def no_driver(rig: Rig) -> None:
     """Let go of one that the rig does not declare any more."""
@@ -36,7 +31,7 @@ def no_driver(rig: Rig) -> None:
 
 
 @deploy("NVIDIA driver")
-def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: bool) -> None:
+def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: bool, reboot: bool) -> None:
     """Bring settings, packages, the running module and the cards' own settings to their state."""
     one = wanted(plan, facts, locked(rig, facts.system), upgrading=upgrading)
     files = settings_of(rig, plan, facts)
@@ -49,13 +44,13 @@ def nvidia_driver(rig: Rig, plan: DriverPlan, facts: DriverFacts, upgrading: boo
     retired(name="Settings that are not declared", paths=sorted(set(paths(rig)) - {file.path for file in files}))
     brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
     held(name="Driver's holds", rig=rig, wanted=one, facts=facts, options=options)
-    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))
+    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
     moving = lacks(one, facts) or bool(unloaded(one, facts))
     set_up(name="Cards", rig=rig, plan=plan, facts=facts, moving=moving)
 
 
 @deploy("Rollback of the driver")
-def earlier_driver(rig: Rig) -> None:
+def earlier_driver(rig: Rig, reboot: bool) -> None:
     """Bring back the driver before the one that is installed, from the package files that were kept."""
     facts = look(rig)
     if facts is None:
@@ -76,4 +71,4 @@ def earlier_driver(rig: Rig) -> None:
         return
     one = returned(plan, facts, version, host.get_fact(FileContents, path=f"{store(rig)}/{version}/SHA256SUMS") or [])
     brought(name=f"Driver {version}", rig=rig, wanted=one, facts=facts)
-    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=consent(rig))
+    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)

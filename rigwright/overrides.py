@@ -1,0 +1,88 @@
+"""What one run is asked for beside its inventory: `pyinfra INVENTORY deploy.py --data key=value`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rigwright.inventory import CONNECTION
+from rigwright.problems import Invalid, Problem, shown, suggestion
+
+VERBS = ("deploy", "upgrade", "rollback", "remove")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a run is to do."""
+
+    verb: str = "deploy"
+    to: int | None = None
+    """The generation to go back to; None for the one before."""
+    driver: bool = False
+    """Whether it is the driver that goes back."""
+    keep_weights: bool = False
+    reboot: bool = False
+    """Whether hosts may be rebooted where the driver needs it."""
+
+
+def _truth(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _any(value: object) -> bool:
+    return True
+
+
+OWN: dict[str, tuple[Callable[[object], bool], str]] = {
+    "verb": (lambda value: value in VERBS, "deploy, upgrade, rollback or remove"),
+    "to": (_number, "a generation's number, 1 or more"),
+    "driver": (_truth, "true or false"),
+    "keep_weights": (_truth, "true or false"),
+    "reboot": (_truth, "true or false"),
+}
+# pyinfra hands on its options --ssh-password and --ssh-key-password as if they were data
+KEYS = OWN | CONNECTION | {"ssh_password": (_any, ""), "ssh_key_password": (_any, "")}
+
+
+def orders(given: Mapping[str, object]) -> Orders:
+    """The orders that a run's `--data` come to.
+
+    Args:
+        given: Key -> value, as pyinfra has read them: `true` and `false` are truth values, digits a number.
+
+    Raises:
+        Invalid: with every mistake in them. The value of a key that is unknown is not repeated.
+    """
+    problems = [Problem("--data", key, f"unknown key{suggestion(key, KEYS)}") for key in given if key not in KEYS]
+    for key, value in given.items():
+        if key in KEYS and not KEYS[key][0](value):
+            near = difflib.get_close_matches(str(value), VERBS, n=1, cutoff=0.5) if key == "verb" else []
+            hint = f'; did you mean "{near[0]}"?' if near else ""
+            problems.append(Problem("--data", key, f"{shown(value)} is refused: must be {KEYS[key][1]}{hint}"))
+    if not problems:
+        problems = _together(given)
+    if problems:
+        raise Invalid(problems)
+    return Orders(**{key: value for key, value in given.items() if key in OWN})  # type: ignore[arg-type]
+
+
+def _together(given: Mapping[str, object]) -> list[Problem]:
+    """Keys that do not go together: a run that ignored one would do something else than it was asked for."""
+    verb, driver, reboot = given.get("verb", "deploy"), given.get("driver"), given.get("reboot")
+    found = [
+        Problem("--data", key, f"goes with verb={needed}, not with verb={verb}")
+        for key, needed in (("to", "rollback"), ("driver", "rollback"), ("keep_weights", "remove"))
+        if given.get(key) and verb != needed
+    ]
+    if verb == "rollback" and driver and given.get("to"):
+        found.append(Problem("--data", "to", "is a generation's number: it does not go with driver=true"))
+    if reboot and verb == "remove":
+        found.append(Problem("--data", "reboot", "does not go with verb=remove"))
+    if reboot and verb == "rollback" and not driver:
+        found.append(Problem("--data", "reboot", "goes with driver=true: another generation needs none"))
+    return found

@@ -1,0 +1,115 @@
+"""An SSH server of this machine in place of a host: what it is told runs in a shell here, with programs of a test's."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import paramiko
+
+
+class Sshd:
+    """The server's process, as a test sees it."""
+
+    def __init__(self, folder: Path, port: int, pid: int) -> None:
+        self.folder, self.port, self.pid = folder, port, pid
+
+    @property
+    def connection(self) -> dict[str, object]:
+        """An inventory's keys that lead here."""
+        return {
+            "ssh_hostname": "127.0.0.1",
+            "ssh_port": self.port,
+            "ssh_user": "root",
+            "ssh_key": str(self.folder / "key"),
+            "ssh_known_hosts_file": str(self.folder / "known_hosts"),
+            "ssh_strict_host_key_checking": "yes",
+        }
+
+    @property
+    def told(self) -> list[str]:
+        """The commands that were run, in their order."""
+        return [path.read_text() for path in sorted((self.folder / "told").iterdir())]
+
+    def program(self, name: str, script: str) -> None:
+        """Have a program of this name do what a shell script says."""
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+
+@contextmanager
+def sshd(folder: Path, **variables: str) -> Iterator[Sshd]:
+    """A server that runs while the block does: in a process of its own, for a test's has gevent's threads.
+
+    Args:
+        folder: Where its key, its programs and what it was told lie.
+        **variables: More of its environment.
+    """
+    for name in ("bin", "told"):
+        (folder / name).mkdir(parents=True)
+    key = paramiko.RSAKey.generate(2048)
+    key.write_private_key_file(str(folder / "key"))
+    environment = os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"} | variables
+    command = [sys.executable, __file__, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout
+        try:
+            port = int(process.stdout.readline())
+            (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {key.get_name()} {key.get_base64()}\n")
+            yield Sshd(folder, port, process.pid)
+        finally:
+            process.terminate()
+
+
+class Server(paramiko.ServerInterface):
+    """One connection, let in with any key."""
+
+    def __init__(self, told: Path) -> None:
+        self.told = told
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return paramiko.AUTH_SUCCESSFUL
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
+        (self.told / f"{len(list(self.told.iterdir())):04}").write_bytes(command)
+        threading.Thread(target=self.run, args=(channel, command), daemon=True).start()
+        return True
+
+    def run(self, channel: Any, command: bytes) -> None:
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(["sh", "-c", command], bufsize=0, **quiet) as process, suppress(OSError):  # type: ignore[call-overload]
+            while part := process.stdout.read(65536):
+                channel.sendall(part)
+            channel.send_exit_status(process.wait())
+        channel.close()
+
+
+def serve(folder: Path) -> None:
+    """Serve for ever; the port is printed first."""
+    key = paramiko.RSAKey.from_private_key_file(str(folder / "key"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        print(listener.getsockname()[1], flush=True)
+        connections = []
+        while True:
+            transport = paramiko.Transport(listener.accept()[0])
+            transport.add_server_key(key)
+            transport.start_server(server=Server(folder / "told"))
+            connections.append(transport)
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

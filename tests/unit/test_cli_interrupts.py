@@ -1,0 +1,66 @@
+"""Ctrl-C during a deploy ends it, with its own exit status, whatever the process is writing at that moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.weights_world import until
+
+# a deploy that does nothing but write as pyinfra and our progress do, one greenlet a host
+WRITING = """
+import sys
+import pyinfra_cli.cli
+import click, gevent
+from rich.console import Console
+from cli import hosts
+
+rich = Console(stderr=True)
+
+def write():
+    while True:
+        click.echo("x" * 100, err=True)
+        rich.print("y" * 100)
+        click.echo("z" * 100)
+        gevent.sleep(0)
+
+def main(*_, **__):
+    gevent.joinall([gevent.spawn(write) for _ in range(20)])
+
+pyinfra_cli.cli.cli.main = main
+sys.exit(hosts.pyinfra_here("rig.py"))
+"""
+LIMIT = 30  # seconds, for a machine with much else to do
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Ends to read and to write, as the operating system makes them."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+@pytest.mark.parametrize("times", [1, 100])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_interrupts_end_it_in_the_middle_of_a_write(stream: str, times: int, pipe: tuple[int, int]) -> None:
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | {stream: pipe[1]}
+    # Python's own buffers, as an operator has them, are what the interrupt finds in the middle of something
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", WRITING]
+    with subprocess.Popen(command, env=environment, **streams) as process:  # type: ignore[call-overload]
+        try:
+            # nobody reads: it waits until somebody does
+            until(lambda: "pipe_write" in Path(f"/proc/{process.pid}/wchan").read_text(), LIMIT)
+            for _ in range(times):
+                process.send_signal(signal.SIGINT)
+            assert process.wait(LIMIT) == 130
+        finally:
+            process.kill()

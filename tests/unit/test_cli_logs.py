@@ -1,0 +1,87 @@
+"""`rigwright logs`, as a process, of a host that speaks SSH."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.samples import Box, chat, entry
+from tests.unit.ssh_server import Sshd, sshd
+
+UNIT = "rigwright-chat.service"
+LIMIT = 60  # seconds, for a machine with much else to do
+# what a line of a journal must not do to a terminal: colours and titles, in their 7-bit and 8-bit forms; move, ring
+HOSTILE = r"\033[31mred \033]0;title\007 \302\233H\302\235 back\rover \b\177 bad \377 end"
+
+
+@pytest.fixture
+def host(box: Box) -> Iterator[Sshd]:
+    """A host without an instance; its journal repeats what it was asked for."""
+    with sshd(box.folder / "host", RW_DIGEST="d") as made:
+        made.program("systemctl", "")
+        made.program("journalctl", 'echo "journal: $*"')
+        keys = entry(cards=[], instances=chat(), **made.connection)
+        box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {keys!r}}})\n")
+        yield made
+
+
+def serving(host: Sshd, journal: str) -> None:
+    """Have the instance run, as far as systemd and /proc tell, and have it say something."""
+    block = f"Id={UNIT}\\nActiveState=active\\nSubState=running\\nNRestarts=0\\nMainPID={host.pid}\\n"
+    host.program("systemctl", f"case \"$*\" in *MainPID*) printf '{block}' ;; esac")
+    host.program("journalctl", journal)
+
+
+def command(box: Box, *options: str) -> list[str]:
+    return [sys.executable, "-m", "cli", "logs", str(box.inventory), *options]
+
+
+def logs(box: Box, *options: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(command(box, *options), capture_output=True, timeout=LIMIT, check=False)
+
+
+def test_it_ends_by_itself_once_all_is_said(box: Box, host: Sshd) -> None:
+    serving(host, 'printf "%s\\n" "$@"')
+    done = logs(box, "--lines", "7")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.decode().splitlines()
+    assert {"box  --lines=7", f"box  --unit={UNIT}"} <= set(said)
+    assert "box  --follow" not in said
+
+
+@pytest.mark.parametrize("options", [(), ("--follow",), ("--instance", "chat")])
+def test_before_there_is_an_instance_it_says_so_and_no_more(box: Box, host: Sshd, options: tuple[str, ...]) -> None:
+    done = logs(box, *options)
+    assert (done.returncode, done.stdout) == (0, b"")
+    what = "instance chat is" if "chat" in options else "no instance is"
+    assert done.stderr.decode() == f"box: {what} there yet\n"
+
+
+def test_no_control_character_of_a_host_reaches_the_terminal(box: Box, host: Sshd) -> None:
+    serving(host, f"printf '{HOSTILE}\\tx\\n'")
+    said = logs(box).stdout.decode()
+    assert said == "box  [31mred ]0;title H backover  bad \ufffd end\tx\n"
+
+
+def test_one_that_follows_ends_with_an_interrupt(box: Box, host: Sshd) -> None:
+    serving(host, "while echo line; do sleep 0.01; done")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command(box, "--follow"), **pipes) as following:  # type: ignore[call-overload]
+        assert following.stdout.readline() == b"box  line\n"
+        following.send_signal(signal.SIGINT)
+        _, errors = following.communicate(timeout=LIMIT)
+    assert (following.returncode, errors) == (130, b"")
+
+
+def test_one_that_follows_in_silence_ends_with_an_interrupt(box: Box, host: Sshd) -> None:
+    serving(host, "echo line; exec sleep 1000")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command(box, "--follow"), **pipes) as following:  # type: ignore[call-overload]
+        assert following.stdout.readline() == b"box  line\n"
+        following.send_signal(signal.SIGINT)
+        _, errors = following.communicate(timeout=LIMIT)
+    assert (following.returncode, errors) == (130, b"")

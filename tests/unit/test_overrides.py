@@ -1,0 +1,123 @@
+"""What `pyinfra --data` may say: typed like the inventory's keys, and refused as they are, all mistakes at once."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from pyinfra_cli.util import parse_cli_arg
+
+from rigwright.overrides import Orders, orders
+from rigwright.problems import Invalid
+from tests.unit.samples import Box, chat, entry
+from tests.unit.ssh_server import Sshd, sshd
+from tests.unit.test_deploy import plan
+
+
+def given(words: str) -> dict[str, object]:
+    """As pyinfra reads `--data` options."""
+    return {key: parse_cli_arg(value) for key, _, value in (word.partition("=") for word in words.split())}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", Orders()),
+        ("verb=deploy", Orders()),
+        ("reboot=true", Orders(reboot=True)),
+        ("reboot=False", Orders()),
+        ("verb=upgrade reboot=TRUE", Orders("upgrade", reboot=True)),
+        ("verb=rollback", Orders("rollback")),
+        ("verb=rollback to=3", Orders("rollback", to=3)),
+        ("verb=rollback driver=true reboot=true", Orders("rollback", driver=True, reboot=True)),
+        ("verb=rollback driver=false to=3", Orders("rollback", to=3)),
+        ("verb=remove keep_weights=true", Orders("remove", keep_weights=True)),
+        # pyinfra's own, among them what its options --ssh-user and --ssh-password come to
+        ("ssh_user=ops ssh_port=2222 ssh_key=~/key ssh_password=123 ssh_key_password=x _sudo=true", Orders()),
+        ("ssh_hostname=192.0.2.7 ssh_strict_host_key_checking=no", Orders()),
+    ],
+)
+def test_what_is_asked_for(words: str, expected: Orders) -> None:
+    assert orders(given(words)) == expected
+
+
+KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("reboot=no", ["reboot: 'no' is refused: must be true or false"]),
+        ("reboot=yes", ["reboot: 'yes' is refused: must be true or false"]),
+        ("reboot=1", ["reboot: 1 is refused: must be true or false"]),
+        ("reboot=", ["reboot: '' is refused: must be true or false"]),
+        ("verb=rollback driver=no", ["driver: 'no' is refused: must be true or false"]),
+        ("verb=remove keep_weights=no", ["keep_weights: 'no' is refused: must be true or false"]),
+        ("verb=rollback to=0", ["to: 0 is refused: must be a generation's number, 1 or more"]),
+        ("verb=rollback to=true", ["to: True is refused: must be a generation's number, 1 or more"]),
+        ("verb=rollback to=last", ["to: 'last' is refused: must be a generation's number, 1 or more"]),
+        (
+            "verb=rolback",
+            ["verb: 'rolback' is refused: must be deploy, upgrade, rollback or remove; did you mean \"rollback\"?"],
+        ),
+        ("verb=[]", ["verb: [] is refused: must be deploy, upgrade, rollback or remove"]),
+        ("rebot=true", ['rebot: unknown key; did you mean "reboot"?']),
+        ("keep-weights=true verb=remove", ['keep-weights: unknown key; did you mean "keep_weights"?']),
+        ("ssh_prot=22", ['ssh_prot: unknown key; did you mean "ssh_port"?']),
+        ("ssh_port=ssh", ["ssh_port: 'ssh' is refused: must be a port number"]),
+        ("_sudo=no", ["_sudo: 'no' is refused: must be True or False"]),
+        ("_sudo_user=root", ['_sudo_user: unknown key; did you mean "ssh_user"?']),
+        ("rig=x", ["rig: unknown key"]),
+        ("to=3", ["to: goes with verb=rollback, not with verb=deploy"]),
+        ("driver=true", ["driver: goes with verb=rollback, not with verb=deploy"]),
+        ("verb=upgrade keep_weights=true", ["keep_weights: goes with verb=remove, not with verb=upgrade"]),
+        ("verb=remove reboot=true", ["reboot: does not go with verb=remove"]),
+        ("verb=rollback reboot=true", ["reboot: goes with driver=true: another generation needs none"]),
+        ("verb=rollback driver=true to=3", ["to: is a generation's number: it does not go with driver=true"]),
+        (
+            "verb=rolback reboot=no rebot=true",
+            [
+                "reboot: 'no' is refused: must be true or false",
+                'rebot: unknown key; did you mean "reboot"?',
+                "verb: 'rolback' is refused",
+            ],
+        ),
+    ],
+)
+def test_what_is_refused(words: str, said: list[str]) -> None:
+    with pytest.raises(Invalid) as refused:
+        orders(given(words))
+    lines = str(refused.value).splitlines()
+    assert len(lines) == len(said), lines
+    assert all(line.startswith(f"--data: {start}") for line, start in zip(lines, said, strict=True)), lines
+
+
+def test_a_value_that_may_be_a_secret_is_not_repeated() -> None:
+    with pytest.raises(Invalid) as refused:
+        orders(given("hub_token=s3cret"))
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.fixture
+def host(box: Box) -> Iterator[Sshd]:
+    with sshd(box.folder / "host") as made:
+        keys = entry(cards=[], instances=chat(), **made.connection)
+        box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {keys!r}}})\n")
+        yield made
+
+
+def test_it_is_refused_before_a_host_is_asked_anything(box: Box, host: Sshd) -> None:
+    run = plan(box.inventory, "--data", "reboot=no", "--data", "keep_wieghts=true")
+    said = run.stdout + run.stderr
+    assert run.returncode == 1, said
+    assert "--data: reboot: 'no' is refused: must be true or false" in said
+    assert '--data: keep_wieghts: unknown key; did you mean "keep_weights"?' in said
+    assert "Traceback" not in said
+    assert host.told == []
+
+
+def test_data_of_the_hosts_own_is_not_judged(box: Box, host: Sshd) -> None:
+    run: subprocess.CompletedProcess[str] = plan(box.inventory, "--ssh-user", "root", "--ssh-port", str(host.port))
+    assert "--data:" not in run.stdout + run.stderr
+    assert host.told
