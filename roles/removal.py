@@ -45,6 +45,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
             *(f"{roots.state}/{name}" for name in ("jobs", "build", "weights")),
         ],
         models=roots.models,
+        run="/run",
         token=CREDENTIAL,
         ledger=rig.ledger,
         started_from=STARTED_FROM,

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rigwright.host import channel
-from rigwright.host.basics import Listener, unit_of
+from rigwright.host.basics import Listener
 from rigwright.host.facts import PACKAGES, HostFacts, parse, questions
 from rigwright.render import render
 from rigwright.supply.fetching import run_name
@@ -185,26 +181,6 @@ def test_what_is_no_answer_is_refused(output: list[str]) -> None:
         parse(output)
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "unit"),
-    [
-        ("/system.slice/nginx.service", "nginx.service"),
-        ("/rigwright.slice/rigwright-chat.slice/rigwright-chat.service", "rigwright-chat.service"),
-        ("/system.slice/system-x.slice/x@1.service/inner", "x@1.service"),
-        ("/init.scope", "init.scope"),
-        # a user's own manager has units of any name
-        ("/user.slice/user-1000.slice/user@1000.service/app.slice/rigwright-chat.service", "user@1000.service"),
-        ("/user.slice/user-1000.slice/session-3.scope", "session-3.scope"),
-        ("/system.slice/a b.service", ""),
-        ("/system.slice/a\nuid 7.service", ""),
-        ("/", ""),
-        ("", ""),
-    ],
-)
-def test_a_control_group_is_of_the_systems_own_unit(cgroup: str, unit: str) -> None:
-    assert unit_of(cgroup) == unit
-
-
 def probe(*, user: int | None = None, **changes: Any) -> HostFacts:
     script = render("probe/probe.sh.j2", **probed(**changes))
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, user=user)
@@ -260,46 +236,6 @@ def test_the_probe_adds_up_what_was_sent_of_weights_and_says_where_file_systems_
     assert 600 <= probe(jobs=str(tmp_path)).sent_kib < 640
     found = probe(folders=["/", "/not/yet/there", "/proc"])
     assert found.file_systems == {"/": "/", "/not/yet/there": "/", "/proc": "/proc"}
-
-
-@pytest.mark.skipif(shutil.which("ss") is None, reason="no ss (iproute2) here")
-def test_the_probe_finds_who_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        (mine,) = [one for one in probe().listeners if one.port == port]
-    assert mine.process == Path("/proc/self/comm").read_text().strip()
-
-
-LISTEN = """
-import socket, sys
-with open("/proc/self/comm", "w") as comm:
-    comm.write(sys.argv[1])
-with socket.create_server(("127.0.0.1", 0)) as listener:
-    print(listener.getsockname()[1], flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.skipif(shutil.which("ss") is None, reason="no ss (iproute2) here")
-@pytest.mark.parametrize(
-    "name",
-    ["a\\nuid 7\\nb", "a\nuid 7", '",pid=1,fd=9', "pid=1,", "\nLISTEN 0 0 *:x", "\x1b[31m", "%s\\c", "-n"],
-    ids=repr,
-)
-def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: str) -> None:
-    """Any local user listens, and is called as it likes."""
-    command = [sys.executable, "-c", LISTEN, name]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        port = int(process.stdout.readline())
-        found = probe()
-        cgroup = Path(f"/proc/{process.pid}/cgroup").read_text()
-        process.communicate()
-    assert found.uid == os.getuid()
-    (mine,) = [one for one in found.listeners if one.port == port]
-    assert "\n" not in mine.process
-    assert mine.process in ("", channel.said(name[:15]))
-    assert mine.unit in ("", unit_of(cgroup.strip().rpartition(":")[2]))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -65,8 +65,8 @@ def test_a_value_in_a_command_is_one_word_whatever_it_holds() -> None:
 
 def test_options_reach_cmake_one_a_line_and_quoted() -> None:
     script = compiled(0, 1)
-    assert "  -DCMAKE_CUDA_ARCHITECTURES='86-real;120a-real' \\\n" in script
-    assert "  -DEMPTY='' \\\n" in script
+    assert "  '-DCMAKE_CUDA_ARCHITECTURES=86-real;120a-real' \\\n" in script
+    assert "  -DEMPTY= \\\n" in script
     assert "-DGGML_CUDA" not in compiled()
 
 

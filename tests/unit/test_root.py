@@ -1,0 +1,55 @@
+"""Commands as root: one way, with what they said and how they ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from roles import root
+from roles.root import Answer, Failed, Gone, Root
+from tests.unit.scripts import stand_in
+from tests.unit.ssh_host import Host
+
+
+def test_both_outputs_and_the_status_come_back_however_much_is_said() -> None:
+    answer = root.run(Host(), "cat; head -c 3000000 /dev/zero >&2; echo bye >&2; exit 7", "a\nb c\n")
+    assert (answer.status, answer.lines, answer.complaint) == (7, ["a", "b c"], f"{chr(0) * 3000000}bye")
+
+
+def test_a_command_that_reads_nothing_of_what_it_is_given_still_answers() -> None:
+    assert root.run(Host(), "exec <&-; echo done").lines == ["done"]
+
+
+@pytest.mark.parametrize("sudo", [False, True])
+def test_root_comes_through_sudo_where_the_data_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sudo: bool
+) -> None:
+    stand_in(tmp_path, "sudo", 'echo "sudo $1"; shift; exec "$@"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    host = Host()
+    host.data = {"_sudo": sudo}
+    assert root.run(host, "echo 'it''s \"$0\"'").lines == [*(["sudo -n"] if sudo else []), 'its "$0"']
+
+
+def test_a_command_that_has_to_succeed_fails_in_its_own_words() -> None:
+    assert Root(Host()).run("echo yes") == "yes\n"
+    for command, words in {"echo no >&2; false": "no", "echo no; false": "no", "exit 3": "exit status 3"}.items():
+        with pytest.raises(Failed, match=f"^{words}$"):
+            Root(Host()).run(command)
+
+
+def test_a_host_without_a_connection_is_gone() -> None:
+    target = SimpleNamespace(data={}, connector=SimpleNamespace(client=None))
+    with pytest.raises(Gone):
+        root.run(target, "true")
+
+
+def test_a_session_that_ends_with_its_connection_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host()
+    monkeypatch.setattr(root, "ended", lambda *_: -1)
+    assert root.run(host, "true") == Answer(-1, b"", b"")
+    host.connected = False
+    with pytest.raises(Gone, match="the session ended"):
+        root.run(host, "true")
