@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from cli.durations import Record, group, share
 
@@ -22,6 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.register_profile("quick", settings.get_profile("default"), max_examples=50)
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
     if file := config.getoption("--measure"):
         config.pluginmanager.register(Clock(file))
 

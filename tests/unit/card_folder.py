@@ -11,6 +11,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.nvidia.driver import topology
 from rigwright.nvidia.driver.settings import power_script
 from rigwright.nvidia.driver.topology import Topology
+from tests.unit import programs
 from tests.unit.scripts import stand_in
 
 # Answers what a test has written, fails where `hangs`, `refuses` or `warns` has the beginning of a question, and
@@ -90,6 +91,6 @@ class CardFolder:
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
         (self.root / "script").write_text(script)
         command = ["sh", str(self.root / "script"), *words]
-        done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, timeout=30, check=False)
+        done = programs.run(command, env={"PATH": path})
         assert done.stderr == ""
         return done

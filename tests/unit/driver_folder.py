@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rigwright.nvidia.driver.facts import DriverFacts, parse, questions
 from rigwright.render import render
+from tests.unit import programs
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 
@@ -122,6 +122,6 @@ class Host:
             assert place in script
             script = script.replace(place, f"{self.root}{place}")
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        done = subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=True)
+        done = programs.run(["sh", "-c", script], env={"PATH": path}, check=True)
         assert done.stderr == ""
         return parse(done.stdout.splitlines())

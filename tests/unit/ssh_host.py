@@ -7,6 +7,8 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit import programs
+
 
 class Channel:
     """A session of SSH: what is sent goes to a shell of this machine."""
@@ -92,6 +94,6 @@ class Host:
 
     def run_shell_command(self, command: Any, _stdin: list[str] | None = None, **_: object) -> tuple[bool, Any]:
         words, text = ["sh", "-c", command.get_raw_value()], "".join(_stdin or [])
-        done = subprocess.run(words, input=text, capture_output=True, text=True, check=False)
+        done = programs.run(words, input=text)
         lines = done.stdout.splitlines()
         return done.returncode == 0, SimpleNamespace(stdout_lines=lines, stdout=done.stdout, stderr=done.stderr)

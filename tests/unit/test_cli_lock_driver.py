@@ -229,7 +229,7 @@ def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
     drivers_key: Signer,
 ) -> None:
     monkeypatch.setattr(packages, "KEYRING", str(archive_key[0]))
-    archive = AptArchive(files, tmp_path / "debs", archive_key[1])
+    archive = AptArchive(files, archive_key[1])
     for name, version in (
         ("libnvidia-compute-580-server", "580.178.04-0ubuntu0.24.04.1"),
         ("nvidia-utils-580-server", "580.178.04-0ubuntu0.24.04.1"),
@@ -238,7 +238,7 @@ def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
     ):
         archive.package(name, version)
     archive.publish("noble", ("restricted",))
-    box = DriverWorld(tmp_path / "box", DriverArchive(files, tmp_path / "none", drivers_key))
+    box = DriverWorld(tmp_path / "box", DriverArchive(files, drivers_key))
     box.inventory(apt=[f"{files.url}/archive/debian"])
     catalog = CATALOG.replace(NAME, '"driver-ubuntu-24.04"').replace(DRIVER, "580.178.04")
     box.write("catalog/mine.toml", catalog.replace(f"nvidia:{FOLDER}", "apt:restricted"))

@@ -11,6 +11,7 @@ import pytest
 
 from rigwright.nvidia.driver.holders import strangers
 from rigwright.render import render
+from tests.unit import programs
 
 SCRIPT = render("nvidia_driver/holders.sh.j2")
 SESSION = "/user.slice/user-1000.slice/session-3.scope"
@@ -64,7 +65,7 @@ def process(root: Path, pid: str, name: str, cgroup: str, *targets: str) -> None
 
 
 def said(script: str) -> list[str]:
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = programs.run(["sh", "-c", script], check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()
 

@@ -18,6 +18,7 @@ import pytest
 
 from roles import lease
 from roles.lease import Lease, _by, _quoted
+from tests.unit import programs
 from tests.unit.scripts import hold
 
 HOLDER = {"who": "ops@desk", "pid": 4711, "since": "2026-11-01 12:00:00 UTC", "doing": "deploy of /home/ops/rig.py"}
@@ -47,7 +48,7 @@ def test_the_one_who_holds_it_is_named(said: str, text: str) -> None:
 @pytest.mark.parametrize("script", ["echo a", "echo 'a b'", "it's \"$x\" `id` \\ \n# '''", ""])
 def test_a_script_is_one_word_of_a_command(script: str) -> None:
     assert shlex.split(_quoted(script)) == [script]
-    done = subprocess.run(["sh", "-c", f"printf %s {_quoted(script)}"], capture_output=True, text=True, check=True)
+    done = programs.run(["sh", "-c", f"printf %s {_quoted(script)}"], check=True)
     assert done.stdout == script
 
 

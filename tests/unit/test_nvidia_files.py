@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from rigwright.nvidia.driver.settings import Setting, paths
 from rigwright.nvidia.files import Found, Lying, as_rendered, parse, questions
 from rigwright.render import render
+from tests.unit import programs
 from tests.unit.driver_hosts import C3090, box
 from tests.unit.scripts import stand_in
 
@@ -80,11 +80,9 @@ def test_what_the_probe_prints_is_read(tmp_path: Path) -> None:
     places[SCRIPT].symlink_to("/dev/null")
     places[SYSCTL].mkdir()
     asked = questions(RIG) | {"paths": list(places.values())}
-    done = subprocess.run(
+    done = programs.run(
         ["sh", "-c", render("probe/driver_files.sh.j2", **asked)],
         env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     seen = parse(done.stdout.splitlines())
