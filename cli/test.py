@@ -181,7 +181,7 @@ def _stage(name: str, whole: bool, given: list[str], folder: Path) -> dict[str, 
 
 def shares(stage: Stage, whole: bool, folder: Path, layers: Path) -> Commands:
     """The processes of a stage, which share out its tests, and what its hosts boot from."""
-    options = ["-q"] if stage.folder == "tests/unit" else ["-v", f"--layers={layers}"]
+    options = {"tests/unit": ["-q"], "tests/hosts": ["-v", f"--layers={layers}"]}.get(stage.folder, ["-v"])
     options += [] if whole else ["--quick"]
     return [
         [

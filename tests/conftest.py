@@ -52,6 +52,13 @@ def selected(items: list[pytest.Item], quick: bool, which: str | None) -> list[p
     )
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    # there are fewer groups of tests than processes: another one has them
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("--share"):
+        session.exitstatus = pytest.ExitCode.OK
+
+
 def all_only(item: pytest.Item) -> bool:
     """Whether a test runs in `rigwright test all` alone."""
     return item.get_closest_marker("all_only") is not None
@@ -59,12 +66,14 @@ def all_only(item: pytest.Item) -> bool:
 
 def stage(item: pytest.Item) -> str:
     """The stage of `rigwright test` that a test is of."""
-    return {"unit": "unit"}.get(item.nodeid.split("/")[1], "hosts")
+    return item.nodeid.split("/")[1]
 
 
 def entry(item: pytest.Item) -> str:
-    """What a test is recorded as: unit tests, which are many and short, by their file."""
-    return item.nodeid.partition("::")[0] if stage(item) == "unit" else item.nodeid
+    """What a test is recorded as: unit tests, which are many and short, by file; what `all` alone runs, apart."""
+    if stage(item) != "unit":
+        return item.nodeid
+    return item.nodeid.partition("::")[0] + (" in all" if all_only(item) else "")
 
 
 class Clock:

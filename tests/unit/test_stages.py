@@ -6,11 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from cli.test import EVERY, PROOFS, STAGES, chosen, shares, table
 from rigwright.inventory import ROOT
+from tests.conftest import entry
 
 # what several pytests would run, by one of them
 PROGRAM = """
@@ -49,6 +52,19 @@ def test_all_runs_every_test_and_the_quick_run_all_but_the_marked_ones(stage: st
     assert every
     assert sorted(name for part in rest[: len(whole)] for name in part) == sorted(every)
     assert sorted(name for part in rest[len(whole) :] for name in part) == sorted(n for n in every if not every[n])
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "only", "recorded"),
+    [
+        ("tests/unit/test_a.py::test_x[1]", False, "tests/unit/test_a.py"),
+        ("tests/unit/test_a.py::test_y", True, "tests/unit/test_a.py in all"),
+        ("tests/hosts/test_a.py::test_x[debian-13]", True, "tests/hosts/test_a.py::test_x[debian-13]"),
+    ],
+)
+def test_what_a_test_is_recorded_as(nodeid: str, only: bool, recorded: str) -> None:
+    item = SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda name: only or None)
+    assert entry(cast(pytest.Item, item)) == recorded
 
 
 def test_every_file_of_tests_is_in_a_stage_or_a_proof() -> None:
