@@ -24,6 +24,8 @@ from tests.unit.lock_world import World
 from tests.unit.samples import Box
 from tests.unit.shelf import Shelf
 
+# pip is not asked for its index, which takes longer than most tests
+NO_INDEX = "http://127.0.0.1:9/simple"
 SIGNING = ("apt-get", "dpkg-deb", "gpg", "gpgconf")
 
 
@@ -106,6 +108,7 @@ def drivers_key() -> Iterator[Signer]:
 @pytest.fixture
 def drivers(files: FileServer, drivers_key: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DriverWorld:
     """A box, and an archive with two drivers of a branch and one of another."""
+    monkeypatch.setenv("PIP_INDEX_URL", NO_INDEX)
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))

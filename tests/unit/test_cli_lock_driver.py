@@ -188,7 +188,7 @@ def test_a_list_that_was_changed_after_it_was_signed_is_refused(drivers: DriverW
 
 def test_mirrors_are_tried_in_order_and_nvidias_own_address_is_used_without_any(drivers: DriverWorld) -> None:
     url = drivers.archive.files.url
-    behind = DriverArchive(drivers.archive.files, drivers.folder / "behind", drivers.archive.signer, f"behind/{FOLDER}")
+    behind = DriverArchive(drivers.archive.files, drivers.archive.signer, f"behind/{FOLDER}")
     behind.driver("595.12")
     behind.publish()
     drivers.inventory(nvidia=[f"{url}/gone", f"{url}/behind", f"{url}/mirror/"])
