@@ -142,9 +142,9 @@ def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) ->
             click.echo(f"==> gpu: skipped: {without}; give a machine that has one with --host")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            measured = _stage(name, whole, given, Path(folder))
+            found = measured(name, whole, given, Path(folder))
         if record:
-            durations.Record.load().with_measured(name, measured, whole).save()
+            durations.Record.load().with_measured(name, found, whole).save()
     if record:
         _say_budgets(Record.load())
 
@@ -156,9 +156,9 @@ def chosen(stages: Sequence[str]) -> tuple[list[str], bool]:
     return named or [name for name, stage in STAGES.items() if whole or not stage.all_only], whole
 
 
-def _stage(name: str, whole: bool, given: list[str], folder: Path) -> dict[str, tuple[float, bool]]:
-    """Run a stage, or end here where it fails; returns what was measured, as Record.with_measured takes it."""
-    stage, measured = EVERY[name], {}
+def measured(name: str, whole: bool, given: list[str], folder: Path) -> dict[str, tuple[float, bool]]:
+    """Run a stage, or end here where it fails; returns what it took, as Record.with_measured takes it."""
+    stage, took = EVERY[name], dict[str, tuple[float, bool]]()
     layers = STATE / f"layers-{os.getpid()}"
     for commands in [shares(stage, whole, folder, layers)] if stage.folder else stage.commands:
         started = time.monotonic()
@@ -166,17 +166,17 @@ def _stage(name: str, whole: bool, given: list[str], folder: Path) -> dict[str, 
             failed = _run([[*command, *given] for command in commands])
         finally:
             shutil.rmtree(layers, ignore_errors=True)
-        took = time.monotonic() - started
-        click.echo(f"==> {name}: {'failed' if failed else 'ok'} after {took:.0f} s")
+        seconds = time.monotonic() - started
+        click.echo(f"==> {name}: {'failed' if failed else 'ok'} after {seconds:.0f} s")
         if failed:
             sys.exit(1)
         if not stage.folder:
-            measured[" ".join(commands[0])] = (took, stage.all_only)
+            took[" ".join(commands[0])] = (seconds, stage.all_only)
     for file in folder.iterdir():
         for what, (seconds, all_only) in json.loads(file.read_text()).items():
-            known = measured.get(what, (0.0, True))
-            measured[what] = (max(seconds, known[0]), all_only and known[1])
-    return measured
+            known = took.get(what, (0.0, True))
+            took[what] = (max(seconds, known[0]), all_only and known[1])
+    return took
 
 
 def shares(stage: Stage, whole: bool, folder: Path, layers: Path) -> Commands:

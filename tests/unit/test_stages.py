@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from cli import test
 from cli.test import EVERY, PROOFS, STAGES, chosen, shares, table
 from rigwright.inventory import ROOT
 from tests.conftest import entry
@@ -96,3 +97,24 @@ def test_the_page_and_the_help_say_the_same() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     for name, *row in table():
         assert f"| `{name}` | {' | '.join(row)} |" in page
+
+
+def test_what_both_processes_made_is_counted_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = (
+        {"a.py::test": (30.0, False), "fixture first_run": (60.0, False), "fixture home": (9.0, True)},
+        {"b.py::test": (40.0, True), "fixture first_run": (2.5, False), "fixture home": (1.0, False)},
+    )
+
+    def ran(commands: list[list[str]]) -> bool:
+        for command, rows in zip(commands, seen, strict=True):
+            (file,) = [word.partition("=")[2] for word in command if word.startswith("--measure")]
+            Path(file).write_text(json.dumps(rows))
+        return False
+
+    monkeypatch.setattr(test, "_run", ran)
+    assert test.measured("hosts", True, [], tmp_path) == {
+        "a.py::test": (30.0, False),
+        "b.py::test": (40.0, True),
+        "fixture first_run": (60.0, False),
+        "fixture home": (9.0, False),
+    }
