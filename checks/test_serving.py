@@ -72,21 +72,22 @@ def test_listens_on_loopback(host: Host, instance: Instance) -> None:
     expect([line.split()[3] for line in lines], [f"127.0.0.1:{instance.port}"], DEPLOY)
 
 
+def _request(instance: Instance, service: Service) -> str:
+    """The shell command that prints the request for readiness."""
+    return f"printf %s {shlex.quote(service.ready.config(instance.port))}"
+
+
 @check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
 def test_wrong_keys_are_refused(host: Host, instance: Instance, service: Service) -> None:
-    request = shlex.quote(service.ready.config(instance.port))
-    ask = f"echo {request} | curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' --config -"
+    ask = f"{_request(instance, service)} | curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' --config -"
     found = host.run(f"{ask}; {ask} -H 'Authorization: Bearer wrong'").stdout.split()
     expect(found, ["401", "401"], DEPLOY)
 
 
 @check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
 def test_answers(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
-    said = host.run(
-        f"{{ echo {shlex.quote(service.ready.config(instance.port))}; "
-        f'sed \'s/[\\\\"]/\\\\&/g; s/.*/header = "Authorization: Bearer &"/\' {credential_path(rig, instance)}; }} '
-        "| curl -s --max-time 60 --config -"
-    ).stdout
+    key = f'sed \'s/[\\\\"]/\\\\&/g; s/.*/header = "Authorization: Bearer &"/\' {credential_path(rig, instance)}'
+    said = host.run(f"{{ {_request(instance, service)}; {key}; }} | curl -s --max-time 60 --config -").stdout
     answered = instance.kind.answered(said)
     expect(answered or said[:200] or "no answer", 1, f"look at `journalctl -u {instance.unit}`")
 

@@ -2,33 +2,106 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
 import click
 
+from cli import durations
+from cli.durations import Record
 from lab import gpus, images
-from lab.machine import Unsupported
+from lab.machine import CACHE, STATE, Unsupported
 from rigwright.inventory import ROOT
 
-UNIT = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "unit").glob("test_*.py"))
-# Each of a stage's lines is a set of commands that run at the same time. Host tests of a Debian release share a
-# process: they boot from what the first of them has left.
+Commands = list[list[str]]
+"""Commands that run at the same time."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of the tests. Its commands are run one set after the other."""
+
+    what: str
+    long: str
+    needs: str
+    commands: tuple[Commands, ...] = ()
+    folder: str = ""
+    """Tests that are shared out among processes, instead of commands."""
+    all_only: bool = False
+    """Whether it is a part of `test all` alone."""
+
+
 STAGES = {
-    "lint": [[["ruff", "check", "."]], [["ruff", "format", "--check", "."]], [["shellcheck", "rig", ".ci/run"]]],
-    "types": [[["mypy"]]],
-    "unit": [[["pytest", "-q", *UNIT[0::2]], ["pytest", "-q", *UNIT[1::2]]]],
-    "hosts": [[["pytest", "-v", "tests/hosts", "-k", words] for words in ("debian-12", "not debian-12")]],
+    "lint": Stage(
+        "ruff, its format, and shellcheck",
+        "seconds",
+        "nothing",
+        ([["ruff", "check", "."]], [["ruff", "format", "--check", "."]], [["shellcheck", "rig", ".ci/run"]]),
+    ),
+    "types": Stage("mypy, strict", "seconds", "nothing", ([["mypy"]],)),
+    "unit": Stage("decisions, and programs beside servers of their own", "2 min", "nothing", folder="tests/unit"),
+    "hosts": Stage(
+        "throwaway hosts: each proof once, of faults, drifts, drivers and cuts one of each kind",
+        "17 min; 5 more where no engine is kept",
+        "root",
+        folder="tests/hosts",
+    ),
 }
 # Asked for by name alone.
 PROOFS = {
-    "gpu": [[["pytest", "-s", "-v", "--no-header", "tests/gpu"]]],
-    "dkms": [[["pytest", "-v", "--no-header", "tests/dkms"]]],
+    "gpu": Stage(
+        "a machine with a card, broken in every way that a check must notice",
+        "10 min",
+        "a card, its driver and a CUDA toolkit; or --host",
+        ([["pytest", "-s", "-v", "--no-header", "tests/gpu"]],),
+    ),
+    "dkms": Stage(
+        "Debian's own driver, really compiled, and a kernel that it does not compile for",
+        "10 min",
+        "root, 350 MB from Debian's archive",
+        ([["pytest", "-v", "--no-header", "tests/dkms"]],),
+    ),
 }
+ALL = Stage(
+    "all stages, with what they leave out: compilations, each fault, drift, driver and cut, both releases",
+    "75 min",
+    "root",
+)
+EVERY = {**STAGES, "all": ALL, **PROOFS}
+
+
+def table() -> list[tuple[str, str, str, str]]:
+    """What runs where: name, what, how long on two cores, and what it needs. A page has the same."""
+    return [(name, stage.what, stage.long, stage.needs) for name, stage in EVERY.items()]
+
+
+_ROWS = "\n".join(f"{name:5}  {what}\n       {long}; needs {needs}" for name, what, long, needs in table())
+HELP = f"""Run the project's own tests: {", ".join(STAGES)} without a name, each of them by name.
+
+`test all` is everything but the proofs, {" and ".join(PROOFS)}, which are asked for by name; `test all unit` is all of
+one stage. Times are on two cores, with base images and engines in {CACHE}.
+
+`test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
+notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic linker
+astray, and puts each right again. It needs a driver, a CUDA toolkit in /usr/local/cuda and root here; or a machine that
+has them and that nobody uses, as --host: the rig stays on that one, until `rigwright remove inventory/metal.py` takes
+it off. Without a card it says so and does nothing.
+
+`test dkms` has the driver's role install Debian's own NVIDIA driver, which DKMS really compiles, and brings a kernel
+that it does not compile for.
+
+\b
+{_ROWS}
+"""
 
 
 def _no_card() -> str:
@@ -40,8 +113,9 @@ def _no_card() -> str:
     return ""
 
 
-@click.command()
-@click.argument("stages", nargs=-1, type=click.Choice([*STAGES, *PROOFS]))
+@click.command(help=HELP)
+@click.argument("stages", nargs=-1, type=click.Choice([*EVERY]))
+@click.option("--record", is_flag=True, help="Record how long each test takes, in tests/durations.json.")
 @click.option("--host", metavar="[USER@]ADDRESS", help="gpu: a real machine, in place of a throwaway host.")
 @click.option(
     "--bundle",
@@ -51,20 +125,8 @@ def _no_card() -> str:
 @click.option("--also-build-for", metavar="LIST", help="gpu: more compute capabilities, such as 7.5,8.6,12.0.")
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
 @click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
-def test(stages: tuple[str, ...], **options: str | bool | None) -> None:
-    """Run the project's own tests: lint, types, unit tests, and tests on throwaway hosts; those four without a name.
-
-    Host tests need root and some 35 minutes on two cores, in which llama.cpp is compiled once a Debian release.
-
-    `test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
-    notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic
-    linker astray, and puts each right again. It needs a driver, a CUDA toolkit in /usr/local/cuda and root here; or a
-    machine that has them and that nobody uses, as --host: the rig stays on that one, until `rigwright remove
-    inventory/metal.py` takes it off. Without a card it says so and does nothing.
-
-    `test dkms` has the driver's role install Debian's own NVIDIA driver, which DKMS really compiles, and brings a
-    kernel that it does not compile for. It needs root, 350 MB from Debian's archive, and some ten minutes on two cores.
-    """
+def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) -> None:
+    """Run the stages that were asked for."""
     given = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in options.items()
@@ -72,16 +134,77 @@ def test(stages: tuple[str, ...], **options: str | bool | None) -> None:
     ]
     if given and set(stages) != {"gpu"}:
         raise click.UsageError(f"{', '.join(given)}: only `rigwright test gpu` takes that")
-    for stage in stages or tuple(STAGES):
-        if stage == "gpu" and not options["host"] and (without := _no_card()):
+    if record and set(stages) & set(PROOFS):
+        raise click.UsageError(f"--record: {' and '.join(PROOFS)} have no budget")
+    names, whole = chosen(stages)
+    for name in names:
+        if name == "gpu" and not options["host"] and (without := _no_card()):
             click.echo(f"==> gpu: skipped: {without}; give a machine that has one with --host")
             continue
-        for commands in {**STAGES, **PROOFS}[stage]:
-            started = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            found = measured(name, whole, given, Path(folder))
+        if record:
+            durations.Record.load().with_measured(name, found, whole).save()
+    if record:
+        _say_budgets(Record.load())
+
+
+def chosen(stages: Sequence[str]) -> tuple[list[str], bool]:
+    """The stages to run, and whether as a part of `all`."""
+    whole = "all" in stages
+    named = [name for name in stages if name != "all"]
+    return named or [name for name, stage in STAGES.items() if whole or not stage.all_only], whole
+
+
+def measured(name: str, whole: bool, given: list[str], folder: Path) -> dict[str, tuple[float, bool]]:
+    """Run a stage, or end here where it fails; returns what it took, as Record.with_measured takes it."""
+    stage, took = EVERY[name], dict[str, tuple[float, bool]]()
+    layers = STATE / f"layers-{os.getpid()}"
+    for commands in [shares(stage, whole, folder, layers)] if stage.folder else stage.commands:
+        started = time.monotonic()
+        try:
             failed = _run([[*command, *given] for command in commands])
-            click.echo(f"==> {stage}: {'failed' if failed else 'ok'} after {time.monotonic() - started:.0f} s")
-            if failed:
-                sys.exit(1)
+        finally:
+            shutil.rmtree(layers, ignore_errors=True)
+        seconds = time.monotonic() - started
+        click.echo(f"==> {name}: {'failed' if failed else 'ok'} after {seconds:.0f} s")
+        if failed:
+            sys.exit(1)
+        if not stage.folder:
+            took[" ".join(commands[0])] = (seconds, stage.all_only)
+    for file in folder.iterdir():
+        for what, (seconds, all_only) in json.loads(file.read_text()).items():
+            known = took.get(what, (0.0, True))
+            took[what] = (max(seconds, known[0]), all_only and known[1])
+    return took
+
+
+def shares(stage: Stage, whole: bool, folder: Path, layers: Path) -> Commands:
+    """The processes of a stage, which share out its tests, and what its hosts boot from."""
+    options = {"tests/unit": ["-q"], "tests/hosts": ["-v", f"--layers={layers}"]}.get(stage.folder, ["-v"])
+    options += [] if whole else ["--quick"]
+    return [
+        [
+            "pytest",
+            *options,
+            f"--share={number}/{durations.PROCESSES}",
+            f"--measure={folder / str(number)}",
+            stage.folder,
+        ]
+        for number in range(1, durations.PROCESSES + 1)
+    ]
+
+
+def _say_budgets(record: Record) -> None:
+    for what, budget in durations.BUDGETS.items():
+        total = record.total(what == "all")
+        click.echo(f"==> {what}: {total / 60:.1f} of {budget // 60} min by recorded durations")
+    if (added := record.added()) > durations.MAY_ADD:
+        click.echo(
+            f"==> `rigwright test` takes {added:.0f} s more than before; a change may add {durations.MAY_ADD} s:"
+        )
+        for line in record.grown(whole=False):
+            click.echo(f"      {line}")
 
 
 def _run(commands: list[list[str]]) -> bool:

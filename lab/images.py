@@ -28,17 +28,21 @@ class Release:
 RELEASES = {release.name: release for release in (Release("debian-12", "bookworm"), Release("debian-13", "trixie"))}
 
 
+def place(release: Release) -> Path:
+    """Where the release's base tree is, or will be: a folder named by the digest of what it is made from."""
+    inputs = json.dumps([release.codename, PACKAGES, _adjustments()])
+    return CACHE / f"{release.name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
+
+
 def base(release: Release) -> Path:
     """Return the release's base tree, building it first where it is missing (about a minute).
 
-    The tree's folder is named by the digest of what it is made from; a marker beside it, written last,
-    says that it is whole.
+    A marker beside the tree, written last, says that it is whole.
 
     Raises:
         Unsupported: debootstrap fails.
     """
-    inputs = json.dumps([release.codename, PACKAGES, _adjustments()])
-    tree = CACHE / f"{release.name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
+    tree = place(release)
     marker = tree.with_suffix(".complete")
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(tree.with_suffix(".lock"), "w") as lock:

@@ -1,4 +1,7 @@
-"""What one throwaway host has compiled, kept for the next one: a layer over the base image with nothing but engines."""
+"""What one throwaway host has compiled, kept for the next one: a layer over the base image with nothing but engines.
+
+A layer's name has the digest of all that an engine is compiled from, so that no other one's is taken for it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,47 @@ import os
 import shutil
 from pathlib import Path
 
+from lab import images
 from lab.hosts import Host
 from lab.machine import CACHE
+from rigwright.inventory import ROOT
 
 ENGINES = Path("opt/rigwright/engines")
+# What decides what is compiled and how, beside the base image. More than an engine's own digest knows: that one is of
+# inputs, and a build script that was changed makes something else of the same ones.
+SOURCES = (
+    "catalog/engines.toml",
+    "locks/engines.lock.toml",
+    "locks/tools.lock.toml",
+    "rigwright/engines/llama_cpp/build.py",
+    "roles/llama_cpp.py",
+    "roles/operations/jobs.py",
+    "templates/jobs/*.j2",
+    "templates/llama_cpp/*.j2",
+)
+
+
+def place(release: str, root: Path = ROOT) -> Path:
+    """Where the engines of this release are kept that are compiled from what is there now.
+
+    Args:
+        release: Of Debian's, as lab.images.RELEASES names it.
+        root: The checkout whose sources count.
+    """
+    found = [path for pattern in SOURCES for path in sorted(root.glob(pattern))]
+    listed = [images.place(images.RELEASES[release]).name]
+    listed += [f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in found]
+    digest = hashlib.sha256("\n".join(listed).encode()).hexdigest()
+    return CACHE / f"{release}-engines-{digest[:12]}"
 
 
 def layers(release: str) -> tuple[str, ...]:
-    """The layers to boot a host of this release from: the last one used, or none when nothing was kept."""
+    """The layers to boot a host of this release from: the last one used, or none when nothing was kept.
+
+    Its engines may be of other sources: the role compiles what it finds to be lacking.
+    """
+    if (now := place(release)).exists():
+        return (str(now),)
     found = [path for path in CACHE.glob(f"{release}-engines-*") if not path.suffix]
     return (str(max(found, key=lambda path: path.stat().st_mtime)),) if found else ()
 
@@ -23,19 +59,16 @@ def keep(host: Host) -> None:
     """Copy what the host has compiled itself. Finished folders only, without links; in one step at the end."""
     written = host.upper / ENGINES
     built = [path for path in written.glob("*") if not path.is_symlink() and (path / "build.json").exists()]
-    if not built:
+    layer = place(host.spec.release)
+    # a layer that a running host stands on is never changed
+    if not built or layer.exists():
         return
-    names = "+".join(sorted(path.name for path in built))
-    # a layer that a running host stands on is never changed: other engines make another one
-    layer = CACHE / f"{host.spec.release}-engines-{hashlib.sha256(names.encode()).hexdigest()[:12]}"
-    if not layer.exists():
-        new = layer.with_suffix(f".{os.getpid()}")
-        copy(built, new)
+    new = layer.with_suffix(f".{os.getpid()}")
+    for engine in built:
+        shutil.copytree(engine, new / ENGINES / engine.name, symlinks=True)
+    try:
         new.rename(layer)
-    layer.touch()
-
-
-def copy(engines: list[Path], layer: Path) -> None:
-    """Make a layer that holds these engines."""
-    for engine in engines:
-        shutil.copytree(engine, layer / ENGINES / engine.name, symlinks=True)
+    except OSError:
+        if not layer.exists():  # of another process, which was first
+            raise
+        shutil.rmtree(new)

@@ -1,6 +1,9 @@
 """Hosts that the tests share: one blank host a Debian release is converged, and everything else boots from that.
 
-While working on tests, `pytest tests/hosts --layers FOLDER` keeps what the first run left and boots from it again.
+Engines come from those that are kept (lab.kept), for they are named by all that they are compiled from. What hosts were
+converged to is not kept from run to run: it has Debian's packages of the day, which no digest of ours knows.
+
+While working on tests, `pytest tests/hosts --layers FOLDER` keeps it all the same, and boots from it again.
 """
 
 from __future__ import annotations
@@ -14,47 +17,37 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lab import kept
 from lab.hosts import Host, HostSpec
-from lab.images import RELEASES
 from lab.labs import Lab
 from lab.nvidia.keys import Key
 from rigwright.inventory import ROOT
 from rigwright.supply.lock import Lock
 from tests.hosts import drivers
 from tests.hosts.drivers import Box
-from tests.hosts.support import Run, command, deploy, plan, served, until, write_inventory
+from tests.hosts.layers import BlankPlan, Compiled, FirstRun, alone, put_engine, watched
+from tests.hosts.support import command, deploy, plan, served, until, write_inventory
 
+BASE = Path(__file__).with_name("base_deploy.py")
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True)
-class FirstRun:
-    """What was seen while a blank host was converged, and what it left for other hosts to boot from."""
-
-    blank_plan: Run
-    written_by_plan: list[str]
-    job_after_kill: str
-    second: Run
-    layer: str
-    """All that the converged host wrote."""
-    engine_layer: str
-    """Only its compiled engine: a blank host with it skips the compilation."""
+# Where there is no kept engine, `rigwright test` compiles for this release alone. `all` compiles for both.
+FIRST = "debian-13"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the host tests."""
-    parser.addoption("--layers", type=Path, help="keep the first run's layers in this folder, and boot from them again")
+    parser.addoption("--layers", type=Path, help="keep layers in this folder, and boot from them again")
 
 
 @pytest.fixture(scope="session")
 def layers(pytestconfig: pytest.Config, lab: Lab) -> Iterator[Path]:
-    """Where the first run's layers go."""
+    """Where layers go that hosts boot from."""
     kept = pytestconfig.getoption("--layers")
     if kept:
         yield kept
@@ -73,54 +66,88 @@ def lab() -> Iterator[Lab]:
     lab.down()
 
 
-@pytest.fixture(scope="session", params=sorted(RELEASES))
+@pytest.fixture(scope="session", params=[pytest.param("debian-12", marks=pytest.mark.all_only), "debian-13"])
 def release(request: pytest.FixtureRequest) -> str:
-    """Each Debian release."""
+    """Each Debian release; but for what differs on the older one (`on_both`), that one in `rigwright test all`."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
-def first_run(lab: Lab, layers: Path, release: str, tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
-    """Converge a blank host, with the controller killed in the middle of the compilation."""
-    record = layers / f"{release}.pickle"
-    if record.exists():
-        earlier: FirstRun = pickle.loads(record.read_bytes())
-        return earlier
+def blank_plan(lab: Lab, release: str, tmp_path_factory: pytest.TempPathFactory) -> BlankPlan:
+    """Plan for a blank host."""
     (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release)])
-    inventory = write_inventory(tmp_path_factory.mktemp(release), lab, host)
     before = time.time_ns()
-    blank_plan = plan(inventory)
+    seen = plan(write_inventory(tmp_path_factory.mktemp(release), lab, host))
     written = host.written(before)
+    host.destroy()
+    return BlankPlan(seen, written)
 
-    with subprocess.Popen(
-        command(inventory, "--yes"),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    ) as controller:
-        assert controller.stderr
-        said = []
-        for line in controller.stderr:
-            said.append(line)
-            if "compiling: " in line:
-                break
-        else:
-            pytest.fail(f"the deploy ended before it compiled: {''.join(said)}")
-        os.killpg(controller.pid, signal.SIGKILL)
-    units = "systemctl list-units --plain --no-legend --state=active 'rw-job-llama.cpp-*'"
-    job_after_kill = host.run(units)
 
-    second = deploy(inventory)
-    if second.status:
-        pytest.fail(f"the second run failed: {second.said}")
-    kept.keep(host)  # the demo boots from it too
-    layer = host.freeze(layers / release)
-    engine_layer = layers / f"{release}-engine"
-    kept.copy([path for path in (Path(layer) / kept.ENGINES).iterdir() if not path.is_symlink()], engine_layer)
-    seen = FirstRun(blank_plan, written, job_after_kill, second, layer, str(engine_layer))
-    record.write_bytes(pickle.dumps(seen))
-    return seen
+@pytest.fixture(scope="session")
+def compiled(lab: Lab, layers: Path, release: str, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Converge a blank host, with the controller killed in the middle of the compilation."""
+    with alone(layers, f"{release}-compiled") as layer:
+        record = layer.with_suffix(".pickle")
+        if record.exists():
+            earlier: Compiled = pickle.loads(record.read_bytes())
+            return earlier
+        (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release)])
+        inventory = write_inventory(tmp_path_factory.mktemp(release), lab, host)
+        with subprocess.Popen(
+            command(inventory, "--yes"),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        ) as controller:
+            assert controller.stderr
+            said = []
+            for line in controller.stderr:
+                said.append(line)
+                if "compiling: " in line:
+                    break
+            else:
+                pytest.fail(f"the deploy ended before it compiled: {''.join(said)}")
+            os.killpg(controller.pid, signal.SIGKILL)
+        job_after_kill = host.run("systemctl list-units --plain --no-legend --state=active 'rw-job-llama.cpp-*'")
+        second = deploy(inventory)
+        if second.status:
+            pytest.fail(f"the second run failed: {second.said}")
+        kept.keep(host)
+        seen = Compiled(job_after_kill, second, host.freeze(layer))
+        record.write_bytes(pickle.dumps(seen))
+        return seen
+
+
+@pytest.fixture(scope="session")
+def engine_layer(request: pytest.FixtureRequest, release: str) -> str:
+    """The engine of what is compiled from now: the one that was kept, or else one that is compiled."""
+    layer = kept.place(release)
+    if not layer.exists():
+        if request.config.getoption("--quick") and release != FIRST:
+            pytest.skip(f"no engine is kept for {release}: `rigwright test all` compiles one")
+        watched(request.getfixturevalue("compiled"))
+    return str(layer)
+
+
+@pytest.fixture(scope="session")
+def first_run(
+    lab: Lab, layers: Path, release: str, engine_layer: str, tmp_path_factory: pytest.TempPathFactory
+) -> FirstRun:
+    """Converge a blank host that has its engine."""
+    with alone(layers, release) as layer:
+        if not layer.exists():
+            (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release)])
+            inventory = write_inventory(tmp_path_factory.mktemp(release), lab, host)
+            # folders first and the engine into them, so that the ledger has what it has after a compilation
+            for file in (BASE, ROOT / "deploy.py"):
+                run = deploy(inventory, file=file)
+                if run.status:
+                    pytest.fail(f"the first run failed: {run.said}")
+                if file == BASE:
+                    put_engine(host, engine_layer)
+            host.freeze(layer)
+    return FirstRun(str(layer), engine_layer)
 
 
 Boot = Callable[..., Host]
@@ -168,20 +195,25 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Key:
-    """The key of a stand-in for NVIDIA's archive."""
-    return Key.make(tmp_path_factory.mktemp("archive") / "key")
+def key(layers: Path) -> Key:
+    """The key of a stand-in for NVIDIA's archive, which the layers know."""
+    with alone(layers, "key") as folder:
+        record = folder.with_suffix(".pickle")
+        if not record.exists():
+            record.write_bytes(pickle.dumps(Key.make(folder)))
+        made: Key = pickle.loads(record.read_bytes())
+        return made
 
 
 @pytest.fixture(scope="session")
 def undriven_layer(lab: Lab, layers: Path, release: str, key: Key, tmp_path_factory: pytest.TempPathFactory) -> str:
     """What a host with two cards has written once all is there but a driver: most of the time goes into compilers."""
-    layer = layers / f"{release}-undriven"
-    if not layer.exists():
-        made = drivers.boot(lab, release, tmp_path_factory.mktemp("undriven") / "box", key)
-        made.declare(managed=False)
-        made.rig("deploy")
-        made.host.freeze(layer)
+    with alone(layers, f"{release}-undriven") as layer:
+        if not layer.exists():
+            made = drivers.boot(lab, release, tmp_path_factory.mktemp("undriven") / "box", key)
+            made.declare(managed=False)
+            made.rig("deploy")
+            made.host.freeze(layer)
     return str(layer)
 
 
@@ -190,14 +222,14 @@ def driven_layer(
     lab: Lab, layers: Path, release: str, key: Key, undriven_layer: str, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
     """The same with its driver running, and nothing left to do: over the layer above."""
-    layer = layers / f"{release}-driven"
-    if not layer.exists():
-        made = drivers.boot(lab, release, tmp_path_factory.mktemp("driven") / "box", key, undriven_layer)
-        made.publish(drivers.OLD[release])
-        made.declare()
-        made.lock(drivers.OLD[release])
-        made.rig("deploy", "--reboot")
-        made.host.freeze(layer)
+    with alone(layers, f"{release}-driven") as layer:
+        if not layer.exists():
+            made = drivers.boot(lab, release, tmp_path_factory.mktemp("driven") / "box", key, undriven_layer)
+            made.publish(drivers.OLD[release])
+            made.declare()
+            made.lock(drivers.OLD[release])
+            made.rig("deploy", "--reboot")
+            made.host.freeze(layer)
     return str(layer)
 
 

@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lab.hosts import Host
+from lab.images import RELEASES
 from lab.labs import Lab
 from rigwright.inventory import ROOT
 
 PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
 PORT = 8020
 CHAT = {"chat": {"variant": "llamacpp/demo", "port": PORT}}
+on_both = pytest.mark.parametrize("release", sorted(RELEASES), indirect=True)
+"""What differs on each release, and is tested on each of them each time."""
 KEY_FILE = "/etc/rigwright/credentials/chat.api-key"
 
 

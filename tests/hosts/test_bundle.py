@@ -140,6 +140,7 @@ def test_a_flipped_byte_is_refused_before_it_is_sent(boot: Boot, home: Path) -> 
     assert not list(host.upper.glob(f"{JOBS[1:]}/rw-job-packages/script"))
 
 
+@pytest.mark.all_only
 def test_two_hosts_at_once_one_through_sudo_though_connections_are_cut_while_it_sends(
     boot: Boot, first_run: FirstRun, home: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_two_hosts_at_once_one_through_sudo_though_connections_are_cut_while_it_
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 def test_a_disk_that_fills_up_is_said_so_and_what_was_sent_counts_when_there_is_room_again(
     boot: Boot, first_run: FirstRun, home: Path
 ) -> None:

@@ -11,7 +11,7 @@ from tests.hosts.conftest import Boot
 from tests.hosts.support import check, deploy, write_inventory
 
 # what differs between releases is the compiler, and the newer one is the harder case
-pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 ROLE = Path(__file__).with_name("cuda_deploy.py")
 CARD = "10de:2204"
 # as llama.cpp is built: a shared library that uses cuBLAS and the driver, and a program that uses the library

@@ -123,6 +123,36 @@ DRIFTS = {
         "",
     ),
 }
+# Drifts that are there together: of different things, so that each is seen by its own checks alone.
+ROUNDS = (
+    (
+        "a service user with a shell",
+        "an engine that anybody can write",
+        "a half-installed package",
+        "another version of a tool",
+        "an engine's library with one more byte",
+        "a build record of another source",
+        "weights with another byte",
+        "weights that are never hashed again",
+        "a key that anybody can read",
+        "a server that no unit started",
+        "weights that nobody declared to be shared",
+        "an unfinished activation",
+        "an instance nobody declared",
+    ),
+    (
+        "a missing library",
+        "a generation whose link leads to another build",
+        "an older generation that lost what it needs",
+        "weights in a folder that anybody can write",
+        "a key in an environment",
+        "services that will not start at boot",
+    ),
+    ("a stopped service", "weights of which a disk has lost a byte"),
+    ("a listener of somebody else's", "weights that the service can write"),
+    ("a drop-in that opens the sandbox", "a unit file in the link's place"),
+    ("a service on every interface",),
+)
 HALF = (
     "Package: half\nVersion: 1\nArchitecture: all\nMaintainer: nobody <n@example.org>\nDescription: never configured\n"
 )
@@ -138,20 +168,43 @@ def drifting(converged: Host) -> Host:
     return converged
 
 
+def drift(host: Host, inventory: Path, *whats: str) -> None:
+    """Have some drifts at once, look who notices, and put them right."""
+    rows = [DRIFTS[what] for what in whats]
+    for break_it, _, _ in rows:
+        host.run(break_it)
+    assert red(inventory) == set().union(*(expected for _, expected, _ in rows))
+    for _, _, cure in rows:
+        host.run(cure or "true")
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_drifts_of_different_things_turn_their_checks_red_together(
+    lab: Lab, drifting: Host, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    inventory = write_inventory(tmp_path, lab, drifting)
+    assert red(inventory) == set()
+    for whats in ROUNDS:
+        with subtests.test(", ".join(whats)):
+            expected = [DRIFTS[what][1] for what in whats]
+            assert len(set().union(*expected)) == sum(map(len, expected)), "two drifts of one round have one check"
+            drift(drifting, inventory, *whats)
+    # each round's exact set of red checks says that the one before it was cured; this says so of the last
+    assert red(inventory) == set()
+    assert {one for whats in ROUNDS for what in whats for one in DRIFTS[what][1]} == green(inventory)
+
+
+@pytest.mark.all_only
 def test_each_drift_turns_its_check_red_and_its_cure_turns_it_green(
     lab: Lab, drifting: Host, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     inventory = write_inventory(tmp_path, lab, drifting)
     assert red(inventory) == set()
-    for what, (break_it, expected, cure) in DRIFTS.items():
+    for what in DRIFTS:
         with subtests.test(what):
-            drifting.run(break_it)
-            assert red(inventory) == expected
-            if cure:
-                drifting.run(cure)
-            run = deploy(inventory)
-            assert run.status == 0, run.said
-    # each drift's exact set of red checks says that the one before it was cured; this says so of the last
+            drift(drifting, inventory, what)
     assert red(inventory) == set()
     assert {identifier for _, expected, _ in DRIFTS.values() for identifier in expected} == green(inventory)
 

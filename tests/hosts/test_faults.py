@@ -31,9 +31,6 @@ from tests.hosts.support import (
 )
 from tests.locks import lock_text, resealed
 
-# one release is enough: what is tested here runs on this machine and in shell scripts that every release has
-pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
-
 ENGINE = "/etc/rigwright/current/engines/llama.cpp"
 KILLING = Path(__file__).with_name("killing_deploy.py")
 CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT + 2}}
@@ -58,7 +55,13 @@ def test_a_crash_between_writing_a_generation_and_activating_it_is_finished_by_t
     assert deploy(inventory).changed == []
 
 
-@pytest.mark.parametrize("version", ["1", "2"], ids=["in the old one's place", "beside the old one"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param("1", id="in the old one's place", marks=pytest.mark.all_only),
+        pytest.param("2", id="beside the old one"),
+    ],
+)
 def test_wrong_bytes_are_refused_and_the_old_service_goes_on(
     lab: Lab, converged: Host, tmp_path: Path, version: str
 ) -> None:
@@ -124,6 +127,7 @@ def test_a_power_cut_leaves_a_host_that_serves_again(inventory: Path, converged:
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 def test_weights_placed_by_hand_are_taken_when_their_bytes_are_right(
     lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
 ) -> None:
@@ -154,6 +158,7 @@ def test_a_source_with_another_hash_is_refused_and_the_old_engine_serves_on(
     assert red(write_inventory(tmp_path / "right", lab, converged)) == set()
 
 
+@pytest.mark.all_only
 def test_an_empty_key_opens_nothing_and_is_replaced(lab: Lab, converged: Host, tmp_path: Path) -> None:
     inventory = write_inventory(tmp_path, lab, converged)
     converged.run(f"truncate --size=0 {KEY_FILE}; systemctl restart --no-block rigwright-chat")
@@ -202,6 +207,7 @@ def test_a_host_whose_clock_is_wrong_is_refused_and_says_how_to_set_it(
     assert "P01" in red(inventory)
 
 
+@pytest.mark.all_only
 def test_a_disk_that_fills_up_stops_the_run_and_the_next_one_finishes_it(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:

@@ -9,15 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import PORT, check, deploy, plan, red, served, until, write_inventory
-
-# one release is enough: what is tested here runs on this machine and in shell scripts that every release has
-pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
 
 CATALOG = """[variants."llamacpp/bad"]
 engine = "llama.cpp"

@@ -5,17 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.servers import HalfServer
 from tests.hosts.support import command, deploy, red, until, write_inventory
-
-# one release is enough: what is tested here runs on this machine and in shell scripts that every release has
-pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
 
 JOB = Path(__file__).with_name("job_deploy.py")
 

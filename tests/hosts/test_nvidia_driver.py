@@ -6,9 +6,10 @@ import pytest
 
 from lab.nvidia import world
 from tests.hosts.drivers import KERNELS, NEW, OLD, Box, one_release
-from tests.hosts.support import deploy, plan
+from tests.hosts.support import deploy, on_both, plan
 
 
+@on_both
 def test_a_host_comes_out_with_its_driver_held_and_running(undriven: Box) -> None:
     box, old = undriven, OLD[undriven.system]
     box.declare(power_w=280, sysctl={"net.ipv4.tcp_fin_timeout": 61}, module_options={"NVreg_EnableResizableBar": 1})
@@ -55,6 +56,7 @@ def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_fil
     assert box.red() == set()
 
 
+@pytest.mark.all_only
 @one_release("debian-12")
 def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven: Box) -> None:
     box, older = driven, KERNELS[driven.system][0]
@@ -69,7 +71,6 @@ def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven:
     assert box.red() == set()
 
 
-@one_release("debian-12")
 def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it_off(driven: Box) -> None:
     box = driven
     assert box.held
@@ -90,7 +91,7 @@ def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it
 
 
 @one_release("debian-13")
-@pytest.mark.parametrize("what", ["powered off", "controller killed"])
+@pytest.mark.parametrize("what", ["powered off", pytest.param("controller killed", marks=pytest.mark.all_only)])
 def test_a_transaction_that_ends_in_the_middle_is_finished_by_the_next_run(undriven: Box, what: str) -> None:
     box = undriven
     box.interrupt(what, "==> installing the driver")

@@ -147,6 +147,7 @@ def test_what_is_not_the_locked_driver_is_refused(undriven: Box, tmp_path: Path,
         assert box.red() == set()
 
 
+@pytest.mark.all_only
 @one_release("debian-12")
 def test_an_upgrade_behind_our_back_is_seen_and_undone(driven: Box, subtests: pytest.Subtests) -> None:
     box, old, new = driven, OLD[driven.system], NEW[driven.system]
@@ -176,6 +177,7 @@ def test_an_upgrade_behind_our_back_is_seen_and_undone(driven: Box, subtests: py
     assert plan(box.inventory).planned == []
 
 
+@pytest.mark.all_only
 @one_release("debian-12")
 def test_an_upgrade_that_is_held_up_goes_on_from_there(driven: Box) -> None:
     box, new = driven, NEW[driven.system]

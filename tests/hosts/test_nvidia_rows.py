@@ -114,6 +114,7 @@ def put(box: Box, path: str, text: str) -> None:
     box.host.run(f"printf %s {shlex.quote(text)} > {path}")
 
 
+@pytest.mark.all_only
 @on("ubuntu-22.04")
 def test_a_component_that_is_off_is_switched_on_and_goes_with_a_removal(up: Boot) -> None:
     box = up("ubuntu-22.04", C2080, C3090, components="main")
@@ -165,6 +166,7 @@ def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_b
     converge(box, Driver(LTS, "open", built))
 
 
+@pytest.mark.all_only
 @on("ubuntu-24.04")
 def test_a_driver_of_a_ppa_is_replaced_and_cards_that_fail_with_open_modules_get_proprietary_ones(up: Boot) -> None:
     box = up("ubuntu-24.04", C22G, C3090)
@@ -185,6 +187,7 @@ def test_a_driver_of_a_ppa_is_replaced_and_cards_that_fail_with_open_modules_get
     assert [name for name in packages(box) if "590" in name] == []
 
 
+@pytest.mark.all_only
 @on("ubuntu-24.04")
 def test_a_desktops_driver_of_the_distribution_is_adopted_as_it_is(up: Boot) -> None:
     box = up("ubuntu-24.04", C3090, C5090)
@@ -201,6 +204,7 @@ def test_a_desktops_driver_of_the_distribution_is_adopted_as_it_is(up: Boot) -> 
     assert (box.loaded, box.red()) == (LTS, set())
 
 
+@pytest.mark.all_only
 @on("ubuntu-24.04")
 def test_an_upgrade_of_ubuntus_own_waits_for_modules_and_then_moves_the_kernel_with_all_of_it(up: Boot) -> None:
     box, old, new = up("ubuntu-24.04", C3090), "6.8.0-40-generic", "6.8.0-45-generic"
@@ -227,6 +231,7 @@ def test_an_upgrade_of_ubuntus_own_waits_for_modules_and_then_moves_the_kernel_w
         box.distribute()
 
 
+@pytest.mark.all_only
 @on("debian-12")
 def test_an_archive_that_the_operator_has_named_is_not_named_twice(up: Boot) -> None:
     box, version = up("debian-12", C2080, C3090, C5090), OLD["debian-12"]

@@ -17,12 +17,14 @@ from lab.tiny_model import ANSWER
 from lab.tunnel import tunnel
 from rigwright.toml import tomllib
 from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.layers import BlankPlan, Compiled, watched
 from tests.hosts.support import (
     KEY_FILE,
     PORT,
     api_key,
     check,
     deploy,
+    on_both,
     plan,
     red,
     served,
@@ -38,19 +40,19 @@ def written(host: Host, since_ns: int) -> list[str]:
     return [path for path in host.written(since_ns) if not LOGS.fullmatch(path)]
 
 
-def test_a_plan_of_a_blank_host_writes_nothing(first_run: FirstRun) -> None:
-    assert first_run.blank_plan.status == 0
-    assert [path for path in first_run.written_by_plan if not LOGS.fullmatch(path)] == []
+def test_a_plan_of_a_blank_host_writes_nothing(blank_plan: BlankPlan) -> None:
+    assert blank_plan.plan.status == 0
+    assert [path for path in blank_plan.written if not LOGS.fullmatch(path)] == []
 
 
+@pytest.mark.all_only  # and wherever no engine is kept: the fixture `engine_layer`
 def test_a_controller_killed_while_compiling_leaves_the_job_running_and_the_next_run_watches_it(
-    first_run: FirstRun,
+    compiled: Compiled,
 ) -> None:
-    assert "running" in first_run.job_after_kill
-    assert "is already running: watching it" in first_run.second.said
-    assert "compiling: " in first_run.second.said
+    watched(compiled)
 
 
+@on_both
 def test_a_converged_host_passes_every_check_that_needs_no_card(inventory: Path) -> None:
     verdicts = check(inventory)
     assert {i for i, word in verdicts.items() if word == "FAIL"} == set()
@@ -65,6 +67,7 @@ def test_a_second_run_changes_nothing(inventory: Path, converged: Host) -> None:
     assert written(converged, before) == []
 
 
+@on_both
 def test_a_reboot_changes_nothing(inventory: Path, converged: Host) -> None:
     converged.reboot()
     assert deploy(inventory).changed == []
@@ -73,7 +76,7 @@ def test_a_reboot_changes_nothing(inventory: Path, converged: Host) -> None:
 
 
 def test_the_plan_of_a_blank_host_is_what_the_run_does(
-    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
+    lab: Lab, boot: Boot, first_run: FirstRun, blank_plan: BlankPlan, tmp_path: Path
 ) -> None:
     inventory = write_inventory(tmp_path, lab, boot(first_run.engine_layer))
     planned = plan(inventory).planned
@@ -84,7 +87,7 @@ def test_the_plan_of_a_blank_host_is_what_the_run_does(
     listed = tomllib.loads(NOT_RUN.read_text())["operations"]
     assert [row["name"] for row in run.report["plan"] if row["name"] not in ran] == list(listed)
     # with the engine there, all that a blank host lacks but the compilation
-    assert [name for name in first_run.blank_plan.planned if name not in planned] == ["llama.cpp | Compile llama.cpp"]
+    assert [name for name in blank_plan.plan.planned if name not in planned] == ["llama.cpp | Compile llama.cpp"]
 
 
 def test_a_user_with_sudo_is_enough(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> None:
@@ -100,6 +103,7 @@ def test_a_user_with_sudo_is_enough(lab: Lab, boot: Boot, first_run: FirstRun, t
     assert red(inventory) == set()
 
 
+@on_both
 def test_clients_are_answered_and_strangers_are_not(converged: Host) -> None:
     with tunnel(converged, PORT) as port:
         url = f"http://127.0.0.1:{port}/v1"

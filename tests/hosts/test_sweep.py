@@ -91,6 +91,21 @@ MOMENTS = {
     "llama.cpp | Compile packed": (0.0, 1.0),
     "Serving | Activate generation": (0.0, 1.0),
 }
+# Of the operations, one of each kind with the way in which most can go wrong: the whole sweep is for
+# `rigwright test all`. Between the two, all that moves bytes, compiles and switches is cut off.
+KINDS = {
+    "controller": {
+        "Base | Packages": (3.0,),
+        "llama.cpp | Compile packed": (1.0,),
+        "Serving | Activate generation": (1.0,),
+    },
+    "host": {
+        "Tools | Install host tools": (3.0,),
+        f"Weights | Fetch {MODEL}": (0.0,),
+        "Serving | Activate generation": (0.0,),
+        "Serving | Prune generations": (0.0,),
+    },
+}
 # The readiness script asks through setpriv. Without it an activation stays where it waits for a slow model.
 WAIT, GO_ON = "chmod -x /usr/bin/setpriv", "chmod +x /usr/bin/setpriv"
 
@@ -167,22 +182,43 @@ def cut_off(host: Host, rigs: dict[int, Path], now: int, operation: str, after: 
     assert plan(rigs[target]).planned == []
 
 
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+@pytest.mark.parametrize("kind", ["controller", "host"])
+def test_a_deploy_cut_off_at_an_operation_of_each_kind_is_finished_by_the_next_run(
+    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path, kind: str, subtests: pytest.Subtests
+) -> None:
+    sweep(lab, boot(first_run.layer), tmp_path, kind, KINDS[kind], subtests)
+
+
+@pytest.mark.all_only
 @pytest.mark.parametrize(
     ("kind", "release"), [("controller", "debian-12"), ("host", "debian-13")], indirect=["release"]
 )
 def test_a_deploy_cut_off_at_every_operation_leaves_a_service_and_is_finished_by_the_next_run(
     lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path, kind: str, subtests: pytest.Subtests
 ) -> None:
-    host = boot(first_run.layer)
+    sweep(lab, boot(first_run.layer), tmp_path, kind, None, subtests)
+
+
+def sweep(
+    lab: Lab,
+    host: Host,
+    folder: Path,
+    kind: str,
+    chosen: dict[str, tuple[float, ...]] | None,
+    subtests: pytest.Subtests,
+) -> None:
+    """Cut deploys off at the chosen operations and moments, or at all of them."""
     archive = pack(host, lab)
-    rigs = {number: rig(tmp_path / str(number), lab, host, number, archive) for number in (1, 2)}
+    rigs = {number: rig(folder / str(number), lab, host, number, archive) for number in (1, 2)}
     first = deploy(rigs[1])
     assert first.status == 0, first.said
     operations = [row["name"] for row in first.report["results"]["operations"]]
-    assert set(UNDO) | set(MOMENTS) <= set(operations)
+    assert {*UNDO, *MOMENTS, *(chosen or ())} <= set(operations)
+    moments = {operation: MOMENTS.get(operation, (0.0,)) for operation in operations} if chosen is None else chosen
     now = 1
-    for operation in operations:
-        for after in MOMENTS.get(operation, (0.0,)):
+    for operation, seconds in moments.items():
+        for after in seconds:
             with subtests.test(f"{operation} after {after} s"):
                 cut_off(host, rigs, now, operation, after, kind)
                 now = 3 - now

@@ -74,7 +74,7 @@ def test_a_model_is_locked_fetched_and_served_and_stays_so(hub: Models, converge
 
 
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-@pytest.mark.parametrize("end", ["job", "host"])
+@pytest.mark.parametrize("end", [pytest.param("job", marks=pytest.mark.all_only), "host"])
 def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: Models, converged: Host, end: str) -> None:
     hub.publish()
     inventory = hub.inventory(converged)

@@ -15,6 +15,7 @@ from rigwright.inventory import ROOT
 from rigwright.nvidia.driver.tables import tables
 from tests.hosts import drivers
 from tests.hosts.drivers import Box
+from tests.hosts.layers import alone
 
 LTS, PRODUCTION = "580.178.04", "595.71.05"
 
@@ -77,12 +78,12 @@ def boot(lab: Lab, system: str, folder: Path, key: Key, *layers: str, cards: tup
 
 def layer(lab: Lab, system: str, folder: Path, key: Key, undriven: str, layers: Path) -> str:
     """What such a host has beside its tree's layer, with all there but a driver."""
-    made = layers / f"{system}-undriven"
-    if not made.exists():
-        box = drivers.boot(lab, ubuntu.RELEASES[system].tree, folder / system, key, undriven, cards=())
-        ubuntu.recast(box.host, system, lab.shelf, lab.shelf_url)
-        box.host.reboot()
-        box.declare(managed=False)
-        box.rig("deploy")  # the tools of this system
-        box.host.freeze(made)
+    with alone(layers, f"{system}-undriven") as made:
+        if not made.exists():
+            box = drivers.boot(lab, ubuntu.RELEASES[system].tree, folder / system, key, undriven, cards=())
+            ubuntu.recast(box.host, system, lab.shelf, lab.shelf_url)
+            box.host.reboot()
+            box.declare(managed=False)
+            box.rig("deploy")  # the tools of this system
+            box.host.freeze(made)
     return str(made)

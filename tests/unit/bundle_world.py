@@ -15,6 +15,7 @@ from cli import main
 from rigwright.supply import bundle
 from rigwright.supply.bundle import Bundle
 from tests.locks import lock_text
+from tests.unit import debs, programs
 from tests.unit.file_server import FileServer, whole
 from tests.unit.index_server import Package, PackageIndex
 from tests.unit.samples import COMMIT, Box
@@ -139,40 +140,32 @@ def signing(keyring: Path) -> Iterator[Path]:
     """Make a key to sign archives with, a stand-in for the distribution's own; gives the folder that gpg has it in."""
     with tempfile.TemporaryDirectory() as home:  # below a short path: gpg has a socket there
         gpg = ["gpg", "--homedir", home, "--batch", "--quiet"]
-        subprocess.run([*gpg, "--passphrase", "", "--quick-gen-key", "archive", "rsa2048", "sign", "1d"], check=True)
+        programs.run([*gpg, "--passphrase", "", "--quick-gen-key", "archive", "rsa2048", "sign", "1d"], check=True)
         keyring.write_bytes(subprocess.run([*gpg, "--export"], check=True, capture_output=True).stdout)
         yield Path(home)
-        subprocess.run(["gpgconf", "--homedir", home, "--kill", "gpg-agent"], check=True)
+        programs.run(["gpgconf", "--homedir", home, "--kill", "gpg-agent"], check=True)
 
 
 class AptArchive:
     """An archive with packages of one line, signed, in the places of a Debian or Ubuntu one."""
 
-    def __init__(self, files: FileServer, folder: Path, home: Path, name: str = "archive") -> None:
-        self.files, self.folder, self.home, self.name = files, folder, home, name
+    def __init__(self, files: FileServer, home: Path, name: str = "archive") -> None:
+        self.files, self.home, self.name = files, home, name
         self.debs: dict[str, bytes] = {}
 
     def package(self, name: str, version: str = "1.0", depends: str = "") -> None:
         """Build a package."""
-        root = self.folder / name
-        (root / "DEBIAN").mkdir(parents=True, exist_ok=True)
         needs = f"Depends: {depends}\n" if depends else ""
-        control = (
-            f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: nobody\n{needs}Description: one\n"
+        control = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: nobody\n"
+        self.debs[f"pool/{name}_{version.partition(':')[2] or version}_amd64.deb"] = debs.built(
+            f"{control}{needs}Description: one\n"
         )
-        (root / "DEBIAN/control").write_text(control)
-        path = self.folder / f"{name}_{version.replace(':', '%3a')}_amd64.deb"
-        build = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(path)]
-        subprocess.run(build, check=True, capture_output=True)
-        self.debs[f"pool/{name}_{version.partition(':')[2] or version}_amd64.deb"] = path.read_bytes()
 
     def publish(self, codename: str = "bookworm", components: tuple[str, ...] = ("main",)) -> None:
         """Serve the packages in the suite of a release, and empty suites for updates and security."""
         stanzas = []
         for path, content in self.debs.items():
-            deb = next(one for one in self.folder.glob("*.deb") if one.read_bytes() == content)
-            command = ["dpkg-deb", "--field", str(deb)]
-            control = subprocess.run(command, check=True, capture_output=True, text=True).stdout.rstrip("\n")
+            control = debs.control(content).rstrip("\n")
             digest = hashlib.sha256(content).hexdigest()
             stanzas.append(f"{control}\nFilename: {path}\nSize: {len(content)}\nSHA256: {digest}\n")
             self.serve(path, content)
@@ -195,5 +188,5 @@ class AptArchive:
             self.files.serve(f"{base}/dists/{suite}/{path}", whole(content))
         release = "\n".join(lines) + "\n"
         gpg = ["gpg", "--homedir", str(self.home), "--batch", "--quiet", "--clearsign"]
-        signed = subprocess.run(gpg, input=release, check=True, capture_output=True, text=True).stdout
+        signed = programs.run(gpg, input=release, check=True).stdout
         self.files.serve(f"{base}/dists/{suite}/InRelease", whole(signed.encode()))

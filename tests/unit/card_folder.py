@@ -11,6 +11,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.files import power_program
 from rigwright.nvidia.cards.topology import Topology
+from tests.unit import programs
 from tests.unit.scripts import stand_in
 
 # Answers what a test has written, fails where `hangs`, `refuses` or `warns` has the beginning of a question, and
@@ -93,6 +94,6 @@ class CardFolder:
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, timeout=30, check=False)
+        done = programs.run(command, env={"PATH": path})
         assert done.stderr == ""
         return done

@@ -25,6 +25,8 @@ from tests.unit.lock_world import World
 from tests.unit.samples import Box
 from tests.unit.shelf import Shelf
 
+# pip is not asked for its index, which takes longer than most tests
+NO_INDEX = "http://127.0.0.1:9/simple"
 SIGNING = ("apt-get", "dpkg-deb", "gpg", "gpgconf")
 
 
@@ -67,7 +69,7 @@ def files() -> Iterator[FileServer]:
 @pytest.fixture
 def archive(files: FileServer, archive_key: tuple[Path, Path], tmp_path: Path) -> AptArchive:
     """An archive with what the product's own list of packages is cut down to here."""
-    made = AptArchive(files, tmp_path / "debs", archive_key[1])
+    made = AptArchive(files, archive_key[1])
     made.package("curl", "2:8.1", "libcurl")
     made.package("libcurl")
     made.package("g++")
@@ -108,10 +110,11 @@ def drivers_key() -> Iterator[Signer]:
 @pytest.fixture
 def drivers(files: FileServer, drivers_key: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DriverWorld:
     """A box, and an archive with two drivers of a branch and one of another."""
+    monkeypatch.setenv("PIP_INDEX_URL", NO_INDEX)
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
-    archive = DriverArchive(files, tmp_path / "debs", drivers_key)
+    archive = DriverArchive(files, drivers_key)
     archive.driver(DRIVER)
     archive.driver("610.57.04")
     archive.package("nvidia-driver-pinning-595", "595-1", "all")

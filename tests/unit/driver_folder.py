@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.declaration.entry import Roots
 from rigwright.nvidia.driver.found import MODPROBE, DriverFacts, parse, script
+from tests.unit import programs
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 
@@ -122,6 +122,6 @@ class Host:
             assert place in text
             text = text.replace(place, f"{self.root}{place}")
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        done = subprocess.run(["sh", "-c", text], env={"PATH": path}, capture_output=True, text=True, check=True)
+        done = programs.run(["sh", "-c", text], env={"PATH": path}, check=True)
         assert done.stderr == ""
         return parse(done.stdout.splitlines())

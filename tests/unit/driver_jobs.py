@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.declaration.rig import Rig
+from tests.unit import programs
 from tests.unit.samples import rig
 from tests.unit.scripts import driver, stand_in
 
@@ -145,7 +146,7 @@ class JobHost:
             script = script.replace(place, f"{self.root}/{folder}/")
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "TMPDIR": f"{self.root}/tmp"}
         command = ["sh", "-c", script]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return programs.run(command, env=environment)
 
     @property
     def asked(self) -> list[str]:

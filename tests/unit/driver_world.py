@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from click.testing import CliRunner, Result
 from cli import main
 from rigwright.nvidia.driver.tables import SHIPPED
 from rigwright.supply.lock import Lock
+from tests.unit import debs, programs
 from tests.unit.file_server import FileServer, whole
 
 SYSTEM = "debian-13"
@@ -51,7 +51,7 @@ class Signer:
 
 def _gpg(home: Path, *arguments: str, input: str = "") -> str:
     command = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--passphrase", "", *arguments]
-    return subprocess.run(command, input=input, check=True, capture_output=True, text=True).stdout
+    return programs.run(command, input=input, check=True).stdout
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def signer(lasts: str = "0", *before: str) -> Iterator[Signer]:
         try:
             yield Signer(where, _gpg(where, "--export", "--armor"), fingerprint)
         finally:
-            subprocess.run(["gpgconf", "--homedir", home, "--kill", "gpg-agent"], check=True)
+            programs.run(["gpgconf", "--homedir", home, "--kill", "gpg-agent"], check=True)
 
 
 @dataclass
@@ -78,7 +78,6 @@ class DriverArchive:
     """A flat archive, as NVIDIA's are."""
 
     files: FileServer
-    folder: Path
     signer: Signer
     place: str = f"mirror/{FOLDER}"
     debs: dict[str, bytes] = field(default_factory=dict)
@@ -92,14 +91,9 @@ class DriverArchive:
 
     def package(self, name: str, version: str, architecture: str = "amd64") -> str:
         """Build a package with the real tool; returns its file's name."""
-        root = self.folder / "root"
-        (root / "DEBIAN").mkdir(parents=True, exist_ok=True)
         control = f"Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: nobody\n"
-        (root / "DEBIAN/control").write_text(f"{control}Description: one\n")
         file = f"{name}_{version.partition(':')[2] or version}_{architecture}.deb"
-        build = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(self.folder / file)]
-        subprocess.run(build, check=True, capture_output=True)
-        self.debs[file] = (self.folder / file).read_bytes()
+        self.debs[file] = debs.built(f"{control}Description: one\n")
         return file
 
     @property
@@ -107,10 +101,8 @@ class DriverArchive:
         """Its list of packages."""
         stanzas = []
         for file, content in self.debs.items():
-            command = ["dpkg-deb", "--field", str(self.folder / file)]
-            control = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             digest = hashlib.sha256(content).hexdigest()
-            stanzas.append(f"{control}Filename: ./{file}\nSize: {len(content)}\nSHA256: {digest}\n")
+            stanzas.append(f"{debs.control(content)}Filename: ./{file}\nSize: {len(content)}\nSHA256: {digest}\n")
         return "\n".join(stanzas)
 
     def publish(self, *, until: str = "", served: str = "", listed: str = "", signed: bool = True) -> None:

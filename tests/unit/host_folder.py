@@ -13,6 +13,7 @@ from rigwright.serving.generation import META, PROVEN, Generation
 from rigwright.serving.live import Served, state_script
 from rigwright.serving.units import STARTED_FROM, UNITS
 from roles.operations.generations import packed
+from tests.unit import programs
 from tests.unit.scripts import stand_in
 
 # answers what a test has written beside it, and remembers what it was asked to do
@@ -83,7 +84,7 @@ class HostFolder:
         folder.mkdir()
         archive = "\n".join(packed(generation)) + "\n"
         command = ["sh", "-c", f"base64 -d | tar -x --no-same-owner -C {folder}"]
-        subprocess.run(command, input=archive, text=True, check=True)
+        programs.run(command, input=archive, check=True)
         (folder / META).write_text(f"{generation.digest} 2026-11-01T12:00:00Z\n")
         (folder / PROVEN).touch()
         return folder
@@ -94,7 +95,7 @@ class HostFolder:
         for place, folder in moves.items():
             script = script.replace(place, str(folder))
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        return subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=False)
+        return programs.run(["sh", "-c", script], env={"PATH": path})
 
     def look(self) -> Served:
         """What the state script finds."""

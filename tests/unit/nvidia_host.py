@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings_of
 from rigwright.nvidia.driver.state import Dkms, Kernel, State
 from tests.unit.driver_hosts import host, installed, ubuntu
+from tests.unit.programs import run
 from tests.unit.samples import facts, instance, rig
 from tests.unit.scripts import stand_in
 from tests.unit.telling import heard, telling
@@ -156,7 +156,7 @@ class NvidiaHost:
             command %= tuple(shlex.quote(str(one)) for one in arguments)
         moved = re.sub(r"(?<![\w/])/(?=sys/|proc/|sbin/|dev/nvidia|etc/)", f"{self.root}/", command)
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        done = subprocess.run(["sh", "-c", moved], env={"PATH": path}, capture_output=True, text=True, check=False)
+        done = run(["sh", "-c", moved], env={"PATH": path})
         return Answer(done.returncode, self._outside(done.stdout), done.stderr)
 
     def _outside(self, said: str) -> str:

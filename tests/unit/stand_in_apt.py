@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lab.nvidia.deb import Deb
+from tests.unit import programs
 
 CHANGE = re.compile(r"^(Inst|Remv) (\S+)(?: \[\S+\])?(?: \((\S+) )?", re.MULTILINE)
 
@@ -44,7 +45,7 @@ class Apt:
         options = [word for name, value in set_.items() for word in ("-o", f"{name}={value}")]
         environment = os.environ | {"LC_ALL": "C.UTF-8"}
         command = [words[0], *options, *words[1:]]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return programs.run(command, env=environment)
 
     def update(self) -> str:
         """Read the archives; returns what apt complains about."""

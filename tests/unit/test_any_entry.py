@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rigwright.inventory import load
 from rigwright.serving.units import unit
 from tests.unit import samples
+from tests.unit.examples import some_of
 from tests.unit.samples import Box, entry
 
 WORDS = ["turing", "llamacpp/one", "llamacpp/cpu", "/data/x", "http://h/x", "svc", "chat", "store"]
@@ -119,7 +120,11 @@ def sample(cards: int) -> str:
 
 
 @settings(
-    max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=some_of(400),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(changes=changes, rig_name=rig_names)
 def test_any_entry_is_refused_in_words_or_becomes_units_with_our_lines_only(

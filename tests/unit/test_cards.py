@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from lab import cards
 from rigwright.host.facts import parse
 from rigwright.render import render
+from tests.unit import programs
 from tests.unit.samples import probed
 
 
@@ -18,7 +18,7 @@ def found_in(tree: Path) -> tuple[tuple[str, str], ...]:
     script = render("probe/probe.sh.j2", **probed())
     assert "/sys/bus/pci/devices" in script
     script = script.replace("/sys/bus/pci/devices", str(tree))
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    done = programs.run(["sh", "-c", script], check=True)
     return parse(done.stdout.splitlines()).pci_cards
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader
 from rigwright.host import channel
 from rigwright.host.channel import END, number, octal, optional, read, said, tolerant, truth, word
 from rigwright.inventory import ROOT
+from tests.unit import programs
 from tests.unit.telling import encoded
 
 SCHEMA = {"name": (said,), "size": (word, number), "ours": (truth,), "mode": (octal,), "unit": (optional(word),)}
@@ -28,7 +28,7 @@ def script(body: str) -> str:
 def run(body: str, *arguments: str) -> list[str]:
     """What a shell prints that runs it."""
     command = ["sh", "-c", script(body), "sh", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return programs.run(command, check=True).stdout.splitlines()
 
 
 def test_a_shells_facts_become_typed_values() -> None:

@@ -188,7 +188,7 @@ def test_a_list_that_was_changed_after_it_was_signed_is_refused(drivers: DriverW
 
 def test_mirrors_are_tried_in_order_and_nvidias_own_address_is_used_without_any(drivers: DriverWorld) -> None:
     url = drivers.archive.files.url
-    behind = DriverArchive(drivers.archive.files, drivers.folder / "behind", drivers.archive.signer, f"behind/{FOLDER}")
+    behind = DriverArchive(drivers.archive.files, drivers.archive.signer, f"behind/{FOLDER}")
     behind.driver("595.12")
     behind.publish()
     drivers.inventory(nvidia=[f"{url}/gone", f"{url}/behind", f"{url}/mirror/"])
@@ -229,7 +229,7 @@ def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
     drivers_key: Signer,
 ) -> None:
     monkeypatch.setattr(packages, "KEYRING", str(archive_key[0]))
-    archive = AptArchive(files, tmp_path / "debs", archive_key[1])
+    archive = AptArchive(files, archive_key[1])
     for name, version in (
         ("libnvidia-compute-580-server", "580.178.04-0ubuntu0.24.04.1"),
         ("nvidia-utils-580-server", "580.178.04-0ubuntu0.24.04.1"),
@@ -238,7 +238,7 @@ def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
     ):
         archive.package(name, version)
     archive.publish("noble", ("restricted",))
-    box = DriverWorld(tmp_path / "box", DriverArchive(files, tmp_path / "none", drivers_key))
+    box = DriverWorld(tmp_path / "box", DriverArchive(files, drivers_key))
     box.inventory(apt=[f"{files.url}/archive/debian"])
     catalog = CATALOG.replace(NAME, '"driver-ubuntu-24.04"').replace(DRIVER, "580.178.04")
     box.write("catalog/mine.toml", catalog.replace(f"nvidia:{FOLDER}", "apt:restricted"))

@@ -7,7 +7,6 @@ import hashlib
 import mmap
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ import pytest
 
 from rigwright.inventory import ROOT
 from roles.weights.host import direct, records
+from tests.unit import programs
 from tests.unit.shelf import Shelf, fresh
 
 PAGE = mmap.PAGESIZE
@@ -24,7 +24,7 @@ needs_fincore = pytest.mark.skipif(shutil.which("fincore") is None, reason="no f
 
 def cached(path: Path) -> int:
     line = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
-    return int(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
+    return int(programs.run(line, check=True).stdout)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def disk() -> Iterator[Path]:
     folder = ROOT / "tests" / f".disk-{os.getpid()}"
     folder.mkdir()
     try:
-        kind = subprocess.run(["stat", "-f", "-c", "%T", str(folder)], capture_output=True, text=True, check=True)
+        kind = programs.run(["stat", "-f", "-c", "%T", str(folder)], check=True)
         if kind.stdout.strip() not in ("ext2/ext3", "xfs", "btrfs"):
             pytest.skip(f"no disk here, but {kind.stdout.strip()}")
         yield folder

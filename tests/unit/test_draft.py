@@ -20,6 +20,7 @@ from rigwright.supply.lock import Lock
 from rigwright.survey.draft import catalogue_lines, inventory_text
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard, SeenUnit, Survey
 from rigwright.survey.suggest import Answers, card_names, offer
+from tests.unit.examples import some_of
 from tests.unit.samples import Box
 from tests.unit.test_suggest import ANSWERS, CONNECTION, STRANGE, TURING, busy, cards, catalog, lock, place
 from tests.unit.test_survey import BARE, CARD, capture
@@ -156,7 +157,11 @@ surveys = st.builds(
 
 
 @settings(
-    max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=some_of(300),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(survey=surveys, variant=st.sampled_from([None, "llamacpp/cpu", "llamacpp/one", "llamacpp/two"]), user=word)
 def test_any_survey_gives_an_inventory_that_loads(

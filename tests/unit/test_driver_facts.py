@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package, parse, script
+from tests.unit import programs
 from tests.unit.driver_folder import SECURE_BOOT, Host
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
@@ -274,5 +274,5 @@ def test_nvcc_says_its_own_version(host: Host) -> None:
 
 
 def test_the_probe_runs_on_this_machine() -> None:
-    done = subprocess.run(["sh", "-c", script(rig())], capture_output=True, text=True, check=True, timeout=60)
+    done = programs.run(["sh", "-c", script(rig())], check=True)
     assert parse(done.stdout.splitlines()).kernel == os.uname().release

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.nvidia.cards.holders import script, strangers
+from tests.unit import programs
 from tests.unit.telling import heard, telling
 
 SCRIPT = script()
@@ -65,7 +66,7 @@ def process(root: Path, pid: str, name: str, cgroup: str, *targets: str) -> None
 
 def said(script: str) -> list[str]:
     """What a host prints."""
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = programs.run(["sh", "-c", script], check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()
 

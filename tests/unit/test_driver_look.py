@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rigwright.render import render
+from tests.unit import programs
 from tests.unit.driver_jobs import JobHost
 from tests.unit.scripts import WIDE, stand_in
 
@@ -235,7 +236,7 @@ def release(root: Path) -> tuple[list[str], str]:
         persistence_link=root / "units/persistence",
     )
     environment = {"PATH": f"{root}/bin:{os.environ['PATH']}"}
-    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = programs.run(["sh", "-c", script], env=environment)
     assert done.returncode == 0
     return (root / "asked").read_text().splitlines(), done.stdout + done.stderr
 

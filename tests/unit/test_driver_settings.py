@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.nvidia.driver.files import PATHS, PERSISTENCED, PREFERENCES, UNATTENDED, paths, release, settings
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.serving.units import OWNED
+from tests.unit import programs
 from tests.unit.driver_hosts import C3090, C5090, box, host, made
 from tests.unit.samples import Box, rig
 
@@ -177,7 +177,7 @@ def test_an_instance_cannot_take_the_units_name(tmp_path: Path) -> None:
 
 
 def told(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = programs.run(command)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 

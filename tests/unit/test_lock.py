@@ -219,7 +219,11 @@ def test_a_lock_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
 SPOILERS = ("_", '"', "'", "#", ".", "0", "1", "e", "\\", "\n", " ", "]", "+", "-")
 
 
-@pytest.mark.parametrize("spoiler", [None, *SPOILERS], ids=ascii)
+@pytest.mark.parametrize(
+    "spoiler",
+    [None, *(pytest.param(one, marks=[] if one in "'\n0" else [pytest.mark.all_only]) for one in SPOILERS)],
+    ids=ascii,
+)
 def test_another_character_anywhere_is_refused(tmp_path: Path, spoiler: str | None) -> None:
     path = tmp_path / "a.lock.toml"
     path.write_text(WHOLE)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cli import main
 from rigwright.inventory import load
 from rigwright.problems import Invalid
+from tests.unit.examples import some_of
 from tests.unit.samples import Box, entry
 from tests.unit.test_any_entry import changes, mutated
 
@@ -57,7 +58,7 @@ def is_bad(place: Box, declared: dict[str, Any]) -> bool:
 
 
 @settings(
-    max_examples=60,
+    max_examples=some_of(60),
     deadline=None,
     derandomize=True,
     database=None,

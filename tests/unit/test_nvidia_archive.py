@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from rigwright.nvidia.packages.verdicts import archive as judged
+from tests.unit import programs
 from tests.unit.bundle_world import AptArchive, signing
 from tests.unit.samples import rig
 from tests.unit.scripts import archive as script
@@ -24,7 +24,7 @@ CLASH = "E: Conflicting values set for option Signed-By regarding source https:/
 def source(folder: Path, address: str, home: Path) -> Path:
     """A source with the key in it, as a deploy writes it."""
     export = ["gpg", "--homedir", str(home), "--batch", "--armor", "--export"]
-    armoured = subprocess.run(export, check=True, capture_output=True, text=True).stdout
+    armoured = programs.run(export, check=True).stdout
     key = "\n".join(f" {line or '.'}" for line in armoured.splitlines())
     path = folder / "rigwright-nvidia.sources"
     path.write_text(f"Types: deb\nURIs: {address}\nSuites: bookworm\nComponents: main\nSigned-By:\n{key}\n")
@@ -37,7 +37,7 @@ def asked(path: Path) -> tuple[str, list[str]]:
         pytest.skip("no apt-get here")
     environment = {"PATH": os.environ["PATH"]}
     command = ["sh", "-c", script(rig(), str(path))]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = programs.run(command, env=environment)
     unknown, differences = judged(done.returncode, done.stdout)
     return unknown, [one.found for one in differences]
 

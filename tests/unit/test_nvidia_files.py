@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from rigwright.nvidia.cards.files import Setting
 from rigwright.nvidia.driver.files import paths
 from rigwright.nvidia.driver.lying import Found, Lying, as_rendered, parse, script
+from tests.unit import programs
 from tests.unit.driver_hosts import C3090, box
 from tests.unit.scripts import stand_in
 from tests.unit.telling import telling
@@ -83,13 +83,7 @@ def test_what_the_probe_prints_is_read(tmp_path: Path) -> None:
     text = script(RIG)
     for path, place in places.items():
         text = text.replace(f" {path}", f" {place}")
-    done = subprocess.run(
-        ["sh", "-c", text],
-        env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = programs.run(["sh", "-c", text], env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}, check=True)
     seen = parse(done.stdout.splitlines())
     owner = places[UNATTENDED]
     assert seen == Found(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from rigwright.declaration.entry import Driver
 from rigwright.nvidia.driver.state import Dkms, Kernel, State, dkms_line, parse, release_key, script
+from tests.unit import programs
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 from tests.unit.telling import telling
@@ -133,7 +133,7 @@ def look(root: Path, **keys: Any) -> State:
     # what is looked for behind the host's own path must be found in the folder, or nowhere
     text = text.replace("PATH=$PATH:/usr/sbin:/sbin", "")
     path = f"{root / 'bin'}:/usr/bin:/bin"
-    done = subprocess.run(["sh", "-c", text], env={"PATH": path}, capture_output=True, text=True, check=True)
+    done = programs.run(["sh", "-c", text], env={"PATH": path}, check=True)
     assert done.stderr == ""
     return parse(done.stdout.splitlines())
 

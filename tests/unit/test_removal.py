@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from rigwright.render import render
+from tests.unit import programs
 from tests.unit.scripts import stand_in
 from tests.unit.states import CHAT
 
@@ -89,7 +89,7 @@ class Host:
             share_record=self.root / "run/rigwright/rigwright_share.service",
         )
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
-        done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+        done = programs.run(["sh", "-c", script], env=environment)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from rigwright.inventory import ROOT
 from rigwright.render import render
+from tests.unit import programs
 from tests.unit.samples import probed
 from tests.unit.scripts import SCRIPTS, compiled
 
@@ -23,7 +23,7 @@ SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.execu
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_shell_can_read_the_script(name: str) -> None:
-    done = subprocess.run(["sh", "-n"], input=SCRIPTS[name](), capture_output=True, text=True, check=False)
+    done = programs.run(["sh", "-n"], input=SCRIPTS[name]())
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -32,7 +32,7 @@ def test_a_shell_can_read_the_script(name: str) -> None:
 def test_shellcheck_finds_nothing_in_the_script(name: str) -> None:
     # a file of the host's, and a loop over a list that happens to have one word
     command = [str(SHELLCHECK), "--shell=sh", "--severity=warning", "--exclude=SC1091,SC2043", "-"]
-    done = subprocess.run(command, input=SCRIPTS[name](), capture_output=True, text=True, check=False)
+    done = programs.run(command, input=SCRIPTS[name]())
     assert done.stdout == ""
 
 

@@ -31,6 +31,7 @@ from rigwright.weights.sharing import (
     unit,
 )
 from roles.weights.host.spec import Spec
+from tests.unit import programs
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 
@@ -113,7 +114,7 @@ def test_a_process_writes_down_the_digest_of_what_lies_on_disk(tmp_path: Path) -
     for reload_needed, written in (("no", f"{digest(RIG, SHARE)}\n"), ("yes", None)):
         stand_in(tmp_path / "bin", "systemctl", f"echo {reload_needed}")
         path = f"{tmp_path}/bin:/usr/bin:/bin"
-        assert subprocess.run(["sh", "-c", script], env={"PATH": path}, check=False).returncode == 0
+        assert programs.run(["sh", "-c", script], env={"PATH": path}).returncode == 0
         record = tmp_path / "run/record"
         assert (record.read_text() if record.exists() else None) == written
 
@@ -155,7 +156,7 @@ def test_the_state_is_read_from_systemd_and_the_record(tmp_path: Path) -> None:
     def look(pid: str, active: str) -> Found:
         environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PID": pid, "ACTIVE": active}
         script = render("look/sharing.sh.j2", **place)
-        said = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+        said = programs.run(["sh", "-c", script], env=environment)
         return parse(said.stdout.splitlines())
 
     assert look("0", "inactive") == Found(enabled="enabled")
@@ -179,7 +180,7 @@ def test_settings_are_tried_by_nginx_itself_as_nobody_before_they_count(tmp_path
     (tmp_path / "tmp").mkdir()
     for status in (0, 1):
         environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "TMPDIR": f"{tmp_path}/tmp", "STATUS": str(status)}
-        done = subprocess.run(["sh", "-c", f"{words} '/etc/a b.new'"], env=environment, check=False)
+        done = programs.run(["sh", "-c", f"{words} '/etc/a b.new'"], env=environment)
         assert done.returncode == status
         asked = (tmp_path / "asked").read_text().split()
         assert asked[:3] == ["-t", "-q", "-p"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from rigwright.declaration.entry import Share
 from rigwright.weights.sharing import NOTHING, Found, digest
 from roles.operations import files, sharing
 from roles.operations.files import Entry, Text
+from tests.unit import programs
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 
@@ -81,7 +81,7 @@ def test_a_start_counts_once_it_listens(
     stand_in(tmp_path / "bin", "ss", f'echo "$*" >> {tmp_path}/ss; echo "{listening}"')
     stand_in(tmp_path / "bin", "journalctl", "echo address not available")
     environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "ASKED": str(tmp_path / "asked")}
-    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = programs.run(["sh", "-c", script], env=environment)
     assert done.returncode == status
     assert ("does not listen on 10.0.0.5:8090" in done.stderr) == ("not available" in done.stderr) == bool(status)
     assert (tmp_path / "ss").read_text().splitlines()[0] == "-Hltnp src 10.0.0.5:8090"
@@ -100,7 +100,7 @@ def test_a_text_that_its_program_refuses_does_not_take_its_place(
     asked(monkeypatch, files, {str(path): Entry()})
     text = Text(str(path), "new\n", proof=f"grep -q {'new' if accepted else 'other'}")
     (script,) = steps(files.texts, files=[text])
-    done = subprocess.run(["sh", "-c", script], input=text.text, text=True, check=False)
+    done = programs.run(["sh", "-c", script], input=text.text)
     assert (done.returncode == 0) == accepted
     assert path.read_text() == ("new\n" if accepted else "old\n")
     assert [one.name for one in tmp_path.iterdir()] == ["share.conf"]

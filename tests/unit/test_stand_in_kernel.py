@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.nvidia import kernel, models
+from tests.unit import programs
 
 SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 SCRIPTS = sorted(name for name in kernel.PLACES if not name.endswith((".service", ".conf")))
@@ -24,7 +24,7 @@ SCRIPTS = sorted(name for name in kernel.PLACES if not name.endswith((".service"
 def test_shellcheck_finds_nothing(name: str) -> None:
     # SC1091: what a hook reads is in the host
     command = [str(SHELLCHECK), "-e", "SC1091", str(kernel.INSIDE / name)]
-    assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == ""
+    assert programs.run(command).stdout == ""
 
 
 def test_every_stand_in_has_its_place() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from lab.nvidia import parts
 from rigwright.nvidia.cards import smi as nvidia_smi
+from tests.unit import programs
 
 VERSION = "580.159.03"
 CARDS = {"0000:01:00.0": "0x1e07", "0000:02:00.0": "0x2204", "0000:c1:00.0": "0x2b85"}
@@ -47,7 +48,7 @@ class Box:
         """What rigwright's questions begin with is left out."""
         environment = os.environ | {"LAB_ROOT": str(self.root)}
         command = ["sh", str(self.root / "smi"), *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20, check=False)
+        done = programs.run(command, env=environment)
         return done.returncode, done.stdout, done.stderr
 
     def ask(self, question: tuple[str, ...]) -> tuple[int, str, str]:
@@ -66,7 +67,7 @@ def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
     for number, text in enumerate((parts.smi(VERSION), build, daemon)):
         script = tmp_path / str(number)
         script.write_text(str(text))
-        done = subprocess.run([str(SHELLCHECK), str(script)], capture_output=True, text=True, check=False)
+        done = programs.run([str(SHELLCHECK), str(script)])
         assert done.stdout == ""
 
 

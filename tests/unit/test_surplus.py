@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rigwright.serving.activation import Surplus, surplus
 from rigwright.serving.live import Kept, Served
+from tests.unit.examples import some_of
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import TOOLS
 from tests.unit.states import kept, wanted
@@ -88,7 +89,7 @@ histories = st.sets(st.integers(1, 30), max_size=8).flatmap(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=some_of(300), deadline=None, derandomize=True, database=None)
 @given(history=histories, keep=st.integers(1, 5), folders=st.lists(paths, max_size=8))
 def test_nothing_that_is_referred_to_by_what_stays_is_pruned(
     history: list[Kept], keep: int, folders: list[str]
@@ -99,7 +100,7 @@ def test_nothing_that_is_referred_to_by_what_stays_is_pruned(
     assert set(pruned.paths) == set(folders) - referred
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=some_of(300), deadline=None, derandomize=True, database=None)
 @given(history=histories, keep=st.integers(1, 5))
 def test_the_newest_of_any_history_stay_and_none_that_is_damaged(history: list[Kept], keep: int) -> None:
     pruned = gone(history, keep).generations

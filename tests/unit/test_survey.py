@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from rigwright.host.basics import Listener
 from rigwright.render import render
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard, SeenUnit, Survey, parse
+from tests.unit import programs
 from tests.unit.telling import told
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -161,7 +161,7 @@ def test_what_is_malformed_is_no_survey(line: str) -> None:
 
 def run(**environment: str) -> Survey:
     script = render("probe/survey.sh.j2")
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=environment or None, check=True)
+    done = programs.run(["sh", "-c", script], env=environment or None, check=True)
     assert done.stderr == ""
     return parse(done.stdout.splitlines())
 
@@ -192,7 +192,7 @@ def test_the_survey_runs_without_what_a_minimal_system_may_lack(tmp_path: Path) 
         "find",
         "stat",
     ):
-        source = subprocess.run(["which", name], capture_output=True, text=True, check=True).stdout.strip()
+        source = programs.run(["which", name], check=True).stdout.strip()
         (tmp_path / name).symlink_to(source)
     found = run(PATH=str(tmp_path))
     assert found.units == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from rigwright.weights.records import Recorded, records_folder, verified_test
 from roles.weights.host import records
 from roles.weights.host.records import File
+from tests.unit import programs
 from tests.unit.samples import artefact, rig
 
 CONTENT = b"weights"
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 def stat(path: Path) -> str:
     command = ["stat", "-c", "%s %.9Y %.9Z %i", str(path)]
-    done = subprocess.run(command, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=True)
+    done = programs.run(command, env={**os.environ, "LC_ALL": "C"}, check=True)
     return done.stdout.removesuffix("\n")
 
 
@@ -177,11 +177,9 @@ def as_recorded(root: Path, file: File) -> Recorded:
 
 def verified(folder: Path, root: Path, files: list[File], shell: str = "sh") -> bool:
     condition = verified_test(str(folder), [as_recorded(root, file) for file in files])
-    done = subprocess.run(
+    done = programs.run(
         [shell, "-c", f"if {condition}; then echo done; else echo open; fi"],
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert done.stderr == ""

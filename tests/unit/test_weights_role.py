@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ import roles.weights
 from rigwright.declaration.entry import Roots
 from rigwright.supply.bundle import Bundle
 from rigwright.weights.records import recorded
+from tests.unit import programs
 from tests.unit.samples import artefact, facts, instance, rig, wheel
 
 
@@ -49,4 +49,4 @@ def test_a_file_of_the_right_size_is_sent_again_once_it_is_known_to_be_wrong(
         (tmp_path / "weights/wrong").mkdir(parents=True)
         (tmp_path / "weights/wrong" / recorded(made, row).record).touch()
     roles.weights._fetch(made, [row], None)
-    assert (subprocess.run(["sh", "-c", given["present"]], check=False).returncode == 0) == present
+    assert (programs.run(["sh", "-c", given["present"]]).returncode == 0) == present

@@ -19,7 +19,7 @@ from rigwright.supply.lock import Artefact
 from rigwright.weights import stored
 from rigwright.weights.stored import Stored
 from roles.weights.host.records import File
-from tests.unit import samples
+from tests.unit import programs, samples
 from tests.unit.scripts import stand_in
 from tests.unit.shelf import Shelf
 
@@ -93,7 +93,7 @@ class WeightHost(Shelf):
     def run_script(self, script: str) -> subprocess.CompletedProcess[str]:
         script = script.replace("/run/rigwright", str(self.folder / "run"))
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
-        return subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=False)
+        return programs.run(["sh", "-c", script], env={"PATH": path})
 
     def stored(self) -> Stored:
         done = self.run_script(stored.script(self.rig))

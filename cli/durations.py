@@ -1,0 +1,157 @@
+"""How long tests took when it was last recorded: how they are shared out among processes, and what they may add up to.
+
+The record is in the repository, and written by `rigwright test --record` on a machine that does nothing else. Nothing
+judges how long anything takes on the machine that runs the tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rigwright.inventory import ROOT
+
+FILE = ROOT / "tests" / "durations.json"
+PROCESSES = 2
+# seconds, on two cores, with base images and engines in the cache
+BUDGETS = {"test": 20 * 60, "all": 75 * 60}
+MAY_ADD = 60
+"""Seconds that one change may add to `rigwright test`."""
+
+
+@dataclass(frozen=True)
+class Took:
+    """What was recorded of a test, of a file of unit tests, of a fixture that tests share, or of a command."""
+
+    seconds: float
+    before: float
+    """Seconds at the recording before; the same at the first one."""
+    all_only: bool
+    """Whether it runs in `rigwright test all` alone."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Stage -> what runs in it -> what it took."""
+
+    stages: Mapping[str, Mapping[str, Took]]
+
+    @classmethod
+    def load(cls, path: Path = FILE) -> Record:
+        """Read a record; an empty one where there is none."""
+        if not path.exists():
+            return cls({})
+        stages: dict[str, dict[str, tuple[float, float, bool]]] = json.loads(path.read_text())
+        return cls({s: {name: Took(*row) for name, row in parts.items()} for s, parts in stages.items()})
+
+    def save(self, path: Path = FILE) -> None:
+        """Write it, a line a test, so that a change of it can be read."""
+        stages = []
+        for stage, parts in sorted(self.stages.items()):
+            rows = [
+                f"  {json.dumps(name)}: {json.dumps([round(t.seconds, 2), round(t.before, 2), t.all_only])}"
+                for name, t in sorted(parts.items())
+            ]
+            stages.append(f"{json.dumps(stage)}: {{\n" + ",\n".join(rows) + "\n}")
+        path.write_text("{\n" + ",\n".join(stages) + "\n}\n")
+
+    def with_measured(self, stage: str, measured: Mapping[str, tuple[float, bool]], whole: bool) -> Record:
+        """The record with a stage's new figures.
+
+        Args:
+            stage: Its name.
+            measured: Test -> seconds, and whether it runs in `all` alone.
+            whole: Whether `all` was run, so that what was not measured is no more. Otherwise that is kept of what
+                runs in `all` alone.
+        """
+        old = self.stages.get(stage, {})
+        kept = {} if whole else {name: took for name, took in old.items() if took.all_only and name not in measured}
+        new = {
+            name: Took(seconds, old[name].seconds if name in old else 0.0 if old else seconds, all_only)
+            for name, (seconds, all_only) in measured.items()
+        }
+        return Record({**self.stages, stage: {**kept, **new}})
+
+    def total(self, whole: bool) -> float:
+        """Seconds that `rigwright test` takes, or all of it: the longer one of each stage's processes."""
+        return sum(self._stage(stage, whole) for stage in self.stages)
+
+    def _stage(self, stage: str, whole: bool) -> float:
+        parts = {name: took for name, took in self.stages[stage].items() if whole or not took.all_only}
+        tests = {name: took.seconds for name, took in parts.items() if is_test(name)}
+        if not tests:
+            return sum(took.seconds for took in parts.values())
+        shares = share([(group(name), name) for name in tests], self.stages[stage])
+        longest = max(sum(tests[name] for name in one) for one in shares)
+        # what tests share is made once, and the process that does not make it goes on with something else
+        return longest + sum(took.seconds for name, took in parts.items() if not is_test(name)) / PROCESSES
+
+    def added(self) -> float:
+        """Seconds that the last recording has added to `rigwright test`."""
+        before = {s: {n: Took(t.before, t.before, t.all_only) for n, t in p.items()} for s, p in self.stages.items()}
+        return self.total(whole=False) - Record(before).total(whole=False)
+
+    def grown(self, whole: bool, limit: int = 5) -> list[str]:
+        """A line for each of the tests that grew most since the recording before."""
+        rows = [
+            (took.seconds - took.before, name, took)
+            for parts in self.stages.values()
+            for name, took in parts.items()
+            if (whole or not took.all_only) and took.seconds > took.before
+        ]
+        rows.sort(key=lambda row: (-row[0], row[1]))
+        return [f"{name}: {took.before:.1f} s before, {took.seconds:.1f} s now" for _, name, took in rows[:limit]]
+
+    def over_budget(self) -> list[str]:
+        """What is wrong with it: a line for each budget that is exceeded, and the tests that grew most."""
+        said = []
+        for what, budget in BUDGETS.items():
+            total = self.total(whole := what == "all")
+            if total > budget:
+                said.append(f"`rigwright test{' all' if whole else ''}` takes {total:.0f} s, and may take {budget} s")
+                said += [f"  {line}" for line in self.grown(whole)]
+        return said
+
+
+def is_test(name: str) -> bool:
+    """Whether an entry is of a test, and not of a fixture or a command."""
+    return ".py" in name
+
+
+def group(name: str) -> str:
+    """What is not shared out any finer: tests of one file on one release, which have fixtures in common."""
+    file, _, test = name.partition("::")
+    release = next((one for one in ("debian-12", "debian-13") if one in test), "")
+    return f"{file} {release}"
+
+
+def share(items: Iterable[tuple[str, str]], took: Mapping[str, Took], number: int = PROCESSES) -> list[set[str]]:
+    """Share tests out among processes, so that all take about as long: the longest group first, where least is to do.
+
+    Args:
+        items: Group and entry of each test; several tests may have one entry.
+        took: What was recorded; a test that was not counts as one in the middle.
+        number: How many processes there are.
+
+    Returns:
+        The groups' entries, a set a process. The same for the same arguments, so that each process finds its own.
+    """
+    usual = median([row.seconds for name, row in took.items() if is_test(name)] or [1.0])
+    groups: dict[str, set[str]] = defaultdict(set)
+    for name, entry in items:
+        groups[name].add(entry)
+    long = {
+        name: sum(took[entry].seconds if entry in took else usual for entry in sorted(entries))
+        for name, entries in groups.items()
+    }
+    shares: list[set[str]] = [set() for _ in range(number)]
+    work = [0.0] * number
+    for name in sorted(groups, key=lambda name: (-long[name], name)):
+        least = work.index(min(work))
+        work[least] += long[name]
+        shares[least] |= groups[name]
+    return shares

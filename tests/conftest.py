@@ -1,0 +1,128 @@
+"""What all tests have in common: which of them run, in which of several processes, and how long each took."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from cli.durations import Record, group, share
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `rigwright test` gives."""
+    parser.addoption("--quick", action="store_true", help="leave out what runs in `rigwright test all` alone")
+    parser.addoption("--share", metavar="N/M", help="the Nth of M shares of the tests, by recorded durations")
+    parser.addoption("--measure", type=Path, metavar="FILE", help="write how long each test took")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.register_profile("quick", settings.get_profile("default"), max_examples=50)
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+    if file := config.getoption("--measure"):
+        config.pluginmanager.register(Clock(file))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept = selected(items, config.getoption("--quick"), config.getoption("--share"))
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
+def selected(items: list[pytest.Item], quick: bool, which: str | None) -> list[pytest.Item]:
+    """The tests that a process runs, in its order."""
+    kept = [item for item in items if not (quick and all_only(item))]
+    if not which or not kept:
+        return kept
+    number, _, of = which.partition("/")
+    record = Record.load().stages.get(stage(kept[0]), {})
+    entries = share([(group(entry(item)), entry(item)) for item in kept], record, int(of))[int(number) - 1]
+    # what tests share is made once: those that need a converged host come first in one process, last in the others
+    return sorted(
+        (item for item in kept if entry(item) in entries),
+        key=lambda item: ("first_run" in getattr(item, "fixturenames", ())) == (number != "1"),
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    # there are fewer groups of tests than processes: another one has them
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("--share"):
+        session.exitstatus = pytest.ExitCode.OK
+
+
+def all_only(item: pytest.Item) -> bool:
+    """Whether a test runs in `rigwright test all` alone."""
+    return item.get_closest_marker("all_only") is not None
+
+
+def stage(item: pytest.Item) -> str:
+    """The stage of `rigwright test` that a test is of."""
+    return item.nodeid.split("/")[1]
+
+
+def entry(item: pytest.Item) -> str:
+    """What a test is recorded as: unit tests, which are many and short, by file; what `all` alone runs, apart."""
+    if stage(item) != "unit":
+        return item.nodeid
+    return item.nodeid.partition("::")[0] + (" in all" if all_only(item) else "")
+
+
+class Clock:
+    """Measures tests, and beside them the fixtures that several share."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.took: dict[str, float] = defaultdict(float)
+        self.only: dict[str, bool] = {}
+        self.inner = [0.0]
+        """Seconds in fixtures that are shared, of the test or of the fixture around them."""
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            release = getattr(item, "callspec", None) and item.callspec.params.get("release")  # type: ignore[attr-defined]
+            for name in (entry(item), *(_shared(name, release) for name in getattr(item, "fixturenames", ()))):
+                self.only[name] = self.only.get(name, True) and all_only(item)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        begun = time.monotonic()
+        self.inner = [0.0]
+        try:
+            return (yield)
+        finally:
+            self.took[entry(item)] += time.monotonic() - begun - self.inner[0]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, Any, Any]:
+        if fixturedef.scope == "function":
+            return (yield)
+        begun = time.monotonic()
+        self.inner.append(0.0)
+        try:
+            return (yield)
+        finally:
+            took = time.monotonic() - begun
+            within = self.inner.pop()
+            self.inner[-1] += took
+            callspec = getattr(request._pyfuncitem, "callspec", None)
+            name = _shared(fixturedef.argname, callspec and callspec.params.get("release"))
+            self.took[name] = max(self.took[name], took - within)
+
+    def pytest_sessionfinish(self) -> None:
+        rows = {name: (seconds, self.only.get(name, True)) for name, seconds in self.took.items() if seconds >= 0.01}
+        self.file.write_text(json.dumps(rows))
+
+
+def _shared(fixture: str, release: object) -> str:
+    return f"fixture {fixture} {release or ''}".rstrip()

@@ -1,0 +1,49 @@
+"""Short programs, started without a copy of this process.
+
+The subprocess module that tests find is gevent's, which forks: in a process that has imported everything that takes
+longer than most programs run. A test whose program asks a server of this process needs it all the same, for nothing
+else goes on here meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import CalledProcessError, CompletedProcess
+
+
+def run(
+    command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, input: str = "", check: bool = False
+) -> CompletedProcess[str]:
+    """Run a program to its end, as subprocess.run does it with captured text.
+
+    Raises:
+        CalledProcessError: with check, it failed.
+        FileNotFoundError: there is no such program on the PATH that it is given.
+    """
+    streams = [os.memfd_create("stream") for _ in range(3)]
+    try:
+        os.write(streams[0], input.encode())
+        os.lseek(streams[0], 0, os.SEEK_SET)
+        places = [(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in enumerate(streams)]
+        variables = os.environ if env is None else env
+        program = shutil.which(command[0], path=variables.get("PATH", os.defpath))
+        if program is None:
+            raise FileNotFoundError(command[0])
+        pid = os.posix_spawn(program, list(map(str, command)), variables, file_actions=places)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        out, error = (_read(stream) for stream in streams[1:])
+    finally:
+        for stream in streams:
+            os.close(stream)
+    if check and status:
+        raise CalledProcessError(status, command, out, error)
+    return CompletedProcess(command, status, out, error)
+
+
+def _read(stream: int) -> str:
+    os.lseek(stream, 0, os.SEEK_SET)
+    with open(stream, closefd=False) as file:
+        return file.read()

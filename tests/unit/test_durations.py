@@ -1,0 +1,100 @@
+"""How tests are shared out by what they took, and what they may add up to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli import durations
+from cli.durations import Record, Took, group, share
+
+SECONDS = st.floats(0, 1000, allow_nan=False)
+
+
+def took(**seconds: float) -> dict[str, Took]:
+    """Tests of files, by the file's name."""
+    return {f"tests/{name}.py::test": Took(value, value, False) for name, value in seconds.items()}
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=3), SECONDS), st.integers(1, 4), st.data())
+def test_each_test_is_in_one_share(seconds: dict[str, float], number: int, data: st.DataObject) -> None:
+    names = sorted(seconds)
+    known = data.draw(st.sets(st.sampled_from(names))) if names else set()
+    record = {name: Took(seconds[name], 0.0, False) for name in known}
+    items = [(data.draw(st.sampled_from("abc")), name) for name in names]
+    shares = share(items, record, number)
+    assert sorted(name for one in shares for name in one) == names
+    assert share(list(reversed(items)), record, number) == shares
+
+
+def test_shares_take_about_as_long() -> None:
+    record = took(a=100, b=60, c=50, d=10)
+    assert share([(group(name), name) for name in record], record) == [
+        {"tests/a.py::test", "tests/d.py::test"},
+        {"tests/b.py::test", "tests/c.py::test"},
+    ]
+
+
+def test_tests_of_one_file_on_one_release_stay_together() -> None:
+    names = [f"tests/a.py::test_{n}[{release}]" for n in "xy" for release in ("debian-12", "debian-13")]
+    first, second = share([(group(name), name) for name in names], {})
+    assert first == {name for name in names if "debian-12" in name}
+    assert second == {name for name in names if "debian-13" in name}
+
+
+def test_a_test_that_was_never_recorded_counts_as_one_in_the_middle() -> None:
+    record = took(a=30, b=20, c=10)
+    items = [(group(name), name) for name in [*record, "tests/new.py::test"]]
+    assert share(items, record) == [
+        {"tests/a.py::test", "tests/c.py::test"},
+        {"tests/b.py::test", "tests/new.py::test"},
+    ]
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    record = Record({"hosts": took(a=1.5), "types": {"mypy": Took(9.25, 8.0, False)}})
+    record.save(tmp_path / "durations.json")
+    assert Record.load(tmp_path / "durations.json") == record
+    assert Record.load(tmp_path / "none.json") == Record({})
+
+
+def test_what_was_measured_takes_the_place_of_what_was_there() -> None:
+    old = Record({"hosts": {"a.py": Took(1, 0, False), "gone.py": Took(9, 9, False), "more.py": Took(5, 5, True)}})
+    new = old.with_measured("hosts", {"a.py": (2, False), "new.py": (3, False)}, whole=False)
+    assert new.stages["hosts"] == {
+        "a.py": Took(2, 1, False),
+        "new.py": Took(3, 0, False),
+        "more.py": Took(5, 5, True),
+    }
+    assert "more.py" not in old.with_measured("hosts", {"a.py": (2, False)}, whole=True).stages["hosts"]
+
+
+def test_nothing_has_grown_at_the_first_recording() -> None:
+    first = Record({}).with_measured("hosts", {"a.py": (2, False)}, whole=False)
+    assert (first.added(), first.grown(whole=True)) == (0, [])
+
+
+def test_a_total_is_that_of_the_longer_process_and_half_of_what_both_wait_for() -> None:
+    hosts = took(a=100, b=60, c=50) | {"fixture first_run debian-13": Took(40, 40, False)}
+    hosts["tests/d.py::test"] = Took(500, 500, True)
+    record = Record({"hosts": hosts, "types": {"mypy": Took(9, 9, False)}})
+    assert record.total(whole=False) == 110 + 20 + 9
+    assert record.total(whole=True) == 500 + 20 + 9
+
+
+def test_a_budget_that_is_exceeded_names_what_grew_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durations, "BUDGETS", {"test": 100, "all": 1000})
+    record = Record({"unit": {"a.py": Took(120, 40, False), "b.py": Took(90, 85, False), "c.py": Took(5, 9, False)}})
+    assert record.over_budget() == [
+        "`rigwright test` takes 120 s, and may take 100 s",
+        "  a.py: 40.0 s before, 120.0 s now",
+        "  b.py: 85.0 s before, 90.0 s now",
+    ]
+    assert record.added() == 120 - 85
+
+
+def test_what_is_recorded_is_within_the_budgets() -> None:
+    assert Record.load().over_budget() == []

@@ -1,0 +1,31 @@
+"""Programs that tests start end as they would from a shell."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from subprocess import CalledProcessError
+
+import pytest
+
+from tests.unit import programs
+from tests.unit.scripts import stand_in
+
+
+def test_what_a_program_reads_writes_and_ends_with_is_its_own() -> None:
+    done = programs.run(["sh", "-c", "cat; echo sorry >&2; exit 3"], input="one\ntwo\n")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "one\ntwo\n", "sorry\n")
+
+
+def test_a_program_that_fails_is_said_where_it_must_not() -> None:
+    with pytest.raises(CalledProcessError) as refused:
+        programs.run(["sh", "-c", "echo why >&2; kill -TERM $$"], check=True)
+    assert (refused.value.returncode, refused.value.stderr) == (-15, "why\n")
+
+
+def test_a_program_is_looked_for_where_it_would_look_itself(tmp_path: Path) -> None:
+    stand_in(tmp_path, "only-here", "echo found\n")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    assert programs.run(["only-here"], env={"PATH": path}).stdout == "found\n"
+    with pytest.raises(FileNotFoundError, match="only-here"):
+        programs.run(["only-here"])
