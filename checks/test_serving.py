@@ -19,7 +19,7 @@ from rigwright.serving.units import UNITS, credential_path
 # Process ids of a unit, workers included.
 OWN = r"""
 group=$(systemctl show --property=ControlGroup --value {unit} | sed 's/[][\.*^$+?(){{}}|]/\\&/g')
-grep -lE "^[0-9]+:[^:]*:$group(/|$)" /proc/[0-9]*/cgroup 2> /dev/null | cut -d / -f 3
+grep -lE "^[0-9]+:[^:]*:$group(/|$)" /proc/[0-9]*/cgroup 2> /dev/null | sed 's|.*/proc/||; s|/cgroup$||'
 true
 """
 # Process ids of what was started from an engine's folder, be it a script, but is in no slice of ours. A job that

@@ -55,6 +55,13 @@ STAGES = {
         "root",
         folder="tests/hosts",
     ),
+    "bench": Stage(
+        "every bench once, small: that none rots, no figures",
+        "8 min",
+        "root, debian-12",
+        ([["pytest", "-v", "tests/bench"]],),
+        all_only=True,
+    ),
 }
 # Asked for by name alone.
 PROOFS = {
@@ -85,7 +92,7 @@ def table() -> list[tuple[str, str, str, str]]:
 
 
 _ROWS = "\n".join(f"{name:5}  {what}\n       {long}; needs {needs}" for name, what, long, needs in table())
-HELP = f"""Run the project's own tests: {", ".join(STAGES)} without a name, each of them by name.
+HELP = f"""Run the project's own tests: lint, types, unit and hosts, or the stages that are named.
 
 `test all` is everything but the proofs, {" and ".join(PROOFS)}, which are asked for by name; `test all unit` is all of
 one stage. Times are on two cores, with base images and engines in {CACHE}.
@@ -126,7 +133,7 @@ def _no_card() -> str:
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
 @click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
 def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) -> None:
-    """Run the stages that were asked for."""
+    """Run the project's own tests: lint, types, unit and hosts, or the stages that are named."""
     given = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in options.items()

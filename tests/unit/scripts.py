@@ -19,7 +19,7 @@ from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import JOURNAL, PROVEN, generation
 from rigwright.serving.live import state_script
-from rigwright.serving.units import STARTED_FROM, UNITS
+from rigwright.serving.units import STARTED_FROM, UNITS, Slot
 from rigwright.supply.bundle import Bundle, Row
 from rigwright.supply.network import Network, network
 from rigwright.supply.tools import Tools
@@ -215,6 +215,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "settle": lambda: generated("settle"),
     "state": lambda: state_script("/etc/rigwright", "/opt/rigwright"),
     "activate": lambda: activate(Activation((CODE,), (CHAT,), ()), ("rigwright-old.service",)),
+    "activate after cards are free": lambda: activate(
+        Activation((CODE,), (CHAT,), (), (Slot(CHAT, "0" * 64, 8020, frozenset({0, 1})),))
+    ),
     "activate and wait": lambda: activate(Activation((), (), (CHAT,))),
     "activate nothing": lambda: activate(Activation()),
     "hold": hold,

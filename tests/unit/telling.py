@@ -30,7 +30,9 @@ def heard(output: Iterable[str]) -> list[tuple[str, ...]]:
     Raises:
         ValueError: nothing is told in it.
     """
-    fields = base64.b64decode("".join(output), validate=True).decode().split("\0")[:-1]
+    fields = (
+        base64.b64decode("\n".join(output).rstrip("\n").rpartition("\n")[2], validate=True).decode().split("\0")[:-1]
+    )
     if not fields:
         raise ValueError("nothing is told")
     found = []

@@ -23,6 +23,8 @@ FOREIGN = "rigwright-old.service"
 OLD = Slot(FOREIGN, "0" * 64, 9000, frozenset())
 WAYS_BACK = (kept(1, AIM.digest, slots=AIM.slots), kept(2, slots=BEFORE.slots), kept(3, slots=(OLD,)))
 NOBODY_KNOWS = "f" * 64
+UNKNOWN = {name: Slot(name, "", 0, frozenset()) for name in (CHAT, FOREIGN)}
+"""What a process holds of which nobody knows that: it has to end, no more can be proven."""
 SYSTEMD = Activation()
 """Nothing is stopped or started: systemd has to read what is there."""
 
@@ -57,8 +59,14 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
         chat(started_from=EARLIER[CHAT].started_from),
         Activation((), (CHAT,), (), (EARLIER[CHAT],)),
     ),
-    "started from what nobody knows": (chat(started_from=NOBODY_KNOWS), Activation((CHAT,), (CHAT,))),
-    "started before systemd read its unit": (chat(started_from=""), Activation((CHAT,), (CHAT,))),
+    "started from what nobody knows": (
+        chat(started_from=NOBODY_KNOWS),
+        Activation((CHAT,), (CHAT,), (), (UNKNOWN[CHAT],)),
+    ),
+    "started before systemd read its unit": (
+        chat(started_from=""),
+        Activation((CHAT,), (CHAT,), (), (UNKNOWN[CHAT],)),
+    ),
     "stale key": (chat(key_current=False), Activation((), (CHAT,), (), (SLOTS[CHAT],))),
     "weights replaced on disk": (chat(weights_current=False), Activation((), (CHAT,), (), (SLOTS[CHAT],))),
     "failed": (chat(state="failed", sub="failed", running=False), Activation((), (CHAT,))),
@@ -77,7 +85,10 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "between two starts": (chat(state="activating", sub="auto-restart", running=False), Activation((), (CHAT,))),
     "restarted by systemd and serving": (chat(restarts=3), None),
     "stray instance": (stray(), Activation((FOREIGN,), (), (), (OLD,))),
-    "stray instance that nobody knows": (stray(started_from=NOBODY_KNOWS), Activation((FOREIGN,))),
+    "stray instance that nobody knows": (
+        stray(started_from=NOBODY_KNOWS),
+        Activation((FOREIGN,), (), (), (UNKNOWN[FOREIGN],)),
+    ),
     "stray instance that is starting": (
         stray(state="activating", sub="start-post"),
         Activation((FOREIGN,), (), (), (OLD,)),

@@ -263,6 +263,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "config": "/etc/rigwright",
         "units": "/etc/systemd/system",
         "programs": ["llama-server"],
+        "settings": ["/etc/systemd/system/rigwright-power.service", "/etc/sysctl.d/60-rigwright.conf"],
         **sharing.questions(),
     }
 

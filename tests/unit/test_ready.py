@@ -213,12 +213,12 @@ HOLDS = ["/dev/nvidia0", "/dev/nvidia-uvm"]
 def test_cards_count_whichever_process_of_the_unit_has_them(start: Start, group: str, line: str) -> None:
     start.server.serve(COMPLETIONS, whole(b"{}"))
     start.group = group
-    start.processes = {4711: (line.format(group), ["/dev/null"]), 4712: (line.format(group), HOLDS)}
+    start.processes = {4711: (line.format(group), ["/dev/null"]), 4712: (line.format(f"{group}/worker"), HOLDS)}
     done = start.ready(4711, cards=1)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("other", ["/rigwright.slice/rigwright-chat-2.service", "/x{}", "{}/x", "/rigwright.slice"])
+@pytest.mark.parametrize("other", ["/rigwright.slice/rigwright-chat-2.service", "/x{}", "{}x", "/rigwright.slice"])
 def test_cards_of_another_units_processes_do_not_count(start: Start, other: str) -> None:
     start.server.serve(COMPLETIONS, whole(b"{}"))
     start.processes = {

@@ -196,7 +196,7 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """What the operator is told of a job, on a host where no job runs and none can be started."""
     lines: list[str] = []
     monkeypatch.setattr(jobs, "logger", SimpleNamespace(error=lines.append, info=lines.append, warning=lines.append))
-    stand_in(tmp_path / "bin", "systemctl", "echo inactive")
+    stand_in(tmp_path / "bin", "systemctl", "echo ${STATE:-inactive}")
     stand_in(tmp_path / "bin", "systemd-run", "exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     return lines
