@@ -25,9 +25,10 @@ def processes(name: str) -> set[int]:
     """Every process in the cgroup or below it."""
     pids: set[int] = set()
     for cgroup in _present(name):
-        for file in cgroup.rglob("cgroup.procs"):
-            with suppress(OSError):  # a cgroup may go while we look
-                pids.update(int(line) for line in file.read_text().split())
+        # a cgroup may go while we look
+        for folder, _, _ in os.walk(cgroup):
+            with suppress(OSError):
+                pids.update(int(line) for line in Path(folder, "cgroup.procs").read_text().split())
     return pids - {0, os.getpid()}
 
 

@@ -23,11 +23,6 @@ SOURCES = (
     "locks/engines.lock.toml",
     "locks/tools.lock.toml",
     "rigwright/engines/llama_cpp/build.py",
-    "roles/engines.py",
-    "rigwright/engines/kind.py",
-    "templates/engines/*.j2",
-    "roles/operations/jobs.py",
-    "templates/jobs/*.j2",
     "templates/llama_cpp/*.j2",
 )
 
