@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paramiko import SSHException
 
 from bench.figures import BARE
-from rigwright.declaration.rig import Instance
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.kind import KEY_FILE
 from rigwright.host.channel import number
-from rigwright.serving.units import STARTED_FROM
+from rigwright.serving.units import STARTED_FROM, credential_path, service, unit
 from roles.lease import SILENCE, Lease
 from roles.root import Failed, Root
 
@@ -26,48 +27,49 @@ class NotMeasured(Exception):
 
 @dataclass(frozen=True)
 class Deployed:
-    """What an instance's unit file says about its process."""
+    """An instance as its rig declares it, and as its host is to serve it."""
 
-    command: tuple[str, ...]
-    """As systemd has it: ${CREDENTIALS_DIRECTORY} is in it."""
-    environment_file: str
-    key_file: str
-    """Where the key lies, for root alone."""
-    port: int
+    rig: Rig
+    instance: Instance
+    engine_folder: str
+    """The name of its engine's installation."""
 
+    @property
+    def started_from(self) -> str:
+        """What the readiness script has written down of its process."""
+        return unit(self.rig, self.instance, self.engine_folder).slot.started_from
 
-def deployed(text: str) -> Deployed:
-    """Read a unit file of ours.
+    @property
+    def environment_file(self) -> str:
+        """The unit's."""
+        return f"{self.rig.roots.config}/current/env/{self.instance.name}"
 
-    Raises:
-        NotMeasured: it is another one.
-    """
-    # no word of a unit of ours has a space or a quote in it (rigwright/types.py)
-    lines = [line.partition("=") for line in text.splitlines()]
-    found = {key: value for key, _, value in reversed(lines)}
-    try:
-        command = tuple(found["ExecStart"].split())
-        name, _, key_file = found["LoadCredential"].partition(":")
-        port = number(command[command.index("--port") + 1])
-        if name != "api-key":
-            raise ValueError(f"a credential called {name}")
-        return Deployed(command, found["EnvironmentFile"], key_file, port)
-    except (KeyError, ValueError, IndexError) as error:
-        raise NotMeasured(f"its unit file is none that a deploy has written: {error}") from None
+    @property
+    def key_file(self) -> str:
+        """Where the key lies, for root alone."""
+        return credential_path(self.rig, self.instance)
 
+    def bare(self, port: int) -> list[str]:
+        """The unit's command line for another port, and with the key where it lies."""
+        moved = replace(self.instance, port=port)
+        words = service(self.rig, moved, self.engine_folder).command
+        return [self.key_file if word is KEY_FILE else str(word) for word in words]
 
-def bare(unit: Deployed, port: int) -> list[str]:
-    """The unit's command line for another port, and with the key where it lies."""
-    words = [word.replace("${CREDENTIALS_DIRECTORY}/api-key", unit.key_file) for word in unit.command]
-    words[words.index("--port") + 1] = str(port)
-    return words
+    @property
+    def health(self) -> str:
+        """The path that says whether it is up."""
+        return service(self.rig, self.instance, self.engine_folder).health
 
 
-def start_bare(unit: Deployed, port: int) -> str:
+def start_bare(found: Deployed, port: int) -> str:
     """The shell command that starts it: as root, with nothing of what the unit forbids."""
     options = ("--quiet", "--collect", f"--unit={BARE_UNIT}", "--service-type=exec")
-    words = ("systemd-run", *options, f"--property=EnvironmentFile={unit.environment_file}", "--", *bare(unit, port))
-    return shlex.join(words)
+    environment = f"--property=EnvironmentFile={found.environment_file}"
+    # systemd expands variables in what it is given, in a program's name none
+    program, *words = found.bare(port)
+    return shlex.join(
+        ("systemd-run", *options, environment, "--", program, *(word.replace("$", "$$") for word in words))
+    )
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,12 @@ class Contest:
         self.stop(self.instance.unit, BARE_UNIT)
         if way != BARE:
             self.start_unit()
-            return self.unit.port
+            return self.instance.port
         port = number(self._run(FREE_PORT).strip())
         self._run(start_bare(self.unit, port))
         limit = self.instance.variant.ready_timeout
         ready = (
-            f"until curl --silent --fail --output /dev/null --max-time 5 http://127.0.0.1:{port}/health; do "
+            f"until curl --silent --fail --output /dev/null --max-time 5 http://127.0.0.1:{port}{self.unit.health}; do "
             f"systemctl --quiet is-active {BARE_UNIT} || exit 1; sleep 0.2; done"
         )
         self._run(f"timeout {limit} sh -c {shlex.quote(ready)} || {{ {_last_words(BARE_UNIT)}; exit 1; }}")
@@ -147,33 +149,36 @@ def guard(unit: str) -> str:
 
 
 @contextmanager
-def contest(target: object, instance: Instance, doing: str, say: Callable[[str], None]) -> Iterator[Contest]:
+def contest(target: object, made: Deployed, doing: str, say: Callable[[str], None]) -> Iterator[Contest]:
     """Hold the host's lease while the block runs; whatever becomes of it, the instance's unit serves after it.
 
     Args:
         target: pyinfra's connected host.
-        instance: One that runs.
+        made: An instance that runs as it is declared.
         doing: What others are told who want the lease.
         say: Told what is under way.
 
     Raises:
         NotMeasured: it does not run, it is another one's turn at this host, or the unit does not come up again.
     """
-    remote, unit = Root(target), instance.unit
+    remote, name = Root(target), made.instance.unit
     lease = Lease(target, doing)
     if refused := lease.take():
         raise NotMeasured(f"refused: {refused}")
     try:
         try:
-            remote.run(f"systemctl --quiet is-active {unit}")
+            remote.run(f"systemctl --quiet is-active {name}")
+            started_from = remote.run(f"head -n 1 {STARTED_FROM}/{name}").strip()
         except Failed:
-            raise NotMeasured(f"{unit} does not run: deploy it first") from None
-        found = Contest(remote, lease, instance, deployed(remote.run(f"systemctl cat {unit}")))
-        remote.run(guard(unit))
+            raise NotMeasured(f"{name} does not run: deploy it first") from None
+        if started_from != made.started_from:
+            raise NotMeasured(f"{name} was not started from what the inventory declares: deploy it first")
+        found = Contest(remote, lease, made.instance, made)
+        remote.run(guard(name))
         try:
             yield found
         finally:
-            say(f"{unit} serves again")
+            say(f"{name} serves again")
             _restore(found)
     except (Failed, OSError, SSHException) as error:
         raise NotMeasured(str(error)) from None

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench.contest import Contest, NotMeasured, contest
+from bench.contest import Contest, Deployed, NotMeasured, contest
 from bench.figures import BARE, UNIT, Load, Machine, Report, Row, parse
 from bench.load import Asked
 from checks.looking import Box
@@ -57,7 +57,8 @@ def measure(
     rows = {(count, way): Row(count, way) for count in streams for way in (BARE, UNIT)}
     turns = [(number, way) for number in range(rounds) for way in ORDER]
     doing = f"bench serving {instance.name} of {box.rig.inventory}"
-    with contest(box.target, instance, doing, say) as found:
+    folder = box.desired().installations[instance.engine_name].folder
+    with contest(box.target, Deployed(box.rig, instance, folder), doing, say) as found:
         for done, (number, way) in enumerate(turns):
             turn = f"round {number + 1} of {rounds}, {way} (turn {done + 1} of {len(turns)})"
             say(f"{turn}: starting")
@@ -87,7 +88,7 @@ def _load(found: Contest, asked: Asked) -> Load:
 
 def _machine(box: Box, instance: Instance, found: Contest) -> Machine:
     run = found.remote.run
-    version = run(f"timeout 20 {found.unit.command[0]} --version 2>&1 | sed -n 's/^version: //p'").strip()
+    version = run(f"timeout 20 {found.unit.bare(0)[0]} --version 2>&1 | sed -n 's/^version: //p'").strip()
     cards = ", ".join(dict.fromkeys(run(CARD).splitlines()))
     return Machine(
         host=box.name,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench import contest as contest_module
-from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, NotMeasured, contest
+from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, Deployed, NotMeasured, contest
 from bench.serving import measure
 from checks.looking import Box
 from rigwright.serving.units import unit
@@ -17,6 +17,7 @@ from tests.unit.samples import instance, rig
 
 CHAT = instance()
 MADE = rig(CHAT)
+DECLARED = Deployed(MADE, CHAT, "x")
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Host:
     refused: str = ""
     lost: str = ""
     released: bool = False
+    started_from: str = unit(MADE, CHAT, "x").slot.started_from
     channel: SimpleNamespace | None = None
 
     def run(self, script: str, stdin: str = "") -> str:
@@ -35,8 +37,8 @@ class Host:
         for text, error in self.fails.items():
             if text in script:
                 raise error
-        if script.startswith("systemctl cat"):
-            return unit(MADE, CHAT, "llama.cpp-x").text
+        if script.startswith("head"):
+            return f"{self.started_from}\n"
         return "40123\n" if "import socket" in script else ""
 
     def take(self) -> str:
@@ -59,11 +61,11 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt, SystemExit])
 def test_the_unit_serves_after_it_and_then_the_lease_is_free(host: Host, error: type[BaseException] | None) -> None:
     if error:
-        with pytest.raises(error), contest(SimpleNamespace(), CHAT, "bench", lambda text: None) as found:
+        with pytest.raises(error), contest(SimpleNamespace(), DECLARED, "bench", lambda text: None) as found:
             found.serve("bare")
             raise error
     else:
-        with contest(SimpleNamespace(), CHAT, "bench", lambda text: None) as found:
+        with contest(SimpleNamespace(), DECLARED, "bench", lambda text: None) as found:
             found.serve("bare")
     assert host.index(f"systemctl stop {BARE_UNIT}") < host.index(f"systemctl start {CHAT.unit}")
     assert host.index(f"systemctl stop {LOAD_UNIT}") < host.index(f"systemctl start {CHAT.unit}")
@@ -73,7 +75,7 @@ def test_the_unit_serves_after_it_and_then_the_lease_is_free(host: Host, error: 
 
 
 def test_the_way_back_is_there_before_anything_is_stopped(host: Host) -> None:
-    with contest(SimpleNamespace(), CHAT, "bench", lambda text: None) as found:
+    with contest(SimpleNamespace(), DECLARED, "bench", lambda text: None) as found:
         found.serve("bare")
     started = next(number for number, script in enumerate(host.told) if f"--unit={GUARD_UNIT}" in script)
     stopped = next(number for number, script in enumerate(host.told) if script.startswith("systemctl stop"))
@@ -84,7 +86,7 @@ def test_the_way_back_is_there_before_anything_is_stopped(host: Host) -> None:
 def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: Host, error: Exception) -> None:
     with (
         pytest.raises(NotMeasured, match=r"(it crashed|is gone)\n.* is not back; the host starts it by itself"),
-        contest(SimpleNamespace(), CHAT, "bench", lambda text: None),
+        contest(SimpleNamespace(), DECLARED, "bench", lambda text: None),
     ):
         host.fails[f"systemctl start {CHAT.unit} ||"] = error
     assert not any(f"systemctl stop {GUARD_UNIT}" in script for script in host.told)
@@ -94,20 +96,28 @@ def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: Host, error: E
 def test_nothing_is_touched_while_somebody_else_is_at_the_host(host: Host) -> None:
     host.refused = "ana@desk has been at this host"
     with pytest.raises(NotMeasured, match="refused: ana@desk"):
-        contest(SimpleNamespace(), CHAT, "bench", lambda text: None).__enter__()
+        contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
     assert host.told == []
 
 
 def test_an_instance_that_does_not_run_is_left_as_it_is(host: Host) -> None:
     host.fails["is-active"] = Failed("exit status 3")
     with pytest.raises(NotMeasured, match="does not run: deploy it first"):
-        contest(SimpleNamespace(), CHAT, "bench", lambda text: None).__enter__()
+        contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
     assert not any(word in script for script in host.told for word in ("stop", "start"))
     assert host.released
 
 
+def test_an_instance_of_another_declaration_is_left_as_it_is(host: Host) -> None:
+    host.started_from = "0" * 64
+    with pytest.raises(NotMeasured, match="was not started from what the inventory declares"):
+        contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
+    assert not any(word in script for script in host.told for word in ("stop", "systemctl start"))
+    assert host.released
+
+
 def test_one_way_is_stopped_before_the_other_is_started(host: Host) -> None:
-    found = Contest(host, host, CHAT, contest_module.deployed(unit(MADE, CHAT, "x").text))  # type: ignore[arg-type]
+    found = Contest(host, host, CHAT, DECLARED)  # type: ignore[arg-type]
     assert found.serve("unit") == CHAT.port
     assert found.serve("bare") == 40123
     stops = [number for number, script in enumerate(host.told) if script.startswith("systemctl stop")]
@@ -116,7 +126,7 @@ def test_one_way_is_stopped_before_the_other_is_started(host: Host) -> None:
 
 
 def test_without_the_lease_nothing_goes_on(host: Host) -> None:
-    found = Contest(host, host, CHAT, contest_module.deployed(unit(MADE, CHAT, "x").text))  # type: ignore[arg-type]
+    found = Contest(host, host, CHAT, DECLARED)  # type: ignore[arg-type]
     host.lost = "the host has let go of it"
     with pytest.raises(NotMeasured, match="the lease is gone"):
         found.serve("bare")

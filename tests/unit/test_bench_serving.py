@@ -8,7 +8,7 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
-from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, NotMeasured, bare, deployed, guard, start_bare
+from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, guard, start_bare
 from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
 from cli import main
 from cli.bench import _rows
@@ -21,40 +21,23 @@ ENGINE = "llama.cpp-x"
 
 def test_the_bare_command_is_the_units_but_for_port_and_key() -> None:
     one = instance()
-    made = rig(one)
-    found = deployed(unit(made, one, ENGINE).text)
-    assert found.command == command(made, one, made.installed(ENGINE))
+    found = Deployed(rig(one), one, ENGINE)
+    declared = command(found.rig, one, found.rig.installed(ENGINE))
+    changed = {word: new for word, new in zip(declared, found.bare(40123), strict=True) if word != new}
+    assert changed == {str(one.port): "40123", "${CREDENTIALS_DIRECTORY}/api-key": credential_path(found.rig, one)}
     assert found.environment_file == f"/etc/rigwright/current/env/{one.name}"
-    assert found.key_file == credential_path(made, one)
-    assert found.port == one.port
-    words = bare(found, 40123)
-    changed = {word: new for word, new in zip(found.command, words, strict=True) if word != new}
-    assert changed == {str(one.port): "40123", "${CREDENTIALS_DIRECTORY}/api-key": found.key_file}
+    assert found.started_from == unit(found.rig, one, ENGINE).slot.started_from
 
 
 def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> None:
-    one = instance()
-    found = deployed(unit(rig(one), one, ENGINE).text)
+    one = instance(flags={"alias-text": "a $HOME %n"})
+    found = Deployed(rig(one), one, ENGINE)
     words = shlex.split(start_bare(found, 40123))
     properties = [word for word in words if word.startswith(("--property", "-p"))]
     assert properties == [f"--property=EnvironmentFile={found.environment_file}"]
     assert f"--unit={BARE_UNIT}" in words
-    assert words[words.index("--") + 1 :] == bare(found, 40123)
-
-
-@pytest.mark.parametrize("line", ["ExecStart=", "LoadCredential=", "EnvironmentFile="])
-def test_a_unit_that_no_deploy_has_written_is_refused(line: str) -> None:
-    one = instance()
-    text = unit(rig(one), one, ENGINE).text
-    kept = "\n".join(each for each in text.splitlines() if not each.startswith(line))
-    with pytest.raises(NotMeasured, match="none that a deploy has written"):
-        deployed(kept)
-
-
-@pytest.mark.parametrize("start", ["/x/llama-server", "/x/llama-server --port", "/x/llama-server --port web", ""])
-def test_a_command_without_a_port_is_refused(start: str) -> None:
-    with pytest.raises(NotMeasured, match="none that a deploy has written"):
-        deployed(f"ExecStart={start}\nLoadCredential=api-key:/k\nEnvironmentFile=/e\n")
+    assert [word.replace("$$", "$") for word in words[words.index("--") + 1 :]] == found.bare(40123)
+    assert "a $$HOME %n" in words
 
 
 def test_the_host_itself_ends_everything_else_before_it_serves_again() -> None:
