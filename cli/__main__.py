@@ -1,4 +1,4 @@
-"""`python -m rigwright`."""
+"""`python -m cli`, the command without its script."""
 
 from cli import main
 

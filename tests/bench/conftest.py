@@ -39,7 +39,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         (host,) = lab.up([HostSpec("h1", RELEASE, kept.layers(RELEASE))])
         inventory = write_inventory(folder, lab, host)
         words = ["bundle", str(inventory), "--system", RELEASE, "--output", str(folder / "made")]
-        command = [sys.executable, "-m", "rigwright", *words, "--from-dir", str(folder / "given")]
+        command = [sys.executable, "-m", "cli", *words, "--from-dir", str(folder / "given")]
         subprocess.run(command, check=True, capture_output=True)
         inventory = write_inventory(folder, lab, host, bundle="made")
         run = deploy(inventory)

@@ -241,7 +241,7 @@ def test_an_instance_that_does_not_start_any_more_fails_the_deploy(inventory: Pa
     assert "was active before and does not serve any more" in run.said
     # nor can it start where its user is kept out, which a deploy puts right itself
     converged.run(f"mv /root/libggml-base.so.0 {ENGINE}/bin/; chmod 700 $(readlink -f {ENGINE})")
-    assert "llama.cpp | Compile llama.cpp" in plan(inventory).planned
+    assert "Engines | Install llama.cpp" in plan(inventory).planned
     run = deploy(inventory)
     assert run.status == 0, run.said
     assert "giving back owner and modes" in run.said

@@ -87,7 +87,7 @@ def test_the_plan_of_a_blank_host_is_what_the_run_does(
     listed = tomllib.loads(NOT_RUN.read_text())["operations"]
     assert [row["name"] for row in run.report["plan"] if row["name"] not in ran] == list(listed)
     # with the engine there, all that a blank host lacks but the compilation
-    assert [name for name in blank_plan.plan.planned if name not in planned] == ["llama.cpp | Compile llama.cpp"]
+    assert [name for name in blank_plan.plan.planned if name not in planned] == ["Engines | Install llama.cpp"]
 
 
 def test_a_user_with_sudo_is_enough(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ UNDO = {
 MOMENTS = {
     "Base | Packages": (0.0, 3.0),
     "Tools | Install host tools": (0.0, 3.0),
-    "llama.cpp | Compile packed": (0.0, 1.0),
+    "Engines | Install packed": (0.0, 1.0),
     "Serving | Activate generation": (0.0, 1.0),
 }
 # Of the operations, one of each kind with the way in which most can go wrong: the whole sweep is for
@@ -96,7 +96,7 @@ MOMENTS = {
 KINDS = {
     "controller": {
         "Base | Packages": (3.0,),
-        "llama.cpp | Compile packed": (1.0,),
+        "Engines | Install packed": (1.0,),
         "Serving | Activate generation": (1.0,),
     },
     "host": {

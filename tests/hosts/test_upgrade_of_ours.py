@@ -44,7 +44,6 @@ def test_a_host_of_the_version_before_goes_on_serving(
         check=False,
     )
     assert first.returncode == 0, first.stderr
-    assert "rigwright.llama_cpp" not in first.stderr
     before, process = host.run(BYTES), main_pid(host)
 
     assert plan(inventory).planned == ["Serving | Write generation", "Serving | Activate generation"]
