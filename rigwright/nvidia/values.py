@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rigwright.host.channel import matching, number, optional, word
 
 address = matching(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", "an address on the PCI bus")
@@ -27,3 +29,25 @@ def node(value: str) -> int | None:
 def lanes(value: str) -> int | None:
     """Lanes of a PCI link; None where the kernel does not say."""
     return (number(value) or None) if value else None
+
+
+def secure_boot(value: str) -> Literal["on", "off", "unknown"]:
+    """Whether Secure Boot is on, as far as the firmware says."""
+    if value == "on":
+        return "on"
+    if value == "off":
+        return "off"
+    if value == "unknown":
+        return "unknown"
+    raise ValueError("on, off or unknown")
+
+
+def masked(value: str) -> Literal["", "masked", "masked-runtime"]:
+    """How a unit is masked, in systemd's word; nothing where it is not."""
+    if value == "masked":
+        return "masked"
+    if value == "masked-runtime":
+        return "masked-runtime"
+    if not value:
+        return ""
+    raise ValueError("masked, masked-runtime or nothing")

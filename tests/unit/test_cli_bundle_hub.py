@@ -13,7 +13,7 @@ from lab.hub import Hub
 from rigwright.supply.inputs import Input
 from tests.locks import lock_text
 from tests.unit.bundle_world import BundleWorld
-from tests.unit.samples import CATALOG
+from tests.unit.sample_texts import CATALOG
 
 TOKEN = "hf_" + "t" * 34
 WEIGHTS = {"q4/model.gguf": b"4" * 20_000, "q8/model.gguf": b"8" * 30_000}

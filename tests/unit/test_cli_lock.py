@@ -17,7 +17,7 @@ from tests.locks import lock_text
 from tests.unit.file_server import Handler, cut, status, whole
 from tests.unit.index_server import Package
 from tests.unit.lock_world import CATALOG, TAGGED, WEIGHTS, World
-from tests.unit.samples import WEIGHT_ROW
+from tests.unit.sample_texts import WEIGHT_ROW
 
 
 def test_everything_is_found_hashed_and_told(world: World) -> None:

@@ -12,7 +12,8 @@ from rigwright.nvidia.packages.locked import Locked, archive_addresses, locked
 from rigwright.nvidia.packages.versions import driver_of, pins
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Artefact, Lock, text
-from tests.unit.samples import CATALOG, KEY_TEXT, LOCK, Box, archive_key, deb, entry, rig, wheel
+from tests.unit.sample_texts import CATALOG, LOCK
+from tests.unit.samples import KEY_TEXT, Box, archive_key, deb, entry, rig, wheel
 
 INPUT = """
 [inputs.driver-debian-13]

@@ -15,7 +15,8 @@ from rigwright.engines.llama_cpp.keys import OWN_FLAGS
 from rigwright.inventory import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock
-from tests.unit.samples import CATALOG, HELP, HELP_FILE, Box, artefact, chat, entry, instance, parts
+from tests.unit.sample_texts import CATALOG
+from tests.unit.samples import HELP, HELP_FILE, Box, artefact, chat, entry, instance, parts
 
 OLD = read(Path(__file__).parent / "data" / file_name("0.3.34", "e3546c7"))
 SHIPPED = sorted((ROOT / "catalog" / "flags").glob("*.txt"))

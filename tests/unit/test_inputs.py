@@ -9,7 +9,8 @@ from rigwright.inventory import load, making
 from rigwright.supply.inputs import Input, mismatch
 from rigwright.supply.lock import Artefact
 from tests.locks import lock_text
-from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, Box, archive_key, artefact, chat, deb, entry, wheel
+from tests.unit.sample_texts import CATALOG, LOCK, SOURCE_ROW
+from tests.unit.samples import Box, archive_key, artefact, chat, deb, entry, wheel
 
 WEIGHT = {"kind": "weight", "version": "1", "sources": ["store:a/small.gguf"]}
 SOURCE = {"kind": "source", "version": "0.3.36", "sources": ["index:project"]}

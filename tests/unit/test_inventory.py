@@ -9,7 +9,8 @@ import pytest
 from rigwright.inventory import load
 from rigwright.problems import Invalid
 from tests.locks import lock_text
-from tests.unit.samples import CATALOG, HELP_FILE, SOURCE_ROW, WEIGHT_ROW, Box, chat, entry
+from tests.unit.sample_texts import CATALOG, SOURCE_ROW, WEIGHT_ROW
+from tests.unit.samples import HELP_FILE, Box, chat, entry
 
 
 def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: Box) -> None:

@@ -18,7 +18,7 @@ from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.inventory import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply import lock
-from tests.unit.samples import CATALOG
+from tests.unit.sample_texts import CATALOG
 
 
 class OtherEngine(EngineKeys):

@@ -11,7 +11,8 @@ from rigwright.problems import Invalid
 from rigwright.supply.lock import WRITTEN, Artefact, Lock, LockFile, seal, text
 from rigwright.toml import parse
 from tests.locks import lock_text, resealed
-from tests.unit.samples import LOCK, SOURCE, SOURCE_ROW, WEIGHT_ROW, artefact, wheel
+from tests.unit.sample_texts import LOCK, SOURCE_ROW, WEIGHT_ROW
+from tests.unit.samples import SOURCE, artefact, wheel
 
 
 def load(folder: Path, text: str) -> Lock:

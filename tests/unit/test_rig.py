@@ -12,7 +12,8 @@ from rigwright.inventory import load
 from rigwright.supply.fetching import spec
 from tests.locks import lock_text
 from tests.unit import samples
-from tests.unit.samples import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW, Box, artefact, chat, entry, instance
+from tests.unit.sample_texts import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW
+from tests.unit.samples import Box, artefact, chat, entry, instance
 
 
 def test_two_instances_on_one_port_are_refused(box: Box) -> None:

@@ -14,7 +14,8 @@ from rigwright.inventory import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard
 from rigwright.survey.suggest import Answers, Offer, card_names, choose_cards, entry, free_port, models_root, offer
-from tests.unit.samples import LOCK, Box
+from tests.unit.sample_texts import LOCK
+from tests.unit.samples import Box
 from tests.unit.test_survey import BARE, CARD, capture
 
 GIB = 1024 * 1024

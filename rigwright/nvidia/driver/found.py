@@ -12,7 +12,7 @@ from rigwright.host.channel import Schema, file_name, optional, path, read, said
 from rigwright.host.facts import NOWHERE
 from rigwright.nvidia.modules.options import parameters
 from rigwright.nvidia.packages.versions import driver_of
-from rigwright.nvidia.values import address, maybe, package, pci_id, text, version
+from rigwright.nvidia.values import address, masked, maybe, package, pci_id, secure_boot, text, version
 from rigwright.render import render
 from rigwright.types import Flavour
 
@@ -201,28 +201,6 @@ def release_key(release: str) -> list[tuple[int, int, str]]:
         (1, int(part), "") if part.isdecimal() else (0 if part.startswith("~") else 2, 0, part)
         for part in re.findall(r"[0-9]+|[^0-9]+", f"{release}-")
     ]
-
-
-def secure_boot(value: str) -> Literal["on", "off", "unknown"]:
-    """Whether Secure Boot is on, as far as the firmware says."""
-    if value == "on":
-        return "on"
-    if value == "off":
-        return "off"
-    if value == "unknown":
-        return "unknown"
-    raise ValueError("on, off or unknown")
-
-
-def masked(value: str) -> Literal["", "masked", "masked-runtime"]:
-    """How a unit is masked, in systemd's word; nothing where it is not."""
-    if value == "masked":
-        return "masked"
-    if value == "masked-runtime":
-        return "masked-runtime"
-    if not value:
-        return ""
-    raise ValueError("masked, masked-runtime or nothing")
 
 
 TOLD: Schema = {
