@@ -140,8 +140,9 @@ def _last_words(unit: str) -> str:
 
 def guard(unit: str) -> str:
     """The shell command that has the host itself serve the unit again as soon as nobody holds the lease any more."""
-    stop = "".join(f"systemctl stop {one}; " for one in (LOAD_UNIT, BARE_UNIT))
-    start = f"systemctl reset-failed {unit}; systemctl start {unit}"
+    stop = "".join(f"systemctl stop {load}; " for load in (LOAD_UNIT, BARE_UNIT))
+    one = shlex.quote(unit)
+    start = f"systemctl reset-failed {one}; systemctl start {one}"
     words = ("flock", "--shared", f"{STARTED_FROM}/lease", "sh", "-c", stop + start)
     return shlex.join(("systemd-run", "--quiet", "--collect", f"--unit={GUARD_UNIT}", *words))
 
@@ -165,10 +166,10 @@ def contest(target: object, instance: Instance, doing: str, say: Callable[[str],
         raise NotMeasured(f"refused: {refused}")
     try:
         try:
-            remote.run(f"systemctl --quiet is-active {unit}")
+            remote.run(f"systemctl --quiet is-active {shlex.quote(unit)}")
         except Failed:
             raise NotMeasured(f"{unit} does not run: deploy it first") from None
-        found = Contest(remote, lease, instance, deployed(remote.run(f"systemctl cat {unit}")))
+        found = Contest(remote, lease, instance, deployed(remote.run(f"systemctl cat {shlex.quote(unit)}")))
         remote.run(guard(unit))
         try:
             yield found

@@ -105,7 +105,7 @@ def test_peers(rig: Rig, state: State) -> None:
 def test_kernel_log(host: Host, rig: Rig, facts: HostFacts) -> None:
     """Where the kernel's log cannot be read, as in a container, this says nothing, also when it is green."""
     with_cards(rig)
-    addresses = " ".join(shlex.quote(address) for _, _, address in nvidia_driver.numbered(rig, facts))
+    addresses = shlex.join(address for _, _, address in nvidia_driver.numbered(rig, facts))
     said = host.run(
         f'for card in {addresses}; do echo "$card $(readlink -f /sys/bus/pci/devices/$card)"; done; echo =; {LOG}'
     )

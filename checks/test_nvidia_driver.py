@@ -65,9 +65,9 @@ def test_one_version(host: Host, rig: Rig) -> None:
 )
 def test_device_files(host: Host, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
-    addresses = " ".join(shlex.quote(address) for _, _, address in nvidia_driver.numbered(rig, facts))
+    addresses = shlex.join(address for _, _, address in nvidia_driver.numbered(rig, facts))
     said = host.run(
-        f"for path in {' '.join(CONTROL_FILES)} /dev/nvidia[0-9]*; do test ! -c $path || echo device $path; done; "
+        f"for path in {shlex.join(CONTROL_FILES)} /dev/nvidia[0-9]*; do test ! -c $path || echo device $path; done; "
         f'for card in {addresses}; do sed -n "s/^Device Minor:[[:space:]]*/minor $card /p" '
         "/proc/driver/nvidia/gpus/$card/information; done; test ! -d /sys/module/nouveau || echo nouveau"
     )
@@ -85,7 +85,7 @@ def test_cards_are_ours(host: Host, rig: Rig, facts: HostFacts) -> None:
     # seen anew: a card's memory and the processes that have it belong to one moment
     gpus = ask(host, nvidia_smi.GPUS, nvidia_smi.gpus)
     apps = ask(host, nvidia_smi.APPS, nvidia_smi.apps)
-    pids = " ".join(str(pid) for pid in sorted({app.pid for app in apps}))
+    pids = " ".join(f"{pid:d}" for pid in sorted({app.pid for app in apps}))
     # a process names itself: only plain text gets here
     said = host.run(
         f"for pid in {pids}; do test ! -d /proc/$pid || printf '%s\\t%s\\t%s\\n' $pid "

@@ -159,7 +159,7 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
         values |= {
             "folder": f"{STATE}/driver",
             "hashes": [("nvidia-driver-cuda", "c" * 64)],
-            "fetched": True,
+            "kept": "",
             "names": ("nvidia-driver-cuda",),
             "whole": True,
             "version": "595.71.05",
@@ -234,7 +234,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "look through mirrors": lambda: driver("look", WIDE, component="", first=(), kept="", kernel="linux-image-generic"),
     "install a driver": lambda: driver("install"),
     "build modules alone": lambda: driver("install", targets=(), names=(), hashes=[], fresh=()),
-    "install kept files": lambda: driver("install", fetched=False),
+    "install kept files": lambda: driver("install", kept="/var/lib/rigwright/driver/1", targets=("old-",)),
     "install prebuilt modules": lambda: driver("install", WIDE, dkms=False, hashes=[], fresh=()),
     "live cards": lambda: live.script(rig(driver=TUNED)),
     "live cards of nobody's": lambda: live.script(rig()),
