@@ -1,4 +1,4 @@
-"""`python -m rigwright`."""
+"""`python -m cli`."""
 
 from cli import main
 
