@@ -38,8 +38,7 @@ from roles.operations.shell import Lost, Shell
 
 Commands = Generator[FunctionCommand, None, None]
 LOOK, INSTALL = "rw-job-driver-look", "rw-job-driver"
-# of a folder and a name in it: standard input is that file, whole or not at all
-WRITE = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
+WRITE_WHOLE = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
 KEPT = 2  # drivers whose package files stay: the one that is installed, and the one before
 
 
@@ -148,9 +147,8 @@ class _Host:
 
     def job(self, unit: str, script: str) -> bool:
         """Run a script that makes `done` in the job's folder as its last step; without a script, watch it."""
-        return run_job(
-            self.state, self.host, unit, script, f"[ -e {shlex.quote(f'{self.jobs}/{unit}/done')} ]", self.jobs
-        )
+        done = shlex.quote(f"{self.jobs}/{unit}/done")
+        return run_job(self.state, self.host, unit, script, f"[ -e {done} ]", self.jobs)
 
     def error(self, text: str) -> bool:
         """Say why this host fails."""
@@ -229,15 +227,14 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         )
         if not one.job(LOOK, script):
             return None
-        how, *lines = one.shell.run(f"cat {shlex.quote(f'{one.jobs}/{LOOK}/done')}")
-        seen = simulation.parse(lines)
+        how, seen = simulation.read(one.shell.run(f"cat {shlex.quote(f'{one.jobs}/{LOOK}/done')}"))
         if reasons := simulation.objections(seen, wanted):
             for reason in reasons:
                 one.error(f"refused: {reason}")
             return None
-        if how == "how kernel":
+        if how == "kernel":
             targets += (wanted.kernel,)
-        if how == "how kept":
+        if how == "kept":
             logger.warning(f"{one.host.print_prefix}the archive has dropped {wanted.version}: it comes from kept files")
             kept, targets = there, tuple(f"{name}-" for name in wanted.plan.removed)
     names = [package.name for package in seen.drivers]
@@ -265,12 +262,14 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
 def _settle(one: _Host, facts: DriverFacts) -> None:
     """Hold what is there, write down what that is, and let go of files that nobody goes back to."""
     store = shlex.quote(one.store)
-    before = set(one.shell.run(f"cat {store}/held 2>/dev/null || true"))
+    before = set(one.shell.told("nvidia_driver/held.sh.j2", driver_facts.HELD, held=f"{one.store}/held").all("held"))
     # what the operator has held is not ours to let go of one day
     held = [name for name in holds(one.wanted, facts) if name in before or name not in facts.held]
-    recorded = sorted((package.name, package.version) for package in facts.own_packages)
-    for name, lines in (("held", held), ("installed", [" ".join(row) for row in recorded])):
-        one.shell.run(f"set -- {store} {shlex.quote(name)}; {WRITE}", stdin="".join(f"{line}\n" for line in lines))
+    recorded = sorted(f"{package.name} {package.version}" for package in facts.own_packages)
+    for name, lines in (("held", held), ("installed", recorded)):
+        one.shell.run(
+            f"set -- {store} {shlex.quote(name)}; {WRITE_WHOLE}", stdin="".join(f"{line}\n" for line in lines)
+        )
     for verb, names in (("unhold", sorted(before - set(held))), ("hold", held)):
         if names:
             one.shell.run(f"{shlex.join(['apt-mark', verb, *names])} >/dev/null")

@@ -38,6 +38,7 @@ WIDE = rig(
     mirrors={"apt": ("http://a/debian", "http://b/debian/"), "index": ("http://a/simple", "http://b/simple")},
 )
 PLAIN = rig(mirrors={})
+ADDRESSES = ("0000:01:00.0", "0000:02:00.0")
 TUNED = Driver(managed=True, power_w=280, sysctl={"vm.swappiness": 10})
 STATE = "/var/lib/rigwright"
 BUNDLED = rig(
@@ -242,6 +243,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "an archive through a proxy": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(WIDE)),
     "files of a driver": lambda: lying.script(rig(driver=TUNED)),
     "holders of cards": holders.script,
+    "held packages": lambda: render("nvidia_driver/held.sh.j2", held=f"{STATE}/driver/held"),
+    "device files": lambda: render("nvidia_driver/devices.sh.j2", files=("/dev/nvidiactl",), addresses=ADDRESSES),
+    "processes": lambda: render("nvidia_driver/processes.sh.j2", pids=(1, 2)),
+    "complaints": lambda: render("nvidia_driver/complaints.sh.j2", complaints="AER:|DMAR:", addresses=ADDRESSES),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),
     "where the cards are": topology.script,

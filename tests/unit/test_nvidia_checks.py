@@ -114,7 +114,7 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "somebody else's process": (
         foreign,
-        {"N04": "found pid 700 (py[31mthon 3) with 512 MiB in /user.slice/user-1000.slice/session-3.scope; end it"},
+        {"N04": "found pid 700 (py�[31mthon�3) with 512 MiB in /user.slice/user-1000.slice/session-3.scope; end it"},
     ),
     "a server that is not the rig's": (
         stray,
