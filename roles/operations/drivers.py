@@ -38,7 +38,7 @@ from roles.operations.shell import Lost, Shell
 
 Commands = Generator[FunctionCommand, None, None]
 LOOK, INSTALL = "rw-job-driver-look", "rw-job-driver"
-WRITE_WHOLE = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
+WRITE = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
 KEPT = 2  # drivers whose package files stay: the one that is installed, and the one before
 
 
@@ -267,9 +267,7 @@ def _settle(one: _Host, facts: DriverFacts) -> None:
     held = [name for name in holds(one.wanted, facts) if name in before or name not in facts.held]
     recorded = sorted(f"{package.name} {package.version}" for package in facts.own_packages)
     for name, lines in (("held", held), ("installed", recorded)):
-        one.shell.run(
-            f"set -- {store} {shlex.quote(name)}; {WRITE_WHOLE}", stdin="".join(f"{line}\n" for line in lines)
-        )
+        one.shell.run(f"set -- {store} {shlex.quote(name)}; {WRITE}", stdin="".join(f"{line}\n" for line in lines))
     for verb, names in (("unhold", sorted(before - set(held))), ("hold", held)):
         if names:
             one.shell.run(f"{shlex.join(['apt-mark', verb, *names])} >/dev/null")

@@ -11,6 +11,7 @@ import pytest
 
 from rigwright.nvidia.driver.found import DriverFacts, Package
 from roles.operations.drivers import INSTALL, LOOK, _bring, _hold, _installation, _settle
+from roles.operations.shell import Lost
 from tests.unit.driver_hosts import C3090, box
 from tests.unit.driver_on_host import OnHost, listen, told
 from tests.unit.driver_ours import KERNEL, LOCKED, NAMES, NEW, NEXT, OLD, UBUNTU_HOST, WHOLE, asked, other, there
@@ -60,6 +61,15 @@ def test_what_the_operator_has_held_is_not_ours_and_what_we_hold_no_more_is_let_
     ours = sorted(set(NAMES) - {"libcuda1"})
     assert Path(one.store, "held").read_text().split() == ours
     assert told(tmp_path) == ["apt-mark unhold linux-image-generic", f"apt-mark hold {' '.join(ours)}"]
+
+
+def test_a_line_of_the_file_of_holds_is_a_package_or_refused(said: list[str], tmp_path: Path) -> None:
+    one = OnHost(tmp_path, LOCKED, replace(WHOLE, recorded=()), WHOLE)
+    Path(one.store).mkdir(parents=True)
+    Path(one.store, "held").write_text("--file=/tmp/x\n")
+    with pytest.raises((Lost, ValueError), match="'held'"):
+        _bring(one)
+    assert told(tmp_path) == []
 
 
 def test_a_hold_that_is_gone_is_put_back_without_apt_get(said: list[str], tmp_path: Path) -> None:
