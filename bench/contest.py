@@ -142,8 +142,9 @@ def _last_words(unit: str) -> str:
 
 def guard(unit: str) -> str:
     """The shell command that has the host itself serve the unit again as soon as nobody holds the lease any more."""
-    stop = "".join(f"systemctl stop {one}; " for one in (LOAD_UNIT, BARE_UNIT))
-    start = f"systemctl reset-failed {unit}; systemctl start {unit}"
+    stop = "".join(f"systemctl stop {load}; " for load in (LOAD_UNIT, BARE_UNIT))
+    one = shlex.quote(unit)
+    start = f"systemctl reset-failed {one}; systemctl start {one}"
     words = ("flock", "--shared", f"{STARTED_FROM}/lease", "sh", "-c", stop + start)
     return shlex.join(("systemd-run", "--quiet", "--collect", f"--unit={GUARD_UNIT}", *words))
 
@@ -167,8 +168,8 @@ def contest(target: object, made: Deployed, doing: str, say: Callable[[str], Non
         raise NotMeasured(f"refused: {refused}")
     try:
         try:
-            remote.run(f"systemctl --quiet is-active {name}")
-            started_from = remote.run(f"head -n 1 {STARTED_FROM}/{name}").strip()
+            remote.run(f"systemctl --quiet is-active {shlex.quote(name)}")
+            started_from = remote.run(f"head -n 1 {shlex.quote(f'{STARTED_FROM}/{name}')}").strip()
         except Failed:
             raise NotMeasured(f"{name} does not run: deploy it first") from None
         if started_from != made.started_from:

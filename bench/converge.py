@@ -9,6 +9,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import time
@@ -172,7 +173,8 @@ def _told(lab: Lab, folder: Path) -> dict[str, dict[str, object]]:
     for name, data in runpy.run_path(inventory_of(folder, lab, lab.hosts))["rigs"]:
         rig, host = load(data["rig"]), lab.host(name)
         found = facts.parse(host.run(render("probe/probe.sh.j2", **facts.questions(rig))).splitlines())
-        number = int(host.run(f"basename $(readlink {rig.roots.config}/current)"))
+        current = shlex.quote(f"{rig.roots.config}/current")
+        number = int(host.run(f"basename $(readlink {current})"))
         told[name] = peer.variables(rig, found, number)
     return told
 

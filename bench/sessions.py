@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ LOUD = "echo 'LogLevel VERBOSE' > /etc/ssh/sshd_config.d/bench.conf && systemctl
 SEEN = "journalctl --sync && journalctl --lines=0 --show-cursor | sed -n 's/^-- cursor: //p'"
 # looking is a session too: it is the one from the port that this shell was asked for from
 SINCE = (
-    "journalctl --sync && journalctl --unit=ssh --output=cat --after-cursor='{cursor}' "
+    "journalctl --sync && journalctl --unit=ssh --output=cat --after-cursor={cursor} "
     '| grep "^Starting session: " | grep -cv "port $(echo $SSH_CLIENT | cut -d " " -f 2) " || true'
 )
 
@@ -43,4 +44,4 @@ def counted(hosts: Sequence[Host]) -> Iterator[Count]:
     count = Count()
     yield count
     for host in hosts:
-        count.by_host[host.name] = int(host.run(SINCE.format(cursor=cursors[host.name])))
+        count.by_host[host.name] = int(host.run(SINCE.format(cursor=shlex.quote(cursors[host.name]))))

@@ -1,5 +1,7 @@
 """User, folders and packages."""
 
+import shlex
+
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
@@ -20,7 +22,7 @@ def test_service_user(host: Host, rig: Rig) -> None:
 )
 def test_roots_are_not_writable(host: Host, rig: Rig) -> None:
     roots = (rig.roots.software, rig.roots.state, rig.roots.config, rig.roots.models)
-    folders = " ".join(f"'{root}'" for root in roots)
+    folders = shlex.join(roots)
     loose = host.check_output(f"find {folders} -xdev ! -type l '(' ! -user root -o -perm /022 ')' -print | head -n 3")
     expect(loose.splitlines(), [], "chown it to root and take write permission from group and others")
 

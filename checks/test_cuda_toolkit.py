@@ -1,6 +1,7 @@
 """The CUDA toolkit that was brought."""
 
 import re
+import shlex
 
 import pytest
 from testinfra.host import Host
@@ -22,10 +23,10 @@ def test_files_are_unchanged(host: Host, rig: Rig, facts: HostFacts) -> None:
     wanted = toolkit(rig, facts)
     if wanted is None or not wanted.folder:
         pytest.skip("no instance uses a card" if wanted is None else "the operator's own is used")
-    found = host.run(f"cd {wanted.root} && sha256sum --quiet --check {wanted.marker} 2>&1")
+    found = host.run("cd %s && sha256sum --quiet --check %s 2>&1", wanted.root, wanted.marker)
     again = f"remove {wanted.folder} and {DEPLOY}"
     expect(" ".join(found.stdout.split()) or "no word", f"every file of {wanted.marker}", again, holds=found.rc == 0)
-    expect(host.run(f"readlink {wanted.root}/lib64").stdout.strip(), "lib", again)
+    expect(host.run("readlink %s/lib64", wanted.root).stdout.strip(), "lib", again)
 
 
 @check(
@@ -38,7 +39,7 @@ def test_compiler(host: Host, rig: Rig, facts: HostFacts) -> None:
     wanted = toolkit(rig, facts)
     if wanted is None:
         pytest.skip("no instance uses a card")
-    said = host.run(f"timeout 20 {wanted.root}/bin/nvcc --version").stdout
+    said = host.run(f"timeout 20 {shlex.quote(f'{wanted.root}/bin/nvcc')} --version").stdout
     version = re.search(r", V([0-9.]+)", said)
     step = f"remove {wanted.folder} and {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
     expect(

@@ -1,6 +1,5 @@
 """What the cards are set to, how they are joined and how they are."""
 
-import shlex
 from collections.abc import Mapping
 
 import pytest
@@ -19,12 +18,6 @@ from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.driver import record as nvidia_record
 from rigwright.nvidia.driver.record import Record
 from rigwright.nvidia.driver.state import State
-
-# one port's storm is cut short
-LOG = (
-    "command -v journalctl > /dev/null && timeout 60 journalctl -k -b -o cat --no-pager 2> /dev/null | "
-    f"grep -E '{nvidia_health.COMPLAINTS}' | tail -n 1000 | LC_ALL=C tr -cd '\\12\\40-\\176'; true"
-)
 
 
 @pytest.fixture(scope="session")
@@ -105,13 +98,8 @@ def test_peers(rig: Rig, state: State) -> None:
 def test_kernel_log(host: Host, rig: Rig, facts: HostFacts) -> None:
     """Where the kernel's log cannot be read, as in a container, this says nothing, also when it is green."""
     with_cards(rig)
-    addresses = " ".join(shlex.quote(address) for _, _, address in nvidia_driver.numbered(rig, facts))
-    said = host.run(
-        f'for card in {addresses}; do echo "$card $(readlink -f /sys/bus/pci/devices/$card)"; done; echo =; {LOG}'
-    )
-    paths, _, log = said.stdout.partition("=\n")
-    ways = dict(line.split(" ", 1) for line in paths.splitlines())
-    no(nvidia_health.complaints(rig, facts, ways, log.splitlines()))
+    said = host.check_output("sh -c %s", nvidia_health.complaints_script(rig, facts))
+    no(nvidia_health.complaints(rig, facts, *nvidia_health.heard([said])))
 
 
 @check(

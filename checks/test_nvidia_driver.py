@@ -1,7 +1,5 @@
 """The NVIDIA driver and the cards, whoever has installed them."""
 
-import shlex
-
 from testinfra.host import Host
 
 from checks import check
@@ -13,7 +11,6 @@ from rigwright.nvidia.cards import health as nvidia_health
 from rigwright.nvidia.cards import presence as nvidia_driver
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.cards.health import FATAL_XIDS
-from rigwright.nvidia.cards.presence import CONTROL_FILES, Holder
 from rigwright.nvidia.cards.smi import Gpu
 
 # the files behind the loader's 64-bit libcuda.so.1, in its order
@@ -65,13 +62,8 @@ def test_one_version(host: Host, rig: Rig) -> None:
 )
 def test_device_files(host: Host, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
-    addresses = " ".join(shlex.quote(address) for _, _, address in nvidia_driver.numbered(rig, facts))
-    said = host.run(
-        f"for path in {' '.join(CONTROL_FILES)} /dev/nvidia[0-9]*; do test ! -c $path || echo device $path; done; "
-        f'for card in {addresses}; do sed -n "s/^Device Minor:[[:space:]]*/minor $card /p" '
-        "/proc/driver/nvidia/gpus/$card/information; done; test ! -d /sys/module/nouveau || echo nouveau"
-    )
-    no(nvidia_driver.devices(rig, facts, said.stdout.splitlines()))
+    told = host.check_output("sh -c %s", nvidia_driver.devices_script(rig, facts))
+    no(nvidia_driver.devices(rig, facts, [told]))
 
 
 @check(
@@ -85,15 +77,8 @@ def test_cards_are_ours(host: Host, rig: Rig, facts: HostFacts) -> None:
     # seen anew: a card's memory and the processes that have it belong to one moment
     gpus = ask(host, nvidia_smi.GPUS, nvidia_smi.gpus)
     apps = ask(host, nvidia_smi.APPS, nvidia_smi.apps)
-    pids = " ".join(str(pid) for pid in sorted({app.pid for app in apps}))
-    # a process names itself: only plain text gets here
-    said = host.run(
-        f"for pid in {pids}; do test ! -d /proc/$pid || printf '%s\\t%s\\t%s\\n' $pid "
-        "\"$(tr '\\t\\n' '  ' < /proc/$pid/comm)\" \"$(sed -n s/^0:://p /proc/$pid/cgroup)\"; done | "
-        "LC_ALL=C tr -cd '\\11\\12\\40-\\176'"
-    )
-    rows = [line.split("\t") for line in said.stdout.splitlines()]
-    processes = {int(pid): Holder(name.strip(), cgroup.strip()) for pid, name, cgroup in rows}
+    told = host.check_output("sh -c %s", nvidia_driver.processes_script(apps))
+    processes = nvidia_driver.processes([told])
     no(nvidia_driver.holders(rig, facts, gpus, apps, processes))
 
 

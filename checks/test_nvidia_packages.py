@@ -101,8 +101,8 @@ def test_archive(host: Host, rig: Rig, plan: DriverPlan, driver_facts: DriverFac
     sources = [SOURCE] if host.file(SOURCE).exists else [file for _, file in driver_facts.nvidia_sources]
     if not sources:
         no([Difference(f"the source {SOURCE}", "none", "deploy again")])
-    done = host.run("sh -c %s", render("probe/archive.sh.j2", source=sources[0], network=network(rig)))
-    unknown, differences = nvidia_packages.archive(done.rc, done.stdout)
+    script = render("probe/archive.sh.j2", source=sources[0], network=network(rig))
+    unknown, differences = nvidia_packages.archive([host.check_output("sh -c %s", script)])
     if unknown:
         pytest.skip(unknown)
     no(differences)

@@ -25,11 +25,12 @@ true
 # Process ids of what was started from an engine's folder, be it a script, but is in no slice of ours. A job that
 # installs one may start it.
 STRAY = """
-{{ grep -lsz /engines/ /proc/[0-9]*/cmdline; find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname '{engines}*'; }} \\
+engines={engines}
+{{ grep -lsz /engines/ /proc/[0-9]*/cmdline; find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$engines*"; }} \\
   2> /dev/null | cut -d / -f 3 | sort -un | while read -r pid; do
   grep -qE '/rigwright(-[^/]*)?[.]slice/|/rw-job-' "/proc/$pid/cgroup" && continue
   {{ readlink "/proc/$pid/exe"; tr '\\0' '\\n' < "/proc/$pid/cmdline" | head -n 3; }} | while IFS= read -r word; do
-    case $(readlink -f -- "$word") in {engines}*) echo "$pid" ;; esac
+    case $(readlink -f -- "$word") in "$engines"*) echo "$pid" ;; esac
   done
 done 2> /dev/null | sort -un
 """
@@ -37,7 +38,7 @@ done 2> /dev/null | sort -un
 
 @check("S01", "it runs, now and after a reboot", severity="critical", why="nobody is served")
 def test_active_and_enabled(host: Host, instance: Instance) -> None:
-    found = host.run(f"systemctl is-active {instance.unit}; systemctl is-enabled rigwright.target")
+    found = host.run("systemctl is-active %s; systemctl is-enabled rigwright.target", instance.unit)
     expect(found.stdout.split(), ["active", "enabled"], DEPLOY)
     wants = host.check_output("systemctl show --property=Wants --value rigwright.target").split()
     expect(instance.unit in wants, True, DEPLOY)
@@ -55,39 +56,37 @@ def test_process_is_current(host: Host, found: Served, wanted: Generation, insta
     expect(process.started_from if process else "no process", unit.slot.started_from, DEPLOY)
     current = process is not None and process.key_current and process.weights_current
     expect(current, True, f"another key, or other weights, than lie there now: {DEPLOY}")
-    expect(host.check_output(f"systemctl show --property=DropInPaths --value {unit.name}"), "", "remove the drop-in")
+    expect(host.check_output("systemctl show --property=DropInPaths --value %s", unit.name), "", "remove the drop-in")
 
 
 @check("S03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
 def test_exposure(host: Host, instance: Instance, service: Service) -> None:
     budget = service.sandbox.exposure
-    said = host.run(f"systemd-analyze security --no-pager {instance.unit}").stdout
+    said = host.run("systemd-analyze security --no-pager %s", instance.unit).stdout
     found = float(re.findall(r"exposure level for .*: ([0-9.]+)", said)[0])
     expect(found, f"at most {budget}", DEPLOY, holds=found <= budget)
 
 
 @check("S04", "it listens on the loopback interface alone", severity="critical", why="the API has no TLS and one key")
 def test_listens_on_loopback(host: Host, instance: Instance) -> None:
-    lines = host.check_output(f"ss -Hltn 'sport = :{instance.port}'").splitlines()
+    lines = host.check_output(f"ss -Hltn 'sport = :{instance.port:d}'").splitlines()
     expect([line.split()[3] for line in lines], [f"127.0.0.1:{instance.port}"], DEPLOY)
-
-
-def _request(instance: Instance, service: Service) -> str:
-    """The shell command that prints the request for readiness."""
-    return f"printf %s {shlex.quote(service.ready.config(instance.port))}"
 
 
 @check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
 def test_wrong_keys_are_refused(host: Host, instance: Instance, service: Service) -> None:
-    ask = f"{_request(instance, service)} | curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' --config -"
+    request = shlex.quote(service.ready.config(instance.port))
+    ask = f"printf %s {request} | curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' --config -"
     found = host.run(f"{ask}; {ask} -H 'Authorization: Bearer wrong'").stdout.split()
     expect(found, ["401", "401"], DEPLOY)
 
 
 @check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
 def test_answers(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
-    key = f'sed \'s/[\\\\"]/\\\\&/g; s/.*/header = "Authorization: Bearer &"/\' {credential_path(rig, instance)}'
-    said = host.run(f"{{ {_request(instance, service)}; {key}; }} | curl -s --max-time 60 --config -").stdout
+    path = shlex.quote(credential_path(rig, instance))
+    request = shlex.quote(service.ready.config(instance.port))
+    key = f'sed \'s/[\\\\"]/\\\\&/g; s/.*/header = "Authorization: Bearer &"/\' {path}'
+    said = host.run(f"{{ printf %s {request}; {key}; }} | curl -s --max-time 60 --config -").stdout
     answered = instance.kind.answered(said)
     expect(answered or said[:200] or "no answer", 1, f"look at `journalctl -u {instance.unit}`")
 
@@ -97,10 +96,11 @@ def test_answers(host: Host, rig: Rig, instance: Instance, service: Service) -> 
 )
 def test_key_is_secret(host: Host, rig: Rig, instance: Instance) -> None:
     path = credential_path(rig, instance)
+    quoted = shlex.quote(path)
     expect(host.run("stat -c '%%a %%U' %s", path).stdout.strip(), "600 root", DEPLOY)
     leaks = host.run(
         f"for f in /proc/[0-9]*/cmdline /proc/[0-9]*/environ {UNITS}/rigwright-*; do "
-        f"tr '\\0' '\\n' < $f 2>/dev/null | grep -qFf {path} && echo $f; done; true"
+        f"tr '\\0' '\\n' < $f 2>/dev/null | grep -qFf {quoted} && echo $f; done; true"
     )
     expect(leaks.stdout.split(), [], "change the key, and find out who put it there")
 
@@ -114,7 +114,7 @@ def test_key_is_secret(host: Host, rig: Rig, instance: Instance) -> None:
 def test_sees_its_cards(host: Host, facts: HostFacts, instance: Instance) -> None:
     if not instance.cards:
         pytest.skip("serves on the CPU")
-    own = host.check_output(OWN.format(unit=instance.unit)).split()
+    own = host.check_output(OWN.format(unit=shlex.quote(instance.unit))).split()
     found = sorted({app.address for app in ask(host, nvidia_smi.APPS, nvidia_smi.apps) if str(app.pid) in own})
     wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
     expect(found, wanted, f"look at `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
@@ -124,9 +124,9 @@ def test_sees_its_cards(host: Host, facts: HostFacts, instance: Instance) -> Non
     "S09", "a stop leaves no process behind", severity="high", why="a worker that outlives its service keeps its memory"
 )
 def test_stop_takes_all(host: Host, rig: Rig, instance: Instance) -> None:
-    found = host.check_output(f"systemctl show --property=KillMode --value {instance.unit}")
+    found = host.check_output("systemctl show --property=KillMode --value %s", instance.unit)
     expect(found, "control-group", DEPLOY)
-    stray = host.run(STRAY.format(engines=rig.installed("")))
+    stray = host.run(STRAY.format(engines=shlex.quote(rig.installed(""))))
     expect(stray.stdout.split(), [], "end it: no unit of this rig started it")
 
 

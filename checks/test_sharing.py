@@ -1,6 +1,7 @@
 """Weights for other boxes, as one of them, and as somebody who is none, would find them."""
 
 import re
+import shlex
 from ipaddress import ip_address, ip_network
 from urllib.parse import quote
 
@@ -31,15 +32,16 @@ ask() {{
   shift
   echo "$what $({curl} --max-time 20 --path-as-is -o /dev/null -w '%{{http_code}}' "$@")"
 }}
-at={url}/$made
+url={url}
+at=$url/$made
 ask file "$at/file"
 ask part "$at/file.part"
 ask wrong "$at/file.wrong"
 ask hidden "$at/.file"
 ask link "$at/link"
 ask folder "$at/"
-ask above "{url}/../../../etc/passwd"
-ask encoded "{url}/%2e%2e/%2e%2e/etc/passwd"
+ask above "$url/../../../etc/passwd"
+ask encoded "$url/%2e%2e/%2e%2e/etc/passwd"
 ask written -X PUT --data x "$at/file"
 """
 
@@ -50,7 +52,7 @@ def _address(share: Share) -> str:
 
 def _curl(sender: str) -> str:
     """The beginning of a request that comes from one of the host's own addresses."""
-    return f"curl -s --noproxy '*' --interface {sender}"
+    return f"curl -s --noproxy '*' --interface {shlex.quote(sender)}"
 
 
 @check("H01", "weights are shared, now and after a reboot", severity="high", why="other boxes fetch from outside again")
@@ -121,7 +123,9 @@ def wanted(host: Host, rig: Rig, weight: Artefact) -> tuple[str, ...]:
     why="half a file would be fetched for a whole one, and a link leads anywhere",
 )
 def test_nothing_else_is_given(host: Host, rig: Rig, share: Share) -> None:
-    script = PROBE.format(models=f"'{rig.roots.models}'", url=_address(share), curl=_curl(share.address))
+    script = PROBE.format(
+        models=shlex.quote(rig.roots.models), url=shlex.quote(_address(share)), curl=_curl(share.address)
+    )
     found = dict(line.split(" ") for line in host.run("sh -c %s", script).stdout.splitlines())
     expect(found.pop("file", "no answer"), "200", LOG)
     expect(sorted(what for what, code in found.items() if not code.startswith("4")), [], DEPLOY)
@@ -145,8 +149,8 @@ def test_strangers_are_refused(host: Host, rig: Rig, share: Share) -> None:
 def test_it_cannot_write(host: Host, rig: Rig, share: Share) -> None:
     pid = host.check_output(f"systemctl show --property=MainPID --value {UNIT}")
     # as it sees the folder, and even as root
-    writes = host.run(f"nsenter --target {pid} --mount test -w '{rig.roots.models}'").rc == 0
-    status = host.run(f"sed -n 's/^\\(Uid\\|CapEff\\):\\s*\\(\\S*\\).*/\\2/p' /proc/{pid}/status").stdout.split()
+    writes = host.run("nsenter --target %s --mount test -w %s", pid, rig.roots.models).rc == 0
+    status = host.run("sed -n 's/^\\(Uid\\|CapEff\\):\\s*\\(\\S*\\).*/\\2/p' /proc/%s/status", pid).stdout.split()
     expect(len(status), 2, f"there is no process: {LOG}")
     root = status[0] == "0" or int(status[1], 16) != 0
     expect((writes, root), (False, False), DEPLOY)

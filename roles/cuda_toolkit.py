@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
@@ -33,7 +35,7 @@ def _installed(rig: Rig, wanted: Toolkit, tools: Tools) -> None:
             ledger=rig.ledger,
             sent=sent(folder, unit) if rig.bundle else "",
         ),
-        test=f"[ -s {wanted.marker} ]",
+        test=f"[ -s {shlex.quote(wanted.marker)} ]",
         folder=folder,
         files=rig.bundle.files(rig.cuda) if rig.bundle else (),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
@@ -29,13 +31,13 @@ def _installed(rig: Rig, made: Installation, tools: Tools) -> None:
         test=installed_test(rig, made),
         folder=rig.jobs,
         files=rig.bundle.files(list(made.artefacts)) if rig.bundle else (),
-        present=f"[ -s {rig.installed(made.folder)}/{MARKER} ]",
+        present=f"[ -s {shlex.quote(f'{rig.installed(made.folder)}/{MARKER}')} ]",
     )
 
 
 def installed_test(rig: Rig, made: Installation) -> str:
     """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
-    folder = rig.installed(made.folder)
+    folder = shlex.quote(rig.installed(made.folder))
     unfit = render("engines/unfit.sh.j2", programs=[kind(rig, made).program])
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 

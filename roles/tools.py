@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from pyinfra.api import deploy
@@ -43,7 +44,7 @@ def environment(rig: Rig, wanted: Tools, wheels: Sequence[Artefact], title: str,
             ledger=rig.ledger,
             sent=sent(folder, unit) if rig.bundle else "",
         ),
-        test=f"[ -e {wanted.marker} ]",
+        test=f"[ -e {shlex.quote(wanted.marker)} ]",
         folder=folder,
         files=rig.bundle.files(wheels) if rig.bundle else (),
     )

@@ -129,19 +129,6 @@ def questions(rig: Rig) -> dict[str, object]:
     }
 
 
-def keyed(lines: list[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """A probe's `key value...` lines: those of one value, and those whose key ends in a plus, without it."""
-    single: dict[str, str] = {}
-    many: dict[str, list[str]] = {}
-    for line in lines:
-        key, _, value = line.partition(" ")
-        if key.endswith("+"):
-            many.setdefault(key[:-1], []).append(value)
-        else:
-            single[key] = value
-    return single, many
-
-
 passwd = matching(r"[^:\x00-\x1f\x7f]*(:[^:\x00-\x1f\x7f]*){6}", "a line of passwd")
 SCHEMA: channel.Schema = {
     **basics.SCHEMA,

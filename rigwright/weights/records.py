@@ -84,7 +84,7 @@ def verified_test(records_folder: str, files: Sequence[Recorded]) -> str:
         return "true"
     paths = "".join(f"{file.absolute}\n" for file in files)
     digest = hashlib.sha256(paths.encode()).hexdigest()
-    names = " ".join(file.record for file in files)
+    names = shlex.join(file.record for file in files)
     return (
         f"(cd {shlex.quote(records_folder)} 2>/dev/null && r=$(cat {names} 2>/dev/null) && "
         f'p=$(printf "%s\\n" "$r" | cut -d " " -f 5-) && '

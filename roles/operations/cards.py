@@ -121,7 +121,8 @@ def _rank(step: str) -> tuple[int, str]:
 
 
 def _take(host: Any, shell: Shell, step: str) -> None:
-    verb, _, unit = step.partition(" ")
+    verb, _, name = step.partition(" ")
+    unit = shlex.quote(name)
     commands = {
         "reload": "systemctl daemon-reload",
         "enable": f"systemctl enable --quiet {unit}",

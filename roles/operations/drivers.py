@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
@@ -37,6 +38,7 @@ from roles.operations.shell import Lost, Shell
 
 Commands = Generator[FunctionCommand, None, None]
 LOOK, INSTALL = "rw-job-driver-look", "rw-job-driver"
+WRITE = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
 KEPT = 2  # drivers whose package files stay: the one that is installed, and the one before
 
 
@@ -145,7 +147,8 @@ class _Host:
 
     def job(self, unit: str, script: str) -> bool:
         """Run a script that makes `done` in the job's folder as its last step; without a script, watch it."""
-        return run_job(self.state, self.host, unit, script, f"[ -e {self.jobs}/{unit}/done ]", self.jobs)
+        done = shlex.quote(f"{self.jobs}/{unit}/done")
+        return run_job(self.state, self.host, unit, script, f"[ -e {done} ]", self.jobs)
 
     def error(self, text: str) -> bool:
         """Say why this host fails."""
@@ -206,10 +209,10 @@ def _bring(one: _Host) -> bool:
 
 def _installation(one: _Host, facts: DriverFacts) -> str | None:
     """The installing job's script; empty where nothing is left for one, None after saying what speaks against it."""
-    wanted, seen, how = one.wanted, simulation.parse([]), ""
+    wanted, seen, kept = one.wanted, simulation.parse([]), ""
     targets: tuple[str, ...] = ()
     if transaction(wanted, facts):
-        kept = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
+        there = f"{one.store}/{wanted.version}" if wanted.version in facts.kept else ""
         targets = wanted.targets if moving(wanted, facts) else ()
         if wanted.newest and behind(wanted, facts):
             targets += (wanted.kernel,)
@@ -218,23 +221,22 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
             LOOK,
             first=first(wanted, facts),
             targets=targets,
-            kept=kept,
+            kept=there,
             names=wanted.packages,
             kernel=wanted.kernel,
         )
         if not one.job(LOOK, script):
             return None
-        how, *lines = one.shell.run(f"cat {one.jobs}/{LOOK}/done")
-        seen = simulation.parse(lines)
+        how, seen = simulation.read(one.shell.run(f"cat {shlex.quote(f'{one.jobs}/{LOOK}/done')}"))
         if reasons := simulation.objections(seen, wanted):
             for reason in reasons:
                 one.error(f"refused: {reason}")
             return None
-        if how == "how kernel":
+        if how == "kernel":
             targets += (wanted.kernel,)
-        if how == "how kept":
+        if how == "kept":
             logger.warning(f"{one.host.print_prefix}the archive has dropped {wanted.version}: it comes from kept files")
-            targets = (f"{kept}/*.deb", *(f"{name}-" for name in wanted.plan.removed))
+            kept, targets = there, tuple(f"{name}-" for name in wanted.plan.removed)
     names = [package.name for package in seen.drivers]
     if not names and not lacking(wanted, facts):
         return ""
@@ -244,7 +246,7 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         INSTALL,
         folder=one.store,
         targets=targets,
-        fetched=how != "how kept",
+        kept=kept,
         hashes=[(name, wanted.hashes[name]) for name in names if name in wanted.hashes],
         names=names,
         whole=whole(wanted, facts, names),
@@ -259,18 +261,18 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
 
 def _settle(one: _Host, facts: DriverFacts) -> None:
     """Hold what is there, write down what that is, and let go of files that nobody goes back to."""
-    before = set(one.shell.run(f"cat {one.store}/held 2>/dev/null || true"))
+    store = shlex.quote(one.store)
+    before = set(one.shell.told("nvidia_driver/held.sh.j2", driver_facts.HELD, held=f"{one.store}/held").all("held"))
     # what the operator has held is not ours to let go of one day
     held = [name for name in holds(one.wanted, facts) if name in before or name not in facts.held]
-    recorded = sorted((package.name, package.version) for package in facts.own_packages)
-    write = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
-    for name, lines in (("held", held), ("installed", [" ".join(row) for row in recorded])):
-        one.shell.run(f"set -- {one.store} {name}; {write}", stdin="".join(f"{line}\n" for line in lines))
+    recorded = sorted(f"{package.name} {package.version}" for package in facts.own_packages)
+    for name, lines in (("held", held), ("installed", recorded)):
+        one.shell.run(f"set -- {store} {shlex.quote(name)}; {WRITE}", stdin="".join(f"{line}\n" for line in lines))
     for verb, names in (("unhold", sorted(before - set(held))), ("hold", held)):
         if names:
-            one.shell.run(f"apt-mark {verb} {' '.join(names)} >/dev/null")
+            one.shell.run(f"{shlex.join(['apt-mark', verb, *names])} >/dev/null")
     # what an interrupted job has left is newer than what there is to go back to
-    one.shell.run(f"cd {one.store} && rm -rf fetched.* *.new && ls -1dt */ | tail -n +{KEPT + 1} | xargs -r rm -rf")
+    one.shell.run(f"cd {store} && rm -rf fetched.* *.new && ls -1dt */ | tail -n +{KEPT + 1:d} | xargs -r rm -rf")
 
 
 def _run(one: _Host) -> bool:

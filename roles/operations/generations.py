@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import shlex
 import tarfile
 import time
 from collections.abc import Callable, Generator
@@ -89,8 +90,8 @@ def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None
     folder = QuoteString(f"{rig.roots.config}/generations")
     yield StringCommand(
         *("cd", folder, "&& rm -rf .new && mkdir .new && base64 -d | tar -x --no-same-owner -C .new"),
-        f"&& echo {wanted.digest} $(date -u +%Y-%m-%dT%H:%M:%SZ) > .new/{META}",
-        f"&& sync -f . && mv -T .new {found.next_number}",
+        *("&& echo", QuoteString(wanted.digest), "$(date -u +%Y-%m-%dT%H:%M:%SZ) >", QuoteString(f".new/{META}")),
+        *("&& sync -f . && mv -T .new", QuoteString(str(found.next_number))),
         _stdin=[f"{line}\n" for line in packed(wanted)],
     )
 
@@ -170,7 +171,8 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         tolerance_mib=UNEXPLAINED_MIB,
         patience=PATIENCE,
     )
-    test = f'[ "$(readlink {config}/current)" = generations/{number} ] && [ ! -e {config}/{JOURNAL} ]'
+    current, journal = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{JOURNAL}")
+    test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {journal} ]'
     yield FunctionCommand(run_job, (JOB, script, test, f"{rig.roots.state}/jobs"), {})
 
 

@@ -197,11 +197,9 @@ class _Watcher:
         """
         paths = {name: f"/run/{self.unit}.{name}" for name in secrets}
         # one command: a connection that breaks leaves none of them behind
-        taken = "".join(
-            f"read -r value && printf '%s\\n' \"$value\" > {shlex.quote(path)}; " for path in paths.values()
-        )
-        if taken:
-            taken = f"umask 077; trap {shlex.quote(f'rm -f {shlex.join(paths.values())}')} EXIT; {taken}"
+        read = "".join(f"read -r value && printf '%s\\n' \"$value\" > {shlex.quote(path)}; " for path in paths.values())
+        trap = shlex.quote(f"rm -f {shlex.join(paths.values())}")
+        taken = f"umask 077; trap {trap} EXIT; {read}" if paths else ""
         log, script_at, folder = f"{self.folder}/log", f"{self.folder}/script", shlex.quote(self.folder)
         words = (
             *("systemd-run", "--quiet", f"--unit={self.unit}", "--service-type=exec", "--nice=5"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -34,7 +35,7 @@ def packages(
 
         packages(name="Install packages", names=["curl"], rig=rig, system="debian-12")
     """
-    listing = " ".join(names)
+    listing = shlex.join(names)
     states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
     installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
     unit, folder = "rw-job-packages", f"{rig.roots.state}/jobs"

@@ -96,7 +96,7 @@ class Shell:
     def _stream(self, source: Path, offset: int, target: str, report: Callable[[int], None]) -> None:
         # at its place, not at the end: what an earlier connection had on its way may still come in. Without notrunc, dd
         # of coreutils 9.1 empties the file where the place is in its first block.
-        place = f"oflag=seek_bytes seek={offset} conv=notrunc" if offset else ""
+        place = f"oflag=seek_bytes seek={offset:d} conv=notrunc" if offset else ""
         command = f"umask 022; dd of={shlex.quote(target)} bs=1M iflag=fullblock {place} status=none"
         with closing(root.start(self.host, command, LOST)) as session, source.open("rb") as file:
             file.seek(offset)

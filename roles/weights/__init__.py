@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def _client(rig: Rig, facts: HostFacts) -> Tools | None:
 def _fetch(rig: Rig, artefacts: Sequence[Artefact], client: Tools | None) -> None:
     unit, folder = run_name(artefacts), f"{rig.roots.state}/jobs"
     one = artefacts[0]
+    wrong, place = f"{records_folder(rig)}/{WRONG}/{recorded(rig, one).record}", rig.weight_path(one)
     job(
         name=f"Fetch {one.file}" if len(artefacts) == 1 else f"Fetch {len(artefacts)} files of weights",
         unit=unit,
@@ -86,8 +88,7 @@ def _fetch(rig: Rig, artefacts: Sequence[Artefact], client: Tools | None) -> Non
         watch=f"files {rig.roots.models}/.progress.json",
         files=rig.bundle.files(artefacts) if rig.bundle else (),
         # what is known to be wrong is sent at once: the job removes it where nothing was
-        present=f"[ ! -e {records_folder(rig)}/{WRONG}/{recorded(rig, one).record} ] && "
-        f'[ "$(stat -c %s {rig.weight_path(one)} 2>/dev/null)" = {one.size} ]',
+        present=f'[ ! -e {shlex.quote(wrong)} ] && [ "$(stat -c %s {shlex.quote(place)} 2>/dev/null)" = {one.size} ]',
         secrets={CREDENTIAL: rig.hub_token_file} if rig.hub_token_file and not rig.bundle else {},
     )
 

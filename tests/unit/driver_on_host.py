@@ -18,6 +18,7 @@ from tests.unit.driver_ours import NAMES, NEW, OLD
 from tests.unit.driver_ours import rig as managed
 from tests.unit.scripts import stand_in
 from tests.unit.ssh_host import Host
+from tests.unit.telling import telling
 
 COMES = [f"Inst {name} [{OLD}-1] ({NEW}-1 NVIDIA CUDA [amd64])" for name in NAMES]
 
@@ -28,7 +29,7 @@ class OnHost(_Host):
     def __init__(self, root: Path, wanted: Wanted, *seen: DriverFacts, consent: bool = False) -> None:
         made = replace(managed(), roots=Roots.model_construct(**Roots().model_dump() | {"state": str(root / "state")}))
         super().__init__(None, Host(), made, wanted, consent)
-        self.seen, self.jobs_run, self.says, self.fails = list(seen), [], ["how archive", *COMES], ""
+        self.seen, self.jobs_run, self.says, self.fails = list(seen), [], ["archive", *COMES], ""
 
     def look(self) -> DriverFacts:
         return self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]
@@ -38,7 +39,8 @@ class OnHost(_Host):
         if unit == LOOK:
             done = Path(f"{self.jobs}/{LOOK}/done")
             done.parent.mkdir(parents=True, exist_ok=True)
-            done.write_text("".join(f"{line}\n" for line in self.says))
+            how, *said = self.says
+            done.write_text("\n".join(telling(("how", how), ("said", "\n".join(said)))))
         return unit != self.fails
 
     @property

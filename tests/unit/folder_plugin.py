@@ -30,7 +30,9 @@ class Host(NvidiaHost):
         self.root = Path(os.environ["FOLDER"])
 
     def run(self, command: str, *arguments: Any) -> Answer:
-        made_for = not arguments or command.startswith("cat ") or "driver_files" in str(arguments[0])
+        scripts = ("driver_files", "fact device", "fact process", "fact way")
+        asked = str(arguments[0]) if arguments else ""
+        made_for = not arguments or command.startswith("cat ") or any(one in asked for one in scripts)
         return super().run(command, *arguments) if made_for else Answer(0, "", "")
 
     def check_output(self, command: str, *arguments: Any) -> str:

@@ -38,6 +38,7 @@ WIDE = rig(
     mirrors={"apt": ("http://a/debian", "http://b/debian/"), "index": ("http://a/simple", "http://b/simple")},
 )
 PLAIN = rig(mirrors={})
+ADDRESSES = ("0000:01:00.0", "0000:02:00.0")
 TUNED = Driver(managed=True, power_w=280, sysctl={"vm.swappiness": 10})
 STATE = "/var/lib/rigwright"
 BUNDLED = rig(
@@ -159,7 +160,7 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
         values |= {
             "folder": f"{STATE}/driver",
             "hashes": [("nvidia-driver-cuda", "c" * 64)],
-            "fetched": True,
+            "kept": "",
             "names": ("nvidia-driver-cuda",),
             "whole": True,
             "version": "595.71.05",
@@ -234,7 +235,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "look through mirrors": lambda: driver("look", WIDE, component="", first=(), kept="", kernel="linux-image-generic"),
     "install a driver": lambda: driver("install"),
     "build modules alone": lambda: driver("install", targets=(), names=(), hashes=[], fresh=()),
-    "install kept files": lambda: driver("install", fetched=False),
+    "install kept files": lambda: driver("install", kept="/var/lib/rigwright/driver/1", targets=("old-",)),
     "install prebuilt modules": lambda: driver("install", WIDE, dkms=False, hashes=[], fresh=()),
     "live cards": lambda: live.script(rig(driver=TUNED)),
     "live cards of nobody's": lambda: live.script(rig()),
@@ -242,6 +243,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "an archive through a proxy": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(WIDE)),
     "files of a driver": lambda: lying.script(rig(driver=TUNED)),
     "holders of cards": holders.script,
+    "held packages": lambda: render("nvidia_driver/held.sh.j2", held=f"{STATE}/driver/held"),
+    "device files": lambda: render("nvidia_driver/devices.sh.j2", files=("/dev/nvidiactl",), addresses=ADDRESSES),
+    "processes": lambda: render("nvidia_driver/processes.sh.j2", pids=(1, 2)),
+    "complaints": lambda: render("nvidia_driver/complaints.sh.j2", complaints="AER:|DMAR:", addresses=ADDRESSES),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),
     "where the cards are": topology.script,

@@ -89,9 +89,16 @@ def test_a_file_that_is_not_there_to_be_compared_is_refused_but_for_one_that_was
     host: JobHost, fetched: bool
 ) -> None:
     hashes = [("nvidia-persistenced", "f" * 64)]
-    done = install(host, hashes=hashes, names=(*NAMES, "nvidia-persistenced"), fetched=fetched)
+    done = install(
+        host,
+        hashes=hashes,
+        names=(*NAMES, "nvidia-persistenced"),
+        kept="" if fetched else str(host.kept("1", one=b"x")),
+    )
     assert ("the file of nvidia-persistenced is not there to be compared" in done.stdout) is fetched
     assert done.returncode == int(fetched)
+    # files that are kept are named one by one, whatever else there is to install
+    assert (f"fetch {host.store}/1/one.deb {WORDS}" in host.asked) is not fetched
 
 
 def test_only_the_drivers_own_files_are_kept(host: JobHost) -> None:

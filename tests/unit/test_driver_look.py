@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from rigwright.host import channel
+from rigwright.nvidia.packages.simulation import SCHEMA
 from rigwright.render import render
 from tests.unit import programs
 from tests.unit.driver_jobs import JobHost
@@ -33,11 +35,17 @@ def look(host: JobHost, **changes: Any) -> subprocess.CompletedProcess[str]:
     return host.run("look", **values | changes)
 
 
+def found(host: JobHost) -> tuple[object, ...]:
+    """What the job has written down: how, what apt said, and rows of what archives have."""
+    told = channel.read(host.done.read_text().splitlines(), SCHEMA)
+    return told.one("how"), told.one("said"), *told.many("offered")
+
+
 def test_apt_is_asked_what_it_would_do_and_does_nothing(host: JobHost) -> None:
     done = look(host)
     assert (done.returncode, done.stderr) == (0, "")
     assert host.asked == ["dpkg --configure -a", "update ", f"simulate {WORDS}"]
-    assert host.done.read_text() == f"how archive\n{WOULD}"
+    assert found(host) == ("archive", WOULD.strip())
     words = (host.root / "arguments").read_text().splitlines()[-1]
     for word in ("-s", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"):
         assert f" {word} " in words
@@ -45,7 +53,7 @@ def test_apt_is_asked_what_it_would_do_and_does_nothing(host: JobHost) -> None:
 
 
 def test_what_apt_said_another_time_counts_no_more(host: JobHost) -> None:
-    host.done.write_text("how archive\nof another time\n")
+    host.done.write_text("of another time\n")
     host.says(broken="^update ours")
     (host.root / "ours.sources").touch()
     assert look(host).returncode == 1
@@ -88,7 +96,7 @@ def test_where_the_driver_is_gone_what_the_archive_has_is_told(host: JobHost) ->
     rows = " nvidia-driver-cuda | 595.45.04-1 | http://a.example/cuda  Packages\n"
     host.says(simulated=NO_WAY, offered=rows)
     assert look(host).returncode == 0
-    assert host.done.read_text() == f"how archive\n{NO_WAY}has nvidia-driver-cuda 595.45.04-1\n"
+    assert found(host) == ("archive", NO_WAY.strip(), ("nvidia-driver-cuda", "595.45.04-1"))
 
 
 def test_interrupted_installations_are_ended_once_the_lock_is_free(host: JobHost) -> None:
@@ -185,10 +193,9 @@ def test_a_driver_that_the_archive_has_dropped_comes_from_whole_files(
         (kept / "libcuda1.deb").write_bytes(b"y")
     host.says(simulated=simulated, simulated_kept="Inst libcuda1 (595.58.03-1 local-deb [amd64])\n")
     assert look(host, kept=kept).returncode == 0
-    said, *lines = host.done.read_text().splitlines()
-    assert said == f"how {how}"
     assert (f"simulate {kept}/libcuda1.deb old-" in host.asked) is (how == "kept")
-    assert lines == (["Inst libcuda1 (595.58.03-1 local-deb [amd64])"] if how == "kept" else simulated.splitlines())
+    said = "Inst libcuda1 (595.58.03-1 local-deb [amd64])" if how == "kept" else simulated.strip()
+    assert found(host) == (how, said)
 
 
 IMAGE = "Inst linux-image-6.8.0-45-generic (6.8.0-45.45 Ubuntu:24.04/noble [amd64])\n"
@@ -211,7 +218,7 @@ def test_where_modules_bring_a_kernel_its_metapackage_brings_what_else_is_of_it(
     host.says(simulated=simulated, simulated_kernel=f"{IMAGE}{WOULD}")
     assert look(host, kernel=kernel).returncode == 0
     said = f"{IMAGE}{WOULD}" if how == "kernel" else simulated
-    assert host.done.read_text() == f"how {how}\n{said}"
+    assert found(host) == (how, said.strip())
     assert (f"simulate {WORDS} linux-image-generic" in host.asked) is (how == "kernel")
 
 

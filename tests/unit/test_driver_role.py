@@ -11,6 +11,7 @@ import pytest
 
 from rigwright.nvidia.driver.found import DriverFacts, Package
 from roles.operations.drivers import INSTALL, LOOK, _bring, _hold, _installation, _settle
+from roles.operations.shell import Lost
 from tests.unit.driver_hosts import C3090, box
 from tests.unit.driver_on_host import OnHost, listen, told
 from tests.unit.driver_ours import KERNEL, LOCKED, NAMES, NEW, NEXT, OLD, UBUNTU_HOST, WHOLE, asked, other, there
@@ -41,7 +42,7 @@ def test_a_driver_is_looked_at_installed_held_and_written_down(said: list[str], 
         assert script.count(f'"$work"/{name}_*.deb') == 1
     assert f"{one.store}/{NEW}" in script
     assert f"for kernel in {KERNEL} {NEXT}; do" in script
-    assert f'[ "$kernel" = {NEXT} ]' in script
+    assert f"\nnewest={NEXT}\n" in script
     # packages that were there are not ours
     assert "printf 'package" not in script
     assert Path(one.store, "held").read_text().split() == sorted(NAMES)
@@ -60,6 +61,15 @@ def test_what_the_operator_has_held_is_not_ours_and_what_we_hold_no_more_is_let_
     ours = sorted(set(NAMES) - {"libcuda1"})
     assert Path(one.store, "held").read_text().split() == ours
     assert told(tmp_path) == ["apt-mark unhold linux-image-generic", f"apt-mark hold {' '.join(ours)}"]
+
+
+def test_a_line_of_the_file_of_holds_is_a_package_or_refused(said: list[str], tmp_path: Path) -> None:
+    one = OnHost(tmp_path, LOCKED, replace(WHOLE, recorded=()), WHOLE)
+    Path(one.store).mkdir(parents=True)
+    Path(one.store, "held").write_text("--file=/tmp/x\n")
+    with pytest.raises((Lost, ValueError), match="'held'"):
+        _bring(one)
+    assert told(tmp_path) == []
 
 
 def test_a_hold_that_is_gone_is_put_back_without_apt_get(said: list[str], tmp_path: Path) -> None:
@@ -127,7 +137,7 @@ def test_modules_alone_need_no_apt(said: list[str], tmp_path: Path) -> None:
 def test_an_upgrade_that_finds_nothing_newer_installs_nothing(said: list[str], tmp_path: Path) -> None:
     newest = replace(asked(managed(), WHOLE), newest=True)
     one = OnHost(tmp_path, newest, WHOLE)
-    one.says = ["how archive"]
+    one.says = ["archive"]
     assert _bring(one) is True
     assert one.units == [LOOK]
 
@@ -135,7 +145,7 @@ def test_an_upgrade_that_finds_nothing_newer_installs_nothing(said: list[str], t
 def test_what_the_archive_has_dropped_comes_from_kept_files(said: list[str], tmp_path: Path) -> None:
     kept = replace(there(), kept=(NEW, "580.159.03"))
     one = OnHost(tmp_path, LOCKED, kept)
-    one.says[0] = "how kept"
+    one.says[0] = "kept"
     script = _installation(one, kept)
     assert script is not None
     assert f"install {one.store}/{NEW}/*.deb\n" in script
@@ -154,7 +164,7 @@ def test_files_are_kept_of_a_whole_driver_alone(said: list[str], tmp_path: Path)
     # one package that somebody had removed; the others are there already
     alone = other(WHOLE, nvidia_persistenced="")
     part = OnHost(tmp_path, asked(managed(), alone), alone)
-    part.says = ["how archive", f"Inst nvidia-persistenced ({NEW}-1 NVIDIA CUDA [amd64])"]
+    part.says = ["archive", f"Inst nvidia-persistenced ({NEW}-1 NVIDIA CUDA [amd64])"]
     script = str(_installation(part, alone))
     assert "installing the driver" in script
     assert "> SHA256SUMS" not in script
@@ -171,10 +181,10 @@ def ubuntus(*kernels: str) -> DriverFacts:
 @pytest.mark.parametrize(
     ("kernel", "how", "upgrading", "asked_for", "installed"),
     [
-        ("6.8.0-40-generic", "how archive", True, False, False),
-        ("6.8.0-40-generic", "how kernel", True, False, True),
-        ("6.8.0-45-generic", "how archive", True, True, True),
-        ("6.8.0-45-generic", "how archive", False, False, False),
+        ("6.8.0-40-generic", "archive", True, False, False),
+        ("6.8.0-40-generic", "kernel", True, False, True),
+        ("6.8.0-45-generic", "archive", True, True, True),
+        ("6.8.0-45-generic", "archive", False, False, False),
     ],
     ids=["it stays", "it comes", "an earlier run has left it behind", "and this is no upgrade"],
 )
@@ -186,7 +196,7 @@ def test_a_kernel_that_moves_brings_its_metapackage(
     one.says = [how, "Inst nvidia-utils-580-server [1] (580.178.04-0ubuntu0.24.04.1 Ubuntu [amd64])"]
     script = _installation(one, facts)
     assert script is not None
-    simulated = next(line for line in one.jobs_run[0][1].splitlines() if "how archive" in line)
+    simulated = next(line for line in one.jobs_run[0][1].splitlines() if line.startswith("said=$(simulate"))
     assert simulated.count(" linux-image-generic") == int(asked_for)
     line = next(line for line in script.splitlines() if "force-confold" in line)
     assert line.count(" linux-image-generic") == int(installed)
@@ -236,7 +246,7 @@ def test_headers_that_are_missing_do_not_move_the_driver(said: list[str], tmp_pa
     facts = replace(there(OLD, recorded=OLD), headers=frozenset(), held=frozenset())
     wanted = asked(managed(), facts)
     one = OnHost(tmp_path, wanted, facts)
-    one.says = ["how archive"]
+    one.says = ["archive"]
     script = _installation(one, facts)
     look = one.jobs_run[0][1]
     assert "headers linux-headers-amd64" in look

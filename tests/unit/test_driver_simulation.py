@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.packages.simulation import objections, parse
+from rigwright.nvidia.packages.simulation import objections, parse, read
 from rigwright.nvidia.packages.wanted import Wanted, wanted
 from tests.unit.driver_hosts import C3090, box, host, made
 from tests.unit.driver_ours import LOCKED, NEW, OLD
+from tests.unit.telling import telling
 
 # Printed by apt 2.6.1 of Debian 12 and 3.0.3 of Debian 13 over archives that stand in for the real ones; shortened
 PLAIN = """\
@@ -224,16 +225,12 @@ def test_without_a_lock_no_package_is_missing_from_it() -> None:
 
 def test_where_the_wanted_driver_is_gone_those_that_are_there_whole_are_named() -> None:
     one = Wanted(made(box(C3090), host()), "595.58.03", ("a", "b"), {"a": "595.58.03-1", "b": "595.58.03-1"})
-    lines = [
-        "E: Version '595.58.03-1' for 'a' was not found",
-        "has a 595.45.04-1",
-        "has b 595.45.04-1",
-        "has b 550.9-1",
-    ]
-    (reason,) = objections(parse(lines), one)
+    said = ["E: Version '595.58.03-1' for 'a' was not found"]
+    older = [("a", "595.45.04-1"), ("b", "595.45.04-1"), ("b", "550.9-1")]
+    (reason,) = objections(parse(said, older), one)
     assert reason.startswith("595.58.03 is not to be had: the archive has 595.45.04; name one of those in catalog/")
-    for there in (["has a 595.58.03-1", "has b 595.58.03-1"], [], ["has a 595.45.04-1"]):
-        (reason,) = objections(parse([lines[0], *there]), one)
+    for there in ([("a", "595.58.03-1"), ("b", "595.58.03-1")], [], [("a", "595.45.04-1")]):
+        (reason,) = objections(parse(said, there), one)
         assert reason.startswith("apt finds no way: Version '595.58.03-1'")
 
 
@@ -254,3 +251,22 @@ def test_a_kernel_does_not_come_without_modules(image: str, lines: list[str], ob
     assert [reason.startswith(why) for reason in found] == [True] * objected
     # where the host builds modules, that is seen when it has
     assert objections(parse([kernel]), LOCKED) == []
+
+
+@pytest.mark.parametrize(
+    ("records", "refused"),
+    [
+        ((("how", "magic"), ("said", "")), "one of archive, kernel, kept"),
+        ((("how", "kept"),), "'said'"),
+        ((("how", "kept"), ("said", ""), ("offered", "a;reboot", "1")), "a word"),
+        ((("how", "kept"), ("said", ""), ("offered", "a")), "offered"),
+    ],
+)
+def test_what_the_looking_job_tells_is_typed(records: tuple[tuple[str, ...], ...], refused: str) -> None:
+    with pytest.raises(ValueError, match=refused):
+        read(telling(*records))
+
+
+def test_what_the_looking_job_tells_is_read_whole() -> None:
+    how, seen = read(telling(("how", "kept"), ("said", "E: no\n   way\nRemv b [1]"), ("offered", "a", "1:2~3+4")))
+    assert (how, seen.complaints, seen.removed, seen.offered) == ("kept", ("no way",), ("b",), (("a", "1:2~3+4"),))

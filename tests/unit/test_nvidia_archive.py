@@ -13,6 +13,7 @@ from tests.unit import programs
 from tests.unit.bundle_world import AptArchive, signing
 from tests.unit.samples import rig
 from tests.unit.scripts import archive as script
+from tests.unit.telling import telling
 
 SQV = (
     "W: OpenPGP signature verification failed: https://a InRelease: Sub-process /usr/bin/sqv returned an error code (1)"
@@ -38,7 +39,7 @@ def asked(path: Path) -> tuple[str, list[str]]:
     environment = {"PATH": os.environ["PATH"]}
     command = ["sh", "-c", script(rig(), str(path))]
     done = programs.run(command, env=environment)
-    unknown, differences = judged(done.returncode, done.stdout)
+    unknown, differences = judged(done.stdout.splitlines())
     return unknown, [one.found for one in differences]
 
 
@@ -86,7 +87,7 @@ def test_an_archive_that_is_not_there_is_told_apart_from_one_out_of_reach(
     ],
 )
 def test_what_apt_says_is_a_verdict(status: int, said: str, unknown: str, found: list[str]) -> None:
-    reason, differences = judged(status, said)
+    reason, differences = judged(telling(("update", str(status), said)))
     assert unknown in reason
     assert bool(reason) == bool(unknown)
     assert [one.found for one in differences] == found

@@ -114,7 +114,11 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "somebody else's process": (
         foreign,
-        {"N04": "found pid 700 (py[31mthon 3) with 512 MiB in /user.slice/user-1000.slice/session-3.scope; end it"},
+        {"N04": "found pid 700 (py�[31mthon�3) with 512 MiB in /user.slice/user-1000.slice/session-3.scope; end it"},
+    ),
+    "a process in a group whose name has a tab": (
+        lambda host: (foreign(host), host.process(700, "x", "0::/user.slice/a\tb\n")),
+        {"N04": "found pid 700 (x) with 512 MiB in /user.slice/a\ufffdb; end it"},
     ),
     "a server that is not the rig's": (
         stray,

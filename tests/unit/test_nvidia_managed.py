@@ -19,6 +19,7 @@ from tests.unit.driver_hosts import C3090, box, host, installed
 from tests.unit.nvidia_host import ADDRESSES, NVLINK, PACKAGED, PACKAGES, RIG, SEEN, STATE, VERSION
 from tests.unit.nvidia_world import ALL, World
 from tests.unit.samples import artefact, rig
+from tests.unit.telling import telling
 
 NEXT = Kernel("6.8.0-90-generic", True, VERSION, "Dual MIT/GPL", "somebody")
 SECURITY = (("linux-image-generic", "6.8.0-90.91"),)
@@ -253,14 +254,14 @@ def test_nvidias_archive_is_asked_where_the_driver_is_from_there(
 ) -> None:
     asked: list[str] = []
 
-    def run(*command: str) -> Any:
+    def run(*command: str) -> str:
         asked.append(command[1])
-        return SimpleNamespace(rc=status, stdout=said)
+        return telling(("update", str(status), said))[0]
 
     debian = host("debian-13", "10de:2204")
     made = driver_plan(box(C3090, managed=True), debian)
     assert isinstance(made, DriverPlan)
-    host_: Any = SimpleNamespace(file=lambda _path: SimpleNamespace(exists=there), run=run)
+    host_: Any = SimpleNamespace(file=lambda _path: SimpleNamespace(exists=there), check_output=run)
 
     def check() -> None:
         p.test_archive(host_, box(C3090, managed=True), made, debian)
@@ -279,13 +280,13 @@ def test_nvidias_archive_is_asked_where_the_driver_is_from_there(
 def test_a_source_of_the_operators_own_stands_in_for_ours() -> None:
     asked: list[str] = []
 
-    def run(*command: str) -> Any:
+    def run(*command: str) -> str:
         asked.append(command[1])
-        return SimpleNamespace(rc=0, stdout="")
+        return telling(("update", "0", ""))[0]
 
     debian = replace(host("debian-13", "10de:2204"), nvidia_sources=(("debian13", "/etc/apt/mine.list"),))
     made = driver_plan(box(C3090, managed=True), debian)
     assert isinstance(made, DriverPlan)
-    host_: Any = SimpleNamespace(file=lambda _path: SimpleNamespace(exists=False), run=run)
+    host_: Any = SimpleNamespace(file=lambda _path: SimpleNamespace(exists=False), check_output=run)
     p.test_archive(host_, box(C3090, managed=True), made, debian)
     assert "cp /etc/apt/mine.list" in asked[0]

@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from rigwright.declaration.rig import Rig
+from rigwright.host import channel
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.presence import LOG, declared, numbered
 from rigwright.nvidia.cards.smi import Gpu, bus_address
 from rigwright.nvidia.difference import Difference
+from rigwright.render import render
 
 # What happened to the card itself; others are a program's mistakes
 # (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html)
@@ -37,6 +39,8 @@ ENABLED = "AER: enabled with IRQ"
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # 154 tells of the way back as well
 RECOVERED = re.compile(r"changed from .* to 0x0 ")
+HEARD: channel.Schema = {"way": (channel.pci_address, channel.optional(channel.path)), "line": (channel.said,)}
+"""What templates/nvidia_driver/complaints.sh.j2 tells."""
 
 
 def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
@@ -122,6 +126,22 @@ def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
             )
         )
     return found
+
+
+def complaints_script(rig: Rig, facts: HostFacts) -> str:
+    """What asks a host for `complaints`."""
+    addresses = [address for _, _, address in numbered(rig, facts)]
+    return render("nvidia_driver/complaints.sh.j2", addresses=addresses, complaints=COMPLAINTS)
+
+
+def heard(output: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """What `complaints` judges, of what `complaints_script` has printed.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    told = channel.read(output, HEARD)
+    return dict(told.many("way")), told.all("line")
 
 
 def complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]) -> list[Difference]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.rig import Rig
+from rigwright.host import channel
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.smi import App, Gpu
 from rigwright.nvidia.difference import Difference
+from rigwright.render import render
 
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
 # (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.
@@ -22,6 +24,13 @@ UNEXPLAINED_MIB = 256
 CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 LIBRARY = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 LOG = "read `journalctl -k -b -g NVRM`"
+DEVICES: channel.Schema = {
+    "device": (channel.path,),
+    "minor": (channel.pci_address, channel.tolerant(channel.number)),
+    "nouveau": (channel.truth,),
+}
+PROCESSES: channel.Schema = {"process": (channel.number, channel.said, channel.said)}
+"""What templates/nvidia_driver/devices.sh.j2 and processes.sh.j2 tell."""
 
 
 @dataclass(frozen=True)
@@ -126,18 +135,26 @@ def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> l
     return found
 
 
-def devices(rig: Rig, facts: HostFacts, said: Iterable[str]) -> list[Difference]:
+def devices_script(rig: Rig, facts: HostFacts) -> str:
+    """What asks a host for `devices`."""
+    addresses = [address for _, _, address in numbered(rig, facts)]
+    return render("nvidia_driver/devices.sh.j2", files=CONTROL_FILES, addresses=addresses)
+
+
+def devices(rig: Rig, facts: HostFacts, output: Iterable[str]) -> list[Difference]:
     """N03: what programs reach the cards through is there, and nouveau is not.
 
     Args:
         rig: The rig.
         facts: Its host.
-        said: Lines `device PATH` for each character device, `minor ADDRESS NUMBER` for each card that the nvidia
-            module drives, and `nouveau` where that is loaded.
+        output: What `devices_script` has printed.
+
+    Raises:
+        ValueError: that is not what was asked for.
     """
-    rows = [line.split() for line in said]
-    there = {row[1] for row in rows if row[0] == "device"}
-    minors = {row[1]: row[2] for row in rows if row[0] == "minor" and len(row) == 3}
+    told = channel.read(output, DEVICES)
+    there = set(told.all("device"))
+    minors = {address: minor for address, minor in told.many("minor") if minor != ""}
     found = [
         Difference(f"the device {path}", "none", "run `nvidia-modprobe -u -c 0` and see why nothing does at boot")
         for path in CONTROL_FILES
@@ -160,7 +177,7 @@ def devices(rig: Rig, facts: HostFacts, said: Iterable[str]) -> list[Difference]
                     f"run `nvidia-modprobe -c {minors[address]}` and see why nothing does at boot",
                 )
             )
-    if ["nouveau"] in rows:
+    if told.one("nouveau"):
         found.append(
             Difference(
                 "no kernel module nouveau",
@@ -169,6 +186,21 @@ def devices(rig: Rig, facts: HostFacts, said: Iterable[str]) -> list[Difference]
             )
         )
     return found
+
+
+def processes_script(apps: Iterable[App]) -> str:
+    """What asks a host for `processes`."""
+    return render("nvidia_driver/processes.sh.j2", pids=sorted({app.pid for app in apps}))
+
+
+def processes(output: Iterable[str]) -> dict[int, Holder]:
+    """Processes by pid, of what `processes_script` has printed; a process names itself.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    rows = channel.read(output, PROCESSES).many("process")
+    return {pid: Holder(name.strip(), cgroup.strip()) for pid, name, cgroup in rows}
 
 
 def holders(

@@ -232,6 +232,9 @@ TOLD: Schema = {
     "toolkit": (maybe,),
 }
 
+HELD: Schema = {"held": (package,)}
+"""What templates/nvidia_driver/held.sh.j2 tells."""
+
 
 def script(rig: Rig) -> str:
     """The probe of a rig's host; what it prints is for `parse`."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from rigwright.host import channel
+from rigwright.host.channel import one_of, text, word
 from rigwright.nvidia.driver.found import OF_A_DRIVER, Package
 from rigwright.nvidia.packages.versions import driver_of
 from rigwright.nvidia.packages.wanted import PREBUILT, Wanted
@@ -45,9 +47,36 @@ class Simulation:
         return tuple(dict.fromkeys(matched[1] for name, *_ in self.installed if (matched := IMAGE.fullmatch(name))))
 
 
-def parse(lines: Iterable[str]) -> Simulation:
-    """Read what `apt-get --simulate` printed, standard error too."""
-    installed, removed, complaints, offered = [], [], [], []
+SCHEMA: channel.Schema = {
+    "how": (one_of("archive", "kernel", "kept"),),
+    "said": (text,),
+    "offered": (word, word),
+}
+"""What templates/nvidia_driver/look.sh.j2 tells."""
+
+
+def read(output: Iterable[str]) -> tuple[str, Simulation]:
+    """Read what the looking job has written down.
+
+    Returns:
+        Where the driver would come from: `archive`, `kernel` for that with the kernel's metapackage, or `kept` for kept
+        files; and what apt would do then.
+
+    Raises:
+        ValueError: that is not what it was asked for.
+    """
+    told = channel.read(output, SCHEMA)
+    return told.one("how"), parse(told.one("said").splitlines(), told.many("offered"))
+
+
+def parse(lines: Iterable[str], offered: Iterable[tuple[str, str]] = ()) -> Simulation:
+    """Read what `apt-get --simulate` printed, standard error too.
+
+    Args:
+        lines: What it printed.
+        offered: (name, version) of what archives have.
+    """
+    installed, removed, complaints = [], [], []
     for line in lines:
         if matched := INSTALL.fullmatch(line):
             installed.append((_plain(matched[1]), matched[2] or "", matched[3]))
@@ -55,9 +84,6 @@ def parse(lines: Iterable[str]) -> Simulation:
             removed.append(_plain(matched[1]))
         elif line.startswith("E: "):
             complaints.append(line.removeprefix("E: "))
-        elif line.startswith("has "):
-            _, name, version = line.split()
-            offered.append((name, version))
         elif complaints and line.startswith("   "):
             # the solver of apt 3.0 says why, in lines of its own
             complaints[-1] += f" {line.strip()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from rigwright.host import channel
 from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.found import DriverFacts, Package
 from rigwright.nvidia.driver.state import State
@@ -174,14 +175,22 @@ def in_branch(state: State, facts: DriverFacts) -> list[Difference]:
     ]
 
 
-def archive(status: int, said: str) -> tuple[str, list[Difference]]:
+UPDATE: channel.Schema = {"update": (channel.number, channel.text)}
+"""What templates/probe/archive.sh.j2 tells: what apt's update ended with, 0 also where files could not be fetched, and
+all that it printed."""
+
+
+def archive(output: Iterable[str]) -> tuple[str, list[Difference]]:
     """N17: whether apt can verify NVIDIA's archive: why it cannot be told, if so, and what is wrong.
 
     Args:
-        status: What apt's update ended with; it is 0 also where files could not be fetched.
-        said: All that it printed.
+        output: What the look at it has printed.
+
+    Raises:
+        ValueError: that is not what was asked for.
     """
-    lines = [line.strip() for line in said.splitlines()]
+    ((status, printed),) = channel.read(output, UPDATE).many("update")
+    lines = [channel.said(line.strip()) for line in printed.splitlines()]
     bad = [line for line in lines if SIGNATURE.search(line)]
     if bad:
         return "", [

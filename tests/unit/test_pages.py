@@ -1,0 +1,69 @@
+"""Pages, docstrings and comments name files that are there: whoever follows one finds it."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rigwright.inventory import ROOT
+
+CODE = ("rigwright", "roles", "templates", "checks", "cli", "lab", "bench", "tests", "docs", "inventory")
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+TEMPLATES = [*(ROOT / "templates").rglob("*.j2")]
+PROGRAMS = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
+NAMED = re.compile(rf"(?<![\w/.~-])(?:{'|'.join(CODE)})/[\w./*-]*(?:\.(?:py|j2|md)|/)(?!\.?\w)")
+# a folder or a file; what follows is a place in it
+LINKED = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def spoken(text: str) -> Iterator[str]:
+    """Docstrings and comments of a program."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            yield ast.get_docstring(node) or ""
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def missing(text: str) -> list[str]:
+    """Files that a text names from the root, and that are not there."""
+    return [name for name in NAMED.findall(text) if not any(ROOT.glob(name.rstrip("/")))]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", [*PAGES, *TEMPLATES], ids=named)
+def test_a_page_names_files_that_are_there(path: Path) -> None:
+    text = path.read_text()
+    lost = [name for name in LINKED.findall(text) if not (path.parent / name).exists()] if path in PAGES else []
+    assert missing(text) + lost == []
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=named)
+def test_docstrings_and_comments_name_files_that_are_there(path: Path) -> None:
+    assert [name for text in spoken(path.read_text()) for name in missing(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("see `roles/base.py`.", []),
+        ("see roles/no_such.py.", ["roles/no_such.py"]),
+        ("in rigwright/engines/, and `rigwright/no_such/`", ["rigwright/no_such/"]),
+        ("templates/look/*.sh.j2 and templates/look/no_such*.j2", ["templates/look/no_such*.j2"]),
+        ("/etc/roles/no_such.py", []),
+    ],
+)
+def test_a_file_that_is_not_there_would_be_seen(text: str, lost: list[str]) -> None:
+    assert missing(text) == lost
