@@ -21,7 +21,7 @@ ALLOWED = {
 }
 """(Template, expression's name) -> why it is no word."""
 # templates that others convert; each has to leave this list
-OTHERS = ("generation/", "nvidia_driver/", "probe/driver", "serving/")
+OTHERS = ("nvidia_driver/", "probe/driver")
 
 
 def shell_templates() -> list[str]:
