@@ -1,4 +1,4 @@
-"""The wait between a stop and the next start, over stand-ins: what of a stopped unit is left, and what only looks so."""
+"""The wait between a stop and the next start, over stand-ins: what is left of a unit, and what only looks so."""
 
 from __future__ import annotations
 
