@@ -23,13 +23,14 @@ grep -lE "^[0-9]+:[^:]*:$group(/|$)" /proc/[0-9]*/cgroup 2> /dev/null | sed 's|.
 true
 """
 # Process ids of what was started from an engine's folder, be it a script, but is in no slice of ours. A job that
-# installs one may start it.
+# installs one may start it; who only reads a file there has started nothing.
 STRAY = """
 {{ grep -lsz /engines/ /proc/[0-9]*/cmdline; find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname '{engines}*'; }} \\
   2> /dev/null | cut -d / -f 3 | sort -un | while read -r pid; do
   grep -qE '/rigwright(-[^/]*)?[.]slice/|/rw-job-' "/proc/$pid/cgroup" && continue
   {{ readlink "/proc/$pid/exe"; tr '\\0' '\\n' < "/proc/$pid/cmdline" | head -n 3; }} | while IFS= read -r word; do
-    case $(readlink -f -- "$word") in {engines}*) echo "$pid" ;; esac
+    word=$(readlink -f -- "$word")
+    case $word in {engines}*) [ ! -f "$word" ] || [ ! -x "$word" ] || echo "$pid" ;; esac
   done
 done 2> /dev/null | sort -un
 """
