@@ -16,9 +16,10 @@ from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served
 from rigwright.serving.units import UNITS, credential_path
 
-# Process ids of a unit, workers included.
+# Process ids of a unit, workers included; none where systemd does not say its control group, for in no group are all.
 OWN = r"""
 group=$(systemctl show --property=ControlGroup --value {unit} | sed 's/[][\.*^$+?(){{}}|]/\\&/g')
+[ -n "$group" ] || exit 0
 grep -lE "^[0-9]+:[^:]*:$group(/|$)" /proc/[0-9]*/cgroup 2> /dev/null | sed 's|.*/proc/||; s|/cgroup$||'
 true
 """

@@ -1,7 +1,8 @@
-"""Processes that were started from an engine's folder outside of a rig's slices: which are found."""
+"""Whose processes are a unit's, and which were started from an engine's folder outside of a rig's slices."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.test_serving import STRAY
+from checks.test_serving import OWN, STRAY
 from tests.unit import programs
+from tests.unit.scripts import stand_in
 
 
 @pytest.fixture
@@ -50,3 +52,10 @@ def test_who_only_reads_a_file_there_is_none(server: Path) -> None:
     marker.write_text("{}\n")
     with running("tail", "-f", marker):
         assert found(server) == []
+
+
+def test_a_unit_without_a_control_group_has_no_processes(tmp_path: Path) -> None:
+    stand_in(tmp_path / "bin", "systemctl", "echo")
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    done = programs.run(["sh", "-c", OWN.format(unit="rigwright-chat.service")], env={"PATH": path})
+    assert (done.returncode, done.stdout) == (0, "")
