@@ -16,21 +16,23 @@ from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served
 from rigwright.serving.units import UNITS, credential_path
 
-# Process ids of a unit, workers included.
+# Process ids of a unit, workers included; none where systemd does not say its control group, for in no group are all.
 OWN = r"""
 group=$(systemctl show --property=ControlGroup --value {unit} | sed 's/[][\.*^$+?(){{}}|]/\\&/g')
+[ -n "$group" ] || exit 0
 grep -lE "^[0-9]+:[^:]*:$group(/|$)" /proc/[0-9]*/cgroup 2> /dev/null | sed 's|.*/proc/||; s|/cgroup$||'
 true
 """
 # Process ids of what was started from an engine's folder, be it a script, but is in no slice of ours. A job that
-# installs one may start it.
+# installs one may start it; who only reads a file there has started nothing.
 STRAY = """
 engines={engines}
 {{ grep -lsz /engines/ /proc/[0-9]*/cmdline; find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$engines*"; }} \\
   2> /dev/null | cut -d / -f 3 | sort -un | while read -r pid; do
   grep -qE '/rigwright(-[^/]*)?[.]slice/|/rw-job-' "/proc/$pid/cgroup" && continue
   {{ readlink "/proc/$pid/exe"; tr '\\0' '\\n' < "/proc/$pid/cmdline" | head -n 3; }} | while IFS= read -r word; do
-    case $(readlink -f -- "$word") in "$engines"*) echo "$pid" ;; esac
+    word=$(readlink -f -- "$word")
+    case $word in "$engines"*) [ ! -f "$word" ] || [ ! -x "$word" ] || echo "$pid" ;; esac
   done
 done 2> /dev/null | sort -un
 """

@@ -7,6 +7,7 @@ from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
 from rigwright.serving.live import Served
+from rigwright.serving.manifest import UNIT
 from roles.operations.generations import look, returned
 
 TIMEOUT = 1800  # seconds for instances that are loading already; how long a start may take is in its unit
@@ -43,4 +44,7 @@ def refusal(found: Served, number: int | None) -> str:
         return f"there is no generation {number}; there are: {there}"
     if not kept.intact:
         return f"the files of generation {number} were changed since they were written"
+    unknown = [name for name in kept.unit_files if UNIT.fullmatch(name) and name not in {s.unit for s in kept.slots}]
+    if unknown:
+        return f"the manifest of generation {number} does not say what {', '.join(unknown)} is to be"
     return ""

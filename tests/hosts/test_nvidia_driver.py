@@ -116,11 +116,11 @@ def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_
     box.unchanged()
     box.host.run("nvidia-smi -pl 350 && sysctl -w net.ipv4.tcp_fin_timeout=60")
     assert box.red() == {"N03", "N12", "N21"}
-    assert deploy(box.inventory).changed == ["Base | NVIDIA cards | Cards"]
+    assert deploy(box.inventory).changed == ["NVIDIA cards | Cards"]
     assert (box.limits, box.red()) == ([280.0, 280.0], {"N03"})
     box.declare(managed=False)
     last = deploy(box.inventory)
-    assert last.changed == ["Base | NVIDIA cards | Settings that are not declared"], last.said
+    assert last.changed == ["NVIDIA cards | Settings that are not declared"], last.said
     assert box.limits == [350.0, 350.0]
     ours = "/etc/sysctl.d/60-rigwright.conf /etc/systemd/system/rigwright-power.service /etc/rigwright/driver.json"
     assert box.host.run(f"find /etc/rigwright/cards {ours} -type f 2>/dev/null", check=False) == ""

@@ -142,9 +142,15 @@ def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
             assert said == ""
 
 
-def test_others_can_read_who_holds_it_and_cannot_write(tmp_path: Path) -> None:
-    with holding(tmp_path / "new", "first"):
-        assert (tmp_path / "new" / "lease").stat().st_mode & 0o777 == 0o644
+@pytest.mark.parametrize("before", [None, 0o644], ids=["new", "of an earlier version"])
+def test_others_cannot_open_it_for_who_opens_it_can_lock_it(tmp_path: Path, before: int | None) -> None:
+    lease = tmp_path / "new" / "lease"
+    if before is not None:
+        lease.parent.mkdir()
+        lease.touch()
+        lease.chmod(before)
+    with holding(lease.parent, "first"):
+        assert lease.stat().st_mode & 0o777 == 0o600
 
 
 class Channel:

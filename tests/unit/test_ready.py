@@ -37,6 +37,8 @@ class Start:
     weights: tuple[str, ...] = ("weights 1.gguf",)
     group: str = "/rigwright.slice/rigwright-chat.service"
     """The control group that systemd says its unit has."""
+    busy: bool = False
+    """Whether systemd does not say it when it is first asked."""
     processes: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
     """Those that stand in for all of the host: lines of their control groups, and what they have open."""
 
@@ -85,7 +87,11 @@ class Start:
         self.write()
         (self.folder / "key").write_text(key + "\n")
         # a stand-in for systemd, which knows no such unit here
-        answer = f"case $* in *ControlGroup*) echo '{self.group}' ;; *) echo {'yes' if unread else 'no'} ;; esac"
+        group = f"echo '{self.group}'"
+        if self.busy:
+            heard = self.folder / "heard"
+            group = f"if [ -e {heard} ]; then {group}; else touch {heard}; exit 1; fi"
+        answer = f"case $* in *ControlGroup*) {group} ;; *) echo {'yes' if unread else 'no'} ;; esac"
         stand_in(self.folder / "bin", "systemctl", answer)
         port = self.server.url.rpartition(":")[2]
         script = str(self.folder / "config" / "current" / "ready")
@@ -216,6 +222,19 @@ def test_cards_count_whichever_process_of_the_unit_has_them(start: Start, group:
     start.processes = {4711: (line.format(group), ["/dev/null"]), 4712: (line.format(f"{group}/worker"), HOLDS)}
     done = start.ready(4711, cards=1)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_until_systemd_says_which_processes_are_the_units_it_counts_nobodys(start: Start) -> None:
+    start.server.serve(COMPLETIONS, whole(b"{}"))
+    start.processes = {
+        4711: (f"0::{start.group}\n", []),
+        4712: ("0::/rigwright.slice/rigwright-code.service\n", HOLDS),
+    }
+    start.busy = True
+    done = start.ready(4711, cards=1)
+    assert done.returncode != 0
+    assert "0 of 1 are open" in done.stdout
+    assert (start.folder / "heard").exists()
 
 
 @pytest.mark.parametrize("other", ["/rigwright.slice/rigwright-chat-2.service", "/x{}", "{}x", "/rigwright.slice"])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rigwright.serving.live import Kept, Served
+from rigwright.serving.units import Slot
 from roles.rollback import earlier, refusal
 from tests.unit.states import kept
 
 THREE = (kept(1), kept(2), kept(10))
+CHAT = "rigwright-chat.service"
+UNKNOWN = (kept(1), replace(kept(2), unit_files=(CHAT, "rigwright.target")), kept(10))
+KNOWN = (replace(UNKNOWN[1], slots=(Slot(CHAT, "0" * 64, 8020, frozenset()),)),)
 DAMAGED = (kept(1), kept(2, found="other"), kept(10))
 
 
@@ -40,6 +46,8 @@ def test_the_one_before_is_the_newest_unchanged_one_below_the_current(
         (THREE, 3, "there is no generation 3; there are: 1, 2, 10"),
         ((), 3, "there is no generation 3; there are: none"),
         (DAMAGED, 2, "the files of generation 2 were changed since they were written"),
+        (UNKNOWN, 2, "the manifest of generation 2 does not say what rigwright-chat.service is to be"),
+        (KNOWN, 2, ""),
         (THREE, None, "no generation lies before the current one (there are: 1, 2, 10)"),
         ((), None, "no generation lies before the current one (there are: none)"),
     ],

@@ -244,6 +244,15 @@ def test_a_generation_of_before_units_were_in_its_manifest_is_known_by_its_files
     assert found.held(CHAT) == slot
 
 
+def test_an_instance_may_have_any_name_in_a_manifest_of_before_units_were_in_it(host: HostFolder) -> None:
+    aim = wanted(two(instance("units")))
+    path = host.write(1, aim) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["instances"]["units"]["units"]
+    path.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
+    assert host.look().generations[0].slots == aim.slots
+
+
 def test_what_a_process_was_started_from_is_the_sum_of_its_two_files(host: HostFolder) -> None:
     folder = host.write(1, wanted())
     texts = (folder / "units" / CHAT).read_bytes() + (folder / "env/chat").read_bytes()

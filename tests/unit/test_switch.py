@@ -132,6 +132,22 @@ def test_an_activation_after_one_that_was_cut_off_goes_back_to_the_one_before_bo
     assert host.current == "generations/1"
 
 
+def test_what_an_activation_that_was_cut_off_had_stopped_comes_back_too(host: HostFolder) -> None:
+    (host.config / "current").symlink_to("generations/2")
+    (host.config / JOURNAL).write_text("2 1\n")
+    host.says(**{f"state_{CHAT}": FAILS})
+    done = host.sh(script(host, Activation((), (CHAT,))).replace("new=2", "new=1"))
+    assert (done.returncode, host.current) == (1, "generations/2")
+    assert f"restart --no-block {CHAT} {CODE}" in host.asked
+
+
+def test_what_runs_on_in_both_generations_is_left_alone_on_the_way_back(host: HostFolder) -> None:
+    serve_old(host)
+    host.says(active="active", **{f"state_{CODE}": FAILS})
+    assert host.sh(script(host, Activation((), (CODE,)))).returncode == 1
+    assert not [asked for asked in host.asked if asked.startswith("restart") and CHAT in asked]
+
+
 def test_nothing_to_start_only_has_systemd_read_what_is_there(host: HostFolder) -> None:
     serve_old(host)
     assert host.sh(script(host, Activation())).returncode == 0

@@ -1,0 +1,61 @@
+"""Whose processes are a unit's, and which were started from an engine's folder outside of a rig's slices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from checks.test_serving import OWN, STRAY
+from tests.unit import programs
+from tests.unit.scripts import stand_in
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """A server that is a script, in an engine's folder."""
+    path = tmp_path / "engines" / "plain-1.0-0123456789ab" / "bin" / "server"
+    path.parent.mkdir(parents=True)
+    path.write_text("#!/bin/sh\necho up\nread -r _\n")
+    path.chmod(0o755)
+    return path
+
+
+@contextmanager
+def running(*command: str | Path) -> Iterator[str]:
+    """A command that says a word and then waits; yields its process id."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        try:
+            yield str(process.pid)
+        finally:
+            process.kill()
+
+
+def found(server: Path) -> list[str]:
+    folder = str(server.parents[2])
+    return programs.run(["sh", "-c", STRAY.format(engines=f"{folder}/")]).stdout.split()
+
+
+def test_a_server_that_nobody_looks_after_is_found(server: Path) -> None:
+    with running(server) as direct, running("sh", server) as by_a_shell:
+        assert sorted(found(server)) == sorted([direct, by_a_shell])
+
+
+def test_who_only_reads_a_file_there_is_none(server: Path) -> None:
+    marker = server.parents[1] / "build.json"
+    marker.write_text("{}\n")
+    with running("tail", "-f", marker):
+        assert found(server) == []
+
+
+def test_a_unit_without_a_control_group_has_no_processes(tmp_path: Path) -> None:
+    stand_in(tmp_path / "bin", "systemctl", "echo")
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    done = programs.run(["sh", "-c", OWN.format(unit="rigwright-chat.service")], env={"PATH": path})
+    assert (done.returncode, done.stdout) == (0, "")
