@@ -112,7 +112,7 @@ def test_a_question_that_fails_is_asked_again_by_who_needs_it(connector: Connect
 
 
 def test_a_question_that_reads_its_input_takes_none_of_the_others(connector: Connector, shell: Shell) -> None:
-    connector.ask([asking(connector, "cat; echo one"), asking(connector, "echo two")])
+    connector.ask([asking(connector, "echo two"), asking(connector, "cat; echo one")])
     assert [answer(connector, "cat; echo one"), answer(connector, "echo two")] == [["one"], ["two"]]
     assert len(shell.commands) == 1
 
