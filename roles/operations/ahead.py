@@ -15,12 +15,9 @@ from pyinfra.api import QuoteString, StringCommand
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from rigwright.host import channel
-from rigwright.render import render
+from rigwright.host import together
 
 FRESH = 5.0  # seconds for which an answer counts: others change hosts too, and a run waits for its slowest host
-SCHEMA: channel.Schema = {"answer": (channel.number, channel.text)}
-"""What templates/look/ahead.sh.j2 tells: which question, and what its script has printed."""
 
 
 class Question(StringCommand):
@@ -94,18 +91,15 @@ class Connector:
             self._ask(keys, gathered[keys[0]][1])
 
     def _ask(self, keys: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
-        script = render("look/ahead.sh.j2", scripts=[script for script, _ in keys])
-        asked = time.monotonic()
-        # through standard input: an argument has an end, and a rig may have many files
-        succeeded, output = self._connector.run_shell_command(
-            StringCommand("sh"), **{**arguments, "_stdin": script.splitlines(keepends=True)}
-        )
+        scripts = [script for script, _ in keys]
+        asked, stdin = time.monotonic(), together.script(scripts).splitlines(keepends=True)
+        succeeded, output = self._connector.run_shell_command(StringCommand("sh"), **{**arguments, "_stdin": stdin})
         if not succeeded:
             return
-        with suppress(ValueError, IndexError):
-            for index, answer in channel.read(output.stdout_lines, SCHEMA).many("answer"):
-                lines = [OutputLine("stdout", line) for line in answer.splitlines()]
-                self._answers[keys[index]] = asked, CommandOutput(lines)
+        with suppress(ValueError):
+            for script, answer in together.answers(output.stdout_lines, scripts).items():
+                lines = [OutputLine("stdout", line) for line in answer]
+                self._answers[script, keys[0][1]] = asked, CommandOutput(lines)
 
     def forget(self) -> None:
         """Ask everything anew."""
