@@ -11,6 +11,7 @@ from roles.lease import lease
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
 from roles.nvidia_driver import driver_of, earlier_driver, managed, nvidia_driver
+from roles.operations.ahead import ask_ahead, remember
 from roles.preflight import preflight
 from roles.probe import probe
 from roles.removal import removal
@@ -26,6 +27,7 @@ verb = asked.verb
 rig = rig_of(host)
 if verb in ("deploy", "upgrade") and rig.bundle_faults:
     raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
+remember()
 held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
 
 if held and verb == "rollback":
@@ -53,3 +55,5 @@ elif held and (facts := probe(rig)):
     if preflight(wanted, driver):
         for stage in stages(wanted):
             roles[stage.role]()
+
+ask_ahead()

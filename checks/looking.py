@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import click
 from checks.backend import UnknownHost, connect
 from rigwright.declaration.rig import Rig
 from rigwright.host import facts as host_facts
-from rigwright.host import lease
+from rigwright.host import lease, together
 from rigwright.host.channel import said
 from rigwright.host.facts import HostFacts
 from rigwright.host.lease import Holder
@@ -34,6 +35,16 @@ from roles import root
 
 T = TypeVar("T")
 
+# look -> its script for a rig
+SCRIPTS: dict[str, Callable[[Rig], str]] = {
+    "served": lambda rig: state_script(rig.roots.config, rig.roots.software),
+    "stored": stored.script,
+    "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.questions(rig)),
+    "driver_facts": driver_facts.script,
+    "holder": lambda rig: render("lease/holder.sh.j2"),
+    "use": lambda rig: render("look/use.sh.j2"),
+}
+
 
 @dataclass(frozen=True)
 class Box:
@@ -42,6 +53,8 @@ class Box:
     name: str
     rig: Rig
     target: Any
+    told: Mapping[str, list[str]] = field(default_factory=dict)
+    """Script -> what it has told already."""
 
     def lines(self, script: str) -> Iterator[str]:
         """Run a shell script as root; yields its output's lines as they come.
@@ -51,29 +64,42 @@ class Box:
         """
         return root.lines(self.target, script)
 
+    def ahead(self, *looks: str) -> Box:
+        """The same box, with some looks of SCRIPTS taken, in one command.
+
+        Raises:
+            click.ClickException: the connection is gone.
+        """
+        scripts = [SCRIPTS[look](self.rig) for look in looks]
+        answer = self._run("sh", together.script(scripts))
+        # a look that is not among them is taken alone, and says what is wrong
+        with suppress(ValueError):
+            return replace(self, told=together.answers(answer.lines, scripts))
+        return self
+
     def served(self) -> Served:
         """What it serves now."""
-        return self.read(served.parse, state_script(self.rig.roots.config, self.rig.roots.software))
+        return self.read(served.parse, SCRIPTS["served"](self.rig))
 
     def stored(self) -> Stored:
         """Which weights lie on it."""
-        return self.read(partial(stored.parse, self.rig), stored.script(self.rig))
+        return self.read(partial(stored.parse, self.rig), SCRIPTS["stored"](self.rig))
 
     def facts(self) -> HostFacts:
         """What a probe finds."""
-        return self.read(host_facts.parse, render("probe/probe.sh.j2", **host_facts.questions(self.rig)))
+        return self.read(host_facts.parse, SCRIPTS["facts"](self.rig))
 
     def driver_facts(self) -> DriverFacts:
         """What the choice of a driver needs to know of it."""
-        return self.read(driver_facts.parse, driver_facts.script(self.rig))
+        return self.read(driver_facts.parse, SCRIPTS["driver_facts"](self.rig))
 
     def holder(self) -> Holder | None:
         """Who holds its lease."""
-        return self.read(lease.parse, render("lease/holder.sh.j2"))
+        return self.read(lease.parse, SCRIPTS["holder"](self.rig))
 
     def use(self) -> dict[str, Use]:
         """Since when the units of its instances are what they are, and what memory they have."""
-        return self.read(use.parse, render("look/use.sh.j2"))
+        return self.read(use.parse, SCRIPTS["use"](self.rig))
 
     def read(self, parse: Callable[[list[str]], T], script: str) -> T:
         """What a script tells, parsed.
@@ -81,15 +107,21 @@ class Box:
         Raises:
             click.ClickException: it is not what was asked for, or the connection is gone.
         """
-        try:
-            answer = root.run(self.target, script)
-        except root.Gone as error:
-            raise click.ClickException(f"{self.name}: the connection is gone: {said(str(error))}") from None
+        if script in self.told:
+            answer = root.Answer(0, "\n".join(self.told[script]).encode(), b"")
+        else:
+            answer = self._run(script)
         try:
             return parse(answer.lines)
         except ValueError as error:
             last = f"; it said: {said(answer.complaint)}" if answer.complaint else ""
             raise click.ClickException(f"{self.name}: {error}{last}") from None
+
+    def _run(self, script: str, stdin: str = "") -> root.Answer:
+        try:
+            return root.run(self.target, script, stdin)
+        except root.Gone as error:
+            raise click.ClickException(f"{self.name}: the connection is gone: {said(str(error))}") from None
 
     def desired(self) -> Desired:
         """What its rig comes to there."""

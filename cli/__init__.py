@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import click
 
+from cli import quick
+
 # verb -> where it is in this package
 PARTS = {
     "Before": {
@@ -44,6 +46,7 @@ class Verbs(Mapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         module, _, command = self.places[name].partition(":")
+        quick.begin()
         return cast(click.Command, getattr(import_module(f"cli.{module}"), command))
 
     def __iter__(self) -> Iterator[str]:

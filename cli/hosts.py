@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from cli import interrupts
+from cli import interrupts, quick
 from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
 from rigwright.inventory import ROOT
 
@@ -40,6 +40,7 @@ def pyinfra_here(inventory: str, *options: str) -> int:
     from pyinfra.api.output import set_echo, set_formatter
     from pyinfra_cli.cli import cli
 
+    quick.operations()
     os.environ["PYINFRA_PROGRESS"] = "off"
     pyinfra.is_cli = True
     set_formatter(click.style)

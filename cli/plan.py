@@ -33,10 +33,11 @@ class Planned:
 
 
 def _plan(box: Box) -> Planned:
+    managed = box.rig.driver.managed
+    box = box.ahead("facts", "served", *(["driver_facts"] if box.rig.cards or managed else []))
     facts, found = box.facts(), box.served()
     driver, brought = None, None
     refused: list[str] = []
-    managed = box.rig.driver.managed
     if box.rig.cards or managed:
         there = box.driver_facts()
         chosen = driver_plan(box.rig, there)

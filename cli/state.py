@@ -58,6 +58,7 @@ class Status:
 
 
 def _status(box: Box) -> Status:
+    box = box.ahead("served", "facts", "use", "holder")
     found = box.served()
     aim = goal(found, box.desired().generation)
     use, holder = box.use(), box.holder()
@@ -142,6 +143,7 @@ def _show(seen: list[Status], inventory: str) -> None:
 
 
 def _generations(box: Box) -> tuple[Served, str]:
+    box = box.ahead("served", "facts")
     found = box.served()
     return found, box.desired().generation.digest
 

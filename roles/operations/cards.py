@@ -17,6 +17,7 @@ from rigwright.nvidia.cards.live import Live, cards_record, digest, record, unse
 from rigwright.nvidia.driver import found as driver_facts
 from rigwright.nvidia.driver.choice import DriverPlan
 from rigwright.nvidia.driver.found import DriverFacts
+from roles.operations.ahead import Question
 from roles.operations.files import Entries, Entry
 from roles.operations.shell import Lost, Shell
 
@@ -24,9 +25,9 @@ from roles.operations.shell import Lost, Shell
 class LiveNow(FactBase[Live]):
     """What the cards are set to, in one command."""
 
-    def command(self, script: str) -> StringCommand:
+    def command(self, script: str) -> Question:
         """The script of rigwright.nvidia.cards.live."""
-        return StringCommand("sh", "-c", QuoteString(script))
+        return Question(script)
 
     def process(self, output: list[str]) -> Live:
         """Read what it tells."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
+import stat
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,18 +28,19 @@ class Entry:
     target: str = ""
 
 
-def _owner(value: str) -> tuple[str, str, str]:
-    """Mode, user and group."""
-    found = re.fullmatch(r"([0-7]{1,4}) ([^\s]{1,255}) ([^\s]{1,255})", value)
-    if not found:
-        raise ValueError("a mode, a user and a group")
-    return found[1], found[2], found[3]
+_owner = channel.matching(r"[^\s]{1,255}", "a user or a group")
+
+
+def _sum(value: str) -> tuple[str, str]:
+    """Path and SHA-256, as sha256sum writes them."""
+    sha256, _, path = value.partition("  ")
+    return channel.path(path), channel.sha256(sha256)
 
 
 ENTRIES: channel.Schema = {
     "link": (channel.path, channel.text),
-    "directory": (channel.path, _owner),
-    "file": (channel.path, _owner, channel.sha256),
+    "there": (channel.path, channel.hexadecimal, _owner, _owner),
+    "sum": (_sum,),
     "none": (channel.path, channel.one_of("other", "absent")),
 }
 """What templates/look/entries.sh.j2 tells."""
@@ -78,9 +79,14 @@ class Entries(Look[dict[str, Entry]]):
         """Read what it tells."""
         told = channel.read(output, ENTRIES)
         links = {path: Entry("link", target=target) for path, target in told.many("link")}
-        folders = {path: Entry("directory", *owner) for path, owner in told.many("directory")}
-        files = {path: Entry("file", owner[0], owner[1], owner[2], sha256) for path, owner, sha256 in told.many("file")}
-        return {path: Entry(kind) for path, kind in told.many("none")} | links | folders | files
+        sums = dict(told.all("sum"))
+        there = {}
+        for path, mode, user, group in told.many("there"):
+            kind = "directory" if stat.S_ISDIR(mode) else "file"
+            if kind == "file" and path not in sums:
+                raise ValueError(f"the host did not tell what is in {path}")
+            there[path] = Entry(kind, f"{stat.S_IMODE(mode):o}", user, group, sums.get(path, ""))
+        return {path: Entry(kind) for path, kind in told.many("none")} | links | there
 
 
 @operation()

@@ -24,6 +24,7 @@ from rigwright.serving.activation import Goal, activation, goal, goal_of, only_l
 from rigwright.serving.generation import JOURNAL, META, PROVEN, Generation, mode
 from rigwright.serving.live import JOB, Kept, Served, state_script
 from rigwright.serving.units import UNITS
+from roles.operations.ahead import Question, Unanswered, forget
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
 
@@ -31,15 +32,14 @@ Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
 PATIENCE = 60  # seconds until a stopped unit has to have given back all that it held
 LOG_LINES = 20  # of a unit that does not become ready
-FRESH = 2.0  # seconds for which an operation believes what the one before it has seen
 
 
 class ServedNow(FactBase[Served]):
     """What the host serves, in one command."""
 
-    def command(self, config: str, software: str) -> StringCommand:
+    def command(self, config: str, software: str) -> Question:
         """templates/generation/state.sh.j2."""
-        return StringCommand("sh", "-c", QuoteString(state_script(config, software)))
+        return Question(state_script(config, software))
 
     def process(self, output: list[str]) -> Served:
         """Read what it tells."""
@@ -50,24 +50,15 @@ class ServedNow(FactBase[Served]):
 
 
 def look(rig: Rig) -> Served:
-    """What the host of the running deploy serves now."""
-    found: Served = host.get_fact(ServedNow, config=rig.roots.config, software=rig.roots.software)
+    """What the host of the running deploy serves now.
+
+    Raises:
+        Unanswered: that is not known.
+    """
+    found: Served | None = host.get_fact(ServedNow, config=rig.roots.config, software=rig.roots.software)
+    if found is None:
+        raise Unanswered(f"{host.name}: what it serves is not known")
     return found
-
-
-# Host -> when and what an operation has seen that then changed nothing: looking is half of a host's work in such a run.
-_seen: dict[str, tuple[float, Served]] = {}
-
-
-def _leave(found: Served) -> None:
-    """For the operation after this one, which has changed nothing."""
-    _seen[host.name] = (time.monotonic(), found)
-
-
-def _left(rig: Rig) -> Served:
-    """What the operation before has just seen and not changed; otherwise a look."""
-    at, found = _seen.pop(host.name, (0.0, None))
-    return found if found and time.monotonic() - at < FRESH else look(rig)
 
 
 @operation()
@@ -81,7 +72,6 @@ def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None
     number = found.number_of(wanted)
     if number is not None:
         host.noop(f"generation {number} has this content")
-        _leave(found)
         return
     if state.config.DIFF:
         current = f"{rig.roots.config}/current"
@@ -130,7 +120,7 @@ def activated(rig: Rig, wanted: Generation, timeout: int) -> Commands:
     + wanted: the generation
     + timeout: seconds to wait for instances that are loading already
     """
-    yield from _reach(rig, _left(rig), lambda found: goal(found, wanted), timeout)
+    yield from _reach(rig, look(rig), lambda found: goal(found, wanted), timeout)
 
 
 @operation()
@@ -150,11 +140,11 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
     deadline = time.monotonic() + timeout
     while state.is_executing and (found.job or only_loading(way)) and time.monotonic() < deadline:
         gevent.sleep(POLL)
+        forget()
         found = look(rig)
         way = activation(found, config, aim(found))
     if way is None or (only_loading(way) and not state.is_executing):
         host.noop("every instance runs as it should")
-        _leave(found)
         return
     number = aim(found).number or found.next_number
     script = render(
@@ -183,7 +173,7 @@ def pruned(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]
     + rig: the rig
     + wanted: the generation that is to stay whatever happens
     """
-    gone = surplus(_left(rig), rig, wanted)
+    gone = surplus(look(rig), rig, wanted)
     if not gone.generations and not gone.paths:
         host.noop("nothing is left over")
         return

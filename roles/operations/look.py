@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from pyinfra.api import FactBase, QuoteString, StringCommand
+from pyinfra.api import FactBase
 from pyinfra.api.exceptions import FactProcessError
 
 from rigwright.render import render
+from roles.operations.ahead import Question
 
 T = TypeVar("T")
 
@@ -15,9 +16,9 @@ T = TypeVar("T")
 class Look(FactBase[T]):
     """A fact whose script tells it."""
 
-    def script(self, template: str, **values: object) -> StringCommand:
+    def script(self, template: str, **values: object) -> Question:
         """The command that runs a template."""
-        return StringCommand("sh", "-c", QuoteString(render(template, **values)))
+        return Question(render(template, **values))
 
     def read(self, output: list[str]) -> T:
         """The fact, of what the script has printed.

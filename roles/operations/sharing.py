@@ -20,6 +20,8 @@ TRIES = 100  # five a second: nginx itself tries for three to get a port that wa
 class Sharing(Look[Found]):
     """The unit, its process, and what it was started from."""
 
+    default = Found
+
     def command(self) -> StringCommand:
         """templates/look/sharing.sh.j2."""
         return self.script("look/sharing.sh.j2", **sharing.questions())

@@ -58,7 +58,9 @@ def running(unit: str, files: Sequence[Text]) -> Generator[StringCommand, None, 
         running(name="Timer", unit="x.timer", files=[Text("/etc/systemd/system/x.timer", text)])
     """
     read = _names(file.path for file in files)
-    if not differ(files) and host.get_fact(UnitState, unit=unit, read=read) == State("enabled", "active"):
+    # both are asked, whatever the first says: so both can be asked ahead
+    runs = host.get_fact(UnitState, unit=unit, read=read) == State("enabled", "active")
+    if not differ(files) and runs:
         host.noop(f"{unit} runs as it should")
         return
     yield from texts._inner(files=files)

@@ -22,6 +22,7 @@ from roles import root
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in
 from tests.unit.states import process, wanted
+from tests.unit.telling import telling
 from tests.unit.test_served import OUTPUT
 
 
@@ -134,3 +135,27 @@ def test_a_state_is_said_in_systemds_words() -> None:
 @pytest.mark.parametrize(("line", "text"), [("a\tb", "a\tb"), ("\x1b[31mred\x07", "[31mred"), ("é\r", "é")])
 def test_a_line_of_a_log_writes_nowhere_else(line: str, text: str) -> None:
     assert _plain(line) == text
+
+
+def test_looks_that_are_taken_ahead_are_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[str] = []
+
+    def run(_: object, command: str, stdin: str = "") -> root.Answer:
+        commands.append(command)
+        if not stdin:
+            return root.Answer(0, "\n".join(OUTPUT).encode(), b"")
+        told = telling(("answer", "0", "\n".join(OUTPUT)), ("answer", "2", "\n".join(telling())))
+        return root.Answer(0, "\n".join(told).encode(), b"")
+
+    made = box(monkeypatch, OUTPUT)
+    monkeypatch.setattr(root, "run", run)
+    ahead = made.ahead("served", "facts", "use")
+    assert (ahead.served().current, ahead.use(), len(commands)) == (10, {}, 1)
+    # what has failed there is asked alone, and says why
+    with pytest.raises(click.ClickException, match=r"box: .*nobody asked for"):
+        ahead.facts()
+    assert len(commands) == 2
+
+
+def test_a_host_that_answers_nothing_to_many_looks_is_asked_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert box(monkeypatch, OUTPUT).ahead("served", "use").served().current == 10

@@ -1,0 +1,130 @@
+"""What operations will ask a host, asked in one command before the first of them runs.
+
+Operations compare the host with what is wanted, each by a question of its own. Where nothing changes, asking them one
+after another is most of the time that a deploy takes.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, suppress
+from typing import Any, cast
+
+from pyinfra import host, state
+from pyinfra.api import QuoteString, StringCommand
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.connectors.util import CommandOutput, OutputLine
+
+from rigwright.host import together
+
+FRESH = 5.0  # seconds for which an answer counts: others change hosts too, and a run waits for its slowest host
+
+
+class Question(StringCommand):
+    """A script that changes nothing. What it printed may be given again for as long as nothing else is run."""
+
+    def __init__(self, script: str) -> None:
+        super().__init__("sh", "-c", QuoteString(script))
+        self.script = script
+
+
+class Unanswered(PyinfraError):
+    """An operation cannot go on without a host's answer."""
+
+
+class Connector:
+    """A pyinfra connector that remembers answers until it is used for anything but a question."""
+
+    def __init__(self, connector: Any) -> None:
+        self._connector = connector
+        self._answers: dict[tuple[str, str], tuple[float, CommandOutput]] = {}
+        self._gathered: dict[tuple[str, str], tuple[str, dict[str, Any]]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else it can do, or its connection itself: either may change the host."""
+        self._changes()
+        return getattr(self._connector, name)
+
+    def run_shell_command(
+        self, command: StringCommand, print_output: bool = False, print_input: bool = False, **arguments: Any
+    ) -> tuple[bool, CommandOutput]:
+        """Run a command, or give the answer that is known; returns whether it succeeded, and its output.
+
+        Raises:
+            Unanswered: questions are gathered, and this is none.
+        """
+        if not isinstance(command, Question):
+            self._changes()
+            succeeded, output = self._connector.run_shell_command(command, print_output, print_input, **arguments)
+            return succeeded, output
+        key = command.script, repr(sorted(arguments.items()))
+        if self._gathered is not None:
+            self._gathered[key] = command.script, arguments
+            return True, CommandOutput([])
+        asked = time.monotonic()
+        at, known = self._answers.get(key, (0.0, CommandOutput([])))
+        if known.combined_lines and asked - at < FRESH:
+            return True, known
+        succeeded, output = self._connector.run_shell_command(command, print_output, print_input, **arguments)
+        if succeeded:
+            self._answers[key] = asked, output
+        return succeeded, output
+
+    def ask(self, operations: list[Any]) -> None:
+        """Ask at once what operations will ask first; what has no answer then they ask themselves.
+
+        Args:
+            operations: pyinfra's generators of their commands, not begun.
+        """
+        self._gathered = {}
+        try:
+            for operation in operations:
+                # what a host would answer is not known yet: some go on as if it had nothing, others cannot
+                with closing(operation()) as commands, suppress(Unanswered):
+                    next(commands, None)
+        finally:
+            gathered, self._gathered = self._gathered, None
+        alike: dict[str, list[tuple[str, str]]] = {}
+        for key in gathered:
+            alike.setdefault(key[1], []).append(key)
+        for keys in alike.values():
+            self._ask(keys, gathered[keys[0]][1])
+
+    def _ask(self, keys: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
+        scripts = [script for script, _ in keys]
+        asked, stdin = time.monotonic(), together.script(scripts).splitlines(keepends=True)
+        succeeded, output = self._connector.run_shell_command(StringCommand("sh"), **{**arguments, "_stdin": stdin})
+        if not succeeded:
+            return
+        with suppress(ValueError):
+            for script, answer in together.answers(output.stdout_lines, scripts).items():
+                lines = [OutputLine("stdout", line) for line in answer]
+                self._answers[script, keys[0][1]] = asked, CommandOutput(lines)
+
+    def forget(self) -> None:
+        """Ask everything anew."""
+        self._answers.clear()
+
+    def _changes(self) -> None:
+        if self._gathered is not None:
+            raise Unanswered("only questions are asked ahead")
+        self.forget()
+
+
+def remember() -> None:
+    """From now on, remember what the host of the running deploy answers."""
+    host.connector = cast(Any, Connector(host.connector))
+
+
+def ask_ahead() -> None:
+    """Ask the host of the running deploy what all its operations so far will ask; without effect in a plan, where
+    each has asked already.
+    """
+    if isinstance(host.connector, Connector) and not state.should_check_for_changes():
+        host.connector.ask([made.command_generator for made in state.ops[host].values()])
+
+
+def forget() -> None:
+    """Ask the host of the running deploy anew: time has changed it, or was to."""
+    if isinstance(host.connector, Connector):
+        host.connector.forget()

@@ -1,0 +1,167 @@
+"""What operations ask is asked in one command before they run; an answer counts until something is done on its host."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyinfra.api import FunctionCommand, QuoteString, StringCommand
+from pyinfra.connectors.util import CommandOutput, OutputLine
+
+from roles.operations import ahead
+from roles.operations.ahead import Connector, Question, Unanswered
+from tests.unit.telling import telling
+
+
+class Shell:
+    """A connector whose host is a shell of this machine."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.client = object()
+
+    def run_shell_command(
+        self, command: StringCommand, print_output: bool = False, print_input: bool = False, **arguments: Any
+    ) -> tuple[bool, CommandOutput]:
+        self.commands.append(command.get_raw_value())
+        stdin = "".join(arguments.get("_stdin") or [])
+        done = subprocess.run(
+            ["sh", "-c", command.get_raw_value()], input=stdin, capture_output=True, text=True, check=False
+        )
+        return done.returncode == 0, CommandOutput([OutputLine("stdout", line) for line in done.stdout.splitlines()])
+
+
+@pytest.fixture
+def shell() -> Shell:
+    return Shell()
+
+
+@pytest.fixture
+def connector(shell: Shell) -> Connector:
+    return Connector(shell)
+
+
+def answer(connector: Connector, script: str, **arguments: Any) -> list[str]:
+    return connector.run_shell_command(Question(script), **arguments)[1].stdout_lines
+
+
+def asking(connector: Connector, *scripts: str, **arguments: Any) -> Callable[[], Iterator[StringCommand]]:
+    """An operation that asks, and then has commands to run."""
+
+    def operation() -> Iterator[StringCommand]:
+        for script in scripts:
+            answer(connector, script, **arguments)
+        yield StringCommand("false")
+
+    return operation
+
+
+def test_what_operations_ask_first_is_asked_in_one_command(connector: Connector, shell: Shell) -> None:
+    connector.ask([asking(connector, "echo 'one'; echo more"), asking(connector, "echo two", "echo three")])
+    assert len(shell.commands) == 1
+    found = [answer(connector, script) for script in ("echo 'one'; echo more", "echo two", "echo three")]
+    assert found == [["one", "more"], ["two"], ["three"]]
+    assert len(shell.commands) == 1
+
+
+def test_an_operation_after_a_change_asks_anew(connector: Connector, shell: Shell, tmp_path: Any) -> None:
+    script = f"ls {tmp_path} | wc -l"
+    connector.ask([asking(connector, script)])
+    assert answer(connector, script) == ["0"]
+    connector.run_shell_command(StringCommand("touch", QuoteString(str(tmp_path / "new"))))
+    assert answer(connector, script) == ["1"]
+
+
+def test_whoever_takes_the_connection_itself_may_change_the_host(connector: Connector, shell: Shell) -> None:
+    connector.ask([asking(connector, "echo one")])
+    assert connector.client is shell.client
+    answer(connector, "echo one")
+    assert len(shell.commands) == 2
+
+
+def test_two_hosts_do_not_share_answers(connector: Connector, shell: Shell) -> None:
+    other = Shell()
+    connector.ask([asking(connector, "echo one")])
+    assert answer(Connector(other), "echo one") == ["one"]
+    assert len(other.commands) == 1
+
+
+def test_a_change_of_one_host_leaves_what_another_has_answered(connector: Connector, shell: Shell) -> None:
+    connector.ask([asking(connector, "echo one")])
+    Connector(Shell()).run_shell_command(StringCommand("true"))
+    answer(connector, "echo one")
+    assert len(shell.commands) == 1
+
+
+def test_an_old_answer_counts_no_more(connector: Connector, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(ahead.time, "monotonic", lambda: now[0])
+    connector.ask([asking(connector, "echo one")])
+    now[0] += ahead.FRESH + 1
+    answer(connector, "echo one")
+    assert len(shell.commands) == 2
+
+
+def test_a_question_that_fails_is_asked_again_by_who_needs_it(connector: Connector, shell: Shell) -> None:
+    connector.ask([asking(connector, "echo one; exit 3"), asking(connector, "echo two")])
+    assert connector.run_shell_command(Question("echo one; exit 3"))[0] is False
+    assert answer(connector, "echo two") == ["two"]
+    assert len(shell.commands) == 2
+
+
+def test_a_question_that_reads_its_input_takes_none_of_the_others(connector: Connector, shell: Shell) -> None:
+    connector.ask([asking(connector, "echo two"), asking(connector, "cat; echo one")])
+    assert [answer(connector, "cat; echo one"), answer(connector, "echo two")] == [["one"], ["two"]]
+    assert len(shell.commands) == 1
+
+
+def test_nothing_is_done_while_questions_are_gathered(connector: Connector, shell: Shell, tmp_path: Any) -> None:
+    ended = []
+
+    def impatient() -> Iterator[StringCommand]:
+        try:
+            connector.run_shell_command(StringCommand("touch", QuoteString(str(tmp_path / "new"))))
+            yield StringCommand("true")
+        finally:
+            ended.append("impatient")
+
+    def working() -> Iterator[FunctionCommand]:
+        try:
+            yield FunctionCommand(lambda state, host: ended.append("worked"), (), {})
+        finally:
+            ended.append("working")
+
+    def lost() -> Iterator[StringCommand]:
+        raise Unanswered("not known")
+        yield
+
+    connector.ask([impatient, working, lost])
+    assert (ended, shell.commands, list(tmp_path.iterdir())) == (["impatient", "working"], [], [])
+
+
+def test_an_answer_to_one_user_is_none_to_another(connector: Connector, shell: Shell) -> None:
+    connector.ask([asking(connector, "echo one", _sudo=True), asking(connector, "echo one", _sudo=False)])
+    assert len(shell.commands) == 2
+    answer(connector, "echo one", _sudo=True)
+    answer(connector, "echo one", _sudo=False)
+    answer(connector, "echo one", _sudo=True, _sudo_user="nobody")
+    assert len(shell.commands) == 3
+
+
+@pytest.mark.parametrize("told", [["bm9uc2Vuc2U="], telling(("answer", "1", "two")), telling(("answer", "-1", "two"))])
+def test_a_host_that_tells_something_else_is_asked_one_by_one(
+    connector: Connector, shell: Shell, told: list[str]
+) -> None:
+    honest = shell.run_shell_command
+
+    def liar(command: StringCommand, *rest: Any, **arguments: Any) -> tuple[bool, CommandOutput]:
+        if arguments.get("_stdin"):
+            shell.commands.append("lied")
+            return True, CommandOutput([OutputLine("stdout", line) for line in told])
+        return honest(command, *rest, **arguments)
+
+    shell.run_shell_command = liar  # type: ignore[method-assign,assignment]
+    connector.ask([asking(connector, "echo one")])
+    assert answer(connector, "echo one") == ["one"]

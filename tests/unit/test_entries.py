@@ -1,0 +1,49 @@
+"""What lies at paths, as a real shell finds it."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from roles.operations.files import Entries, Entry
+from tests.unit.telling import telling
+
+
+def looked(*paths: Path) -> dict[str, Entry]:
+    script = Entries().command([str(path) for path in paths]).script
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    return Entries().read(done.stdout.splitlines())
+
+
+def test_each_kind_is_told_with_what_it_is(tmp_path: Path) -> None:
+    file, empty, folder, link, pipe, gone = (tmp_path / name for name in ("a b'", "-c", "d", "l", "p", "gone"))
+    file.write_text("text\n")
+    file.chmod(0o640)
+    empty.touch()
+    empty.chmod(0o4755)
+    folder.mkdir()
+    folder.chmod(0o1777)
+    link.symlink_to(file)
+    subprocess.run(["mkfifo", pipe], check=True)
+    mine = (file.owner(), file.group())
+    assert looked(gone, file, link, folder, empty, pipe) == {
+        str(gone): Entry(),
+        str(file): Entry("file", "640", *mine, hashlib.sha256(b"text\n").hexdigest()),
+        str(link): Entry("link", target=str(file)),
+        str(folder): Entry("directory", "1777", *mine),
+        str(empty): Entry("file", "4755", *mine, hashlib.sha256(b"").hexdigest()),
+        str(pipe): Entry("other"),
+    }
+
+
+def test_nothing_that_is_there_is_told_too(tmp_path: Path) -> None:
+    assert looked(tmp_path / "gone") == {str(tmp_path / "gone"): Entry()}
+    assert looked() == {}
+
+
+def test_a_file_whose_content_is_not_told_is_refused() -> None:
+    with pytest.raises(ValueError, match="did not tell what is in /srv/x"):
+        Entries().read(telling(("there", "/srv/x", "81a4", "root", "root")))

@@ -1,0 +1,39 @@
+"""Many scripts in one command: each one's output is its own."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from rigwright.host import together
+from tests.unit.telling import telling
+
+
+def run(*scripts: str) -> dict[str, list[str]]:
+    command = ["sh"]
+    done = subprocess.run(command, input=together.script(scripts), capture_output=True, text=True, check=True)
+    return together.answers(done.stdout.splitlines(), scripts)
+
+
+def test_each_script_has_its_own_output() -> None:
+    assert run("echo 'a b'; echo c", "cat", "printf end") == {
+        "echo 'a b'; echo c": ["a b", "c"],
+        "cat": [],
+        "printf end": ["end"],
+    }
+    assert run() == {}
+
+
+def test_a_script_that_fails_has_no_answer() -> None:
+    assert run("echo one; exit 1", "kill -9 $$", "echo two") == {"echo two": ["two"]}
+
+
+def test_much_is_told_whole() -> None:
+    script = "head -c 300000 /dev/zero | tr '\\0' x"
+    assert run(script, "echo two") == {script: ["x" * 300000], "echo two": ["two"]}
+
+
+def test_an_answer_to_what_was_not_asked_is_refused() -> None:
+    with pytest.raises(ValueError, match="question 1 of 1"):
+        together.answers(telling(("answer", "1", "x")), ["true"])
