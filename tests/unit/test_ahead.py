@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from paramiko import SSHException
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
@@ -165,3 +167,34 @@ def test_a_host_that_tells_something_else_is_asked_one_by_one(
     shell.run_shell_command = liar  # type: ignore[method-assign,assignment]
     connector.ask([asking(connector, "echo one")])
     assert answer(connector, "echo one") == ["one"]
+
+
+@pytest.mark.parametrize("error", [OSError("Socket is closed"), SSHException("session not active"), TimeoutError()])
+def test_a_connection_that_breaks_is_left_to_who_needs_it(
+    connector: Connector, shell: Shell, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(*_: Any, **__: Any) -> tuple[bool, CommandOutput]:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shell, "run_shell_command", broken)
+        connector.ask([asking(connector, "echo one")])
+    assert answer(connector, "echo one") == ["one"]
+
+
+def test_an_operation_that_takes_no_empty_answer_ends_no_run(connector: Connector, shell: Shell) -> None:
+    def trusting() -> Iterator[StringCommand]:
+        yield StringCommand(answer(connector, "echo one")[0])
+
+    connector.ask([trusting, asking(connector, "echo two")])
+    assert [answer(connector, "echo one"), answer(connector, "echo two"), len(shell.commands)] == [["one"], ["two"], 1]
+
+
+def test_what_time_has_changed_is_asked_anew(
+    connector: Connector, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "host", SimpleNamespace(connector=connector))
+    connector.ask([asking(connector, "echo one")])
+    ahead.forget()
+    answer(connector, "echo one")
+    assert len(shell.commands) == 2
