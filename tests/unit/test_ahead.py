@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from paramiko import SSHException
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from roles.operations import ahead
+from roles.operations import ahead, generations
 from roles.operations.ahead import Connector, Question, Unanswered
 from tests.unit.telling import telling
 
@@ -198,3 +199,26 @@ def test_what_time_has_changed_is_asked_anew(
     ahead.forget()
     answer(connector, "echo one")
     assert len(shell.commands) == 2
+
+
+def test_instances_that_are_loading_are_looked_at_anew(
+    connector: Connector, shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = f"echo x >> {tmp_path / 'looks'}; wc -l < {tmp_path / 'looks'}"
+
+    def look(_: object) -> SimpleNamespace:
+        return SimpleNamespace(looks=int(answer(connector, script)[0]), job=False)
+
+    host = SimpleNamespace(connector=connector, noop=lambda _: None)
+    for module in (ahead, generations):
+        monkeypatch.setattr(module, "host", host)
+    monkeypatch.setattr(generations, "state", SimpleNamespace(is_executing=True))
+    monkeypatch.setattr(generations, "look", look)
+    monkeypatch.setattr(generations, "POLL", 0.01)
+    monkeypatch.setattr(generations, "activation", lambda found, *_: "loading" if found.looks < 3 else None)
+    monkeypatch.setattr(generations, "only_loading", lambda way: way == "loading")
+    aim: Any = object
+    rig: Any = SimpleNamespace(roots=SimpleNamespace(config="/etc/rigwright"))
+    connector.ask([asking(connector, script)])
+    assert list(generations._reach(rig, look(rig), lambda found: aim, 5)) == []
+    assert len(shell.commands) == 3
