@@ -10,6 +10,7 @@ import time
 from contextlib import closing, suppress
 from typing import Any, cast
 
+from paramiko import SSHException
 from pyinfra import host, state
 from pyinfra.api import QuoteString, StringCommand
 from pyinfra.api.exceptions import PyinfraError
@@ -79,8 +80,9 @@ class Connector:
         self._gathered = {}
         try:
             for operation in operations:
-                # what a host would answer is not known yet: some go on as if it had nothing, others cannot
-                with closing(operation()) as commands, suppress(Unanswered):
+                # what a host would answer is not known yet: some go on as if it had nothing, others cannot; what is
+                # really wrong with one ends it again where it runs
+                with closing(operation()) as commands, suppress(Exception):
                     next(commands, None)
         finally:
             gathered, self._gathered = self._gathered, None
@@ -93,10 +95,11 @@ class Connector:
     def _ask(self, keys: list[tuple[str, str]], arguments: dict[str, Any]) -> None:
         scripts = [script for script, _ in keys]
         asked, stdin = time.monotonic(), together.script(scripts).splitlines(keepends=True)
-        succeeded, output = self._connector.run_shell_command(StringCommand("sh"), **{**arguments, "_stdin": stdin})
-        if not succeeded:
-            return
-        with suppress(ValueError):
+        # without an answer each is asked alone, and a broken connection is said there
+        with suppress(ValueError, OSError, SSHException):
+            succeeded, output = self._connector.run_shell_command(StringCommand("sh"), **{**arguments, "_stdin": stdin})
+            if not succeeded:
+                return
             for script, answer in together.answers(output.stdout_lines, scripts).items():
                 lines = [OutputLine("stdout", line) for line in answer]
                 self._answers[script, keys[0][1]] = asked, CommandOutput(lines)

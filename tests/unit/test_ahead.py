@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from paramiko import SSHException
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from roles.operations import ahead
+from roles.operations import ahead, generations
 from roles.operations.ahead import Connector, Question, Unanswered
 from tests.unit.telling import telling
 
@@ -165,3 +168,57 @@ def test_a_host_that_tells_something_else_is_asked_one_by_one(
     shell.run_shell_command = liar  # type: ignore[method-assign,assignment]
     connector.ask([asking(connector, "echo one")])
     assert answer(connector, "echo one") == ["one"]
+
+
+@pytest.mark.parametrize("error", [OSError("Socket is closed"), SSHException("session not active"), TimeoutError()])
+def test_a_connection_that_breaks_is_left_to_who_needs_it(
+    connector: Connector, shell: Shell, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(*_: Any, **__: Any) -> tuple[bool, CommandOutput]:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shell, "run_shell_command", broken)
+        connector.ask([asking(connector, "echo one")])
+    assert answer(connector, "echo one") == ["one"]
+
+
+def test_an_operation_that_takes_no_empty_answer_ends_no_run(connector: Connector, shell: Shell) -> None:
+    def trusting() -> Iterator[StringCommand]:
+        yield StringCommand(answer(connector, "echo one")[0])
+
+    connector.ask([trusting, asking(connector, "echo two")])
+    assert [answer(connector, "echo one"), answer(connector, "echo two"), len(shell.commands)] == [["one"], ["two"], 1]
+
+
+def test_what_time_has_changed_is_asked_anew(
+    connector: Connector, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "host", SimpleNamespace(connector=connector))
+    connector.ask([asking(connector, "echo one")])
+    ahead.forget()
+    answer(connector, "echo one")
+    assert len(shell.commands) == 2
+
+
+def test_instances_that_are_loading_are_looked_at_anew(
+    connector: Connector, shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = f"echo x >> {tmp_path / 'looks'}; wc -l < {tmp_path / 'looks'}"
+
+    def look(_: object) -> SimpleNamespace:
+        return SimpleNamespace(looks=int(answer(connector, script)[0]), job=False)
+
+    host = SimpleNamespace(connector=connector, noop=lambda _: None)
+    for module in (ahead, generations):
+        monkeypatch.setattr(module, "host", host)
+    monkeypatch.setattr(generations, "state", SimpleNamespace(is_executing=True))
+    monkeypatch.setattr(generations, "look", look)
+    monkeypatch.setattr(generations, "POLL", 0.01)
+    monkeypatch.setattr(generations, "activation", lambda found, *_: "loading" if found.looks < 3 else None)
+    monkeypatch.setattr(generations, "only_loading", lambda way: way == "loading")
+    aim: Any = object
+    rig: Any = SimpleNamespace(roots=SimpleNamespace(config="/etc/rigwright"))
+    connector.ask([asking(connector, script)])
+    assert list(generations._reach(rig, look(rig), lambda found: aim, 5)) == []
+    assert len(shell.commands) == 3
