@@ -11,6 +11,8 @@ from typing import Any
 
 from paramiko import Channel, SSHException
 
+from rigwright.problems import printable
+
 # seconds without a byte: hashing all weights takes long, and so does a load on a CPU; forever is too long
 LIMIT = 3600.0
 # what paramiko raises where a connection is gone, and what comes of a connector that has none
@@ -23,6 +25,11 @@ class Gone(OSError):
 
 class Failed(Exception):
     """A command that fails on the host, in its own words."""
+
+
+def shown(text: str) -> str:
+    """What a host has written, without what could write elsewhere on a terminal than where it belongs."""
+    return "\n".join(map(printable, text.splitlines()))
 
 
 @dataclass(frozen=True)
@@ -172,5 +179,5 @@ class Root:
         printed = answer.out.decode(errors="replace")
         if answer.status:
             words = answer.err.decode(errors="replace").strip() or printed.strip()[-1000:]
-            raise Failed(words or f"exit status {answer.status}")
+            raise Failed(shown(words) or f"exit status {answer.status}")
         return printed

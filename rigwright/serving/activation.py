@@ -127,4 +127,5 @@ def surplus(found: Served, rig: Rig, wanted: Generation) -> Surplus:
 def _ours(path: str, rig: Rig) -> bool:
     """Whether a path is where we put such things, whoever tells us of it."""
     software, keys = re.escape(rig.roots.software), re.escape(f"{rig.roots.config}/credentials")
-    return bool(re.fullmatch(rf"{software}/(engines/|tools-|cuda-)[A-Za-z0-9._+-]+|{keys}/[a-z0-9.-]+\.api-key", path))
+    ours = rf"{software}/(?:engines/[A-Za-z0-9]|tools-|cuda-)[A-Za-z0-9._+-]*|{keys}/[a-z0-9.-]+\.api-key"
+    return re.fullmatch(ours, path) is not None

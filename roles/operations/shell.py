@@ -59,7 +59,7 @@ class Shell:
             if answer.status == 0:
                 return answer.lines
             said = (answer.err or answer.out).decode(errors="replace").strip()
-            raise Lost(f"`{command.splitlines()[0][:60]}` failed: {said}")
+            raise Lost(f"`{command.splitlines()[0][:60]}` failed: {root.shown(said)}")
 
     def told(self, template: str, schema: channel.Schema, **values: object) -> Told:
         """What a template's script tells.
@@ -112,7 +112,7 @@ class Shell:
             status = root.ended(session, LOST)
             said = session.makefile_stderr("rb").read().decode(errors="replace")
         if status > 0 or (status < 0 and root.connected(self.host)):
-            raise Lost(f"{target} cannot be written there: {said.strip() or 'dd was ended'}")
+            raise Lost(f"{target} cannot be written there: {root.shown(said.strip()) or 'dd was ended'}")
         if status < 0:
             raise EOFError("the session ended")
 

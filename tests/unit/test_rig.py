@@ -259,9 +259,9 @@ def test_a_file_that_two_inputs_select_is_one_file(box: Box) -> None:
     group = f'group = "{{name}}"\nrepository = "org/name"\nversion = "{samples.COMMIT}"\nfile = "x.gguf"\n'
     rest = f'sha256 = "{"b" * 64}"\nsize = 5\nsources = ["hub:org/name"]\n'
     rows = [f'\n[[artefact]]\nkind = "weight"\nname = "{name}"\n{group.format(name=name)}{rest}' for name in "ab"]
-    box.write("locks/box.lock.toml", lock_text(samples.SOURCE_ROW, samples.WEIGHT_ROW, *rows))
+    box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, *rows))
     variant = '[models.{0}]\nfile = "{0}"\n[variants."llamacpp/{0}"]\nengine = "plain"\nmodel = "{0}"\ncontext = 4096\n'
-    box.write("catalog/box.toml", samples.CATALOG + "".join(variant.format(name) for name in "ab"))
+    box.write("catalog/box.toml", CATALOG + "".join(variant.format(name) for name in "ab"))
     instances = {name: {"variant": f"llamacpp/{name}", "port": 8020 + at} for at, name in enumerate("ab")}
     rig = load(box.group({"box": entry(instances=instances)})[0][1]["rig"])
     assert [row.weight_path for row in rig.weights] == [f"org/name/{samples.COMMIT}/x.gguf"]

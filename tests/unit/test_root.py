@@ -53,3 +53,7 @@ def test_a_session_that_ends_with_its_connection_is_no_answer(monkeypatch: pytes
     host.connected = False
     with pytest.raises(Gone, match="the session ended"):
         root.run(host, "true")
+
+
+def test_a_hosts_words_move_no_cursor() -> None:
+    assert root.shown("one\x1b[2J\ntwo\x9b") == "one\\x1b[2J\ntwo\\x9b"
