@@ -96,8 +96,8 @@ def test_packages_come_from_the_first_archive_that_is_up_and_honest(lab: Lab, bo
     own = host.run("find /etc/apt -type f | sort | xargs cat | sha256sum")
     archive = upstream(f"{found[1]}/")
     liar, honest = Mirror(lab.gateway, archive, lies_about=r"/ninja-build.*deb"), Mirror(lab.gateway, archive)
-    mirrors = {"apt": [f"{url}/debian" for url in (DOWN, liar.url, honest.url)]}
-    inventory = write_inventory(tmp_path, lab, host, mirrors=mirrors, instances={})
+    mirrors = {"apt": [f"{url}/debian" for url in (DOWN, liar.url, honest.url)], "shelf": [lab.shelf_url]}
+    inventory = write_inventory(tmp_path, lab, host, mirrors=mirrors)
     run = deploy(inventory, file=BASE)
     assert run.status == 0, run.said
     assert any("ninja-build" in path for path in liar.asked)
