@@ -6,7 +6,7 @@ import pytest
 
 from lab.nvidia import world
 from tests.hosts.drivers import KERNELS, NEW, OLD, Box, one_release
-from tests.hosts.support import deploy, on_both, plan
+from tests.hosts.support import deploy, on_both, plan, until
 
 
 @on_both
