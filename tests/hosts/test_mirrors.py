@@ -49,6 +49,7 @@ def test_mirrors_that_all_lie_are_refused_and_nothing_is_left(lab: Lab, converge
     assert converged.run("find /srv/models -type f") == ""
 
 
+@pytest.mark.all_only
 def test_a_mirror_of_ones_own_authority_behind_a_proxy(lab: Lab, converged: Host, tmp_path: Path) -> None:
     authority, server = certificate(tmp_path, lab.gateway)
     private = Mirror(lab.gateway, folder(lab.shelf), certificate=server)

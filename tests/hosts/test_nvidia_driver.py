@@ -90,6 +90,7 @@ def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it
     assert box.host.run("find / -xdev -name '*rigwright*' -not -path '/proc/*' -not -path '/sys/*' 2>/dev/null") == ""
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 @pytest.mark.parametrize("what", ["powered off", pytest.param("controller killed", marks=pytest.mark.all_only)])
 def test_a_transaction_that_ends_in_the_middle_is_finished_by_the_next_run(undriven: Box, what: str) -> None:

@@ -224,6 +224,7 @@ def test_an_upgrade_that_is_held_up_goes_on_from_there(driven: Box) -> None:
     assert box.red() == set()
 
 
+@pytest.mark.all_only
 @one_release("debian-12")
 def test_a_kernel_that_the_driver_does_not_build_for_is_named_with_the_cure(undriven: Box, tmp_path: Path) -> None:
     box = undriven
@@ -242,6 +243,7 @@ def test_a_kernel_that_the_driver_does_not_build_for_is_named_with_the_cure(undr
     assert (box.loaded, box.red()) == (OLD[box.system], {"N19"})
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_a_kernel_that_comes_later_gets_its_modules(driven: Box, subtests: pytest.Subtests) -> None:
     box, kernel = driven, NEXT_KERNEL[driven.system]

@@ -130,6 +130,7 @@ def test_a_component_that_is_off_is_switched_on_and_goes_with_a_removal(up: Boot
     assert set(left) <= set(before)
 
 
+@pytest.mark.all_only
 @on("ubuntu-26.04")
 def test_a_key_asks_for_a_newer_branch_of_ubuntus_own(up: Boot) -> None:
     box = up("ubuntu-26.04", C2080, C5090)
@@ -137,6 +138,7 @@ def test_a_key_asks_for_a_newer_branch_of_ubuntus_own(up: Boot) -> None:
     converge(box, server(PRODUCTION, "generic"))
 
 
+@pytest.mark.all_only
 @on("ubuntu-26.04")
 def test_nvidias_newer_packages_for_ubuntu_have_no_branch_in_their_names_and_are_built_here(up: Boot) -> None:
     box = up("ubuntu-26.04", C3090, C5090)
@@ -274,6 +276,7 @@ def debians_own() -> list[Deb]:
     return [*found, *headers, tool, Deb("nvidia-alternative", deb, source), Deb("nvidia-driver", deb, source, needs)]
 
 
+@pytest.mark.all_only
 @on("debian-13")
 def test_debians_own_driver_is_too_old_and_gives_way_to_nvidias(up: Boot) -> None:
     box, version = up("debian-13", C2080, C3090, C5090), OLD["debian-13"]
