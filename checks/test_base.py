@@ -8,10 +8,18 @@ from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Rig
 
 
-@check("B01", "the service user cannot log in", severity="high", why="a service account with a shell is a way in")
+@check(
+    "B01",
+    "each instance has a user that cannot log in",
+    severity="high",
+    why="a service account with a shell is a way in",
+)
 def test_service_user(host: Host, rig: Rig) -> None:
-    line = host.check_output("getent passwd %s || true", rig.service_user)
-    expect(line.split(":")[-1] or "no such user", "/usr/sbin/nologin", DEPLOY)
+    for user in rig.users:
+        line = host.check_output("getent passwd %s || true", user)
+        expect(line.split(":")[-1] or f"no user {user}", "/usr/sbin/nologin", DEPLOY)
+        members = host.check_output("getent group %s || true", user).split(":")[-1]
+        expect(members, "", f"take them out of the group {user}: they can speak to the instance past its port")
 
 
 @check(

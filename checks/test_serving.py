@@ -13,6 +13,7 @@ from rigwright.engines.kind import Service
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.serving.generation import Generation
+from rigwright.serving.listeners import LOOPBACK, PREFIX, names
 from rigwright.serving.live import Served
 from rigwright.serving.units import UNITS, credential_path
 
@@ -58,26 +59,38 @@ def test_process_is_current(host: Host, found: Served, wanted: Generation, insta
     expect(process.started_from if process else "no process", unit.slot.started_from, DEPLOY)
     current = process is not None and process.key_current and process.weights_current
     expect(current, True, f"another key, or other weights, than lie there now: {DEPLOY}")
-    expect(host.check_output("systemctl show --property=DropInPaths --value %s", unit.name), "", "remove the drop-in")
+    for name in (unit.name, *names(instance.port)):
+        expect(host.check_output("systemctl show --property=DropInPaths --value %s", name), "", "remove the drop-in")
 
 
 @check("S03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
 def test_exposure(host: Host, instance: Instance, service: Service) -> None:
-    budget = service.sandbox.exposure
+    sandbox = service.sandbox
+    budget = sandbox.exposure_with_cards if instance.cards else sandbox.exposure
     said = host.run("systemd-analyze security --no-pager %s", instance.unit).stdout
     found = float(re.findall(r"exposure level for .*: ([0-9.]+)", said)[0])
     expect(found, f"at most {budget}", DEPLOY, holds=found <= budget)
 
 
-@check("S04", "it listens on the loopback interface alone", severity="critical", why="the API has no TLS and one key")
-def test_listens_on_loopback(host: Host, instance: Instance) -> None:
-    lines = host.check_output(f"ss -Hltn 'sport = :{instance.port:d}'").splitlines()
+@check(
+    "S04",
+    "systemd alone holds its port, on the loopback interface",
+    severity="critical",
+    why="the API has no TLS and one key; whoever else holds the port is sent that key",
+)
+def test_listens_on_loopback(host: Host, found: Served, instance: Instance) -> None:
+    service, holder = names(instance.port)
+    lines = host.check_output(f"ss -Hltnp 'sport = :{instance.port:d}'").splitlines()
     expect([line.split()[3] for line in lines], [f"127.0.0.1:{instance.port}"], DEPLOY)
+    held = all('("systemd",pid=1,' in line for line in lines) and holder in found.holding
+    expect(held, True, f"end who listens there, and {DEPLOY}")
+    carrier = found.processes.get(service)
+    expect(carrier.state if carrier else "not there", "active", DEPLOY)
 
 
 @check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
 def test_wrong_keys_are_refused(host: Host, instance: Instance, service: Service) -> None:
-    request = shlex.quote(service.ready.config(instance.port))
+    request = shlex.quote(service.ready.config(f"{LOOPBACK}:{instance.port}"))
     ask = f"printf %s {request} | curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' --config -"
     found = host.run(f"{ask}; {ask} -H 'Authorization: Bearer wrong'").stdout.split()
     expect(found, ["401", "401"], DEPLOY)
@@ -86,11 +99,13 @@ def test_wrong_keys_are_refused(host: Host, instance: Instance, service: Service
 @check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
 def test_answers(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
     path = shlex.quote(credential_path(rig, instance))
-    request = shlex.quote(service.ready.config(instance.port))
     key = f'sed \'s/[\\\\"]/\\\\&/g; s/.*/header = "Authorization: Bearer &"/\' {path}'
-    said = host.run(f"{{ printf %s {request}; {key}; }} | curl -s --max-time 60 --config -").stdout
-    answered = instance.kind.answered(said)
-    expect(answered or said[:200] or "no answer", 1, f"look at `journalctl -u {instance.unit}`")
+    # what is between its socket and the port is ours, too
+    for at, unit in ((instance.socket, instance.unit), (f"{LOOPBACK}:{instance.port}", names(instance.port)[0])):
+        request = shlex.quote(service.ready.config(at))
+        said = host.run(f"{{ printf %s {request}; {key}; }} | curl -s --max-time 60 --config -").stdout
+        answered = instance.kind.answered(said)
+        expect(answered or said[:200] or "no answer", 1, f"look at `journalctl -u {unit}`")
 
 
 @check(
@@ -139,6 +154,7 @@ def test_stop_takes_all(host: Host, rig: Rig, instance: Instance) -> None:
     why="what is not declared holds memory, a port and a key",
 )
 def test_nothing_undeclared(rig: Rig, found: Served) -> None:
-    files = {name for name in found.links if name.startswith("rigwright-")}
+    ports = {name for instance in rig.instances for name in names(instance.port)}
+    files = {name for name in found.links if name.startswith(("rigwright-", PREFIX))}
     loaded = {name for name, process in found.processes.items() if process.state != "inactive"}
-    expect(sorted(files | loaded), sorted(i.unit for i in rig.instances), DEPLOY)
+    expect(sorted(files | loaded | found.holding), sorted({*(i.unit for i in rig.instances), *ports}), DEPLOY)

@@ -63,9 +63,12 @@ def _status(box: Box) -> Status:
     aim = goal(found, box.desired().generation)
     use, holder = box.use(), box.holder()
     slots = {slot.unit: slot for slot in aim.slots}
+    ports = {slot.leads_to: slot.port for name in found.processes if (slot := found.held(name)) and slot.leads_to}
     declared = {i.unit: i for i in box.rig.instances}
     rows = []
-    for name in sorted({*declared, *(n for n, p in found.processes.items() if p.state != "inactive")}):
+    for name in sorted(
+        {*declared, *(n for n, p in found.processes.items() if UNIT.fullmatch(n) and p.state != "inactive")}
+    ):
         instance = declared.get(name)
         process, held = found.processes.get(name), found.held(name)
         capacity = instance.variant.capacity if instance else None
@@ -73,7 +76,8 @@ def _status(box: Box) -> Status:
             Row(
                 instance=name.removeprefix("rigwright-").removesuffix(".service"),
                 variant=instance.variant_name if instance else "not declared",
-                port=held.port if held else None,
+                # one of before it had a socket listens there itself
+                port=ports.get(name) or (held.port if held else 0) or None,
                 cards=sorted(held.cards) if held else [],
                 slots=capacity[0] if capacity else None,
                 context_per_slot=capacity[1] if capacity else None,

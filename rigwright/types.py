@@ -115,6 +115,10 @@ CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
 # Below 1024 a service without capabilities cannot listen.
 Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
 Positive = Annotated[int, Field(gt=0, strict=True)]
+# As systemd reads it (systemd.resource-control(5), MemoryMax=): powers of 1024, or a part of the host's.
+MemorySize = Annotated[
+    str, _matching(r"[1-9][0-9]{0,5}[MGT]|[1-9][0-9]?%|100%", 'an amount of memory, such as "48G" or "80%"')
+]
 Count = Annotated[int, Field(ge=0, strict=True)]
 Text = Annotated[str, _matching(r"[^\x00-\x1f\x7f]{1,200}", "1 to 200 characters on one line")]
 RelativePath = Annotated[

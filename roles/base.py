@@ -1,4 +1,4 @@
-"""Role base: the roots, the service user and the packages that all other roles stand on."""
+"""Role base: the roots, the instances' users and the packages that all other roles stand on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rigwright.host.preflight import HOME
 from rigwright.weights import sharing
 from roles.operations.files import directories
 from roles.operations.packages import packages
-from roles.operations.users import service_user
+from roles.operations.users import service_users
 
 
 @deploy("Base")
 def base(rig: Rig, facts: HostFacts) -> None:
-    """Bring folders, user and packages to their state. Roots that were there before us stay as they are."""
+    """Bring folders, users and packages to their state. Roots that were there before us stay as they are."""
     roots = rig.roots
     ours = ("755", "root", "root")
     foreign = {path for path, _, _ in facts.foreign_roots}
@@ -32,7 +32,7 @@ def base(rig: Rig, facts: HostFacts) -> None:
         paths={path: wanted for path, wanted in folders.items() if path not in foreign},
         ledger=rig.ledger,
     )
-    service_user(name=f"User {rig.service_user}", user=rig.service_user, home=HOME, ledger=rig.ledger)
+    service_users(name="Users", users=list(rig.users), home=HOME, ledger=rig.ledger)
     packages(
         name="Packages",
         names=packages_of(rig),

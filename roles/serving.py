@@ -28,4 +28,5 @@ def serving(desired: Desired) -> None:
         wanted=wanted,
         timeout=max((i.variant.ready_timeout for i in rig.instances), default=0) + STOPPING,
     )
-    pruned(name="Prune generations", rig=rig, wanted=wanted)
+    ours = [account.name for account in desired.facts.users if account.ours]
+    pruned(name="Prune generations", rig=rig, wanted=wanted, users=ours)

@@ -23,9 +23,11 @@ from rigwright.types import (
     HostName,
     HttpUrl,
     Lanes,
+    MemorySize,
     ModuleOption,
     Name,
     Port,
+    Positive,
     Root,
     SysctlName,
     UserName,
@@ -76,7 +78,7 @@ class InstanceEntry(Frozen):
     """One instance, as declared."""
 
     variant: VariantName = Field(description="The catalogue's recipe that it serves.")
-    port: Port = Field(description="The API's TCP port on the loopback interface.")
+    port: Port = Field(description="The TCP port on the loopback interface through which its API is reached.")
     cards: tuple[CardIndex, ...] = Field(
         default=(),
         description="Indices into the rig's cards, as many as the variant takes; no card is in two instances.",
@@ -87,6 +89,12 @@ class InstanceEntry(Frozen):
         description="A file on the operator's machine, from the inventory's folder, that holds the API key; "
         "without it the host makes one.",
     )
+    memory_max: MemorySize = Field(
+        default="90%",
+        description="The most memory of the host that it may have, weights in the page cache included, or a part of "
+        "all there is; beyond it its processes are ended.",
+    )
+    tasks_max: Positive = Field(default=4096, description="The most processes and threads that it may have.")
 
 
 def _amount(value: object) -> str:
@@ -220,7 +228,9 @@ class RigEntry(Frozen):
     )
     roots: Roots = Field(default=Roots(), description="Where things go on the host.")
     service_user: UserName = Field(
-        default="rigwright", description="The user that services run as; never root, nor the one who logs in."
+        default="rigwright",
+        description="What the names of the services' users begin with: an instance runs as `rigwright-NAME`, a user of "
+        "its own; never root, nor the one who logs in.",
     )
     mirrors: dict[Name, tuple[HttpUrl, ...]] = Field(
         default_factory=dict,

@@ -95,6 +95,8 @@ def instance(
         known=known,
         cards=declared.cards,
         port=declared.port,
+        memory_max=declared.memory_max,
+        tasks_max=declared.tasks_max,
         api_key_file=key_file,
         key_name=key_name,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,10 @@ TOOLS = "tools"
 CUDA = "cuda"
 # What sets the cards' limits; it stands among the instances' units.
 POWER_UNIT = "rigwright-power.service"
+# Below it each instance has the folder with its socket.
+SOCKETS = "/run/rigwright/instances"
+# useradd(8): a name is no longer
+USER_LENGTH = 32
 # The locked environment with the hub's own client, for hosts that fetch from it.
 HUB_CLIENT = "hub-client"
 
@@ -56,6 +61,10 @@ class Instance:
     """What its engine's kind knows of this version (`Kind.known`)."""
     cards: tuple[int, ...]
     port: int
+    memory_max: str
+    """The most memory that it may have, as systemd reads it."""
+    tasks_max: int
+    """The most processes and threads that it may have."""
     api_key_file: str | None
     """The operator's; None where the host makes the key."""
     key_name: str
@@ -76,6 +85,11 @@ class Instance:
     def unit(self) -> str:
         """The systemd unit's name."""
         return f"rigwright-{self.name}.service"
+
+    @property
+    def socket(self) -> str:
+        """The unix socket that its engine listens on, and nothing else."""
+        return f"{SOCKETS}/{self.name}/api.sock"
 
     @property
     def slice(self) -> str:
@@ -131,6 +145,19 @@ class Rig:
     """The wheels of the hosts' Python tools."""
     hub_client: tuple[Artefact, ...]
     """The wheels of the hub's own client; none where no weights are from there."""
+
+    def user(self, instance: Instance) -> str:
+        """The system user that an instance runs as, and its group: no other instance's."""
+        name = f"{self.service_user}-{instance.name}"
+        if len(name) <= USER_LENGTH:
+            return name
+        # the rest of a long name makes the difference
+        return f"{name[: USER_LENGTH - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Those of all instances, in their order."""
+        return tuple(self.user(instance) for instance in self.instances)
 
     @property
     def engines(self) -> dict[str, EngineKeys]:

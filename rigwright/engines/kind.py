@@ -87,9 +87,14 @@ class Request:
     body: Mapping[str, object] | None = None
     """Sent as JSON by POST; None is a GET."""
 
-    def config(self, port: int) -> str:
-        """It as curl reads it with --config (curl(1)): everything but the key."""
-        lines = {"url": f"http://127.0.0.1:{port}{self.path}"}
+    def config(self, at: str) -> str:
+        """It as curl reads it with --config (curl(1)): everything but the key.
+
+        Args:
+            at: Where it goes: the path of a unix socket, or an address and port.
+        """
+        lines = {"unix-socket": at} if at.startswith("/") else {}
+        lines["url"] = f"http://{'localhost' if at.startswith('/') else at}{self.path}"
         if self.body is not None:
             lines |= {"header": "Content-Type: application/json", "data": json.dumps(self.body)}
         # curl knows \\ \" \t \n \r \v in a quoted value, and JSON of ASCII has no other escapes of one letter
@@ -107,6 +112,8 @@ class Sandbox:
 
     exposure: float
     """The most that `systemd-analyze security` may say: 0 is nothing exposed, 10 everything."""
+    exposure_with_cards: float
+    """The same of an instance with cards: their device files cannot be hidden from it."""
     hidden: tuple[tuple[str, str], ...] = ()
     """Paths that they must not see, each with the reason."""
     writes_code: bool = False
@@ -141,8 +148,6 @@ class Service:
     """The path that says whether it is up, without a key."""
     metrics: str | None = None
     """The path of its metrics, in Prometheus' format; None where it has none."""
-    own_slice: bool = True
-    """Whether its processes have a slice of the instance's own."""
 
 
 class Kind(ABC):

@@ -11,6 +11,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.host import basics, channel
 from rigwright.host.basics import Listener
 from rigwright.host.channel import (
+    Told,
     file_name,
     matching,
     number,
@@ -39,6 +40,28 @@ def packages(rig: Rig) -> tuple[str, ...]:
     """The distribution's packages that a rig's host needs, beside those of a driver."""
     engines = [package for instance in rig.instances for package in instance.kind.packages]
     return tuple(dict.fromkeys([*PACKAGES, *engines, *([sharing.PACKAGE] if rig.share else [])]))
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user of the host's."""
+
+    passwd: str
+    """Its line of passwd."""
+    ours: bool
+    """Whether we have made it."""
+    processes: tuple[str, ...] = ()
+    """What runs as it: name, pid and, where that is known, the systemd unit of each."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.passwd.split(":")[0]
+
+    @property
+    def home(self) -> str:
+        """Its home."""
+        return self.passwd.split(":")[5]
 
 
 @dataclass(frozen=True)
@@ -84,12 +107,10 @@ class HostFacts:
     """The configuration's folder that the host is served from, where it is not the rig's."""
     nvcc: str = ""
     """The version of that toolkit's compiler, such as "13.0.88"; empty without one."""
-    service_user: str = ""
-    """Its passwd line; empty when there is no such user."""
-    user_ours: bool = False
-    """Whether we have made it."""
-    user_processes: tuple[str, ...] = ()
-    """What runs as it: name, pid and, where that is known, the systemd unit of each process."""
+    users: tuple[Account, ...] = ()
+    """Those of its instances that are there, and all others that we have made."""
+    foreign_groups: tuple[str, ...] = ()
+    """Groups with the name of a user that is to be made."""
     driver_ours: bool = False
     """Whether we see to its NVIDIA driver, or did before this run."""
     settings_ours: bool = False
@@ -118,7 +139,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "jobs": f"{rig.roots.state}/jobs",
         "weights": sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
         "cuda_root": rig.cuda_root or NOWHERE,
-        "service_user": rig.service_user,
+        "users": list(rig.users),
         "packages": list(packages(rig)),
         "ledger": rig.ledger,
         "config": rig.roots.config,
@@ -143,18 +164,19 @@ SCHEMA: channel.Schema = {
     "address": (channel.address,),
     "engine": (tolerant(file_name),),
     "unfit": (tolerant(file_name),),
-    "user_process": (said, number, tolerant(channel.unit)),
+    # passwd line, whether it is in our list
+    "user": (passwd, truth),
+    "user_process": (word, said, number, tolerant(channel.unit)),
+    "foreign_group": (word,),
     "building": (tolerant(file_name),),
     "sent_kib": (optional(number, 0),),
     "weight": (number, tolerant(path)),
     "missing": (word,),
     "foreign": (path, said, octal),
     "elsewhere": (said,),
-    "user_ours": (truth,),
     "driver_ours": (truth,),
     "settings_ours": (truth,),
     "clock": (number,),
-    "service_user": (optional(passwd),),
 }
 """What the probe tells."""
 
@@ -193,9 +215,8 @@ def parse(output: Iterable[str]) -> HostFacts:
         linked_roots=tuple(told.all("linked")),
         foreign_roots=tuple(told.many("foreign")),
         elsewhere=told.one("elsewhere"),
-        service_user=told.one("service_user"),
-        user_ours=told.one("user_ours"),
-        user_processes=tuple(_process(*row) for row in told.many("user_process")),
+        users=tuple(_account(told, *row) for row in told.many("user")),
+        foreign_groups=tuple(told.all("foreign_group")),
         settings_ours=told.one("settings_ours"),
         driver_ours=told.one("driver_ours"),
         addresses=frozenset(told.all("address")),
@@ -208,6 +229,11 @@ def _weights(rows: list[tuple[int, str]]) -> dict[str, int]:
     found = {path: size for size, path in rows}
     parts = {path.removesuffix(PART): size for path, size in found.items() if path.endswith(PART)}
     return parts | {path: size for path, size in found.items() if not path.endswith(PART)}
+
+
+def _account(told: Told, line: str, ours: bool) -> Account:
+    name = line.split(":")[0]
+    return Account(line, ours, tuple(_process(*rest) for user, *rest in told.many("user_process") if user == name))
 
 
 def _process(name: str, pid: int, unit: str) -> str:

@@ -23,6 +23,7 @@ from rigwright.nvidia.packages.wanted import lacking, transaction, unheld, unloa
 from rigwright.nvidia.packages.wanted import wanted as driver_wanted
 from rigwright.serving.activation import Activation, activation, goal, surplus
 from rigwright.serving.generation import Generation, generation
+from rigwright.serving.listeners import PREFIX
 from rigwright.serving.live import Served
 from rigwright.supply.tools import Tools
 from rigwright.supply.tools import tools as tools_of
@@ -100,9 +101,15 @@ def plan(wanted: Desired, found: Served) -> Plan:
     way = _way(wanted, found)
     up = {name for name, process in found.processes.items() if process.running}
     touched = {*way.stop, *way.restart} if way else set()
+    # who speaks through a port whose service is started again is interrupted
+    touched |= {slot.leads_to for slot in wanted.generation.slots if slot.unit in touched}
     if any(step.what == REBOOT for step in steps):
         touched = up
-    return Plan(tuple(steps), tuple(sorted(up & touched)), wanted.rig.bundle_folder)
+    return Plan(
+        tuple(steps),
+        tuple(sorted(name for name in up & touched if not name.startswith(PREFIX))),
+        wanted.rig.bundle_folder,
+    )
 
 
 def _base(wanted: Desired, found: Served) -> list[Step]:
@@ -174,15 +181,19 @@ def _serving(wanted: Desired, found: Served) -> list[Step]:
         steps.append(Step("serving", f"write generation {found.next_number}", why))
     if way := _way(wanted, found):
         parts = [f"stop {_names(way.stop)}"] if way.stop else []
+        parts += [f"let go of {_names(way.release)}"] if way.release else []
+        parts += [f"listen on {_names(way.listen)}"] if way.listen else []
         parts += [f"start {_names(way.restart)}"] if way.restart else []
         parts += [f"wait for {_names(way.await_)}"] if way.await_ else []
         what = f"activate generation {number or found.next_number}"
         steps.append(Step("serving", what, "; ".join(parts) or "systemd has to read it"))
-    gone = surplus(found, wanted.rig, wanted.generation)
-    if gone.generations or gone.paths:
+    users = [account.name for account in wanted.facts.users if account.ours]
+    gone = surplus(found, wanted.rig, wanted.generation, users)
+    if gone.generations or gone.paths or gone.users:
         numbers = [f"generation {number}" for number in gone.generations]
+        leaving = [f"user {user}" for user in gone.users]
         why = f"{wanted.rig.keep_generations} generations are kept"
-        steps.append(Step("serving", f"remove {', '.join([*numbers, *gone.paths])}", why))
+        steps.append(Step("serving", f"remove {', '.join([*numbers, *gone.paths, *leaving])}", why))
     return steps
 
 
@@ -254,4 +265,5 @@ def _some(reasons: list[str]) -> str:
 
 
 def _names(units: tuple[str, ...]) -> str:
-    return ", ".join(unit.removeprefix("rigwright-").removesuffix(".service") for unit in units)
+    said = (unit.rpartition(".")[0].replace(PREFIX, "port ") for unit in units)
+    return ", ".join(name.removeprefix("rigwright-") for name in said)

@@ -13,6 +13,7 @@ from rigwright.host.plan import Desired
 from rigwright.host.systems import SUPPORTED
 from rigwright.nvidia.cuda.compilers import toolkit_refusals
 from rigwright.nvidia.cuda.toolkit import DISK_KIB
+from rigwright.serving.listeners import PREFIX
 from rigwright.weights.sharing import UNIT
 
 ARCHITECTURE = "x86_64"
@@ -20,7 +21,7 @@ ARCHITECTURE = "x86_64"
 SYSTEMD_MINIMUM = 247
 # The oldest kernel that a supported release has shipped with: Ubuntu 22.04's (Ubuntu release notes)
 KERNEL_MINIMUM = "5.15"
-HOME = "/nonexistent"  # of the service user
+HOME = "/nonexistent"  # of the services' users
 GIB = 1024 * 1024  # in KiB
 # Measured: the largest compiler process of a CPU build takes 1.2 GiB.
 MEMORY_MINIMUM = 2 * GIB
@@ -98,15 +99,24 @@ def _cards(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _user(rig: Rig, facts: HostFacts) -> list[str]:
     """A user that somebody else made has files, processes and rights of its own."""
-    if facts.service_user and not facts.user_ours:
-        return [f"the user {rig.service_user} was there before us: choose another service_user"]
+    there = [account for account in facts.users if account.name in rig.users]
+    found = [
+        f"the user {one.name} was there before us: choose another service_user, or name for the instance"
+        for one in there
+        if not one.ours
+    ]
+    found += [
+        f"the group {name} was there before us: choose another service_user, or name for the instance"
+        for name in facts.foreign_groups
+        if name in rig.users
+    ]
     # usermod changes the home of nobody who has a process
-    if facts.service_user and facts.user_processes and (home := facts.service_user.split(":")[5]) != HOME:
-        return [
-            f"the home of the user {rig.service_user} is {home or 'empty'}, must be {HOME}, and stays while it has "
-            f"processes: {', '.join(facts.user_processes)}: stop these, and deploy again"
-        ]
-    return []
+    return found + [
+        f"the home of the user {one.name} is {one.home or 'empty'}, must be {HOME}, and stays while it has "
+        f"processes: {', '.join(one.processes)}: stop these, and deploy again"
+        for one in there
+        if one.ours and one.processes and one.home != HOME
+    ]
 
 
 def _roots(facts: HostFacts) -> list[str]:
@@ -160,7 +170,7 @@ def _ports(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _ours(listener: Listener) -> bool:
     """Whether a deploy has it listen elsewhere, or not at all, before somebody else gets its port."""
-    return listener.unit == UNIT or listener.unit.startswith("rigwright-")
+    return listener.unit == UNIT or listener.unit.startswith(("rigwright-", PREFIX))
 
 
 def _share(rig: Rig, facts: HostFacts) -> list[str]:

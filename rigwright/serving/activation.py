@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.units import Slot, credential_path
+from rigwright.serving.slots import Slot
+from rigwright.serving.units import credential_path
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class Activation:
     """On their way already."""
     free: tuple[Slot, ...] = ()
     """What those that run and are stopped or started again hold, and have to give back first."""
+    release: tuple[str, ...] = ()
+    """Socket units that listen where nobody is to."""
+    listen: tuple[str, ...] = ()
+    """Those that do not, and are to."""
 
     @property
     def leaving(self) -> tuple[str, ...]:
@@ -62,7 +68,16 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     strays = sorted(name for name, one in found.processes.items() if name not in slots and _up(one))
     stale = [name for name, slot in slots.items() if not _right(found.processes.get(name), slot)]
     loading = [name for name in slots if name not in stale and found.processes[name].loading]
-    in_the_way = sorted(name for name in stale if _blocks(found, name, [s for n, s in slots.items() if n != name]))
+    # a port's service leaves only with its socket: else whoever connects starts it again
+    staying = {name for name, slot in slots.items() if slot.holder in found.holding}
+    in_the_way = sorted(
+        name
+        for name in stale
+        if name not in staying and _blocks(found, name, [s for n, s in slots.items() if n != name])
+    )
+    holders = {slot.holder for slot in goal.slots if slot.holder}
+    listen = tuple(sorted(holders - found.holding))
+    release = tuple(sorted(found.holding - holders))
     links = {name: f"{config}/current/units/{name}" for name in goal.unit_files}
     settled = (
         (found.current, found.links, found.enabled, found.reload_needed, found.activating)
@@ -70,12 +85,14 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     ) and goal.mark in found.loaded
     # where neither the link nor the generation is there, the two are not the same
     settled = settled and any(kept.number == goal.number and kept.proven for kept in found.generations)
-    if settled and not strays and not stale and not loading:
+    if settled and not strays and not stale and not loading and not listen and not release:
         return None
     leaving = dict.fromkeys([*strays, *in_the_way, *stale])
-    running = [name for name in leaving if name in found.processes and found.processes[name].running]
+    running = [
+        name for name in leaving if name not in staying and name in found.processes and found.processes[name].running
+    ]
     free = tuple(found.held(name) or Slot(name, "", 0, frozenset()) for name in running)
-    return Activation((*strays, *in_the_way), tuple(stale), tuple(loading), free)
+    return Activation((*strays, *in_the_way), tuple(stale), tuple(loading), free, release, listen)
 
 
 def only_loading(way: Activation | None) -> bool:
@@ -97,7 +114,7 @@ def _blocks(found: Served, name: str, others: list[Slot]) -> bool:
     if process is None or not process.running or not others:
         return False
     held = found.held(name)
-    return held is None or any(held.port == other.port or held.cards & other.cards for other in others)
+    return held is None or any(held.port == other.port > 0 or held.cards & other.cards for other in others)
 
 
 @dataclass(frozen=True)
@@ -106,11 +123,18 @@ class Surplus:
 
     generations: tuple[int, ...]
     paths: tuple[str, ...]
+    users: tuple[str, ...]
 
 
-def surplus(found: Served, rig: Rig, wanted: Generation) -> Surplus:
+def surplus(found: Served, rig: Rig, wanted: Generation, users: Iterable[str]) -> Surplus:
     """What can go once a generation is activated: all but the newest generations, what is damaged or never
     served, and what only those referred to.
+
+    Args:
+        found: The host.
+        rig: What it is to be.
+        wanted: The generation.
+        users: Those on the host that we have made.
     """
     wanted_number = found.number_of(wanted) or found.next_number
     ways_back = [k for k in found.generations if k.intact and k.proven and k.number != wanted_number]
@@ -121,7 +145,10 @@ def surplus(found: Served, rig: Rig, wanted: Generation) -> Surplus:
     stay = {wanted_number, *(k.number for k in kept)}
     gone = sorted(k.number for k in found.generations if k.number not in stay)
     loose = sorted(path for path in found.folders - needed if _ours(path, rig))
-    return Surplus(tuple(gone), tuple(loose))
+    # a generation of before users were written down ran as the one that their names begin with now
+    run_as = [{rig.service_user} if k.users is None else k.users for k in kept]
+    idle = sorted(set(users) - set(rig.users).union(*run_as))
+    return Surplus(tuple(gone), tuple(loose), tuple(idle))
 
 
 def _ours(path: str, rig: Rig) -> bool:

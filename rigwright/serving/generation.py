@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import Installation
 from rigwright.render import render
+from rigwright.serving.listeners import Listener, listener
 from rigwright.serving.manifest import manifest
-from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Slot, Unit, credential_path, unit
+from rigwright.serving.slots import Slot
+from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Unit, credential_path, unit
 from rigwright.supply.tools import Tools
 
 # Beside the files that a generation's digest is made of: its digest and when it was written.
@@ -32,6 +34,8 @@ class Generation:
     links: dict[str, str]
     """Path in the generation's folder -> what the link points to."""
     units: tuple[Unit, ...]
+    """Those of its instances."""
+    listeners: tuple[Listener, ...]
     mark: str
     """In the target's description: tells which generation systemd has read."""
 
@@ -46,7 +50,7 @@ class Generation:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """What its units' processes are to be, and to hold."""
-        return tuple(one.slot for one in self.units)
+        return (*(one.slot for one in self.units), *(one.slot for one in self.listeners))
 
     @property
     def unit_files(self) -> tuple[str, ...]:
@@ -64,8 +68,10 @@ def generation(rig: Rig, installations: Mapping[str, Installation], tools: Tools
     toolkits = sorted({made.toolkit.folder for made in installations.values() if made.toolkit and made.toolkit.folder})
     engines = {name: rig.installed(made.folder) for name, made in installations.items()}
     units = tuple(unit(rig, instance, installations[instance.engine_name].folder) for instance in rig.instances)
+    listeners = tuple(listener(rig, instance, OWNED) for instance in rig.instances)
     scripts = {
         "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS),
+        "started": render("serving/started.j2", started_from=STARTED_FROM, units=UNITS),
         "settle": render("generation/settle.j2", config=rig.roots.config, journal=JOURNAL, units=UNITS),
     }
     files = {
@@ -75,15 +81,19 @@ def generation(rig: Rig, installations: Mapping[str, Installation], tools: Tools
         **{f"requests/{one.instance}": one.ready for one in units},
         **{f"warm-up/{u.instance}.{n}": text for u in units for n, text in enumerate(u.warm_up, start=1)},
         **{f"weights/{one.instance}": one.weights for one in units},
+        **{f"units/{one.unit}": one.text for one in listeners},
+        **{f"units/{one.socket_unit}": one.socket_text for one in listeners},
         "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED),
         f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, journal=JOURNAL),
-        "manifest.json": manifest(rig, engines, tools.folder, units),
+        "manifest.json": manifest(rig, engines, tools.folder, units, listeners),
         "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits)),
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
-    target = render("serving/rigwright.target.j2", owned=OWNED, mark=mark, wants=[SETTLE, *(u.name for u in units)])
+    ports = [name for one in listeners for name in (one.socket_unit, one.unit)]
+    wants = [SETTLE, *ports, *(one.name for one in units)]
+    target = render("serving/rigwright.target.j2", owned=OWNED, mark=mark, wants=wants)
     links = {f"engines/{name}": path for name, path in engines.items()} | {"tools": tools.folder}
-    return Generation({**files, "units/rigwright.target": target}, links, units, mark)
+    return Generation({**files, "units/rigwright.target": target}, links, units, listeners, mark)
 
 
 def references(rig: Rig, engines: dict[str, str], tools: Tools, toolkits: list[str]) -> list[str]:

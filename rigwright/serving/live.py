@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rigwright.engines.kind import MARKER
 from rigwright.host import channel
-from rigwright.host.channel import Told, file_name, number, optional, path, said, sha256, tolerant, truth, unit, word
+from rigwright.host.channel import (
+    Told,
+    file_name,
+    matching,
+    number,
+    optional,
+    path,
+    said,
+    sha256,
+    tolerant,
+    truth,
+    unit,
+    word,
+)
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL, META, PROVEN, SETTLE, Generation
-from rigwright.serving.manifest import slots
-from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Slot
+from rigwright.serving.listeners import PREFIX
+from rigwright.serving.manifest import Read, read
+from rigwright.serving.slots import Slot
+from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
 
 # The unit that an activation runs as.
 JOB = "rw-job-activate"
@@ -37,6 +53,8 @@ SCHEMA: channel.Schema = {
     # unit, its states, restarts, whether it has a main process, what that was started from, whether its key and its
     # weights are those that lie on disk
     "process": (unit, word, word, optional(number, 0), truth, optional(sha256), truth, truth),
+    # a socket unit that listens
+    "holding": (matching(rf"{PREFIX}[0-9]{{1,5}}[.]socket", "a listener of ours"),),
     "folder": (path,),
 }
 NUMBER = re.compile(r"generations/([0-9]{1,9})")
@@ -61,6 +79,8 @@ class Kept:
     unit_files: tuple[str, ...] = ()
     slots: tuple[Slot, ...] = ()
     """What its units' processes are to be, and to hold; none where it has no manifest that can be read."""
+    users: frozenset[str] | None = None
+    """That its instances run as; None where it does not say so."""
 
     @property
     def intact(self) -> bool:
@@ -114,6 +134,8 @@ class Served:
     links: dict[str, str] = field(default_factory=dict)
     """Unit file of ours -> what it links to; empty for an ordinary file with our first line."""
     processes: dict[str, Process] = field(default_factory=dict)
+    holding: frozenset[str] = frozenset()
+    """Socket units that listen."""
     folders: frozenset[str] = frozenset()
     """Absolute paths of complete engines and tools, and of API keys."""
 
@@ -151,6 +173,7 @@ def state_script(config: str, software: str) -> str:
         units=UNITS,
         owned=OWNED,
         started_from=STARTED_FROM,
+        listeners=PREFIX,
         marker=MARKER,
     )
 
@@ -178,6 +201,7 @@ def parse(output: Iterable[str]) -> Served:
         links=links,
         # a unit that somebody else has given such a name is theirs: we neither wrote its file nor started its process
         processes={name: one for name, one in processes.items() if name in links or one.started_from},
+        holding=frozenset(name for name in told.all("holding") if name in links),
         folders=frozenset(told.all("folder")),
     )
 
@@ -189,12 +213,10 @@ def _kept(told: Told, number: int, sealed: str, found: str, created: str, proven
         return [rest for at, *rest in told.many(key) if at == number]
 
     started = dict(rows("started"))
-    read: tuple[Slot, ...] = ()
+    made = Read()
     for (text,) in rows("manifest"):
-        try:
-            read = slots(text, started)
-        except ValueError:
-            read = ()
+        with suppress(ValueError):
+            made = read(text, started)
     return Kept(
         number=number,
         sealed=sealed,
@@ -204,5 +226,6 @@ def _kept(told: Told, number: int, sealed: str, found: str, created: str, proven
         references=frozenset(path for (path,) in rows("reference") if path),
         mark=next((mark for (mark,) in rows("mark")), ""),
         unit_files=tuple(sorted(name for (name,) in rows("file") if name)),
-        slots=read,
+        slots=made.slots,
+        users=made.users,
     )

@@ -5,31 +5,52 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rigwright.declaration.rig import Rig
-from rigwright.serving.units import LOOPBACK, Slot, Unit
+from rigwright.serving.listeners import LOOPBACK, Listener, names
+from rigwright.serving.slots import Slot
+from rigwright.serving.units import Unit
 from rigwright.types import CardIndex, Port
 
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
 
+DIGEST = re.compile("[0-9a-f]{64}")
+USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+
 
 class _Instance(BaseModel):
-    """One instance, as far as a deploy acts on it. Manifests of before version 1 have no units in them."""
+    """One instance, as far as a deploy acts on it.
+
+    Manifests of before version 1 have no units in them, nor users; without a socket it listens on the port itself.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     port: Port
     cards: tuple[CardIndex, ...]
+    socket: str = ""
+    user: str = ""
     units: dict[str, str] = Field(default_factory=dict)
+
+
+class _Listener(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    port: Port
+    leads_to: str
+    started_from: str
 
 
 class _Manifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
     instances: dict[str, _Instance]
+    listeners: tuple[_Listener, ...] = ()
 
 
-def manifest(rig: Rig, engines: Mapping[str, str], tools: str, units: tuple[Unit, ...]) -> str:
+def manifest(
+    rig: Rig, engines: Mapping[str, str], tools: str, units: tuple[Unit, ...], listeners: tuple[Listener, ...]
+) -> str:
     """The manifest's text.
 
     Args:
@@ -37,6 +58,7 @@ def manifest(rig: Rig, engines: Mapping[str, str], tools: str, units: tuple[Unit
         engines: Engine -> the folder of its installation.
         tools: The folder of the host's tools.
         units: Those of the rig's instances, in their order.
+        listeners: On their ports.
     """
     value = {
         "rig": rig.name,
@@ -57,17 +79,37 @@ def manifest(rig: Rig, engines: Mapping[str, str], tools: str, units: tuple[Unit
                 "digest": one.digest,
                 "units": {one.name: one.slot.started_from},
                 "slice": one.slice,
-                "user": rig.service_user,
+                "user": one.user,
+                "socket": i.socket,
                 "weights": [rig.weight_path(artefact) for artefact in i.weights],
             }
             for i, one in zip(rig.instances, units, strict=True)
         },
+        "listeners": [
+            {
+                "port": one.port,
+                "address": f"{LOOPBACK}:{one.port}",
+                "leads_to": one.instance,
+                "started_from": one.slot.started_from,
+                "units": [one.unit, one.socket_unit],
+            }
+            for one in listeners
+        ],
     }
     return json.dumps(value, indent=2, sort_keys=True) + "\n"
 
 
-def slots(text: str, started_from: Mapping[str, str]) -> tuple[Slot, ...]:
-    """The slots of a manifest that lies on a host.
+@dataclass(frozen=True)
+class Read:
+    """What a deploy acts on of a manifest that lies on a host."""
+
+    slots: tuple[Slot, ...] = ()
+    users: frozenset[str] | None = None
+    """That its instances run as; None where it does not say so of all."""
+
+
+def read(text: str, started_from: Mapping[str, str]) -> Read:
+    """Read a manifest that lies on a host.
 
     Args:
         text: The manifest.
@@ -77,14 +119,27 @@ def slots(text: str, started_from: Mapping[str, str]) -> tuple[Slot, ...]:
         ValueError: it is none.
     """
     try:
-        read = _Manifest.model_validate_json(text)
+        made = _Manifest.model_validate_json(text)
     except ValidationError as error:
         raise ValueError(f"a manifest that is none: {error.errors()[0]['msg']}") from None
-    found = []
-    for name, one in read.instances.items():
-        units = one.units or {u: digest for u, digest in started_from.items() if u == f"rigwright-{name}.service"}
-        for unit, digest in units.items():
-            if not UNIT.fullmatch(unit) or not re.fullmatch("[0-9a-f]{64}", digest):
-                raise ValueError(f"a manifest with the unit {unit!r}")
-            found.append(Slot(unit, digest, one.port, frozenset(one.cards)))
-    return tuple(sorted(found, key=lambda slot: slot.unit))
+    slots = [slot for name, one in made.instances.items() for slot in _instance(name, one, started_from)]
+    slots += [_listener(one) for one in made.listeners]
+    users = frozenset(one.user for one in made.instances.values())
+    known = users if all(USER.fullmatch(user) for user in users) else None
+    return Read(tuple(sorted(slots, key=lambda slot: slot.unit)), known)
+
+
+def _instance(name: str, made: _Instance, started_from: Mapping[str, str]) -> list[Slot]:
+    units = made.units or {unit: digest for unit, digest in started_from.items() if unit == f"rigwright-{name}.service"}
+    for unit, digest in units.items():
+        if not UNIT.fullmatch(unit) or not DIGEST.fullmatch(digest):
+            raise ValueError(f"a manifest with the unit {unit!r}")
+    port = 0 if made.socket else made.port
+    return [Slot(unit, digest, port, frozenset(made.cards)) for unit, digest in units.items()]
+
+
+def _listener(made: _Listener) -> Slot:
+    if not DIGEST.fullmatch(made.started_from) or not UNIT.fullmatch(made.leads_to):
+        raise ValueError(f"a manifest with the listener {made.leads_to!r} on port {made.port}")
+    service, socket = names(made.port)
+    return Slot(service, made.started_from, made.port, frozenset(), socket, made.leads_to)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Service
 from rigwright.render import render
+from rigwright.serving.slots import Slot
 from rigwright.serving.systemd import command_line, environment_file
 
 DIGEST_VARIABLE = "RW_DIGEST"
@@ -17,19 +19,8 @@ UNITS = "/etc/systemd/system"
 STARTED_FROM = "/run/rigwright"
 # First line of every unit file we write; what lacks it is not ours to remove.
 OWNED = "# Written by rigwright; changes here are undone by the next deploy."
-SLICE = "rigwright.slice"
-LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class Slot:
-    """What a unit's process is to be, and to hold."""
-
-    unit: str
-    started_from: str
-    """SHA-256 of unit file and environment file, as the readiness script writes it down."""
-    port: int
-    cards: frozenset[int]
+# Runtime directories of units are below it.
+RUN = "/run"
 
 
 @dataclass(frozen=True)
@@ -43,7 +34,7 @@ class Unit:
     environment: str
     digest: str
     """In the process's environment: another one for other weights, whose hash is in no path."""
-    port: int
+    user: str
     cards: frozenset[int]
     ready: str
     """The request that it has to answer, as curl's configuration."""
@@ -56,7 +47,7 @@ class Unit:
     def slot(self) -> Slot:
         """What its process is to be, and to hold."""
         started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
-        return Slot(self.name, started_from, self.port, self.cards)
+        return Slot(self.name, started_from, 0, self.cards)
 
 
 def service(rig: Rig, instance: Instance, engine_folder: str) -> Service:
@@ -83,14 +74,16 @@ def environment(instance: Instance, service: Service) -> dict[str, str]:
 def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
     """The instance's unit, with its digest in its environment."""
     made = service(rig, instance, engine_folder)
-    slice_ = instance.slice if made.own_slice else SLICE
+    user = rig.user(instance)
     text = render(
         "serving/instance.service.j2",
         owned=OWNED,
         rig=rig,
         instance=instance,
         service=made,
-        slice=slice_,
+        slice=instance.slice,
+        user=user,
+        folder=PurePosixPath(instance.socket).parent.relative_to(RUN),
         command=command_line(made.command),
         credential=credential_path(rig, instance),
     )
@@ -100,14 +93,14 @@ def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
     return Unit(
         instance=instance.name,
         name=instance.unit,
-        slice=slice_,
+        slice=instance.slice,
         text=text,
         environment=environment_file(variables | {DIGEST_VARIABLE: digest}),
         digest=digest,
-        port=instance.port,
+        user=user,
         cards=frozenset(instance.cards),
-        ready=made.ready.config(instance.port),
-        warm_up=tuple(one.config(instance.port) for one in made.warm_up),
+        ready=made.ready.config(instance.socket),
+        warm_up=tuple(one.config(instance.socket) for one in made.warm_up),
         weights="".join(f"{rig.weight_path(artefact)}\n" for artefact in instance.weights),
     )
 

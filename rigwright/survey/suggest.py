@@ -13,6 +13,7 @@ from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.resolve import parse
 from rigwright.inventory import CONNECTION
 from rigwright.problems import Invalid
+from rigwright.serving.listeners import PREFIX
 from rigwright.supply.lock import Lock
 from rigwright.survey.findings import Disk, SeenCard, Survey
 from rigwright.types import Root
@@ -85,7 +86,7 @@ def choose_cards(survey: Survey, names: tuple[str, ...], count: int) -> tuple[in
 
 def taken_ports(survey: Survey) -> frozenset[int]:
     """Ports that somebody listens on; an instance of ours gives its port back to the next deploy."""
-    return frozenset(one.port for one in survey.listeners if not one.unit.startswith("rigwright-"))
+    return frozenset(one.port for one in survey.listeners if not one.unit.startswith(("rigwright-", PREFIX)))
 
 
 def free_port(survey: Survey) -> int:

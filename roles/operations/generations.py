@@ -7,7 +7,7 @@ import io
 import shlex
 import tarfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 import gevent
 from pyinfra import host, logger, state
@@ -167,14 +167,15 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
 
 
 @operation()
-def pruned(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]:
-    """Remove the oldest generations, and engines, tools and keys that none of the others refers to.
+def pruned(rig: Rig, wanted: Generation, users: Sequence[str]) -> Generator[StringCommand, None, None]:
+    """Remove the oldest generations, and engines, tools, keys and users that none of the others refers to.
 
     + rig: the rig
     + wanted: the generation that is to stay whatever happens
+    + users: those on the host that we have made
     """
-    gone = surplus(look(rig), rig, wanted)
-    if not gone.generations and not gone.paths:
+    gone = surplus(look(rig), rig, wanted, users)
+    if not gone.generations and not gone.paths and not gone.users:
         host.noop("nothing is left over")
         return
     for number in gone.generations:
@@ -187,3 +188,7 @@ def pruned(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None]
         doomed = QuoteString(f"{path}.gone")
         yield StringCommand("rm -f", QuoteString(path), "2>/dev/null || mv -fT", QuoteString(path), doomed)
         yield StringCommand("rm -rf", doomed)
+    for user in gone.users:
+        # once it is gone it is not ours: another one of that name may come
+        yield StringCommand("userdel", QuoteString(user))
+        yield StringCommand("sed -i", QuoteString(f"/^user {user}$/d"), QuoteString(rig.ledger))

@@ -11,9 +11,12 @@ from rigwright.engines.llama_cpp.flags import Snapshot
 from rigwright.engines.llama_cpp.keys import Variant
 
 SANDBOX = Sandbox(
-    exposure=1.5,
+    exposure=0.5,
+    exposure_with_cards=1.0,
     hidden=(("/etc/llama.cpp", "read by llama-server before its arguments (common/arg.cpp), and known to no digest"),),
 )
+# What browsers are told is closed, unless a variant says something of it.
+CORS = frozenset({"cors-origins", "cors-methods", "cors-headers", "cors-credentials", "no-cors-credentials"})
 
 
 def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
@@ -22,8 +25,7 @@ def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
     made: dict[str, str | bool] = {part.option: roots.weight_path(part.files[0]) for part in instance.parts}
     made |= {
         "alias": instance.model_name,
-        "host": "127.0.0.1",
-        "port": str(instance.port),
+        "host": instance.socket,
         "ctx-size": str(variant.context),
         "parallel": str(variant.slots),
         "n-gpu-layers": "all" if instance.cards else "0",
@@ -36,6 +38,9 @@ def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
         # one option became another (llama.cpp's pull request 20834): both map the file and lock what is mapped
         old = snapshot is not None and snapshot.find("mlock")
         made |= {"mlock": True} if old else {"load-mode": "mmap+mlock"}
+    if snapshot and snapshot.find("cors-origins") and not CORS & variant.flags.keys():
+        # by itself it tells browsers that any page may ask, with credentials
+        made |= {"cors-origins": "localhost", "no-cors-credentials": True}
     if variant.thinking:
         made["reasoning"] = variant.thinking
     return made
@@ -65,5 +70,4 @@ def service(rig: Rig, instance: Instance, folder: str) -> Service:
         sandbox=SANDBOX,
         about=f"{variant.context_per_slot} tokens a slot",
         metrics="/metrics" if "metrics" in variant.flags else None,
-        own_slice=False,
     )

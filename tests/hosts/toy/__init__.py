@@ -92,11 +92,11 @@ class Toy(Kind):
     def service(self, rig: Rig, instance: Instance, folder: str) -> Service:
         variant = cast(Variant, instance.variant)
         (model,) = instance.weights
-        words = [f"{folder}/bin/toy-server", str(instance.port), KEY_FILE, rig.weight_path(model), variant.greeting]
+        words = [f"{folder}/bin/toy-server", instance.socket, KEY_FILE, rig.weight_path(model), variant.greeting]
         return Service(
             command=(*words, json.dumps(variant.settings)),
             environment={"GREETING": variant.greeting},
-            sandbox=Sandbox(exposure=1.5),
+            sandbox=Sandbox(exposure=0.5, exposure_with_cards=1.0),
             about="a toy",
             ready=Request("/greet"),
             warm_up=(Request("/warm", {"words": 'a "b" \\ c'}), Request("/warm", {})),

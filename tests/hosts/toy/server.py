@@ -1,11 +1,12 @@
 #!/usr/bin/python3 -I
-"""toy-server PORT KEY_FILE MODEL WORD...: answers with what it was started with; a worker holds the model open."""
+"""toy-server SOCKET KEY_FILE MODEL WORD...: answers with what it was started with; a worker holds the model open."""
 
 import json
 import os
+import socketserver
 import sys
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 if sys.argv[1:] == ["--version"]:
     print("toy 1")
@@ -50,4 +51,4 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+socketserver.UnixStreamServer(sys.argv[1], Handler).serve_forever()

@@ -1,0 +1,77 @@
+"""How clients reach an instance: a port that systemd holds for good, and what carries it to the instance's socket."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.render import render
+from rigwright.serving.slots import Slot
+
+LOOPBACK = "127.0.0.1"
+PREFIX = "rigwright_listener-"
+# Requests under way at once, streams among them, that one port takes; beyond it connections are closed.
+CONNECTIONS = 4096
+
+
+def names(port: int) -> tuple[str, str]:
+    """The units of a port: the service that carries bytes, and the socket that holds it. They have the port's name, so
+    that it stays held while instances behind it come and go.
+    """
+    return f"{PREFIX}{port}.service", f"{PREFIX}{port}.socket"
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A port's two units."""
+
+    port: int
+    instance: str
+    """The unit of the instance that it leads to."""
+    socket_text: str
+    text: str
+    """Of the service that carries bytes."""
+
+    @property
+    def unit(self) -> str:
+        """The service."""
+        return names(self.port)[0]
+
+    @property
+    def socket_unit(self) -> str:
+        """What holds the port."""
+        return names(self.port)[1]
+
+    @property
+    def slot(self) -> Slot:
+        """What its process is to be, and to hold."""
+        digest = hashlib.sha256(self.text.encode()).hexdigest()
+        return Slot(self.unit, digest, self.port, frozenset(), holder=self.socket_unit, leads_to=self.instance)
+
+
+def listener(rig: Rig, instance: Instance, owned: str) -> Listener:
+    """The listener on an instance's declared port.
+
+    Args:
+        rig: Its rig.
+        instance: The instance.
+        owned: First line of unit files of ours.
+    """
+    unit, holder = names(instance.port)
+    values: dict[str, object] = {
+        "owned": owned,
+        "rig": rig,
+        "instance": instance,
+        "address": LOOPBACK,
+        "holder": holder,
+        "unit": unit,
+        "group": rig.user(instance),
+        "connections": CONNECTIONS,
+    }
+    return Listener(
+        port=instance.port,
+        instance=instance.unit,
+        socket_text=render("serving/listener.socket.j2", **values),
+        text=render("serving/listener.service.j2", **values),
+    )
