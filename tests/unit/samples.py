@@ -184,6 +184,8 @@ def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: obje
         known=HELP,
         cards=cards,
         port=8020,
+        memory_max="90%",
+        tasks_max=4096,
         api_key_file=None,
         key_name=f"{name}.api-key",
     )

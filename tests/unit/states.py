@@ -12,7 +12,7 @@ from rigwright.host.plan import Desired
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.serving.generation import Generation, generation
 from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.units import Slot
+from rigwright.serving.slots import Slot
 from tests.unit.samples import instance, plan, rig
 from tests.unit.scripts import TOOLS
 
@@ -58,7 +58,8 @@ def converged(aim: Generation, number: int = 1, **changes: Any) -> Served:
         loaded=f"All instances of this rig, generation {aim.mark}",
         enabled=True,
         links={name: f"{CONFIG}/current/units/{name}" for name in aim.unit_files},
-        processes={unit.name: process(unit.slot) for unit in aim.units},
+        processes={slot.unit: process(slot) for slot in aim.slots},
+        holding=frozenset(slot.holder for slot in aim.slots if slot.holder),
         folders=frozenset(path for path in aim.files["references"].splitlines() if not path.startswith("/srv/models")),
     )
     return replace(right, **changes)

@@ -10,7 +10,7 @@ import pytest
 from rigwright.serving.activation import Activation, activation, goal, goal_of, only_loading
 from rigwright.serving.generation import SETTLE, Generation
 from rigwright.serving.live import Kept, Served
-from rigwright.serving.units import Slot
+from rigwright.serving.slots import Slot
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.serving.activation import Activation
-from rigwright.serving.units import Slot
+from rigwright.serving.slots import Slot
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
 from tests.unit.scripts import activate, stand_in

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rigwright.serving.manifest import slots
-from rigwright.serving.units import Slot
+from rigwright.serving.slots import Slot
 from tests.unit.samples import artefact, card, instance, rig
 from tests.unit.states import CHAT, CODE, wanted
 

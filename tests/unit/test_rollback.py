@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rigwright.serving.live import Kept, Served
-from rigwright.serving.units import Slot
+from rigwright.serving.slots import Slot
 from roles.rollback import earlier, refusal
 from tests.unit.states import kept
 

@@ -10,7 +10,7 @@ import pytest
 from rigwright.host.channel import END
 from rigwright.serving.activation import Goal, goal_of
 from rigwright.serving.live import Kept, Process, Served, parse
-from rigwright.serving.units import Slot
+from rigwright.serving.slots import Slot
 from tests.unit.test_channel import encoded
 
 Record = tuple[str, ...]
