@@ -158,3 +158,31 @@ def test_nothing_undeclared(rig: Rig, found: Served) -> None:
     files = {name for name in found.links if name.startswith(("rigwright-", PREFIX))}
     loaded = {name for name, process in found.processes.items() if process.state != "inactive"}
     expect(sorted(files | loaded | found.holding), sorted({*(i.unit for i in rig.instances), *ports}), DEPLOY)
+
+
+@check(
+    "S11",
+    "its limits of memory and tasks are in force",
+    severity="high",
+    why="one instance that grows without end takes the box with it",
+)
+def test_limits(host: Host, facts: HostFacts, instance: Instance) -> None:
+    lines = host.check_output("systemctl show --property=MemoryMax --property=TasksMax %s", instance.unit).splitlines()
+    found = dict(line.split("=", 1) for line in lines)
+    wanted = memory(instance.memory_max, facts.memory_kib)
+    said = int(found["MemoryMax"]) if found["MemoryMax"].isdecimal() else 0
+    # systemd counts a part of pages, the kernel's own among them
+    expect(f"{said} bytes", f"{wanted} bytes", DEPLOY, holds=abs(said - wanted) <= wanted // 50)
+    expect(found["TasksMax"], str(instance.tasks_max), DEPLOY)
+
+
+def memory(declared: str, host_kib: int) -> int:
+    """An amount of memory as systemd reads it, in bytes.
+
+    Args:
+        declared: As in `rigwright.types.MemorySize`.
+        host_kib: The host's, KiB.
+    """
+    if declared.endswith("%"):
+        return host_kib * 1024 * int(declared[:-1]) // 100
+    return int(declared[:-1]) << {"M": 20, "G": 30, "T": 40}[declared[-1]]

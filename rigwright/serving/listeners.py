@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.declaration.rig import SOCKETS, Instance, Rig
 from rigwright.render import render
 from rigwright.serving.slots import Slot
 
@@ -68,6 +68,7 @@ def listener(rig: Rig, instance: Instance, owned: str) -> Listener:
         "unit": unit,
         "group": rig.user(instance),
         "connections": CONNECTIONS,
+        "sockets": SOCKETS,
     }
     return Listener(
         port=instance.port,
