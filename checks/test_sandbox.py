@@ -16,7 +16,7 @@ from rigwright.engines.kind import Service
 from rigwright.host.facts import HostFacts
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import LOOPBACK, names
-from rigwright.serving.units import STARTED_FROM
+from rigwright.serving.units import STARTED_FROM, UNITS, Unit
 
 PROGRAM = Path(__file__).with_name("escape.py")
 KINDS = ("processes", "network", "files", "devices", "privileges")
