@@ -34,7 +34,7 @@ FOLDERS = (
     "/",
     "/boot",
     "/etc",
-    "/etc/systemd/system",
+    UNITS,
     "/home",
     "/opt",
     "/root",
