@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigwright.serving.manifest import slots
+from rigwright.serving.manifest import Read, read
 from rigwright.serving.slots import Slot
 from tests.unit.samples import artefact, card, instance, rig
 from tests.unit.states import CHAT, CODE, wanted
@@ -27,7 +27,7 @@ def of(**instances: Any) -> str:
 
 
 def test_a_deploy_reads_the_slots_that_were_written() -> None:
-    assert slots(TEXT, {}) == AIM.slots
+    assert read(TEXT, {}).slots == AIM.slots
     assert [(slot.unit, slot.port, slot.cards) for slot in AIM.slots] == [(CHAT, 8020, {0, 1}), (CODE, 8021, set())]
 
 
@@ -57,7 +57,7 @@ def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
 def test_an_instance_may_have_two_units_and_both_have_its_port_and_cards() -> None:
     other = "rigwright-chat-2.service"
     text = of(chat={"port": 8020, "cards": [1], "units": {other: B, CHAT: A}})
-    assert slots(text, {}) == (
+    assert read(text, {}).slots == (
         Slot(other, B, 8020, frozenset({1})),
         Slot(CHAT, A, 8020, frozenset({1})),
     )
@@ -69,12 +69,12 @@ OLD = {"variant": "llamacpp/cpu", "port": 8020, "cards": [0], "digest": "0" * 16
 def test_a_manifest_of_before_units_were_in_it_has_the_unit_that_was_called_after_each_instance() -> None:
     text = of(chat=OLD, code={**OLD, "port": 8021, "cards": []})
     beside = {CHAT: A, CODE: B, "rigwright-power.service": A}
-    assert slots(text, beside) == (
+    assert read(text, beside).slots == (
         Slot(CHAT, A, 8020, frozenset({0})),
         Slot(CODE, B, 8021, frozenset()),
     )
-    assert [slot.unit for slot in slots(text, {CODE: B})] == [CODE]
-    assert slots(text, {}) == ()
+    assert [slot.unit for slot in read(text, {CODE: B}).slots] == [CODE]
+    assert read(text, {}).slots == ()
 
 
 BAD: dict[str, str] = {
@@ -101,7 +101,7 @@ BAD: dict[str, str] = {
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
 def test_what_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a manifest"):
-        slots(text, {})
+        read(text, {})
 
 
 JSON = st.recursive(
@@ -118,7 +118,7 @@ ANY = st.fixed_dictionaries(
 @given(st.text(max_size=20) | JSON.map(json.dumps) | st.dictionaries(st.text(max_size=5), ANY).map(lambda i: of(**i)))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        found = slots(text, {})
+        found = read(text, {})
     except ValueError:
         return
     assert all(slot.unit.startswith("rigwright-") and slot.port >= 1024 for slot in found)
