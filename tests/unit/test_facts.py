@@ -279,14 +279,6 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
     }
 
 
-def test_the_probe_finds_roots_that_are_links_and_builds_that_have_begun(tmp_path: Path) -> None:
-    (tmp_path / "real" / "plain-1-abc").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    found = probe(folders=[str(tmp_path / "link"), str(tmp_path / "real")], builds=str(tmp_path / "real"))
-    assert found.linked_roots == (str(tmp_path / "link"),)
-    assert found.started_builds == {"plain-1-abc"}
-
-
 def test_the_probe_finds_what_was_there_before_us(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for folder in (ours, theirs):

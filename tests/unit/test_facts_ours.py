@@ -27,7 +27,7 @@ def test_the_probe_finds_another_folder_that_the_host_is_served_from(tmp_path: P
 def test_the_probe_finds_a_user_that_is_there() -> None:
     (found,) = probe(users=["nobody-at-all", "root"]).users
     assert (found.name, found.passwd.split(":")[2], found.ours) == ("root", "0", False)
-    assert found.home == os.path.expanduser("~root")
+    assert found.home == str(Path("~root").expanduser())
     assert probe(users=["nobody-at-all"]).users == ()
     assert probe(users=[]).users == ()
 
@@ -89,3 +89,11 @@ def test_the_probe_finds_engines_that_others_can_change_or_cannot_run(tmp_path: 
     found = probe(engines=str(tmp_path))
     assert found.built_engines == {"good", "closed", "open", "still"}
     assert found.unfit_engines == {"closed", "open", "still"}
+
+
+def test_the_probe_finds_roots_that_are_links_and_builds_that_have_begun(tmp_path: Path) -> None:
+    (tmp_path / "real" / "plain-1-abc").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    found = probe(folders=[str(tmp_path / "link"), str(tmp_path / "real")], builds=str(tmp_path / "real"))
+    assert found.linked_roots == (str(tmp_path / "link"),)
+    assert found.started_builds == {"plain-1-abc"}

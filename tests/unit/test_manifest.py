@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigwright.serving.manifest import Read, read
+from rigwright.serving.manifest import read
 from rigwright.serving.slots import Slot
 from tests.unit.samples import artefact, card, instance, rig
 from tests.unit.states import CHAT, CODE, wanted
