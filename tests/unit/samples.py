@@ -272,7 +272,7 @@ def probed(**changes: object) -> dict[str, object]:
         "jobs": "/nowhere",
         "weights": [],
         "cuda_root": "/nowhere",
-        "service_user": "nobody-at-all",
+        "users": ["nobody-at-all"],
         "packages": ["base-files", "dpkg"],
         "ledger": "/nowhere/owned",
         "config": "/etc/nowhere",

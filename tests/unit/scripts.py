@@ -18,8 +18,10 @@ from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import JOURNAL, PROVEN, generation
+from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
-from rigwright.serving.units import STARTED_FROM, UNITS, Slot
+from rigwright.serving.slots import Slot
+from rigwright.serving.units import STARTED_FROM, UNITS
 from rigwright.supply.bundle import Bundle, Row
 from rigwright.supply.network import Network, network
 from rigwright.supply.tools import Tools
@@ -175,6 +177,7 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
 
 TUNED = Driver(managed=True, power_w=280, sysctl={"kernel.numa_balancing": 0, "vm.swappiness": 10})
 CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
+(PORT, HOLDER), OLD_HOLDER = names(8020), names(8021)[1]
 SCRIPTS: dict[str, Callable[[], str]] = {
     "survey": lambda: render("probe/survey.sh.j2"),
     "build for the CPU": compiled,
@@ -202,7 +205,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
-    "a user": lambda: render("look/passwd.sh.j2", user="svc"),
+    "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
     "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),
     "what a job was sent": lambda: render("look/sent.sh.j2", folder=f"{STATE}/jobs/rw-job-x/files"),
@@ -213,6 +216,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "stop sharing": lambda: render("sharing/release.sh.j2", **sharing.release(rig())),
     "packages from mirrors": lambda: packages(WIDE),
     "ready": lambda: generated("ready"),
+    "started": lambda: generated("started"),
     "settle": lambda: generated("settle"),
     "state": lambda: state_script("/etc/rigwright", "/opt/rigwright"),
     "activate": lambda: activate(Activation((CODE,), (CHAT,), ()), ("rigwright-old.service",)),
@@ -220,6 +224,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         Activation((CODE,), (CHAT,), (), (Slot(CHAT, "0" * 64, 8020, frozenset({0, 1})),))
     ),
     "activate and wait": lambda: activate(Activation((), (), (CHAT,))),
+    "activate and listen": lambda: activate(Activation((), (PORT,), (), (), (OLD_HOLDER,), (HOLDER,))),
     "activate nothing": lambda: activate(Activation()),
     "hold": hold,
     "hold after a while": lambda: hold(120),

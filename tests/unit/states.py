@@ -43,11 +43,18 @@ def process(slot: Slot, **changes: Any) -> Process:
     return replace(right, **changes)
 
 
-def kept(number: int, digest: str = "", *references: str, found: str | None = None, slots: Slots = ()) -> Kept:
+def kept(
+    number: int,
+    digest: str = "",
+    *references: str,
+    found: str | None = None,
+    slots: Slots = (),
+    users: frozenset[str] | None = None,
+) -> Kept:
     """A generation on the host; an unchanged one unless `found` is given."""
     sealed = digest or f"digest-{number}"
     now = sealed if found is None else found
-    return Kept(number, sealed, now, "2026-11-01T12:00:00Z", True, frozenset(references), slots=slots)
+    return Kept(number, sealed, now, "2026-11-01T12:00:00Z", True, frozenset(references), slots=slots, users=users)
 
 
 def converged(aim: Generation, number: int = 1, **changes: Any) -> Served:

@@ -13,6 +13,7 @@ import pytest
 
 from rigwright.host import channel
 from rigwright.host.basics import unit_of
+from tests.unit.scripts import stand_in
 from tests.unit.test_facts import probe
 
 
@@ -74,3 +75,29 @@ def test_a_listener_is_told_by_its_own_name_and_process_whatever_that_is(name: s
     assert "\n" not in mine.process
     assert mine.process in ("", channel.said(name[:15]))
     assert mine.unit in ("", unit_of(cgroup.strip().rpartition(":")[2]))
+
+
+@pytest.mark.parametrize(
+    ("sockets", "unit"),
+    [
+        (
+            "127.0.0.1:8020 rigwright_listener-8020.socket rigwright_listener-8020.service",
+            "rigwright_listener-8020.service",
+        ),
+        ("[::]:8020 cups.socket cups.service", "cups.service"),
+        # another port's, and one that only ends like it
+        (
+            "127.0.0.1:18020 x.socket x.service\n127.0.0.1:80201 y.socket y.service\n/run/z:8020/z z.socket z.service",
+            "",
+        ),
+        ("", ""),
+    ],
+)
+def test_a_port_that_systemd_holds_is_the_units_that_it_holds_it_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sockets: str, unit: str
+) -> None:
+    stand_in(tmp_path, "ss", """echo 'LISTEN 0 4096 127.0.0.1:8020 0.0.0.0:* users:(("systemd",pid=1,fd=42))'""")
+    stand_in(tmp_path, "systemctl", f"case $1 in list-sockets) cat <<'END'\n{sockets}\nEND\n;; esac")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (found,) = probe().listeners
+    assert (found.port, found.unit) == (8020, unit)

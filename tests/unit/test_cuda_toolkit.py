@@ -130,7 +130,7 @@ def test_it_stays_as_long_as_a_generation_that_stands_on_it() -> None:
     wanted = generation(one, builds(one), TOOLS)
     assert ours().folder in wanted.files["references"].splitlines()
     there = Served(folders=frozenset([ours().folder, "/opt/rigwright/cuda-12.9-0123456789ab"]))
-    assert surplus(there, one, wanted).paths == ("/opt/rigwright/cuda-12.9-0123456789ab",)
+    assert surplus(there, one, wanted, []).paths == ("/opt/rigwright/cuda-12.9-0123456789ab",)
     # an operator's own is never among them
     theirs = made(root="/opt/cuda")
     assert "cuda" not in generation(theirs, builds(theirs), TOOLS).files["references"]

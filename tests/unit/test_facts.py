@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rigwright.host.basics import Listener
-from rigwright.host.facts import PACKAGES, HostFacts, parse, questions
+from rigwright.host.facts import PACKAGES, Account, HostFacts, parse, questions
 from rigwright.render import render
 from rigwright.supply.fetching import run_name
 from rigwright.weights import sharing
@@ -40,8 +40,12 @@ RECORDS = [
     ("listener", "5000", "python3", ""),
     ("engine", "plain-1.0-0123456789ab"),
     ("unfit", "plain-1.0-0123456789ab"),
-    ("user_process", "llama-server", "4711", "rigwright-chat.service"),
-    ("user_process", "sh", "4712", ""),
+    ("user", "rigwright-chat:x:999:999::/nonexistent:/usr/sbin/nologin", "yes"),
+    ("user_process", "rigwright-chat", "llama-server", "4711", "rigwright-chat.service"),
+    ("user_process", "rigwright-chat", "sh", "4712", ""),
+    ("user_process", "rigwright-code", "sh", "4713", ""),
+    ("user", "rigwright-code:x:1000:1000::/home/code:/bin/bash", "no"),
+    ("foreign_group", "rigwright-more"),
     ("weight", "4096", "/srv/models/small/1/small.gguf"),
     ("building", "plain-1.0-ba9876543210"),
     ("linked", "/srv/models"),
@@ -49,7 +53,6 @@ RECORDS = [
     ("missing", "cmake"),
     ("foreign", "/srv/models", "ops", "2775"),
     ("elsewhere", "/etc/other"),
-    ("user_ours", "yes"),
     ("driver_ours", "yes"),
     ("settings_ours", "yes"),
     ("address", "127.0.0.1"),
@@ -62,7 +65,6 @@ RECORDS = [
     ("share_reload", "no"),
     ("share_started_from", "01" * 32),
     ("clock", "1790000000"),
-    ("service_user", "rigwright:x:999:999::/nonexistent:/usr/sbin/nologin"),
 ]
 MANY = {
     "disk",
@@ -70,7 +72,9 @@ MANY = {
     "listener",
     "engine",
     "unfit",
+    "user",
     "user_process",
+    "foreign_group",
     "weight",
     "building",
     "linked",
@@ -79,7 +83,7 @@ MANY = {
     "address",
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
-CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere", "service_user"}
+CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere"}
 """What may be told as nothing."""
 
 
@@ -106,7 +110,15 @@ def test_a_probes_lines_become_facts() -> None:
         ),
         built_engines=frozenset({"plain-1.0-0123456789ab"}),
         unfit_engines=frozenset({"plain-1.0-0123456789ab"}),
-        user_processes=("llama-server (pid 4711, rigwright-chat.service)", "sh (pid 4712)"),
+        users=(
+            Account(
+                "rigwright-chat:x:999:999::/nonexistent:/usr/sbin/nologin",
+                True,
+                ("llama-server (pid 4711, rigwright-chat.service)", "sh (pid 4712)"),
+            ),
+            Account("rigwright-code:x:1000:1000::/home/code:/bin/bash", False, ("sh (pid 4713)",)),
+        ),
+        foreign_groups=("rigwright-more",),
         weight_bytes={"/srv/models/small/1/small.gguf": 4096},  # type: ignore[arg-type]
         started_builds=frozenset({"plain-1.0-ba9876543210"}),
         linked_roots=("/srv/models",),
@@ -114,21 +126,20 @@ def test_a_probes_lines_become_facts() -> None:
         clock=1790000000,
         foreign_roots=(("/srv/models", "ops", 0o2775),),
         elsewhere="/etc/other",
-        user_ours=True,
         driver_ours=True,
         settings_ours=True,
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
         sharing=Found(there=True, active="active", enabled="enabled", started_from="01" * 32),
-        service_user="rigwright:x:999:999::/nonexistent:/usr/sbin/nologin",
     )
 
 
 def test_what_is_not_there_is_empty() -> None:
     found = parse(told([(record[0], "") if record[0] in CUT else record for record in SINGLE]))
-    assert (found.cuda_version, found.apt_lock_holder, found.os_version, found.service_user) == ("", "", "", "")
+    assert (found.cuda_version, found.apt_lock_holder, found.os_version) == ("", "", "")
     assert (found.missing_packages, found.linked_roots, found.started_builds) == ((), (), frozenset())
     assert found.weight_bytes == {}
     assert (found.systemd, found.sent_kib) == (0, 0)
+    assert (found.users, found.foreign_groups) == ((), ())
     assert (found.pci_cards, found.listeners, found.built_engines) == ((), (), frozenset())
 
 
@@ -162,8 +173,13 @@ def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
         ("missing", "a b"),
         ("missing", "$(id)"),
         ("linked", "srv"),
-        ("service_user", "svc:x:1:1"),
-        ("user_ours", "perhaps"),
+        ("user", "svc:x:1:1", "yes"),
+        ("user", "svc:x:1:1::/:/bin/sh\nroot:x:0:0::/:/bin/sh", "yes"),
+        ("user", "", "no"),
+        ("user", "svc:x:1:1::/:/bin/sh", "perhaps"),
+        ("user_process", "svc", "sh", "one", ""),
+        ("user_process", "sh", "1", ""),
+        ("foreign_group", "a b"),
         ("os_id", "debian\n"),
         ("kernel", "6.1; id"),
         ("nvcc", "V13"),
@@ -243,11 +259,6 @@ def test_the_probe_tells_a_user_who_is_not_root_apart() -> None:
     assert probe(user=65534).uid == 65534
 
 
-def test_the_probe_finds_a_user_that_is_there() -> None:
-    assert probe(service_user="root").service_user.split(":")[2] == "0"
-    assert probe(service_user="nobody-at-all").service_user == ""
-
-
 def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
     made = rig(instance("a"), instance("b"), cuda_root="/opt/cuda", service_user="svc")
     assert questions(made) == {
@@ -257,7 +268,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "jobs": "/var/lib/rigwright/jobs",
         "weights": [made.weight_path(artefact()).rpartition("/")[0]],
         "cuda_root": "/opt/cuda",
-        "service_user": "svc",
+        "users": ["svc-a", "svc-b"],
         "packages": [*PACKAGES, "cmake", "g++", "ninja-build"],
         "ledger": "/var/lib/rigwright/owned",
         "config": "/etc/rigwright",
@@ -268,27 +279,17 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
     }
 
 
-def test_the_probe_finds_roots_that_are_links_and_builds_that_have_begun(tmp_path: Path) -> None:
-    (tmp_path / "real" / "plain-1-abc").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    found = probe(folders=[str(tmp_path / "link"), str(tmp_path / "real")], builds=str(tmp_path / "real"))
-    assert found.linked_roots == (str(tmp_path / "link"),)
-    assert found.started_builds == {"plain-1-abc"}
-
-
 def test_the_probe_finds_what_was_there_before_us(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for folder in (ours, theirs):
         folder.mkdir(mode=0o750)
     ledger = tmp_path / "owned"
-    ledger.write_text(f"dir {ours}\nuser svc\n")
-    found = probe(folders=[str(ours), str(theirs), str(tmp_path / "none")], ledger=str(ledger), service_user="svc")
+    ledger.write_text(f"dir {ours}\n")
+    found = probe(folders=[str(ours), str(theirs), str(tmp_path / "none")], ledger=str(ledger))
     assert [(path, mode) for path, _, mode in found.foreign_roots] == [(str(theirs), 0o750)]
-    assert found.user_ours
-    assert not probe(ledger=str(ledger), service_user="sv").user_ours
 
 
 def test_every_question_has_its_place_in_the_probe() -> None:
     script = render("probe/probe.sh.j2", **questions(rig(instance(), cuda_root="/opt/cuda", service_user="svc")))
-    for value in ("/srv/models/small/", "/opt/rigwright/engines", "/opt/cuda", "getent passwd svc"):
+    for value in ("/srv/models/small/", "/opt/rigwright/engines", "/opt/cuda", "svc-chat"):
         assert value in script

@@ -24,15 +24,54 @@ def test_the_probe_finds_another_folder_that_the_host_is_served_from(tmp_path: P
     assert probe(units=str(tmp_path), config="/etc/rigwright").elsewhere == folder
 
 
+def test_the_probe_finds_a_user_that_is_there() -> None:
+    (found,) = probe(users=["nobody-at-all", "root"]).users
+    assert (found.name, found.passwd.split(":")[2], found.ours) == ("root", "0", False)
+    assert found.home == str(Path("~root").expanduser())
+    assert probe(users=["nobody-at-all"]).users == ()
+    assert probe(users=[]).users == ()
+
+
+def test_the_probe_finds_a_group_that_has_the_name_of_a_user_to_be() -> None:
+    """`sudo` is a group without a user, everywhere; a user's own group is the user's."""
+    found = probe(users=["nobody-at-all", "root", "sudo"])
+    assert (found.foreign_groups, [one.name for one in found.users]) == (("sudo",), ["root"])
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_the_probe_finds_the_service_users_processes() -> None:
+def test_the_probe_finds_each_users_processes() -> None:
     with subprocess.Popen(["sleep", "infinity"], user="nobody") as process:
         try:
-            found = probe(service_user="nobody").user_processes
+            found = {one.name: one.processes for one in probe(users=["nobody", "sync"]).users}
         finally:
             process.kill()
-    assert f"sleep (pid {process.pid})" in [one.partition(", ")[0] for one in found]
-    assert probe().user_processes == ()
+    assert f"sleep (pid {process.pid})" in [one.partition(", ")[0] for one in found["nobody"]]
+    assert found["sync"] == ()
+
+
+@pytest.mark.parametrize(
+    ("ledger", "users", "found"),
+    [
+        ("user sync\nuser games\n", ["games", "bin"], {"bin": False, "games": True, "sync": True}),
+        ("user sync\n", [], {"sync": True}),
+        # the whole name counts, and what is no name is nobody's
+        (
+            "user syn\nuser gam.s\nuser ../bin\nuser *\nuser \ndir /sync\n",
+            ["sync", "bin"],
+            {"bin": False, "sync": False},
+        ),
+        # written down before it was made
+        ("user nobody-at-all\n", [], {}),
+        (None, ["bin"], {"bin": False}),
+    ],
+)
+def test_the_probe_finds_users_that_we_have_made_and_those_that_are_asked_for(
+    tmp_path: Path, ledger: str | None, users: list[str], found: dict[str, bool]
+) -> None:
+    path = tmp_path / "owned"
+    if ledger is not None:
+        path.write_text(ledger)
+    assert {one.name: one.ours for one in probe(users=users, ledger=str(path)).users} == found
 
 
 def test_the_probe_finds_engines_that_others_can_change_or_cannot_run(tmp_path: Path) -> None:
@@ -50,3 +89,11 @@ def test_the_probe_finds_engines_that_others_can_change_or_cannot_run(tmp_path: 
     found = probe(engines=str(tmp_path))
     assert found.built_engines == {"good", "closed", "open", "still"}
     assert found.unfit_engines == {"closed", "open", "still"}
+
+
+def test_the_probe_finds_roots_that_are_links_and_builds_that_have_begun(tmp_path: Path) -> None:
+    (tmp_path / "real" / "plain-1-abc").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    found = probe(folders=[str(tmp_path / "link"), str(tmp_path / "real")], builds=str(tmp_path / "real"))
+    assert found.linked_roots == (str(tmp_path / "link"),)
+    assert found.started_builds == {"plain-1-abc"}

@@ -133,9 +133,14 @@ BODY = {"input": 'a "quoted" \\ word', "é": "line\nnext\ttab \x1b", "nested": {
 
 
 def test_a_request_without_a_body_is_a_get() -> None:
-    assert Request("/health").config(8020) == 'url = "http://127.0.0.1:8020/health"\n'
+    assert Request("/health").config("127.0.0.1:8020") == 'url = "http://127.0.0.1:8020/health"\n'
+
+
+def test_a_request_to_a_socket_names_its_path_and_no_address() -> None:
+    lines = Request("/health").config("/run/x/api.sock").splitlines()
+    assert lines == ['unix-socket = "/run/x/api.sock"', 'url = "http://localhost/health"']
 
 
 def test_a_request_is_a_line_a_setting_whatever_its_body_holds() -> None:
-    lines = Request("/v1/embeddings", BODY).config(8020).splitlines()
+    lines = Request("/v1/embeddings", BODY).config("127.0.0.1:8020").splitlines()
     assert [line.partition(" = ")[0] for line in lines] == ["url", "header", "data"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigwright.serving.manifest import slots
+from rigwright.serving.listeners import PREFIX, names
+from rigwright.serving.manifest import USER, read
 from rigwright.serving.slots import Slot
 from tests.unit.samples import artefact, card, instance, rig
 from tests.unit.states import CHAT, CODE, wanted
@@ -27,8 +28,15 @@ def of(**instances: Any) -> str:
 
 
 def test_a_deploy_reads_the_slots_that_were_written() -> None:
-    assert slots(TEXT, {}) == AIM.slots
-    assert [(slot.unit, slot.port, slot.cards) for slot in AIM.slots] == [(CHAT, 8020, {0, 1}), (CODE, 8021, set())]
+    found = read(TEXT, {})
+    assert found.slots == AIM.slots
+    assert found.users == {"rigwright-chat", "rigwright-code"}
+    assert [(slot.unit, slot.port, slot.cards, slot.holder, slot.leads_to) for slot in AIM.slots] == [
+        (CHAT, 0, {0, 1}, "", ""),
+        (CODE, 0, set(), "", ""),
+        (names(8020)[0], 8020, set(), names(8020)[1], CHAT),
+        (names(8021)[0], 8021, set(), names(8021)[1], CODE),
+    ]
 
 
 def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
@@ -44,22 +52,32 @@ def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
         "capacity": [2, 2048],
         "digest": AIM.units[0].digest,
         "units": {CHAT: AIM.slots[0].started_from},
-        "slice": "rigwright.slice",
-        "user": "rigwright",
+        "slice": "rigwright-chat.slice",
+        "user": "rigwright-chat",
+        "socket": "/run/rigwright/instances/chat/api.sock",
         "weights": [weight],
     }
     assert (code["cards"], code["capacity"]) == ([], [1, 4096])
     said = json.loads(TEXT)
+    assert said["listeners"][1] == {
+        "port": 8021,
+        "address": "127.0.0.1:8021",
+        "leads_to": CODE,
+        "started_from": AIM.listeners[1].slot.started_from,
+        "units": list(names(8021)),
+    }
     assert (said["cards"], said["state"]) == ([one.name for one in CARDS], "/var/lib/rigwright")
     assert said["weights"] == {weight: artefact().sha256}
 
 
-def test_an_instance_may_have_two_units_and_both_have_its_port_and_cards() -> None:
+@pytest.mark.parametrize(("socket", "port"), [({}, 8020), ({"socket": "/run/x/api.sock"}, 0)])
+def test_an_instance_may_have_two_units_and_both_have_its_port_and_cards(socket: dict[str, str], port: int) -> None:
+    """With a socket they have no port: that is its listener's."""
     other = "rigwright-chat-2.service"
-    text = of(chat={"port": 8020, "cards": [1], "units": {other: B, CHAT: A}})
-    assert slots(text, {}) == (
-        Slot(other, B, 8020, frozenset({1})),
-        Slot(CHAT, A, 8020, frozenset({1})),
+    text = of(chat={"port": 8020, "cards": [1], "units": {other: B, CHAT: A}, **socket})
+    assert read(text, {}).slots == (
+        Slot(other, B, port, frozenset({1})),
+        Slot(CHAT, A, port, frozenset({1})),
     )
 
 
@@ -69,12 +87,42 @@ OLD = {"variant": "llamacpp/cpu", "port": 8020, "cards": [0], "digest": "0" * 16
 def test_a_manifest_of_before_units_were_in_it_has_the_unit_that_was_called_after_each_instance() -> None:
     text = of(chat=OLD, code={**OLD, "port": 8021, "cards": []})
     beside = {CHAT: A, CODE: B, "rigwright-power.service": A}
-    assert slots(text, beside) == (
+    assert read(text, beside).slots == (
         Slot(CHAT, A, 8020, frozenset({0})),
         Slot(CODE, B, 8021, frozenset()),
     )
-    assert [slot.unit for slot in slots(text, {CODE: B})] == [CODE]
-    assert slots(text, {}) == ()
+    assert [slot.unit for slot in read(text, {CODE: B}).slots] == [CODE]
+    assert read(text, {}).slots == ()
+    assert read(text, {}).users is None
+
+
+@pytest.mark.parametrize(
+    ("said", "users"),
+    [
+        ([], set()),
+        (["svc-chat"], {"svc-chat"}),
+        (["svc-chat", "svc-code"], {"svc-chat", "svc-code"}),
+        # one that does not say it may run as anybody
+        (["svc-chat", ""], None),
+        (["svc-chat", None], None),
+        (["svc-chat", "Root"], None),
+        (["svc-chat\n"], None),
+        (["-svc"], None),
+        (["s" * 33], None),
+        (["s" * 32], {"s" * 32}),
+    ],
+)
+def test_users_are_known_where_every_instance_says_whose_it_is(said: list[str | None], users: set[str] | None) -> None:
+    rows = {
+        f"i{at}": {"port": 8020, "cards": [], **({} if user is None else {"user": user})}
+        for at, user in enumerate(said)
+    }
+    assert read(of(**rows), {}).users == users
+
+
+def listening(**changes: Any) -> str:
+    """A manifest with one listener."""
+    return json.dumps({"instances": {}, "listeners": [{"port": 8020, "leads_to": CHAT, "started_from": A} | changes]})
 
 
 BAD: dict[str, str] = {
@@ -94,6 +142,18 @@ BAD: dict[str, str] = {
     "no digest": of(chat={"port": 8020, "cards": [], "units": {CHAT: ""}}),
     "a digest of another kind": of(chat={"port": 8020, "cards": [], "units": {CHAT: A[:63] + "G"}}),
     "a digest that is a number": of(chat={"port": 8020, "cards": [], "units": {CHAT: 7}}),
+    "a user that is a number": of(chat={"port": 8020, "cards": [], "user": 7}),
+    "a socket that is a list": of(chat={"port": 8020, "cards": [], "socket": []}),
+    "a listener on a port of root's": listening(port=22),
+    "a listener on a port as text": listening(port="8020"),
+    "a listener on no port": json.dumps({"instances": {}, "listeners": [{"leads_to": CHAT, "started_from": A}]}),
+    "a listener for somebody else's unit": listening(leads_to="ssh.service"),
+    "a listener for nobody": listening(leads_to=""),
+    "a listener for a listener": listening(leads_to=names(8020)[0]),
+    "a listener for a unit on two lines": listening(leads_to=f"{CHAT}\n"),
+    "a listener without a digest": listening(started_from=""),
+    "a listener with a digest on two lines": listening(started_from=f"{A}\n"),
+    "listeners that are none": json.dumps({"instances": {}, "listeners": {}}),
     "text that is none": '{"instances": {"\\ud800": {"port": 8020, "cards": []}}}',
 }
 
@@ -101,7 +161,7 @@ BAD: dict[str, str] = {
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
 def test_what_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a manifest"):
-        slots(text, {})
+        read(text, {})
 
 
 JSON = st.recursive(
@@ -111,14 +171,33 @@ JSON = st.recursive(
 )
 ANY = st.fixed_dictionaries(
     {"port": st.integers(8000, 8030) | JSON, "cards": st.lists(st.integers(0, 3), max_size=2) | JSON},
-    optional={"units": st.dictionaries(st.sampled_from([CHAT, "x.service"]), st.sampled_from([A, "x"])) | JSON},
+    optional={
+        "units": st.dictionaries(st.sampled_from([CHAT, "x.service"]), st.sampled_from([A, "x"])) | JSON,
+        "socket": st.text(max_size=5) | JSON,
+        "user": st.sampled_from(["svc", "root\n", "-x", ""]) | JSON,
+    },
+)
+LISTENER = st.fixed_dictionaries(
+    {
+        "port": st.integers(8000, 8030) | JSON,
+        "leads_to": st.sampled_from([CHAT, "x.service"]) | JSON,
+        "started_from": st.sampled_from([A, "x"]) | JSON,
+    }
+)
+WHOLE = st.fixed_dictionaries(
+    {"instances": st.dictionaries(st.text(max_size=5), ANY, max_size=3)},
+    optional={"listeners": st.lists(LISTENER, max_size=3) | JSON},
 )
 
 
-@given(st.text(max_size=20) | JSON.map(json.dumps) | st.dictionaries(st.text(max_size=5), ANY).map(lambda i: of(**i)))
+@given(st.text(max_size=20) | JSON.map(json.dumps) | WHOLE.map(json.dumps))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        found = slots(text, {})
+        found = read(text, {})
     except ValueError:
         return
-    assert all(slot.unit.startswith("rigwright-") and slot.port >= 1024 for slot in found)
+    for slot in found.slots:
+        assert slot.unit.startswith(PREFIX if slot.holder else "rigwright-")
+        assert slot.port >= 1024 or (slot.port == 0 and not slot.holder)
+        assert bool(slot.holder) == bool(slot.leads_to)
+    assert all(USER.fullmatch(user) for user in found.users or ())

@@ -12,7 +12,7 @@ import pytest
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.host.basics import Listener
-from rigwright.host.facts import HostFacts
+from rigwright.host.facts import Account, HostFacts
 from rigwright.host.preflight import SUPPORTED, refusals, warnings
 from rigwright.supply.bundle import Bundle
 from tests.unit.samples import GIB, NOW, artefact, card, engine, facts, instance, parts, plan, rig
@@ -20,9 +20,9 @@ from tests.unit.states import comes_to
 
 AMPERE = card("8.6", "10de:2204", "NVIDIA GeForce RTX 3090")
 TURING = card("7.5", "10de:1e07", "NVIDIA GeForce RTX 2080 Ti")
-FOREIGN = "rigwright:x:1000:1000::/home/rigwright:/bin/bash"
-MOVED = "rigwright:x:999:999::/srv/x:/usr/sbin/nologin"
-OURS = "rigwright:x:999:999::/nonexistent:/usr/sbin/nologin"
+OURS = "rigwright-chat:x:999:999::/nonexistent:/usr/sbin/nologin"
+FOREIGN = Account("rigwright-chat:x:1000:1000::/home/rigwright:/bin/bash", ours=False)
+MOVED = OURS.replace("/nonexistent", "/srv/x")
 PRESENT = (("0000:01:00.0", "10de:2204"), ("0000:02:00.0", "10de:1e07"))
 
 
@@ -66,10 +66,11 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"memory_kib": 2 * GIB - 1}, ["GiB of memory", "at least 2 GiB"]),
     ({"pci_cards": ()}, ["card 0 is declared as NVIDIA GeForce RTX 3090 (10de:2204)", "no NVIDIA card"]),
     ({"pci_cards": PRESENT[:1]}, ["card 1 is declared as NVIDIA GeForce RTX 2080 Ti", "10de:2204 at 0000:01:00.0"]),
-    ({"service_user": FOREIGN}, ["the user rigwright was there before us", "another service_user"]),
+    ({"users": (FOREIGN,)}, ["the user rigwright-chat was there before us", "another service_user", "or name"]),
+    ({"foreign_groups": ("rigwright-chat",)}, ["the group rigwright-chat was there before us", "another service_user"]),
     (
-        {"service_user": MOVED, "user_ours": True, "user_processes": ("sh (pid 7)", "llama-server (pid 8, a.service)")},
-        ["the home of the user rigwright is /srv/x", "sh (pid 7), llama-server (pid 8, a.service)", "stop these"],
+        {"users": (Account(MOVED, True, ("sh (pid 7)", "llama-server (pid 8, a.service)")),)},
+        ["the home of the user rigwright-chat is /srv/x", "sh (pid 7), llama-server (pid 8, a.service)", "stop these"],
     ),
     ({"foreign_roots": (("/srv/models", "ops", 0o755),)}, ["/srv/models is ops's with mode 755", "in roots"]),
     ({"foreign_roots": (("/srv/models", "root", 0o775),)}, ["/srv/models is root's with mode 775", "in roots"]),
@@ -79,6 +80,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"cuda_version": ""}, ["no CUDA toolkit at /opt/cuda", "plain", "cuda_root"]),
     ({"listeners": (Listener(8020, "nginx", "nginx.service"),)}, ["port 8020 of instance chat", "nginx.service"]),
     ({"listeners": (Listener(8020, "python3", ""),)}, ["port 8020 of instance chat", "taken by python3:"]),
+    ({"listeners": (Listener(8020, "systemd", "cups.service"),)}, ["port 8020 of instance chat", "cups.service"]),
     ({"disk_free_kib": space(models=0.5)}, ["/srv/models has 0.5 GiB free", "1.0 GiB are needed"]),
     ({"disk_free_kib": space(state=6.5)}, ["/var/lib/rigwright has 6.5 GiB free", "7.0 GiB are needed"]),
 ]
@@ -93,6 +95,14 @@ def test_each_thing_in_the_way_is_refused_alone(changes: dict[str, Any], essence
     assert all(part in reason for part in essence), reason
 
 
+def test_each_user_that_is_in_the_way_is_told() -> None:
+    made = rig(*(instance(name, port=8020 + at) for at, name in enumerate(("chat", "code", "more"))))
+    moved = Account(MOVED.replace("chat", "code"), True, ("sh (pid 7)",))
+    found = refusals(comes_to(made, facts(users=(FOREIGN, moved), foreign_groups=("rigwright-more",)), plan()), NOW)
+    begins = ("the user rigwright-chat was", "the group rigwright-more was", "the home of the user rigwright-code is")
+    assert [reason.startswith(begin) for reason, begin in zip(found, begins, strict=True)] == [True] * 3, found
+
+
 def test_everything_in_the_way_is_told_at_once() -> None:
     host = facts(
         os_version="11",
@@ -101,7 +111,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         uid=1,
         memory_kib=0,
         cuda_version="",
-        service_user=FOREIGN,
+        users=(FOREIGN,),
         listeners=(Listener(8020, "nginx", ""),),
         disk_free_kib=space(models=0, state=0),
     )
@@ -130,14 +140,18 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         ({"disk_free_kib": space(state=1.5), "started_builds": frozenset({CUDA.folder})}, [CUDA]),
         ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 2 * 1024 * 1024}}, [CUDA]),
         ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 9 * 1024 * 1024}}, [CUDA]),
-        ({"service_user": OURS, "user_ours": True}, [CUDA]),
-        ({"service_user": OURS, "user_ours": True, "user_processes": ("sh (pid 7)",)}, [CUDA]),
-        ({"service_user": MOVED, "user_ours": True}, [CUDA]),
+        ({"users": (Account(OURS, True),)}, [CUDA]),
+        ({"users": (Account(OURS, True, ("sh (pid 7)",)),)}, [CUDA]),
+        ({"users": (Account(MOVED, True),)}, [CUDA]),
+        # of another instance, that was; those of the generations that are kept
+        ({"users": (Account(MOVED.replace("chat", "gone"), True, ("sh (pid 7)",)),)}, [CUDA]),
+        ({"users": (Account(FOREIGN.passwd.replace("chat", "gone"), False),)}, [CUDA]),
+        ({"foreign_groups": ("rigwright-gone",)}, [CUDA]),
         ({"foreign_roots": (("/srv/models", "root", 0o755),)}, [CUDA]),
-        ({"service_user": ""}, [CUDA]),
         ({"cuda_version": ""}, [plan(options={"GGML_CUDA": "ON"})]),
         ({"disk_free_kib": space(software=0)}, [CUDA]),
         ({"listeners": (Listener(8020, "llama-server", "rigwright-chat.service"),)}, [CUDA]),
+        ({"listeners": (Listener(8020, "systemd", "rigwright_listener-8020.service"),)}, [CUDA]),
         ({"listeners": (Listener(8020, "llama-server", "rigwright-old.service"),)}, [CUDA]),
         ({"listeners": (Listener(22, "sshd", "ssh.service"),)}, [CUDA]),
         ({"pci_cards": (*PRESENT, ("0000:03:00.0", "10de:2b85"))}, [CUDA]),

@@ -58,9 +58,9 @@ def test_a_misspelt_attribute_is_an_error() -> None:
 
 def test_a_value_in_a_command_is_one_word_whatever_it_holds() -> None:
     nasty = "/x/$(touch /tmp/no)'\"; `id` \\ *\n# y"
-    script = render("probe/probe.sh.j2", **probed(cuda_root=nasty, service_user=nasty))
+    script = render("probe/probe.sh.j2", **probed(cuda_root=nasty, users=[nasty]))
     assert f"nvcc={shlex.quote(nasty)}/bin/nvcc" in script
-    assert f"getent passwd {shlex.quote(nasty)})" in script
+    assert f"printf '%s\\n' {shlex.quote(nasty)} $made" in script
 
 
 def test_options_reach_cmake_one_a_line_and_quoted() -> None:

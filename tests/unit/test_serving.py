@@ -20,6 +20,9 @@ from tests.unit.test_flags import OLD
 FOLDER = "plain-1.0-0123456789ab"
 PATH = f"/opt/rigwright/engines/{FOLDER}"
 CARDS = (card("7.5"), card("8.6"))
+SOCKET = "/run/rigwright/instances/chat/api.sock"
+CLOSED = ["--cors-origins", "localhost", "--no-cors-credentials"]
+"""To browsers."""
 
 
 def two_cards() -> Instance:
@@ -49,9 +52,9 @@ def test_an_instance_on_the_cpu_is_started_with() -> None:
     assert " ".join(command(rig(instance()), instance(), PATH)) == (
         f"/opt/rigwright/engines/{FOLDER}/bin/llama-server"
         f" --model /srv/models/small/{COMMIT}/small-q4.gguf"
-        " --alias small --host 127.0.0.1 --port 8020 --ctx-size 4096 --parallel 1 --n-gpu-layers 0"
+        " --alias small --host /run/rigwright/instances/chat/api.sock --ctx-size 4096 --parallel 1 --n-gpu-layers 0"
         " --cache-type-k f16 --cache-type-v f16 --flash-attn auto"
-        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
+        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key --cors-origins localhost --no-cors-credentials"
     )
 
 
@@ -61,9 +64,10 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
     assert " ".join(command(made, one, f"/data/sw/engines/{FOLDER}")) == (
         f"/data/sw/engines/{FOLDER}/bin/llama-server"
         f" --model /data/models/small/{COMMIT}/small-q4.gguf"
-        " --alias Qwen3.6-27B --host 127.0.0.1 --port 8030 --ctx-size 65536 --parallel 4 --n-gpu-layers all"
+        " --alias Qwen3.6-27B --host /run/rigwright/instances/chat/api.sock --ctx-size 65536"
+        " --parallel 4 --n-gpu-layers all"
         " --cache-type-k q8_0 --cache-type-v q4_0 --flash-attn on"
-        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
+        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key --cors-origins localhost --no-cors-credentials"
         " --jinja --metrics --tensor-split 3,5"
     )
 
@@ -71,19 +75,28 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
 @pytest.mark.parametrize(
     ("snapshot", "changes", "words"),
     [
-        (HELP, {}, []),
-        (HELP, {"memory_lock": True}, ["--load-mode", "mmap+mlock"]),
+        (HELP, {}, CLOSED),
+        (OLD, {}, []),
+        (None, {}, []),
+        (HELP, {"memory_lock": True}, ["--load-mode", "mmap+mlock", *CLOSED]),
         (OLD, {"memory_lock": True}, ["--mlock"]),
-        (HELP, {"thinking": "off"}, ["--reasoning", "off"]),
+        (HELP, {"thinking": "off"}, [*CLOSED, "--reasoning", "off"]),
         (OLD, {"thinking": "auto"}, ["--reasoning", "auto"]),
-        (HELP, {"memory_lock": True, "thinking": "on"}, ["--load-mode", "mmap+mlock", "--reasoning", "on"]),
+        (
+            HELP,
+            {"memory_lock": True, "thinking": "on"},
+            ["--load-mode", "mmap+mlock", *CLOSED, "--reasoning", "on"],
+        ),
+        # what a variant says of it is all that is said
+        (HELP, {"flags": {"cors-origins": "*"}}, ["--cors-origins", "*"]),
+        (HELP, {"flags": {"cors-credentials": True}}, ["--cors-credentials"]),
     ],
 )
 def test_keys_are_rendered_as_the_engines_version_has_them(
-    snapshot: Snapshot, changes: dict[str, object], words: list[str]
+    snapshot: Snapshot | None, changes: dict[str, object], words: list[str]
 ) -> None:
     one = instance(known=snapshot, **changes)
-    plain = command(rig(), instance(), PATH)
+    plain = command(rig(), instance(known=OLD), PATH)
     assert command(rig(), one, PATH) == (*plain, *words)
 
 
@@ -110,7 +123,7 @@ def test_the_unit_says_what_one_request_can_have(context: int, slots: int, flags
     one = instance(context=context, slots=slots, flags=flags)
     assert one.variant.context_per_slot == tokens
     (line,) = values(unit(one).text, "Description")
-    assert line.endswith(f"on port 8020, {tokens} tokens a slot")
+    assert line.endswith(f": llamacpp/sample, {tokens} tokens a slot")
 
 
 @pytest.mark.parametrize(("cards", "visible"), [((), ""), ((0,), "0"), ((1, 0), "1,0")])
@@ -126,8 +139,8 @@ def test_nothing_in_the_unit_needs_quoting_or_escaping() -> None:
         (line,) = values(made.text, "ExecStart")
         words = command(rig(one, cards=CARDS), one, PATH)
         assert line.split() == shlex.split(line) == list(words)
-        # systemd reads % in every line; \ " ' and ; where words are split; $ in command lines
-        read = [line for line in made.text.splitlines() if not line.startswith("#")]
+        # systemd reads % in every line but those of sizes; \ " ' and ; where words are split; $ in command lines
+        read = [line for line in made.text.splitlines() if not line.startswith(("#", "MemoryMax="))]
         assert [line for line in read if set(line) & set("%\\\"';`")] == []
         assert [line.count("$") for line in read if "$" in line] == [line.count("${CREDENTIALS_DIRECTORY}")]
 
@@ -136,29 +149,43 @@ def test_devices_are_hidden_on_the_cpu_and_listed_with_cards() -> None:
     cpu, gpu = unit(instance()).text, unit(two_cards()).text
     assert (values(cpu, "PrivateDevices"), values(cpu, "DeviceAllow")) == (["yes"], [])
     assert values(gpu, "PrivateDevices") == ["no"]
-    assert values(gpu, "DevicePolicy") == ["closed"]
+    assert values(cpu, "DevicePolicy") == values(gpu, "DevicePolicy") == ["closed"]
     assert values(gpu, "DeviceAllow") == ["char-nvidia rw", "char-nvidia-uvm rw"]
 
 
-def test_cuda_gets_the_socket_family_without_which_it_cannot_begin() -> None:
-    cpu, gpu = unit(instance()).text, unit(two_cards()).text
-    assert values(cpu, "RestrictAddressFamilies") == ["AF_INET"]
-    assert values(gpu, "RestrictAddressFamilies") == ["AF_INET AF_UNIX"]
+@pytest.mark.parametrize("one", [instance(), two_cards()], ids=["cpu", "cards"])
+def test_the_unit_has_no_network_and_no_port_but_a_socket_in_a_folder_of_its_own(one: Instance) -> None:
+    text = unit(one).text
+    assert values(text, "PrivateNetwork") == ["yes"]
+    # CUDA cannot begin without it (cuInit: error 304)
+    assert values(text, "RestrictAddressFamilies") == ["AF_UNIX"]
+    (folder,) = values(text, "RuntimeDirectory")
+    assert f"/run/{folder}/api.sock" == one.socket == SOCKET
+    # nobody but the user, the group and root comes to the socket, which they may write to
+    assert (values(text, "RuntimeDirectoryMode"), values(text, "UMask")) == (["0750"], ["0007"])
+    assert str(one.port) not in text
 
 
-def test_the_unit_runs_as_the_service_user_after_its_file_systems_are_mounted() -> None:
+def test_the_unit_may_have_as_much_as_is_declared() -> None:
+    text = unit(instance(memory_max="48G", tasks_max=77)).text
+    assert (values(text, "MemoryMax"), values(text, "TasksMax")) == (["48G"], ["77"])
+
+
+def test_the_unit_runs_as_a_user_of_its_own_after_its_file_systems_are_mounted() -> None:
     made = rig(instance(), service_user="svc", roots=Roots(models="/data/m", software="/data/s"))
     text = serving.unit(made, made.instances[0], FOLDER).text
-    assert values(text, "User") == values(text, "Group") == ["svc"]
+    assert values(text, "User") == values(text, "Group") == ["svc-chat"]
     assert values(text, "RequiresMountsFor") == ["/data/m /data/s"]
 
 
 def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
-    text = unit(instance(port=9000, ready_timeout=77)).text
+    text = unit(instance(ready_timeout=77)).text
     assert values(text, "TimeoutStartSec") == ["77"]
     (post,) = values(text, "ExecStartPost")
     key = "/etc/rigwright/credentials/chat.api-key"
-    assert post.lstrip("+").split() == ["/etc/rigwright/current/ready", "rigwright-chat.service", "9000", key, "0"]
+    assert post.lstrip("+").split() == [
+        *("/etc/rigwright/current/ready", "rigwright-chat.service", "rigwright-chat", key, "0")
+    ]
     (post,) = values(unit(two_cards()).text, "ExecStartPost")
     assert post.split()[-1] == "2"
 
@@ -182,7 +209,8 @@ def test_the_unit_tells_its_own_digest_to_its_process() -> None:
 
 OTHERS = {
     "name": lambda: unit(instance("code")),
-    "port": lambda: unit(instance(port=8021)),
+    "memory": lambda: unit(instance(memory_max="1G")),
+    "tasks": lambda: unit(instance(tasks_max=9)),
     "context": lambda: unit(instance(context=8192)),
     "slots": lambda: unit(instance(slots=2)),
     "cache": lambda: unit(instance(cache_type_v="q8_0")),
@@ -223,13 +251,14 @@ def test_what_is_not_the_instances_leaves_its_unit_as_it_is() -> None:
     ]
     assert {unit(one, made).text for made in same} == {unit(one).text}
     assert unit(replace(one, api_key_file="/elsewhere")).text == unit(one).text
+    assert unit(replace(one, port=8021)) == unit(one)
     reordered = unit(instance(flags={"b": "1", "a": "2"})), unit(instance(flags={"a": "2", "b": "1"}))
     assert reordered[0] == reordered[1]
 
 
 @pytest.mark.parametrize(
     "other",
-    [instance(port=8021), instance(cards=(0,)), instance(parts=parts(artefact(sha256="c" * 64)))],
+    [instance(context=8192), instance(cards=(0,)), instance(parts=parts(artefact(sha256="c" * 64)))],
     ids=["text", "environment", "weights"],
 )
 def test_what_a_process_is_to_be_changes_with_unit_file_and_environment_file(other: Instance) -> None:
@@ -237,4 +266,4 @@ def test_what_a_process_is_to_be_changes_with_unit_file_and_environment_file(oth
     assert before == unit(instance()).slot
     assert (before.unit, after.unit) == ("rigwright-chat.service",) * 2
     assert before.started_from != after.started_from
-    assert (after.port, after.cards) == (other.port, frozenset(other.cards))
+    assert (after.port, after.cards) == (0, frozenset(other.cards))

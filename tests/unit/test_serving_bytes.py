@@ -1,6 +1,7 @@
-"""What llama.cpp's instances have been started from since before engines had kinds: not a byte of it changes.
+"""What llama.cpp's instances are started from: its bytes change on purpose, or not at all.
 
-A byte more restarts every instance of every box with the next deploy.
+One more restarts every instance of every box with the next deploy. Who means that writes these files anew, and says in
+the changelog that it does.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from rigwright.serving import live as served
 from rigwright.serving.activation import goal
 from rigwright.serving.generation import META
 from rigwright.serving.live import Process
-from rigwright.serving.units import OWNED, Slot
+from rigwright.serving.slots import Slot
+from rigwright.serving.units import OWNED
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, CODE, two, wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -26,9 +27,11 @@ OLD_ENGINE, OLD_TOOLS, OLD_KEY = (
 )
 
 
-def gone(generations: list[Kept], keep: int = 2, folders: list[str] | None = None) -> Surplus:
+def gone(
+    generations: list[Kept], keep: int = 2, folders: list[str] | None = None, users: Iterable[str] = ()
+) -> Surplus:
     host = Served(generations=tuple(generations), folders=frozenset([*OWN, *(folders or [])]))
-    return surplus(host, rig(instance(), keep_generations=keep), AIM)
+    return surplus(host, rig(instance(), keep_generations=keep), AIM, users)
 
 
 CASES: dict[str, tuple[list[Kept], int, tuple[int, ...]]] = {
@@ -56,21 +59,55 @@ def test_the_newest_stay_and_the_wanted_one_always(case: str) -> None:
 
 def test_an_engine_tools_and_a_key_of_a_generation_that_stays_stay() -> None:
     old = [OLD_ENGINE, OLD_TOOLS, OLD_KEY]
-    assert gone([kept(1, "", *old), kept(2, DIGEST)], 2, old) == Surplus((), ())
+    assert gone([kept(1, "", *old), kept(2, DIGEST)], 2, old) == Surplus((), (), ())
 
 
 def test_what_only_pruned_or_damaged_generations_refer_to_goes_with_them() -> None:
     generations = [kept(1, "", OLD_ENGINE), kept(2, "", OLD_KEY, found="other"), kept(3), kept(4, DIGEST)]
-    assert gone(generations, 2, [OLD_ENGINE, OLD_KEY, OLD_TOOLS]) == Surplus((1, 2), (OLD_KEY, OLD_ENGINE, OLD_TOOLS))
+    assert gone(generations, 2, [OLD_ENGINE, OLD_KEY, OLD_TOOLS]) == Surplus(
+        (1, 2), (OLD_KEY, OLD_ENGINE, OLD_TOOLS), ()
+    )
 
 
 def test_what_the_wanted_one_needs_stays_also_before_it_is_written() -> None:
-    assert gone([], 1) == Surplus((), ())
+    assert gone([], 1) == Surplus((), (), ())
     assert TOOLS.folder in OWN
 
 
 def test_weights_are_never_pruned() -> None:
     assert [path for path in gone([kept(1, "", "/srv/models/x/1/x.gguf")], 1).paths if "models" in path] == []
+
+
+CHAT, CODE, MORE = (f"rigwright-{name}" for name in ("chat", "code", "more"))
+SHARED = "rigwright"
+MADE = [MORE, CODE, CHAT, SHARED]
+"""Users that we have made, in no order."""
+
+
+@pytest.mark.parametrize(
+    ("generations", "keep", "users"),
+    [
+        ([], 2, (SHARED, CODE, MORE)),
+        ([kept(1, users=frozenset({CODE})), kept(2, DIGEST, users=frozenset({CHAT}))], 2, (SHARED, MORE)),
+        ([kept(1, users=frozenset({CODE, CHAT})), kept(2, users=frozenset({MORE}))], 3, (SHARED,)),
+        # with the last generation that says so
+        ([kept(1, users=frozenset({CODE})), kept(2, users=frozenset({MORE})), kept(3, DIGEST)], 2, (SHARED, CODE)),
+        ([kept(1, users=frozenset({CODE})), kept(2, DIGEST)], 1, (SHARED, CODE, MORE)),
+        ([kept(1, users=frozenset({CODE}), found="other"), kept(2, DIGEST)], 2, (SHARED, CODE, MORE)),
+        # one of before they were written down
+        ([kept(1), kept(2, DIGEST, users=frozenset({CHAT}))], 2, (CODE, MORE)),
+        # one without an instance runs as nobody
+        ([kept(1, users=frozenset()), kept(2, DIGEST)], 2, (SHARED, CODE, MORE)),
+    ],
+)
+def test_a_user_goes_with_the_last_generation_that_runs_as_it(
+    generations: list[Kept], keep: int, users: tuple[str, ...]
+) -> None:
+    assert gone(generations, keep, users=MADE).users == users
+
+
+def test_a_user_that_we_have_not_made_stays_whatever_its_name_is() -> None:
+    assert gone([kept(1, users=frozenset({CODE}))], 1, users=[]).users == ()
 
 
 paths = st.sampled_from([OLD_ENGINE, OLD_TOOLS, OLD_KEY, "/opt/rigwright/engines/x", "/opt/rigwright/tools-y", *OWN])
