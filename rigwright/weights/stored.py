@@ -59,6 +59,14 @@ class Stored:
     starts: Mapping[str, str] = field(default_factory=dict)
     """Instance of the current generation -> the command that starts it."""
 
+    @property
+    def waited(self) -> float:
+        """Hours since the timer has last begun a run; where it has not since it was started, since then."""
+        timer = self.units.get(TIMER, {})
+        return (
+            self.now - max(_moment(timer.get(key, "")) for key in ("LastTriggerUSec", "ActiveEnterTimestamp"))
+        ) / 3600
+
     def found(self, file: Recorded) -> str:
         """`verified`, or why a locked file is not."""
         entry = self.entries.get(file.absolute)
@@ -126,6 +134,12 @@ class StoredModel:
         if self.verified == self.files:
             return "verified"
         return f"not verified ({self.files - self.verified} of {self.files} files)"
+
+
+def _moment(value: str) -> int:
+    """Seconds since the epoch, as `systemctl --timestamp=unix` writes them; 0 for never."""
+    said = re.fullmatch(r"@([0-9]{1,15})", value)
+    return int(said[1]) if said else 0
 
 
 def script(rig: Rig) -> str:

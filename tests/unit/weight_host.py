@@ -21,7 +21,7 @@ from rigwright.weights.stored import Stored
 from roles.weights.host.records import File
 from tests.unit import programs, samples
 from tests.unit.scripts import stand_in
-from tests.unit.shelf import Shelf
+from tests.unit.shelf import DAY, NOW, Shelf
 
 T = TypeVar("T")
 COMMIT = samples.COMMIT
@@ -32,7 +32,8 @@ SYSTEMCTL = (
     'list-units*--state=*) grep -v " failed failed" "$0.jobs" ;; list-units*) cat "$0.jobs" ;; esac'
 )
 IN_ORDER = {
-    stored.TIMER: "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nResult=success\n",
+    stored.TIMER: "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nResult=success\n"
+    f"ActiveEnterTimestamp=@{NOW - 40 * DAY:.0f}\nLastTriggerUSec=@{NOW - 1800:.0f}\n",
     stored.SERVICE: "LoadState=loaded\nActiveState=inactive\nUnitFileState=static\nResult=success\n",
 }
 
