@@ -11,7 +11,7 @@ from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import build
 from rigwright.host.locks import LEASE, LOCKS
-from rigwright.nvidia.cards import holders, live, topology
+from rigwright.nvidia.cards import health, holders, live, presence, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found, lying, state
 from rigwright.nvidia.driver.files import COMPONENT, release
@@ -246,6 +246,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "holders of cards": holders.script,
     "held packages": lambda: render("nvidia_driver/held.sh.j2", held=f"{STATE}/driver/held"),
     "device files": lambda: render("nvidia_driver/devices.sh.j2", files=("/dev/nvidiactl",), addresses=ADDRESSES),
+    "what the loader knows of CUDA": presence.libraries_script,
+    "broken cards": health.xids_script,
     "processes": lambda: render("nvidia_driver/processes.sh.j2", pids=(1, 2)),
     "complaints": lambda: render("nvidia_driver/complaints.sh.j2", complaints="AER:|DMAR:", addresses=ADDRESSES),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
