@@ -13,6 +13,7 @@ from bench.figures import BARE
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import KEY_FILE
 from rigwright.host.channel import number
+from rigwright.host.locks import LEASE
 from rigwright.serving.units import STARTED_FROM, credential_path, service, unit
 from roles.lease import SILENCE, Lease
 from roles.root import Failed, Root
@@ -145,7 +146,7 @@ def guard(unit: str) -> str:
     stop = "".join(f"systemctl stop {load}; " for load in (LOAD_UNIT, BARE_UNIT))
     one = shlex.quote(unit)
     start = f"systemctl reset-failed {one}; systemctl start {one}"
-    words = ("flock", "--shared", f"{STARTED_FROM}/lease", "sh", "-c", stop + start)
+    words = ("flock", "--shared", LEASE, "sh", "-c", stop + start)
     return shlex.join(("systemd-run", "--quiet", "--collect", f"--unit={GUARD_UNIT}", *words))
 
 

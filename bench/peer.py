@@ -87,8 +87,8 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
     carried = f"{programs(rig)}/{PACKAGE}"
     unit_links = {f"{UNITS}/{name}": f"{current}/units/{name}" for name in wanted.unit_files}
     open_folders = (
-        *(roots.state, f"{roots.state}/jobs", f"{roots.state}/weights", roots.software, f"{roots.software}/engines"),
-        *(roots.models, roots.config, f"{roots.config}/generations", programs(rig), carried),
+        *(roots.state, rig.jobs, records_folder(rig), roots.software, rig.installations),
+        *(roots.models, roots.config, rig.generations, programs(rig), carried),
     )
     links = {
         current: f"generations/{number}",
@@ -98,7 +98,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
     return {
         "folders": [
             *({"path": path, "mode": "0755"} for path in open_folders),
-            {"path": f"{roots.config}/credentials", "mode": "0700"},
+            {"path": rig.credentials, "mode": "0700"},
         ],
         "service_user": rig.service_user,
         "service_home": HOME,
@@ -125,9 +125,9 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
         ],
         "links": [{"path": path, "target": target} for path, target in links.items()],
         "unit_folder": UNITS,
-        "found_in": [roots.software, f"{roots.software}/engines", f"{roots.config}/credentials"],
+        "found_in": [roots.software, rig.installations, rig.credentials],
         "declared": [
-            *(f"{roots.software}/engines", host_tools.folder, programs(rig)),
+            *(rig.installations, host_tools.folder, programs(rig)),
             *(*engines, *keys, *unit_links, *rehashing),
         ],
         "enabled": ["rigwright.target", REHASH_UNITS[0]],

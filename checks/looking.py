@@ -19,6 +19,7 @@ from rigwright.host import lease, together
 from rigwright.host.channel import said
 from rigwright.host.facts import HostFacts
 from rigwright.host.lease import Holder
+from rigwright.host.locks import LEASE
 from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
 from rigwright.nvidia.driver import found as driver_facts
@@ -41,7 +42,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "stored": stored.script,
     "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.questions(rig)),
     "driver_facts": driver_facts.script,
-    "holder": lambda rig: render("lease/holder.sh.j2"),
+    "holder": lambda rig: render("lease/holder.sh.j2", lease=LEASE),
     "use": lambda rig: render("look/use.sh.j2"),
 }
 

@@ -10,19 +10,7 @@ from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards import health as nvidia_health
 from rigwright.nvidia.cards import presence as nvidia_driver
 from rigwright.nvidia.cards import smi as nvidia_smi
-from rigwright.nvidia.cards.health import FATAL_XIDS
 from rigwright.nvidia.cards.smi import Gpu
-
-# the files behind the loader's 64-bit libcuda.so.1, in its order
-LIBRARIES = (
-    r"/sbin/ldconfig -p | sed -nE 's/^[[:space:]]*libcuda\.so\.1 \(libc6,x86-64[^)]*\) => //p' | "
-    'while read -r path; do readlink -f "$path"; done'
-)
-# a storm of one code is cut short; one line of each is enough for a verdict
-XIDS = (
-    "command -v journalctl > /dev/null && timeout 60 journalctl -k -b -o cat --no-pager 2> /dev/null | "
-    f"grep -E 'NVRM: Xid .*: ({'|'.join(str(code) for code in FATAL_XIDS)}),' | tail -n 1000; true"
-)
 
 
 @check(
@@ -44,7 +32,7 @@ def test_cards_answer(rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None
 def test_one_version(host: Host, rig: Rig) -> None:
     with_cards(rig)
     module = host.run("cat /sys/module/nvidia/version 2> /dev/null").stdout.strip()
-    libraries = host.run(LIBRARIES).stdout.splitlines()
+    libraries = nvidia_driver.libraries([host.check_output("sh -c %s", nvidia_driver.libraries_script())])
     answer = host.run(nvidia_smi.question(*nvidia_smi.GPUS))
     try:
         seen = nvidia_smi.gpus(answer.rc, answer.stdout, answer.stderr)
@@ -104,7 +92,8 @@ def test_no_trouble(host: Host, rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...
     A container has no kernel log: there this says nothing about Xids, also when it is green.
     """
     recovery = ask(host, nvidia_smi.RECOVERY, nvidia_smi.recovery)
-    no(nvidia_health.trouble(rig, facts, gpus, recovery, host.run(XIDS).stdout.splitlines()))
+    log = nvidia_health.xids([host.check_output("sh -c %s", nvidia_health.xids_script())])
+    no(nvidia_health.trouble(rig, facts, gpus, recovery, log))
 
 
 @check(

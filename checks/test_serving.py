@@ -24,16 +24,19 @@ group=$(systemctl show --property=ControlGroup --value {unit} | sed 's/[][\.*^$+
 grep -lE "^[0-9]+:[^:]*:$group(/|$)" /proc/[0-9]*/cgroup 2> /dev/null | sed 's|.*/proc/||; s|/cgroup$||'
 true
 """
-# Process ids of what was started from an engine's folder, be it a script, but is in no slice of ours. A job that
-# installs one may start it; who only reads a file there has started nothing.
+# Process ids of what was started from an engine's folder, be it a script or an environment's Python, which is a link to
+# the system's own: what runs code from there has mapped it. None of what is in a slice of ours. A job that installs one
+# may start it; who only reads a file there has started nothing.
 STRAY = """
 engines={engines}
-{{ grep -lsz /engines/ /proc/[0-9]*/cmdline; find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$engines*"; }} \\
+{{ grep -lsz /engines/ /proc/[0-9]*/cmdline; grep -lsF "$engines" /proc/[0-9]*/maps; }} \\
   2> /dev/null | cut -d / -f 3 | sort -un | while read -r pid; do
   grep -qE '/rigwright(-[^/]*)?[.]slice/|/rw-job-' "/proc/$pid/cgroup" && continue
-  {{ readlink "/proc/$pid/exe"; tr '\\0' '\\n' < "/proc/$pid/cmdline" | head -n 3; }} | while IFS= read -r word; do
-    word=$(readlink -f -- "$word")
-    case $word in "$engines"*) [ ! -f "$word" ] || [ ! -x "$word" ] || echo "$pid" ;; esac
+  grep -F " $engines" "/proc/$pid/maps" | grep -q '^[^ ]* [^ ]*x' && echo "$pid" && continue
+  tr '\\0' '\\n' < "/proc/$pid/cmdline" | head -n 3 | while IFS= read -r word; do
+    for place in "$(readlink -f -- "$word")" "$(readlink -f -- "${{word%/*}}")/${{word##*/}}"; do
+      case $place in "$engines"*) [ ! -f "$place" ] || [ ! -x "$place" ] || echo "$pid" ;; esac
+    done
   done
 done 2> /dev/null | sort -un
 """

@@ -13,7 +13,8 @@ from rigwright.supply.lock import Artefact
 from rigwright.weights.records import DUE_DAYS, recorded
 from rigwright.weights.stored import SERVICE, TIMER, Stored
 
-LATE_DAYS = 3 * DUE_DAYS  # a box that is busy or off for days is no reason for alarm yet
+LATE_DAYS = 2 * DUE_DAYS + 1  # a box that is busy or off for days is no reason for alarm yet
+LATE_HOURS = 3  # the timer goes off each hour, up to half an hour late
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -88,9 +89,17 @@ def test_timer(host: Host, rig: Rig, stored: Stored) -> None:
         pytest.skip("the rig has no weights")
     timer, service = stored.units.get(TIMER, {}), stored.units.get(SERVICE, {})
     expect([timer.get("UnitFileState"), timer.get("ActiveState")], ["enabled", "active"], DEPLOY)
+    expect(service.get("LoadState"), "loaded", DEPLOY)
     failed = service.get("ActiveState") == "failed"
     expect(
         "failed" if failed else "success",
         "success",
         f"see `journalctl -u {SERVICE}`, deploy again, and `systemctl start {SERVICE}`",
+    )
+    # while a run lasts, the timer begins none
+    expect(
+        f"{stored.waited:.1f} hours",
+        f"a run less than {LATE_HOURS} hours ago",
+        f"see `systemctl list-timers {TIMER}`, and what `systemctl cat {TIMER}` has beside our file",
+        holds=stored.waited < LATE_HOURS or service.get("ActiveState") == "activating",
     )

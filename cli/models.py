@@ -12,6 +12,7 @@ from checks.looking import Box, boxes, each, leave
 from cli.declared import INVENTORY, LIMIT
 from cli.state import JSON
 from cli.tables import show, size
+from rigwright.host.locks import LOCKS
 from rigwright.problems import unknown
 from rigwright.render import render
 from rigwright.weights.records import records_folder
@@ -133,6 +134,7 @@ def _take_off(found: Found, model: StoredModel) -> str:
         records=records_folder(box.rig),
         ledger=box.rig.ledger,
         config=box.rig.roots.config,
+        locks=LOCKS,
         holder=holder(f"removing {_named(model)}"),
     )
     try:

@@ -9,6 +9,7 @@ from rigwright.host.facts import HostFacts
 from rigwright.host.facts import packages as packages_of
 from rigwright.host.preflight import HOME
 from rigwright.weights import sharing
+from rigwright.weights.records import records_folder
 from roles.operations.files import directories
 from roles.operations.packages import packages
 from roles.operations.users import service_users
@@ -22,10 +23,10 @@ def base(rig: Rig, facts: HostFacts) -> None:
     foreign = {path for path, _, _ in facts.foreign_roots}
     folders = {
         # the ledger's own folder comes first
-        **dict.fromkeys((roots.state, f"{roots.state}/jobs", f"{roots.state}/build", f"{roots.state}/weights"), ours),
-        **dict.fromkeys((roots.software, f"{roots.software}/engines", roots.models), ours),
-        **dict.fromkeys((roots.config, f"{roots.config}/generations"), ours),
-        f"{roots.config}/credentials": ("700", "root", "root"),
+        **dict.fromkeys((roots.state, rig.jobs, rig.builds, records_folder(rig)), ours),
+        **dict.fromkeys((roots.software, rig.installations, roots.models), ours),
+        **dict.fromkeys((roots.config, rig.generations), ours),
+        rig.credentials: ("700", "root", "root"),
     }
     directories(
         name="Folders",

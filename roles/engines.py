@@ -46,7 +46,7 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
     """The job's script."""
     place = Job(
         target=rig.installed(made.folder),
-        work=f"{rig.roots.state}/build/{made.folder}",
+        work=f"{rig.builds}/{made.folder}",
         log=f"{rig.jobs}/{unit}/log",
         tools=tools.folder,
         sent=sent(rig.jobs, unit) if rig.bundle else "",

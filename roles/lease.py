@@ -17,6 +17,7 @@ from pyinfra.context import ctx_host
 
 from rigwright.host import lease as lease_told
 from rigwright.host.channel import said
+from rigwright.host.locks import LOCKS
 from rigwright.render import render
 from roles import root
 
@@ -44,7 +45,8 @@ class Lease:
         Args:
             patience: Seconds to wait for another holder.
         """
-        script = render("lease/hold.sh.j2", patience=patience, silence=SILENCE, removing=self.removing)
+        values = {"locks": LOCKS, "patience": patience, "silence": SILENCE, "removing": self.removing}
+        script = render("lease/hold.sh.j2", **values)
         try:
             channel = root.start(self.host, script, patience + ANSWER)
             channel.sendall(f"{self.holder}\n".encode())

@@ -12,7 +12,7 @@ from rigwright.serving.generation import JOURNAL
 from rigwright.serving.units import STARTED_FROM, UNITS
 from rigwright.supply.fetching import CREDENTIAL
 from rigwright.supply.network import authority_path
-from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, programs
+from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, programs, records_folder
 from rigwright.weights.sharing import release as release_share
 from roles.operations.generations import look
 from roles.operations.jobs import job
@@ -39,10 +39,8 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         unit_folder=UNITS,
         links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig)],
         trees=[
-            *(f"{roots.config}/{name}" for name in ("generations", "credentials")),
-            f"{roots.software}/engines",
-            programs(rig),
-            *(f"{roots.state}/{name}" for name in ("jobs", "build", "weights")),
+            *(rig.generations, rig.credentials, rig.installations, programs(rig)),
+            *(rig.jobs, rig.builds, records_folder(rig)),
         ],
         models=roots.models,
         run="/run",

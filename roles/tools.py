@@ -31,7 +31,7 @@ def environment(rig: Rig, wanted: Tools, wheels: Sequence[Artefact], title: str,
         title: What it is, in the operator's words.
         alone: What the names of its folders begin with, where older ones are of no use.
     """
-    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", f"{rig.roots.state}/jobs"
+    unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.jobs
     job(
         name=f"Install {title}",
         unit=unit,

@@ -193,9 +193,29 @@ class Rig:
         """The folder on the host for scripts and logs of long work."""
         return f"{self.roots.state}/jobs"
 
+    @property
+    def builds(self) -> str:
+        """The folder on the host for what is being compiled."""
+        return f"{self.roots.state}/build"
+
+    @property
+    def installations(self) -> str:
+        """The folder on the host in which each engine has one."""
+        return f"{self.roots.software}/engines"
+
     def installed(self, folder: str) -> str:
         """The absolute path of an installation's folder."""
-        return f"{self.roots.software}/engines/{folder}"
+        return f"{self.installations}/{folder}"
+
+    @property
+    def generations(self) -> str:
+        """The folder on the host in which each generation has one."""
+        return f"{self.roots.config}/generations"
+
+    @property
+    def credentials(self) -> str:
+        """The folder on the host for what only root may read."""
+        return f"{self.roots.config}/credentials"
 
     @property
     def ledger(self) -> str:

@@ -134,9 +134,9 @@ def questions(rig: Rig) -> dict[str, object]:
     """What the probe is asked about a rig's host: the values of its template."""
     return {
         "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
-        "engines": f"{rig.roots.software}/engines",
-        "builds": f"{rig.roots.state}/build",
-        "jobs": f"{rig.roots.state}/jobs",
+        "engines": rig.installations,
+        "builds": rig.builds,
+        "jobs": rig.jobs,
         "weights": sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
         "cuda_root": rig.cuda_root or NOWHERE,
         "users": list(rig.users),

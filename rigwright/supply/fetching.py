@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 
 from rigwright.declaration.rig import Rig, urls
+from rigwright.host.locks import LOCKS
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
 from rigwright.weights.records import records_folder
@@ -43,6 +44,7 @@ def spec(rig: Rig, artefacts: Sequence[Artefact], client: str, sent: str = "") -
         "root": rig.roots.models,
         "records": records_folder(rig),
         "ledger": rig.ledger,
+        "locks": LOCKS,
         "hub_python": client,
         "sent": sent,
         "fs_verity": rig.fs_verity,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
 from rigwright.host import channel
+from rigwright.host.locks import LOCKS
 from rigwright.render import render
 from rigwright.serving.units import UNITS
 from rigwright.supply.lock import Artefact
@@ -63,7 +64,7 @@ def recorded(rig: Rig, artefact: Artefact) -> Recorded:
 def rehash_units(rig: Rig) -> dict[str, str]:
     """The unit files of what hashes weights again, by path; the timer is the one to enable."""
     values = {"owned": OWNED, "models": rig.roots.models, "records": records_folder(rig), "due_days": DUE_DAYS}
-    values |= {"programs": programs(rig), "package": PACKAGE}
+    values |= {"locks": LOCKS, "programs": programs(rig), "package": PACKAGE}
     kinds = ("timer", "service")
     return {f"{UNITS}/{REHASH}.{kind}": render(f"weights/rehash.{kind}.j2", **values) for kind in kinds}
 

@@ -13,7 +13,7 @@ from rigwright.host import channel
 from rigwright.host.channel import hexadecimal, matching, number, said, seconds, text, tolerant, unit, word
 from rigwright.render import render
 from rigwright.serving.live import Served
-from rigwright.weights.records import REHASH_UNITS, Recorded, records_folder
+from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, Recorded, records_folder
 
 TIMER, SERVICE = REHASH_UNITS
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -54,10 +54,18 @@ class Stored:
     """Record's name -> when the file's bytes were last hashed, and right."""
     wrong: Mapping[str, str] = field(default_factory=dict)
     """Record's name -> what the bytes were found to be instead, and when."""
+    begun: int = 0
+    """When the timer has last begun a run, seconds since the epoch."""
     units: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Of what hashes again: unit -> systemd's properties."""
     starts: Mapping[str, str] = field(default_factory=dict)
     """Instance of the current generation -> the command that starts it."""
+
+    @property
+    def waited(self) -> float:
+        """Hours since the timer has last begun a run; where it has not since it was started, since then."""
+        started = _moment(self.units.get(TIMER, {}).get("ActiveEnterTimestamp", ""))
+        return (self.now - max(self.begun, started)) / 3600
 
     def found(self, file: Recorded) -> str:
         """`verified`, or why a locked file is not."""
@@ -128,16 +136,23 @@ class StoredModel:
         return f"not verified ({self.files - self.verified} of {self.files} files)"
 
 
+def _moment(value: str) -> int:
+    """Seconds since the epoch, as `systemctl --timestamp=unix` writes them; 0 for never."""
+    said = re.fullmatch(r"@([0-9]{1,15})", value)
+    return int(said[1]) if said else 0
+
+
 def script(rig: Rig) -> str:
     """The look at a host, for a shell."""
     roots = rig.roots
-    values = {"records": records_folder(rig), "config": roots.config, "units": (TIMER, SERVICE)}
+    values = {"records": records_folder(rig), "config": roots.config, "units": (TIMER, SERVICE), "stamp": REHASH_STAMP}
     return render("probe/weights.sh.j2", root=roots.models, **values)
 
 
 _record = tolerant(matching(r"[0-9a-f]{64}-[0-9a-f]{12}", "a record's name"))
 SCHEMA: channel.Schema = {
     "now": (number,),
+    "begun": (number,),
     # of a file that anybody may have named; what cannot be written in one line is none of ours
     "entry": (
         hexadecimal,
@@ -172,6 +187,7 @@ def parse(rig: Rig, output: Iterable[str]) -> Stored:
         records={name: line for name, line in told.many("record") if name and line},
         hashed={name: when for name, when in told.many("deep") if name},
         wrong={name: line for name, line in told.many("wrong") if name},
+        begun=told.one("begun"),
         units=units,
         starts={name.removeprefix("rigwright-").removesuffix(".service"): line for name, line in told.many("start")},
     )

@@ -139,7 +139,7 @@ class _Host:
     def __init__(self, state: Any, host: Any, rig: Rig, wanted: Wanted, consent: bool = False) -> None:
         self.state, self.host, self.rig, self.wanted, self.consent = state, host, rig, wanted, consent
         self.shell = Shell(host)
-        self.jobs, self.store = f"{rig.roots.state}/jobs", store(rig)
+        self.jobs, self.store = rig.jobs, store(rig)
 
     def look(self) -> DriverFacts:
         """What is there now."""

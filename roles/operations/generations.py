@@ -77,7 +77,7 @@ def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None
         current = f"{rig.roots.config}/current"
         for path, text in sorted(wanted.files.items()):
             show_diff(f"{current}/{path}", host.get_fact(FileContents, path=f"{current}/{path}") or [], text)
-    folder = QuoteString(f"{rig.roots.config}/generations")
+    folder = QuoteString(rig.generations)
     yield StringCommand(
         *("cd", folder, "&& rm -rf .new && mkdir .new && base64 -d | tar -x --no-same-owner -C .new"),
         *("&& echo", QuoteString(wanted.digest), "$(date -u +%Y-%m-%dT%H:%M:%SZ) >", QuoteString(f".new/{META}")),
@@ -163,7 +163,7 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
     )
     current, journal = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{JOURNAL}")
     test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {journal} ]'
-    yield FunctionCommand(run_job, (JOB, script, test, f"{rig.roots.state}/jobs"), {})
+    yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})
 
 
 @operation()
@@ -182,7 +182,7 @@ def pruned(rig: Rig, wanted: Generation, users: Sequence[str]) -> Generator[Stri
         logger.info(f"{host.print_prefix}generation {number} goes")
     # generations first: what is left of them would refer to what is gone
     for number in gone.generations:
-        yield StringCommand("rm -rf", QuoteString(f"{rig.roots.config}/generations/{number}"))
+        yield StringCommand("rm -rf", QuoteString(f"{rig.generations}/{number}"))
     for path in gone.paths:
         # half of an engine must not be taken for one, and a key is never left under another name
         doomed = QuoteString(f"{path}.gone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TypeVar
 
 from pyinfra.api import FactBase
@@ -13,20 +14,20 @@ from roles.operations.ahead import Question
 T = TypeVar("T")
 
 
-class Look(FactBase[T]):
+class Look(FactBase[T], ABC):
     """A fact whose script tells it."""
 
     def script(self, template: str, **values: object) -> Question:
         """The command that runs a template."""
         return Question(render(template, **values))
 
+    @abstractmethod
     def read(self, output: list[str]) -> T:
         """The fact, of what the script has printed.
 
         Raises:
             ValueError: that is not what was asked for.
         """
-        raise NotImplementedError
 
     def process(self, output: list[str]) -> T:
         """Refuse what is not what was asked for, in pyinfra's way."""

@@ -38,7 +38,7 @@ def packages(
     listing = shlex.join(names)
     states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
     installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
-    unit, folder = "rw-job-packages", f"{rig.roots.state}/jobs"
+    unit, folder = "rw-job-packages", rig.jobs
     files = rig.bundle.packages(system) if rig.bundle else ()
     script = render(
         "packages/install.sh.j2",

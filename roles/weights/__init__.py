@@ -76,7 +76,7 @@ def _client(rig: Rig, facts: HostFacts) -> Tools | None:
 
 
 def _fetch(rig: Rig, artefacts: Sequence[Artefact], client: Tools | None) -> None:
-    unit, folder = run_name(artefacts), f"{rig.roots.state}/jobs"
+    unit, folder = run_name(artefacts), rig.jobs
     one = artefacts[0]
     wrong, place = f"{records_folder(rig)}/{WRONG}/{recorded(rig, one).record}", rig.weight_path(one)
     job(
@@ -101,7 +101,7 @@ def fetch_script(rig: Rig, artefacts: Sequence[Artefact], client: str = "") -> s
         artefacts: What it brings.
         client: The folder of the hub's own client on the host; empty where none is needed.
     """
-    unit, folder = run_name(artefacts), f"{rig.roots.state}/jobs"
+    unit, folder = run_name(artefacts), rig.jobs
     given = sent(folder, unit) if rig.bundle else ""
     return render(
         "weights/fetch.sh.j2",

@@ -15,8 +15,8 @@ RESTART = "systemctl daemon-reload; systemctl restart rigwright-chat"
 UNIT = "/etc/rigwright/current/units/rigwright-chat.service"
 LINK = "/etc/systemd/system/rigwright-chat.service"
 MODEL = "/srv/models/tiny-rig/1/tiny-rig.gguf"
-RECORDS = "/var/lib/rigwright/weights"
-REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash {RECORDS} --now"
+RECORDS, LOCKS = "/var/lib/rigwright/weights", "/run/rigwright/locks"
+REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash {RECORDS} {LOCKS} --now"
 
 # what somebody or something does to the host, the checks that must notice, and the cure: none is a deploy alone
 DRIFTS = {

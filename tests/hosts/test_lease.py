@@ -17,7 +17,7 @@ from tests.hosts.support import command, deploy, plan, red, until, write_invento
 # what is tested here runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
-HELD = "flock -n /run/rigwright/lease true && echo free || echo held"
+HELD = "flock -n /run/rigwright/locks/lease true && echo free || echo held"
 
 
 def keep_waiting(host: Host) -> None:

@@ -17,8 +17,8 @@ from tests.hosts.models import REPOSITORY, Models, lock, models, rigwright
 from tests.hosts.servers import DyingPeer
 from tests.hosts.support import command, deploy, plan, red, served, until
 
-RECORDS = "/var/lib/rigwright/weights"
-REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash {RECORDS} --now"
+RECORDS, LOCKS = "/var/lib/rigwright/weights", "/run/rigwright/locks"
+REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash {RECORDS} {LOCKS} --now"
 SECRET = "hf_0123456789abcdefSECRET"  # opens a door of this test alone
 
 

@@ -30,7 +30,7 @@ class Host(NvidiaHost):
         self.root = Path(os.environ["FOLDER"])
 
     def run(self, command: str, *arguments: Any) -> Answer:
-        scripts = ("driver_files", "fact device", "fact process", "fact way")
+        scripts = ("driver_files", "fact device", "fact process", "fact way", "fact library", "fact xid")
         asked = str(arguments[0]) if arguments else ""
         made_for = not arguments or command.startswith("cat ") or any(one in asked for one in scripts)
         return super().run(command, *arguments) if made_for else Answer(0, "", "")

@@ -74,6 +74,14 @@ echo "$what" >> asked
 cat "$what"
 exit "$(cat "$what.status")"
 """
+# each line of the log is a message
+JOURNALCTL = r"""
+cd "$(dirname "$0")/../says"
+case "$*" in
+  *json*) cat log.json 2>/dev/null || sed 's/["\\]/\\&/g; s/.*/{"__CURSOR" : "s=1", "MESSAGE" : "&"}/' log ;;
+  *) cat log ;;
+esac
+"""
 # of any unit; a group's name comes with the escape that a dash in a slice's has
 SYSTEMCTL = r"""
 case "$*" in
@@ -99,7 +107,7 @@ class NvidiaHost:
     def __init__(self, root: Path) -> None:
         self.root = root
         stand_in(root / "bin", "nvidia-smi", SMI)
-        stand_in(root / "bin", "journalctl", f"cat {root}/says/log")
+        stand_in(root / "bin", "journalctl", JOURNALCTL)
         stand_in(root / "bin", "systemctl", SYSTEMCTL)
         stand_in(root / "bin", "stat", "/usr/bin/stat \"$@\" | sed -E 's/[^ ]+:[^ ]+$/root:root/'")
         stand_in(root / "sbin", "ldconfig", f"sed 's|=> |=> {root}|' {root}/says/ldconfig")

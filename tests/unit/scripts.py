@@ -10,7 +10,8 @@ from types import MappingProxyType
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import build
-from rigwright.nvidia.cards import holders, live, topology
+from rigwright.host.locks import LEASE, LOCKS
+from rigwright.nvidia.cards import health, holders, live, presence, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found, lying, state
 from rigwright.nvidia.driver.files import COMPONENT, release
@@ -97,7 +98,7 @@ def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc
 
 def hold(patience: int = 0, silence: int = 60) -> str:
     """The lease's far end."""
-    return render("lease/hold.sh.j2", patience=patience, silence=silence, removing=False)
+    return render("lease/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False)
 
 
 def archive(made: Rig, source: str = "/etc/apt/sources.list.d/rigwright-nvidia.sources") -> str:
@@ -129,7 +130,7 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
 def remove_model(folder: str = "/srv/models/small/1", root: str = "/srv/models", **changes: str) -> str:
     """The removal of one model."""
     values = {"records": f"{STATE}/weights", "ledger": f"{STATE}/owned", "config": "/etc/rigwright", "holder": "{}"}
-    return render("removal/model.sh.j2", root=root, folder=folder, **values | changes)
+    return render("removal/model.sh.j2", root=root, folder=folder, locks=LOCKS, **values | changes)
 
 
 def share(restart: bool) -> str:
@@ -210,7 +211,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),
     "what a job was sent": lambda: render("look/sent.sh.j2", folder=f"{STATE}/jobs/rw-job-x/files"),
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
-    "the lease's holder": lambda: render("lease/holder.sh.j2"),
+    "the lease's holder": lambda: render("lease/holder.sh.j2", lease=LEASE),
     "share": lambda: share(restart=True),
     "share at boot": lambda: share(restart=False),
     "stop sharing": lambda: render("sharing/release.sh.j2", **sharing.release(rig())),
@@ -250,6 +251,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "holders of cards": holders.script,
     "held packages": lambda: render("nvidia_driver/held.sh.j2", held=f"{STATE}/driver/held"),
     "device files": lambda: render("nvidia_driver/devices.sh.j2", files=("/dev/nvidiactl",), addresses=ADDRESSES),
+    "what the loader knows of CUDA": presence.libraries_script,
+    "broken cards": health.xids_script,
     "processes": lambda: render("nvidia_driver/processes.sh.j2", pids=(1, 2)),
     "complaints": lambda: render("nvidia_driver/complaints.sh.j2", complaints="AER:|DMAR:", addresses=ADDRESSES),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),

@@ -18,7 +18,7 @@ class Shelf:
     """Models with their records."""
 
     def __init__(self, folder: Path) -> None:
-        self.root, self.records = folder / "models", folder / "weights"
+        self.root, self.records, self.locks = folder / "models", folder / "weights", folder / "run/locks"
         self.root.mkdir()
         self.records.mkdir()
 
@@ -46,7 +46,7 @@ class Shelf:
         (self.records / records.name(file)).write_text(f"{records.state(path)} {path}\n")
 
     def run(self, *options: str) -> int:
-        return rehash.main([str(self.records), *options])
+        return rehash.main([str(self.records), str(self.locks), *options])
 
 
 def fresh(path: Path) -> bool:

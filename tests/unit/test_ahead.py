@@ -15,6 +15,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from roles.operations import ahead, generations
 from roles.operations.ahead import Connector, Question, Unanswered
+from roles.operations.look import Look
 from tests.unit.telling import telling
 
 
@@ -44,6 +45,15 @@ def shell() -> Shell:
 @pytest.fixture
 def connector(shell: Shell) -> Connector:
     return Connector(shell)
+
+
+def test_a_look_that_reads_nothing_is_refused_before_a_host_is_asked() -> None:
+    class Blind(Look[str]):
+        def command(self) -> StringCommand:
+            return self.script("look/use.sh.j2")
+
+    with pytest.raises(TypeError, match="read"):
+        Blind()  # type: ignore[abstract]
 
 
 def answer(connector: Connector, script: str, **arguments: Any) -> list[str]:

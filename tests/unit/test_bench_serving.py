@@ -13,6 +13,7 @@ from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
 from cli import main
 from cli.bench import _rows
 from rigwright.engines.llama_cpp.command import command
+from rigwright.host.locks import LEASE
 from rigwright.serving.units import credential_path, unit
 from tests.unit.samples import instance, rig
 
@@ -43,7 +44,7 @@ def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> 
 def test_the_host_itself_ends_everything_else_before_it_serves_again() -> None:
     words = shlex.split(guard("rigwright-chat.service"))
     assert f"--unit={GUARD_UNIT}" in words
-    assert words[words.index("flock") :][:3] == ["flock", "--shared", "/run/rigwright/lease"]
+    assert words[words.index("flock") :][:3] == ["flock", "--shared", LEASE]
     script = words[-1]
     start = script.index("systemctl start rigwright-chat.service")
     assert all(script.index(f"systemctl stop {name}") < start for name in (BARE_UNIT, LOAD_UNIT))

@@ -158,7 +158,8 @@ def test_a_generation_that_came_meanwhile_is_seen(
 
 def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, models: Verb) -> None:
     (host.folder / "run").mkdir()
-    with (host.folder / "run/lease").open("w") as lease:
+    (host.folder / "run/locks").mkdir(0o700)
+    with (host.folder / "run/locks/lease").open("w") as lease:
         lease.write('{"who": "ops@desk", "pid": 7, "since": "noon", "doing": "a deploy"}\n')
         lease.flush()
         fcntl.flock(lease, fcntl.LOCK_EX)
@@ -172,7 +173,7 @@ def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, mode
     assert (host.root / OLD).exists()
     host.says("jobs", "")
     assert models("--remove", f"org/name@{OTHER}", "--yes").exit_code == 0
-    assert json.loads((host.folder / "run/lease").read_text())["doing"] == f"removing org/name@{OTHER[:12]}"
+    assert json.loads((host.folder / "run/locks/lease").read_text())["doing"] == f"removing org/name@{OTHER[:12]}"
 
 
 def test_a_fetch_that_has_failed_keeps_nobody_from_making_room(host: WeightHost, models: Verb) -> None:

@@ -67,10 +67,10 @@ def test_what_was_in_memory_stays_there_and_nothing_else_comes(
     handles: set[int] = set()
     real_open, real_read = os.open, os.preadv
 
-    def no_direct(path: str, flags: int, *more: int) -> int:
+    def no_direct(path: str, flags: int, *more: int, **where: int) -> int:
         if flags & os.O_DIRECT and refused_at == "open":
             raise OSError(errno.EINVAL, "Invalid argument")
-        handle = real_open(path, flags, *more)
+        handle = real_open(path, flags, *more, **where)
         handles.discard(handle)
         if flags & os.O_DIRECT:
             handles.add(handle)

@@ -98,4 +98,7 @@ def test_what_was_stopped_for_nothing_is_started_again(host: HostFolder, number:
     status, said = run(host, number)
     assert status == 1
     assert START in host.asked, said
+    # it was never given the chance to serve
+    assert "not serve" not in said
+    assert f"generation {number} was not activated" in said.splitlines()[-1]
     assert str((host.config / "current").readlink()) == "generations/1"

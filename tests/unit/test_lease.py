@@ -8,7 +8,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ import pytest
 from rigwright.host.lease import refusal
 from roles import lease
 from roles.lease import Lease
+from tests.unit import programs
 from tests.unit.scripts import hold
 from tests.unit.telling import told
 
@@ -102,7 +103,7 @@ def test_it_is_free_when_the_holder_closes_its_end(tmp_path: Path) -> None:
         assert one.returncode == 0
         with holding(tmp_path, "second") as (_, said):
             assert said == ""
-    assert (tmp_path / "lease").read_text() == "second\n"
+    assert (tmp_path / "locks/lease").read_text() == "second\n"
 
 
 def test_it_is_free_when_the_holder_falls_silent(tmp_path: Path) -> None:
@@ -142,15 +143,37 @@ def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
             assert said == ""
 
 
-@pytest.mark.parametrize("before", [None, 0o644], ids=["new", "of an earlier version"])
-def test_others_cannot_open_it_for_who_opens_it_can_lock_it(tmp_path: Path, before: int | None) -> None:
-    lease = tmp_path / "new" / "lease"
-    if before is not None:
-        lease.parent.mkdir()
-        lease.touch()
-        lease.chmod(before)
-    with holding(lease.parent, "first"):
-        assert lease.stat().st_mode & 0o777 == 0o600
+def test_others_cannot_open_it_for_who_opens_it_can_lock_it(tmp_path: Path) -> None:
+    lease = tmp_path / "run" / "locks" / "lease"
+    with holding(tmp_path / "run", "first") as (_, said):
+        assert said == ""
+        modes = [path.stat().st_mode & 0o777 for path in (lease, lease.parent, lease.parent.parent)]
+    assert modes == [0o600, 0o700, 0o755]
+
+
+UNFIT: dict[str, Callable[[Path], object]] = {
+    "open to others": lambda locks: locks.mkdir(0o755),
+    "open to a group": lambda locks: (locks.mkdir(), locks.chmod(0o750)),
+    "a link": lambda locks: (locks.with_name("else").mkdir(0o700), locks.symlink_to("else")),
+    "a link to nothing": lambda locks: locks.symlink_to("else"),
+    "a file": lambda locks: locks.touch(0o700),
+    "somebody's": lambda locks: (locks.mkdir(0o700), os.chown(locks, 1234, -1)),
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+def test_a_folder_of_locks_that_is_not_roots_alone_gives_no_lease(tmp_path: Path, unfit: str) -> None:
+    if unfit == "somebody's" and os.geteuid():
+        pytest.skip("only root gives a folder away")
+    locks = tmp_path / "locks"
+    UNFIT[unfit](locks)
+    script = hold().replace("/run/rigwright", str(tmp_path))
+    done = programs.run(["sh", "-c", script], input="first\n")
+    assert done.returncode == 1
+    assert f"{locks} has to be a folder that root alone can open: remove it" in done.stderr
+    with pytest.raises(ValueError, match="the host "):
+        refusal(done.stdout.splitlines())
+    assert not (tmp_path / "else/lease").exists()
 
 
 class Channel:

@@ -108,7 +108,7 @@ def test_what_units_use_is_read_by_unit(tmp_path: Path, blocks: str, found: dict
 
 
 def test_who_is_at_work_is_said_when_somebody_is(tmp_path: Path) -> None:
-    script = render("lease/holder.sh.j2").replace("/run/rigwright", str(tmp_path))
+    script = render("lease/holder.sh.j2", lease=str(tmp_path / "lease"))
 
     def look() -> Holder | None:
         done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)

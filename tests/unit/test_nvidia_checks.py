@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +201,32 @@ def test_a_kernel_log_that_cannot_be_read_says_nothing(host: NvidiaHost) -> None
     host.write("bin/journalctl", "#!/bin/sh\necho 'No journal files were found.' >&2\nexit 1\n")
     (host.root / "bin/journalctl").chmod(0o755)
     assert red(host) == {}
+
+
+FALLEN = "NVRM: Xid (PCI:0000:00:06): 79, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        # what the kernel says of a program that is started without arguments has the name that somebody gave it
+        f"process 'x' launched '/tmp/{FALLEN}' with NULL argv: empty string added",
+        f"process 'x' launched '/tmp/\n{FALLEN}' with NULL argv: empty string added",
+        f'"MESSAGE" : "{FALLEN}"',
+    ],
+)
+def test_who_gives_a_file_the_name_of_a_broken_card_breaks_none(host: NvidiaHost, message: str) -> None:
+    host.write("says/log.json", json.dumps({"__CURSOR": "s=2", "MESSAGE": message}) + "\n")
+    host.write("says/log", f"{message}\n")
+    assert red(host) == {}
+
+
+def test_a_library_of_a_forged_name_is_one_more(host: NvidiaHost) -> None:
+    host.write("opt/x/libcuda.so.580\x1b[2J", "")
+    host.write("says/ldconfig", SEEN["ldconfig"] + "\tlibcuda.so.1 (libc6,x86-64) => /opt/x/libcuda.so.580\x1b[2J\n")
+    found = red(host)
+    assert set(found) == {"N02"}
+    assert "a path that is not one line" in found["N02"]
 
 
 def test_a_rig_without_cards_is_not_asked(host: NvidiaHost) -> None:

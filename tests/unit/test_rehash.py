@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import ROOT
 from roles.weights.host import direct, records, rehash
 from roles.weights.host.load import Load
 from tests.unit.shelf import NOW, Shelf, fresh
@@ -233,74 +228,5 @@ def test_once_it_reads_only_the_stalls_of_others_count(tmp_path: Path, monkeypat
     assert load.busy() == "programs wait for the disk 25 % of the time"
 
 
-def test_two_runs_do_not_get_in_each_others_way(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
-    file = shelf.file("x")
-    other = os.open(shelf.records, os.O_RDONLY)
-    fcntl.flock(other, fcntl.LOCK_EX)
-    assert shelf.run() == 0
-    assert not fresh(shelf.deep(file))
-    assert "another run" in capsys.readouterr().out
-    fcntl.flock(other, fcntl.LOCK_UN)
-    os.close(other)
-    assert shelf.run() == 0
-    assert fresh(shelf.deep(file))
-
-
 def test_on_a_host_without_records_there_is_nothing_to_do(tmp_path: Path) -> None:
-    assert rehash.main([str(tmp_path / "none")]) == 0
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    """The package as it lies on a host."""
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib/rigwright_weights").symlink_to(ROOT / "roles/weights/host")
-    return tmp_path / "lib"
-
-
-def command(program: Path, shelf: Shelf) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "rigwright_weights.rehash", str(shelf.records), "--now"]
-    environment = {"PYTHONPATH": str(program), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
-
-
-def test_it_runs_as_a_program_with_nothing_but_its_own_folder(program: Path, tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    file = shelf.file("x")
-    shelf.rot(file, b"WEIGHTS")
-    with command(program, shelf) as run:
-        said, _ = run.communicate(timeout=60)
-    assert run.returncode == 1
-    assert f"{shelf.root / 'x'}: expected {file.sha256}" in said
-
-
-@pytest.mark.parametrize("turn", range(3))
-def test_whatever_ends_it_a_wrong_file_is_found_by_the_next_run(program: Path, tmp_path: Path, turn: int) -> None:
-    shelf = Shelf(tmp_path)
-    files = [shelf.file(f"{n}", bytes([n]) * (turn + 1) * 5_000_000, 30 - n) for n in range(6)]
-    shelf.rot(files[2], b"\0" * (turn + 1) * 5_000_000)
-    with command(program, shelf) as run:
-        while run.poll() is None and not fresh(shelf.deep(files[turn])) and not shelf.wrong(files[2]).exists():
-            time.sleep(0.001)
-        run.send_signal(signal.SIGKILL)
-    with command(program, shelf) as run:
-        run.communicate(timeout=60)
-    assert not shelf.holds(files[2])
-    assert shelf.wrong(files[2]).exists()
-    assert all(shelf.holds(file) and fresh(shelf.deep(file)) for file in files if file is not files[2])
-
-
-def test_a_run_that_ends_between_mark_and_record_is_made_good(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = shelf.file("x")
-    shelf.rot(file, b"WEIGHTS")
-
-    def cut(path: Path, missing_ok: bool = False) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Path, "unlink", cut)
-        shelf.run()
-    assert shelf.wrong(file).exists()
-    assert shelf.holds(file)
-    assert shelf.run() == 1
-    assert not shelf.holds(file)
+    assert rehash.main([str(tmp_path / "none"), str(tmp_path / "locks")]) == 0

@@ -17,11 +17,12 @@ from rigwright.serving import live as served
 from rigwright.serving.live import Served, state_script
 from rigwright.supply.lock import Artefact
 from rigwright.weights import stored
+from rigwright.weights.records import REHASH_STAMP
 from rigwright.weights.stored import Stored
 from roles.weights.host.records import File
 from tests.unit import programs, samples
 from tests.unit.scripts import stand_in
-from tests.unit.shelf import Shelf
+from tests.unit.shelf import DAY, NOW, Shelf
 
 T = TypeVar("T")
 COMMIT = samples.COMMIT
@@ -32,7 +33,8 @@ SYSTEMCTL = (
     'list-units*--state=*) grep -v " failed failed" "$0.jobs" ;; list-units*) cat "$0.jobs" ;; esac'
 )
 IN_ORDER = {
-    stored.TIMER: "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nResult=success\n",
+    stored.TIMER: "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nResult=success\n"
+    f"ActiveEnterTimestamp=@{NOW - 40 * DAY:.0f}\n",
     stored.SERVICE: "LoadState=loaded\nActiveState=inactive\nUnitFileState=static\nResult=success\n",
 }
 
@@ -50,10 +52,17 @@ class WeightHost(Shelf):
         self.ledger.write_text(f"dir {self.root}\n")
         self.systemctl = stand_in(folder / "bin", "systemctl", SYSTEMCTL)
         self.says("jobs", "")
+        self.stamp = folder / Path(REHASH_STAMP).name
+        self.went_off(0.5)
 
     def says(self, name: str, text: str) -> None:
         """Set what systemctl answers about a unit, or as the list of jobs."""
         self.systemctl.with_name(f"systemctl.{name}").write_text(text)
+
+    def went_off(self, hours: float) -> None:
+        """Have the timer have begun its last run so long ago."""
+        self.stamp.touch()
+        os.utime(self.stamp, (NOW - hours * 3600, NOW - hours * 3600))
 
     @property
     def rig(self) -> Rig:
@@ -92,6 +101,7 @@ class WeightHost(Shelf):
 
     def run_script(self, script: str) -> subprocess.CompletedProcess[str]:
         script = script.replace("/run/rigwright", str(self.folder / "run"))
+        script = script.replace(str(Path(REHASH_STAMP).parent), str(self.folder))
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         return programs.run(["sh", "-c", script], env={"PATH": path})
 

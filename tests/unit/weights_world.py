@@ -61,6 +61,10 @@ class World:
     def ledger(self) -> Path:
         return self.folder / "owned"
 
+    @property
+    def locks(self) -> Path:
+        return self.folder / "run/locks"
+
     def path(self, one: File | None = None) -> Path:
         return self.root / (one or file()).path
 
@@ -86,6 +90,7 @@ class World:
             "root": str(self.root),
             "records": str(self.records),
             "ledger": str(self.ledger),
+            "locks": str(self.locks),
             "hub_python": self.python,
             "sent": "",
             "reserve": 0,

@@ -43,6 +43,24 @@ HEARD: channel.Schema = {"way": (channel.pci_address, channel.optional(channel.p
 """What templates/nvidia_driver/complaints.sh.j2 tells."""
 
 
+XIDS: channel.Schema = {"xid": (channel.said,)}
+"""What templates/nvidia_driver/xids.sh.j2 tells."""
+
+
+def xids_script() -> str:
+    """What asks a host for `xids`."""
+    return render("nvidia_driver/xids.sh.j2", codes=sorted(FATAL_XIDS))
+
+
+def xids(output: Iterable[str]) -> list[str]:
+    """The lines that `trouble` judges, as `xids_script` has told.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    return channel.read(output, XIDS).all("xid")
+
+
 def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
     """N05: the driver keeps each card ready while nobody uses it."""
     return [
@@ -66,7 +84,7 @@ def trouble(
         facts: Its host.
         gpus: The cards.
         recovery: What each says has to be done with it; one that is not there does not say.
-        log: Lines of the kernel's log since boot, as far as they can be read.
+        log: What the driver has told the kernel's log since boot, as far as that can be read.
     """
     found = []
     for number, gpu in declared(rig, facts, gpus):
@@ -88,7 +106,7 @@ def trouble(
     numbers = {address.rpartition(".")[0]: number for number, _, address in numbered(rig, facts)}
     xids = Counter[tuple[int, int]]()
     for line in log:
-        matched = XID.search(line)
+        matched = XID.match(line)
         if not matched:
             continue
         place, code = bus_address(matched[1]), int(matched[2])

@@ -29,6 +29,7 @@ DEVICES: channel.Schema = {
     "minor": (channel.pci_address, channel.tolerant(channel.number)),
     "nouveau": (channel.truth,),
 }
+LIBRARIES: channel.Schema = {"library": (channel.tolerant(channel.path, "a path that is not one line"),)}
 PROCESSES: channel.Schema = {"process": (channel.number, channel.said, channel.said)}
 """What templates/nvidia_driver/devices.sh.j2 and processes.sh.j2 tell."""
 
@@ -133,6 +134,20 @@ def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> l
     if not branch or int(branch[0]) < minimum:
         found.append(Difference(f"branch {minimum} or later", module, "install a newer driver"))
     return found
+
+
+def libraries_script() -> str:
+    """What asks a host for `libraries`."""
+    return render("nvidia_driver/libraries.sh.j2")
+
+
+def libraries(output: Iterable[str]) -> list[str]:
+    """The file behind each 64-bit libcuda.so.1 that the loader knows, in its order, as `libraries_script` has told.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    return channel.read(output, LIBRARIES).all("library")
 
 
 def devices_script(rig: Rig, facts: HostFacts) -> str:

@@ -6,14 +6,15 @@ locked ones.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+from . import locks
 from .bringing import FULL, Bringing, Means, look
 from .http import room, size_of
 from .place import Place
@@ -24,6 +25,7 @@ from .spec import DiskFull, Refused, Spec, Wanted, read
 THREADS = 32
 """At most; of the files that they hold, most wait for a transfer or a peer."""
 GB = 10**9
+LOCK = "weights"
 
 
 class Run:
@@ -38,7 +40,7 @@ class Run:
     def run(self) -> int:
         """Bring what is missing; the exit status."""
         self.place.make(self.spec.root)
-        with _Alone(self.spec.root):
+        with self._alone():
             for folder in self.spec.root.glob(".hub-*"):
                 shutil.rmtree(folder, ignore_errors=True)
             open_files = [wanted for wanted in self.spec.files if not self._there(wanted.file)]
@@ -49,6 +51,22 @@ class Run:
                 if self.spec.sent:
                     shutil.rmtree(self.spec.sent, ignore_errors=True)
         return self._report()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One run at a time, for all of them write below one root."""
+        turn = self.spec.pace.turn
+
+        def behind(who: str) -> None:
+            say(f"==> waiting for another run that brings weights, {turn:.0f} s at most: {who}")
+
+        try:
+            with locks.held(self.spec.locks, LOCK, turn, behind):
+                yield
+        except locks.Held as error:
+            raise Refused(
+                f"another run brings weights, and has not ended in {turn:.0f} s: {error}; deploy again when it has"
+            ) from None
 
     def _there(self, file: File) -> bool:
         try:
@@ -141,24 +159,6 @@ class Run:
             for path, reason in sorted(self.failures.items()):
                 say(f"{path}: {reason}")
         return 1
-
-
-class _Alone:
-    """One run at a time below a root. Nothing stays behind of it, however it ends."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def __enter__(self) -> None:
-        self.handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("==> waiting for another run that brings weights")
-            fcntl.flock(self.handle, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.handle)
 
 
 def _largest_first(wanted: Wanted) -> tuple[int, str]:

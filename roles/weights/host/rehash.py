@@ -1,30 +1,28 @@
 """Hash recorded weights again, those first that were hashed longest ago: disks lose bits, and no record sees that.
 
-Run as `python3 -m rigwright_weights.rehash RECORDS`. It does its work while the box has little to do, and may be ended
-at any time: what is right is noted file by file, and what is wrong before anything else is done about it.
+Run as `python3 -m rigwright_weights.rehash RECORDS LOCKS`. It does its work while the box has little to do, and may be
+ended at any time: what is right is noted file by file, and what is wrong before anything else is done about it.
 Exit status 1 when a file's bytes are wrong: its record is taken back then, and the next deploy fetches that file anew.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from . import direct, records, verity
+from . import direct, locks, records, verity
 from .load import Load
 from .records import DEEP, Record
+from .spec import Refused
 
 DUE_DAYS = 7.0
 MAX_LOAD = 0.5  # load average a CPU, without this program's own share
 STRETCH = 4 << 30  # bytes between two looks at the load
 PATIENCE = 3600.0  # seconds that a file half read waits for calm; then the run ends, and the next one begins it anew
 DAY = 86_400.0  # seconds
+LOCK = "rehash"
 
 
 class Busy(Exception):
@@ -151,25 +149,11 @@ def rehash(folder: Path, days: float, load: Load | None) -> int:
     return wrong
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        try:
-            yield True
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)
-    except BlockingIOError:
-        yield False
-    finally:
-        os.close(handle)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns its exit status."""
     parser = argparse.ArgumentParser(prog="rehash", description="Hash recorded weights again.")
     parser.add_argument("records", type=Path, help="folder of the records")
+    parser.add_argument("locks", type=Path, help="folder of the locks")
     parser.add_argument("--due-days", type=float, default=DUE_DAYS, help="hash what was not hashed for so long")
     parser.add_argument("--max-load", type=float, default=MAX_LOAD, help="wait above this load average a CPU")
     parser.add_argument("--now", action="store_true", help="hash all files, due or not, whatever the load is")
@@ -177,12 +161,16 @@ def main(arguments: list[str] | None = None) -> int:
     if not asked.records.is_dir():
         print("nothing was verified here yet")
         return 0
-    with _alone(asked.records) as alone:
-        if not alone:
-            print("another run is at it")
-            return 0
-        days = 0.0 if asked.now else asked.due_days
-        return 1 if rehash(asked.records, days, None if asked.now else Load(asked.max_load)) else 0
+    days = 0.0 if asked.now else asked.due_days
+    try:
+        with locks.held(asked.locks, LOCK):
+            return 1 if rehash(asked.records, days, None if asked.now else Load(asked.max_load)) else 0
+    except locks.Held as error:
+        print(f"another run is at it: {error}")
+        return 0
+    except Refused as error:
+        print(error)
+        return 1
 
 
 if __name__ == "__main__":

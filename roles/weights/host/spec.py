@@ -41,6 +41,8 @@ class Pace:
     """Between two tries, and between two looks at a peer's progress."""
     retry_after: float = 120.0
     """The most that a server's Retry-After is followed."""
+    turn: float = 3600.0
+    """For so long another run is waited for."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Spec:
     root: Path
     records: Path
     ledger: Path
+    locks: Path
     hub_python: str
     sent: Path | None
     files: tuple[Wanted, ...]
@@ -112,6 +115,7 @@ def read(path: Path) -> Spec:
         root=Path(given["root"]),
         records=Path(given["records"]),
         ledger=Path(given["ledger"]),
+        locks=Path(given["locks"]),
         hub_python=given.get("hub_python", ""),
         sent=Path(given["sent"]) if given.get("sent") else None,
         files=tuple(files),
