@@ -14,12 +14,13 @@ from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Service
 from rigwright.host.facts import HostFacts
-from rigwright.serving.generation import Generation
+from rigwright.host.locks import LEASE, LOCKS
 from rigwright.serving.listeners import LOOPBACK, names
-from rigwright.serving.units import STARTED_FROM, UNITS, Unit
+from rigwright.serving.units import STARTED_FROM, UNITS
 
 PROGRAM = Path(__file__).with_name("escape.py")
 KINDS = ("processes", "network", "files", "devices", "privileges")
+SETTING = re.compile("[A-Z][A-Za-z]*=")
 # Of a unit's settings, what is about its own process and not about what that may do.
 ITS_OWN = re.compile(
     "(Type|Exec[A-Za-z]*|EnvironmentFile|LoadCredential|Restart[A-Za-z]*|Timeout[A-Za-z]*|KillMode|RuntimeDirectory"
@@ -82,7 +83,7 @@ def question(
             *((address, 22) for address in sorted(addresses)),
         ],
         "secrets": [*SECRETS, *there["secret"]],
-        "locks": [*roots, f"{STARTED_FROM}/lease", rig.ledger],
+        "locks": [LOCKS, LEASE],
         "folders": [*FOLDERS, *roots],
         # which of the cards' devices are its own, their driver decides
         "devices": [
@@ -94,25 +95,37 @@ def question(
     }
 
 
-def inside(unit: Unit, asked: dict[str, object]) -> str:
-    """The shell command that runs checks/escape.py in the sandbox of a unit."""
-    section = unit.text.partition("[Service]\n")[2].partition("\n[")[0]
-    settings = [line for line in section.splitlines() if re.match("[A-Z]", line) and not ITS_OWN.match(line)]
+def settings(cat: str) -> list[str]:
+    """What a unit forbids its process, drop-ins included, as `systemctl cat` prints them one after the other."""
+    section, found = "", []
+    for line in cat.splitlines():
+        if line.startswith("["):
+            section = line
+        elif section == "[Service]" and SETTING.match(line) and not ITS_OWN.match(line):
+            found.append(line)
+    return found
+
+
+def inside(forbidden: list[str], asked: dict[str, object]) -> str:
+    """The shell command that runs checks/escape.py in a sandbox.
+
+    Args:
+        forbidden: The unit's settings.
+        asked: What checks/escape.py is asked.
+    """
     options = ("--quiet", "--collect", "--pipe", "--wait", "--service-type=exec")
     # systemd expands what looks like a variable
     words = ("python3", "-I", "-", json.dumps(asked).replace("$", "$$"))
-    command = shlex.join(["systemd-run", *options, *(f"--property={line}" for line in settings), "--", *words])
+    command = shlex.join(["systemd-run", *options, *(f"--property={line}" for line in forbidden), "--", *words])
     return f"printf %s {shlex.quote(PROGRAM.read_text())} | {command}"
 
 
 @pytest.fixture(scope="session")
-def done(
-    host: Host, rig: Rig, wanted: Generation, facts: HostFacts, instance: Instance, service: Service
-) -> dict[str, list[str]]:
+def done(host: Host, rig: Rig, facts: HostFacts, instance: Instance, service: Service) -> dict[str, list[str]]:
     """What an instance can do that it must not, by kind of attempt."""
-    unit = next(one for one in wanted.units if one.instance == instance.name)
+    cat = host.check_output("systemctl cat --no-pager -- %s", instance.unit)
     asked = question(rig, instance, others(host, rig, instance), facts.addresses, service.sandbox.writes_code)
-    result = host.run(inside(unit, asked))
+    result = host.run(inside(settings(cat), asked))
     try:
         found: dict[str, list[str]] = json.loads(result.stdout)
     except ValueError:
