@@ -160,7 +160,11 @@ def test_nothing_undeclared(rig: Rig, found: Served) -> None:
     ports = {name for instance in rig.instances for name in names(instance.port)}
     files = {name for name in found.links if name.startswith(("rigwright-", PREFIX))}
     loaded = {name for name, process in found.processes.items() if process.state != "inactive"}
-    expect(sorted(files | loaded | found.holding), sorted({*(i.unit for i in rig.instances), *ports}), DEPLOY)
+    expect(
+        sorted(files | loaded | found.holding | found.astray),
+        sorted({*(i.unit for i in rig.instances), *ports}),
+        DEPLOY,
+    )
 
 
 @check(

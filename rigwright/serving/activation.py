@@ -77,7 +77,7 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     )
     holders = {slot.holder for slot in goal.slots if slot.holder}
     listen = tuple(sorted(holders - found.holding))
-    release = tuple(sorted(found.holding - holders))
+    release = tuple(sorted(found.holding - holders | found.astray))
     links = {name: f"{config}/current/units/{name}" for name in goal.unit_files}
     settled = (
         (found.current, found.links, found.enabled, found.reload_needed, found.activating)

@@ -22,6 +22,11 @@ def names(port: int) -> tuple[str, str]:
     return f"{PREFIX}{port}.service", f"{PREFIX}{port}.socket"
 
 
+def address(holder: str) -> str:
+    """Where a socket unit is to listen."""
+    return f"{LOOPBACK}:{holder.removeprefix(PREFIX).removesuffix('.socket')}"
+
+
 @dataclass(frozen=True)
 class Listener:
     """A port's two units."""

@@ -25,7 +25,7 @@ from rigwright.host.channel import (
 )
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL, META, PROVEN, SETTLE, Generation
-from rigwright.serving.listeners import PREFIX
+from rigwright.serving.listeners import PREFIX, address
 from rigwright.serving.manifest import Read, read
 from rigwright.serving.slots import Slot
 from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
@@ -53,8 +53,8 @@ SCHEMA: channel.Schema = {
     # unit, its states, restarts, whether it has a main process, what that was started from, whether its key and its
     # weights are those that lie on disk
     "process": (unit, word, word, optional(number, 0), truth, optional(sha256), truth, truth),
-    # a socket unit that listens
-    "holding": (matching(rf"{PREFIX}[0-9]{{1,5}}[.]socket", "a listener of ours"),),
+    # an active socket unit, and the addresses where systemd listens on its port
+    "holding": (matching(rf"{PREFIX}[0-9]{{1,5}}[.]socket", "a listener of ours"), said),
     "folder": (path,),
 }
 NUMBER = re.compile(r"generations/([0-9]{1,9})")
@@ -135,7 +135,9 @@ class Served:
     """Unit file of ours -> what it links to; empty for an ordinary file with our first line."""
     processes: dict[str, Process] = field(default_factory=dict)
     holding: frozenset[str] = frozenset()
-    """Socket units that listen."""
+    """Socket units that listen on their port of the loopback interface, and nowhere else."""
+    astray: frozenset[str] = frozenset()
+    """Those that listen elsewhere."""
     folders: frozenset[str] = frozenset()
     """Absolute paths of complete engines and tools, and of API keys."""
 
@@ -189,6 +191,7 @@ def parse(output: Iterable[str]) -> Served:
     # a link to anywhere else is none of ours, and is put right
     current = NUMBER.fullmatch(told.one("current"))
     processes = {name: Process(*rest) for name, *rest in told.many("process")}
+    held = [(name, at.strip()) for name, at in told.many("holding") if name in links]
     return Served(
         generations=tuple(sorted((_kept(told, *row) for row in told.many("generation")), key=lambda kept: kept.number)),
         current=int(current[1]) if current else None,
@@ -201,7 +204,8 @@ def parse(output: Iterable[str]) -> Served:
         links=links,
         # a unit that somebody else has given such a name is theirs: we neither wrote its file nor started its process
         processes={name: one for name, one in processes.items() if name in links or one.started_from},
-        holding=frozenset(name for name in told.all("holding") if name in links),
+        holding=frozenset(name for name, at in held if address(name) == at),
+        astray=frozenset(name for name, at in held if address(name) != at),
         folders=frozenset(told.all("folder")),
     )
 

@@ -117,6 +117,6 @@ def api_key(host: Host) -> str:
     return host.run(f"cat $(sed -n 's/^LoadCredential=api-key://p' {unit})").strip()
 
 
-def main_pid(host: Host) -> int:
-    """The served process."""
-    return int(host.run("systemctl show --property=MainPID --value rigwright-chat"))
+def main_pid(host: Host, unit: str = "rigwright-chat.service") -> int:
+    """The process of a unit; the served one."""
+    return int(host.run(f"systemctl show --property=MainPID --value {unit}"))

@@ -14,6 +14,7 @@ ENGINE = "/etc/rigwright/current/engines/llama.cpp"
 RESTART = "systemctl daemon-reload; systemctl restart rigwright-chat"
 UNIT = "/etc/rigwright/current/units/rigwright-chat.service"
 LINK = "/etc/systemd/system/rigwright-chat.service"
+CARRIER, HOLDER = (f"rigwright_listener-{PORT}.{kind}" for kind in ("service", "socket"))
 MODEL = "/srv/models/tiny-rig/1/tiny-rig.gguf"
 RECORDS, LOCKS = "/var/lib/rigwright/weights", "/run/rigwright/locks"
 REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash {RECORDS} {LOCKS} --now"
@@ -21,12 +22,17 @@ REHASH = f"PYTHONPATH=/opt/rigwright/weights python3 -m rigwright_weights.rehash
 # what somebody or something does to the host, the checks that must notice, and the cure: none is a deploy alone
 DRIFTS = {
     "a listener of somebody else's": (
-        "systemctl stop rigwright-chat; systemd-run -q --unit=foreign --socket-property=Accept=yes "
+        f"systemctl stop {HOLDER}; systemd-run -q --unit=foreign --socket-property=Accept=yes "
         f"--socket-property=ListenStream=127.0.0.1:{PORT} true",
-        {"P01", "S01", "S02", "S05", "S06"},
+        {"P01", "S04", "S05", "S06"},
         "systemctl stop foreign.socket",
     ),
-    "a service user with a shell": ("usermod --shell /bin/bash rigwright", {"B01"}, ""),
+    "a service user with a shell": ("usermod --shell /bin/bash rigwright-chat", {"B01"}, ""),
+    "a user who can speak to an instance past its port": (
+        "useradd eve && usermod -aG rigwright-chat eve",
+        {"B01"},
+        "userdel eve",
+    ),
     "an engine that anybody can write": (f"chmod o+w {ENGINE}/bin/llama-server", {"B02"}, ""),
     "a half-installed package": ("dpkg --unpack /var/tmp/half.deb", {"B03"}, "dpkg --purge half"),
     "another version of a tool": (
@@ -71,8 +77,17 @@ DRIFTS = {
         "chmod o-w /srv/models/tiny-rig",
     ),
     "weights that are never hashed again": ("systemctl -q disable --now rigwright_rehash.timer", {"W05"}, ""),
-    "weights that the service can write": (f"chown rigwright {MODEL}; chmod 644 {MODEL}", {"W01", "W02", "B02"}, ""),
-    "a stopped service": ("systemctl stop rigwright-chat", {"S01", "S02", "S04", "S05", "S06"}, ""),
+    "weights that the service can write": (
+        f"chown rigwright-chat {MODEL}; chmod 644 {MODEL}",
+        {"W01", "W02", "B02"},
+        "",
+    ),
+    "a stopped service": (
+        "systemctl stop rigwright-chat",
+        {"S01", "S02", "S05", "S06", "E01", "E02", "E03", "E04", "E05"},
+        "",
+    ),
+    "a port that nobody holds": (f"systemctl stop {HOLDER}", {"S04", "S05", "S06"}, ""),
     "services that will not start at boot": ("systemctl -q disable rigwright.target", {"G02", "S01"}, ""),
     "an edited unit": (
         f"sed -i 's/^ProtectSystem=.*/ProtectSystem=no/' {UNIT}; systemctl daemon-reload",
@@ -86,15 +101,23 @@ DRIFTS = {
     ),
     "a drop-in that opens the sandbox": (
         f"mkdir {LINK}.d; printf '[Service]\\nNoNewPrivileges=no\\nPrivateUsers=no\\nSystemCallFilter=\\nUser=root\\n"
-        f"PrivateDevices=no\\nCapabilityBoundingSet=~\\nIPAddressDeny=\\n' > {LINK}.d/x.conf; "
-        f"{RESTART}",
-        {"S02", "S03"},
+        "PrivateDevices=no\\nDevicePolicy=auto\\nCapabilityBoundingSet=~\\nIPAddressDeny=\\nPrivateNetwork=no\\n"
+        "RestrictAddressFamilies=\\nTemporaryFileSystem=\\nProtectSystem=no\\nMemoryDenyWriteExecute=no\\n"
+        f"RestrictSUIDSGID=no\\n' > {LINK}.d/x.conf; {RESTART}",
+        {"S02", "S03", "E01", "E02", "E03", "E04", "E05"},
         f"rm -r {LINK}.d; systemctl daemon-reload; systemctl restart rigwright-chat",
     ),
-    "a service on every interface": (
-        f"sed -i 's/--host 127.0.0.1/--host 0.0.0.0/' {UNIT}; {RESTART}",
-        {"G01", "S02", "S04"},
+    "a port on every interface": (
+        f"sed -i 's/=127.0.0.1:/=0.0.0.0:/' /etc/rigwright/current/units/{HOLDER}; systemctl daemon-reload; "
+        f"systemctl stop {HOLDER}; systemctl start {HOLDER}; systemctl start {CARRIER}",
+        {"G01", "S04"},
         "",
+    ),
+    "an instance without a limit": (
+        "systemctl set-property --runtime rigwright-chat MemoryMax=infinity",
+        {"S02", "S11"},
+        "rm -r /run/systemd/system.control/rigwright-chat.service.d; systemctl daemon-reload; "
+        "systemctl restart rigwright-chat",
     ),
     "a service without a key": (
         f"sed -i 's/ --api-key-file [^ ]*//' {UNIT}; {RESTART}",
@@ -118,7 +141,7 @@ DRIFTS = {
         "",
     ),
     "an instance nobody declared": (
-        f"sed 's/{PORT}/8077/' {UNIT} > /etc/systemd/system/rigwright-two.service",
+        f"sed 's/chat/two/g' {UNIT} > /etc/systemd/system/rigwright-two.service",
         {"G02", "S10"},
         "",
     ),
@@ -142,6 +165,7 @@ ROUNDS = (
     ),
     (
         "a missing library",
+        "a user who can speak to an instance past its port",
         "a generation whose link leads to another build",
         "an older generation that lost what it needs",
         "weights in a folder that anybody can write",
@@ -151,7 +175,9 @@ ROUNDS = (
     ("a stopped service", "weights of which a disk has lost a byte"),
     ("a listener of somebody else's", "weights that the service can write"),
     ("a drop-in that opens the sandbox", "a unit file in the link's place"),
-    ("a service on every interface",),
+    ("a port on every interface",),
+    ("an instance without a limit",),
+    ("a port that nobody holds",),
 )
 HALF = (
     "Package: half\nVersion: 1\nArchitecture: all\nMaintainer: nobody <n@example.org>\nDescription: never configured\n"

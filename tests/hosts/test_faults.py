@@ -264,13 +264,15 @@ def test_units_of_ours_that_are_masked_serve_again(inventory: Path, converged: H
 
 
 def test_a_home_of_the_service_user_is_changed_back_once_nothing_runs_as_it(inventory: Path, converged: Host) -> None:
-    converged.run("sed -i '/^rigwright:/s|:/nonexistent:.*|:/srv/x:/bin/sh|' /etc/passwd")
-    said = f"the home of the user rigwright is /srv/x, must be {HOME}, and stays while it has processes: llama-server"
+    converged.run("sed -i '/^rigwright-chat:/s|:/nonexistent:.*|:/srv/x:/bin/sh|' /etc/passwd")
+    said = (
+        f"the home of the user rigwright-chat is /srv/x, must be {HOME}, and stays while it has processes: llama-server"
+    )
     for run in (plan(inventory), deploy(inventory)):
         assert run.status == 1
         assert f"refused: {said} (pid {main_pid(converged)}, rigwright-chat.service): stop these" in run.said
     converged.run("systemctl stop rigwright-chat")
     run = deploy(inventory)
     assert run.status == 0, run.said
-    assert f":{HOME}:/usr/sbin/nologin" in converged.run("getent passwd rigwright")
+    assert f":{HOME}:/usr/sbin/nologin" in converged.run("getent passwd rigwright-chat")
     assert red(inventory) == set()

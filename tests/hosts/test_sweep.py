@@ -77,7 +77,7 @@ flags.metrics = true
 # from under the one that serves.
 UNDO = {
     "Base | Folders": "chmod 700 /var/lib/rigwright/jobs",
-    "Base | User rigwright": "usermod --shell /bin/sh rigwright",
+    "Base | Users": "usermod --shell /bin/sh rigwright-chat",
     "Base | Packages": "dpkg --purge ninja-build",
     "Tools | Install host tools": "rm /opt/rigwright/tools-*/.complete",
     "Weights | Folder of programs for weights": "chmod 700 /opt/rigwright/weights",

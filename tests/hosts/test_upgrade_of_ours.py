@@ -1,4 +1,4 @@
-"""A host that an earlier version of ours has deployed is taken over: nothing is compiled, fetched or started again."""
+"""A host that an earlier version of ours has deployed is taken over: one restart an instance, nothing made again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import PYINFRA, deploy, main_pid, plan, red, served, until, write_inventory
 
-# the last one before engines were of several kinds
+# the last one before engines were of several kinds: its instances listen on their ports themselves, as one user
 EARLIER = "e32f42a"
-BYTES = "cd /etc/rigwright/current && sha256sum units/rigwright-* env/*; ls /opt/rigwright/engines"
+ENGINES = "stat -c '%n %Y' /opt/rigwright/engines/*/* /srv/models/*/*/*"
+WAY = ["Base | Users", "Serving | Write generation", "Serving | Activate generation"]
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-12"], indirect=True)]
 
@@ -44,18 +45,27 @@ def test_a_host_of_the_version_before_goes_on_serving(
         check=False,
     )
     assert first.returncode == 0, first.stderr
-    before, process = host.run(BYTES), main_pid(host)
+    before = host.run(ENGINES)
 
-    assert plan(inventory).planned == ["Serving | Write generation", "Serving | Activate generation"]
-    assert deploy(inventory).changed == ["Serving | Write generation", "Serving | Activate generation"]
-    assert (host.run(BYTES), main_pid(host)) == (before, process)
-    assert deploy(inventory).changed == []
+    assert plan(inventory).planned == WAY
+    assert deploy(inventory).changed == WAY
+    assert host.run(ENGINES) == before
+    assert (
+        host.run("ps -o user:32= -p $(systemctl show --property=MainPID --value rigwright-chat)") == "rigwright-chat\n"
+    )
+    process = main_pid(host)
+    assert (deploy(inventory).changed, main_pid(host)) == ([], process)
     assert red(inventory) == set()
 
+    # what its user owned is nothing, and it stays as long as there is a way back to it
     back = deploy(inventory, "--yes", "--data", "verb=rollback")
-    assert (back.status, main_pid(host)) == (0, process)
+    assert back.status == 0, back.said
+    assert host.run("ps -o user:32= -p $(systemctl show --property=MainPID --value rigwright-chat)") == "rigwright\n"
     host.reboot()
     until(lambda: served(host), "serving the earlier generation after a boot")
-    # what that version's readiness script wrote down is enough
     assert deploy(inventory).changed == ["Serving | Activate generation"]
     assert red(inventory) == set()
+    alone = write_inventory(tmp_path / "alone", lab, host, keep_generations=1)
+    assert deploy(alone).changed == ["Serving | Prune generations"]
+    assert host.run("getent passwd rigwright || true") == ""
+    assert host.run("find / -xdev -nouser -o -xdev -nogroup") == ""

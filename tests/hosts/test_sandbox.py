@@ -1,0 +1,88 @@
+"""From one place of a box to another: a local user to the API key, one instance to the next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host
+from lab.labs import Lab
+from tests.hosts.support import KEY_FILE, PORT, api_key, deploy, main_pid, on_both, red, until, write_inventory
+
+HOLDER, CARRIER = (f"rigwright_listener-{PORT}.{kind}" for kind in ("socket", "service"))
+SOCKET = "/run/rigwright/instances/chat/api.sock"
+# Takes the port as soon as nobody has it, for as long as it is told to, and says whether it ever did.
+SQUATTER = f"""
+import socket, time
+until = time.monotonic() + 8
+while time.monotonic() < until:
+    for address in ("127.0.0.1", "0.0.0.0", "127.0.0.2"):
+        one = socket.socket()
+        try:
+            one.bind((address, {PORT}))
+            one.listen()
+            print(address)
+        except OSError:
+            pass
+        one.close()
+    time.sleep(0.001)
+"""
+
+
+@pytest.fixture
+def eve(converged: Host) -> str:
+    """A local user of the box, without any rights."""
+    converged.run("useradd --create-home eve")
+    return "setpriv --reuid=eve --regid=eve --clear-groups"
+
+
+@on_both
+def test_a_local_user_never_gets_the_port_nor_past_it(converged: Host, eve: str, inventory: Path) -> None:
+    squatter = f"{eve} python3 -c '{SQUATTER}'"
+    before = main_pid(converged)
+    taken = converged.run(
+        f"{squatter} > /tmp/squatter & systemctl restart rigwright-chat; systemctl kill -s KILL {CARRIER}; "
+        "systemctl kill -s KILL rigwright-chat; wait; sort /tmp/squatter | uniq -c"
+    )
+    # 127.0.0.2 is nobody's; clients are told 127.0.0.1
+    assert {line.split()[1] for line in taken.splitlines()} <= {"127.0.0.2"}
+    until(lambda: main_pid(converged) not in (0, before), "serving again")
+    refused = f"{eve} curl --silent --unix-socket {SOCKET} http://localhost/health || echo $?"
+    assert converged.run(refused).strip() == "7"
+    until(lambda: red(inventory) == set(), "conforming again")
+
+
+def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: Host, inventory: Path) -> None:
+    converged.run("systemctl stop rigwright-chat")
+    ask = (
+        f"curl --silent --max-time 5 -H 'Authorization: Bearer {api_key(converged)}' http://127.0.0.1:{PORT}/v1/models"
+    )
+    # connected and then closed, which a client tells from a port that nobody holds (7)
+    assert converged.run(f"{ask} || echo $?").strip() in ("52", "56")
+    carrier = main_pid(converged, CARRIER)
+    assert deploy(inventory).changed == ["Serving | Activate generation"]
+    assert "tiny-rig" in converged.run(ask)
+    assert main_pid(converged, CARRIER) == carrier
+
+
+def test_one_instance_cannot_reach_the_next(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    chat = {"variant": "llamacpp/demo", "port": PORT}
+    both = write_inventory(tmp_path, lab, converged, instances={"chat": chat, "two": {**chat, "port": PORT + 1}})
+    first = main_pid(converged)
+    assert deploy(both).status == 0
+    # another instance is none of this one's business
+    assert main_pid(converged) == first
+    assert red(both) == set()
+    users = converged.run("ps -o user:32= -p $(pgrep -d, llama-server) | sort").split()
+    assert users == ["rigwright-chat", "rigwright-two"]
+    theirs = "setpriv --reuid=rigwright-two --regid=rigwright-two --clear-groups --no-new-privs"
+    for attempt in (
+        f"kill -0 {first}",
+        f"cat {KEY_FILE}",
+        "cat /run/credentials/rigwright-chat.service/api-key",
+        f"cat /proc/{first}/environ",
+        f"curl --silent --unix-socket {SOCKET} http://localhost/health",
+        "flock --nonblock /run/rigwright/locks/lease true",
+    ):
+        assert converged.run(f"{theirs} {attempt} > /dev/null 2>&1 && echo done || true") == "", attempt
