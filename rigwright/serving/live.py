@@ -32,6 +32,9 @@ from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
 
 # The unit that an activation runs as.
 JOB = "rw-job-activate"
+# Names that we give; what else there is of such a kind is somebody else's.
+ours = matching(r"rigwright[-._][A-Za-z0-9:_.\\@-]{0,240}", "the name of a unit file of ours")
+service = matching(rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}})\.service", "a service of ours")
 # What the state script tells (templates/generation/state.sh.j2).
 SCHEMA: channel.Schema = {
     # number, digest when it was written and now, when it was written, whether it has served; what lies in one may have
@@ -49,10 +52,10 @@ SCHEMA: channel.Schema = {
     "enabled": (truth,),
     "elsewhere": (said,),
     "reload": (number,),
-    "link": (file_name, optional(path)),
+    "link": (tolerant(ours), optional(path)),
     # unit, its states, restarts, whether it has a main process, what that was started from, whether its key and its
     # weights are those that lie on disk
-    "process": (unit, word, word, optional(number, 0), truth, optional(sha256), truth, truth),
+    "process": (tolerant(service), word, word, optional(number, 0), truth, optional(sha256), truth, truth),
     # an active socket unit, and the addresses where systemd listens on its port
     "holding": (matching(rf"{PREFIX}[0-9]{{1,5}}[.]socket", "a listener of ours"), said),
     "folder": (path,),
@@ -187,7 +190,7 @@ def parse(output: Iterable[str]) -> Served:
         ValueError: it is not what was asked for.
     """
     told = channel.read(output, SCHEMA)
-    links = dict(told.many("link"))
+    links = {name: target for name, target in told.many("link") if name}
     # a link to anywhere else is none of ours, and is put right
     current = NUMBER.fullmatch(told.one("current"))
     processes = {name: Process(*rest) for name, *rest in told.many("process")}
@@ -203,7 +206,7 @@ def parse(output: Iterable[str]) -> Served:
         reload_needed=told.one("reload") != 0,
         links=links,
         # a unit that somebody else has given such a name is theirs: we neither wrote its file nor started its process
-        processes={name: one for name, one in processes.items() if name in links or one.started_from},
+        processes={name: one for name, one in processes.items() if name and (name in links or one.started_from)},
         holding=frozenset(name for name, at in held if address(name) == at),
         astray=frozenset(name for name, at in held if address(name) != at),
         folders=frozenset(told.all("folder")),

@@ -1,0 +1,141 @@
+"""Whatever a host tells, what is run there because of it is made of plain words and names of ours."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+
+import pytest
+
+from rigwright.host.channel import Schema
+from rigwright.serving import live
+from rigwright.serving.activation import activation, goal, goal_of, surplus
+from rigwright.serving.live import Served
+from tests.unit.samples import instance, rig
+from tests.unit.states import CONFIG, wanted
+from tests.unit.telling import told
+from tests.unit.test_parsers import PARSERS
+
+RIG, AIM = rig(instance("chat")), wanted(rig(instance("chat")))
+# A unit of ours, be it an instance's or a port's; what else is found is left alone or has a name that we never give.
+OURS = re.compile(r"rigwright[A-Za-z0-9:_.\\@-]*")
+PATH = re.compile(r"(/opt/rigwright/(engines/|tools-|cuda-)|/etc/rigwright/credentials/)[A-Za-z0-9._+-]+")
+NASTY = (
+    "$(id)",
+    "`id`",
+    ";id",
+    "a b",
+    "a\nb",
+    "-rf",
+    "--",
+    "..",
+    "/",
+    "../../etc",
+    "\x1b[2J",
+    "'",
+    '"',
+    "|",
+    "&",
+    "*",
+    "~",
+    "",
+)
+PLAIN = (
+    *(
+        "rigwright-chat.service",
+        "rigwright-old.service",
+        "rigwright_listener-8020.socket",
+        "rigwright_listener-8020.service",
+    ),
+    *("rigwright_listener-9.socket", "0", "1", "7", "yes", "no", "a" * 64, "active", "inactive", "failed", "running"),
+    *(
+        "generations/1",
+        "/opt/rigwright/engines/a-1",
+        "/etc/rigwright/credentials/a.api-key",
+        "127.0.0.1:8020",
+        "/home/victim",
+    ),
+    *("/etc/rigwright/current/units/rigwright-chat.service", AIM.files["manifest.json"], "2026-11-01T12:00:00Z"),
+)
+
+
+def value(pick: random.Random) -> str:
+    """Something plain, something nasty, or both in one."""
+    plain, nasty = pick.choice(PLAIN), pick.choice(NASTY)
+    return pick.choice((plain, plain, nasty, plain + nasty, nasty + plain))
+
+
+def manifest(pick: random.Random) -> str:
+    """A manifest with some of its words replaced."""
+    made = AIM.files["manifest.json"]
+    for old in ("rigwright-chat.service", "chat", "8020", "rigwright-chat"):
+        if pick.random() < 0.3:
+            made = made.replace(old, json.dumps(value(pick))[1:-1])
+    return made
+
+
+@cache
+def taken(type_: Callable[[str], object]) -> tuple[str, ...]:
+    """What a type takes: plain and, where it can be had past it, nasty."""
+    found = []
+    for text in (*PLAIN, *NASTY, *(plain + nasty for plain in PLAIN for nasty in NASTY)):
+        with suppress(ValueError):
+            type_(text)
+            found.append(text)
+    return tuple(found)
+
+
+def records(pick: random.Random, schema: Schema) -> list[str]:
+    """What a host tells: mostly each record once, and of each value mostly what its type takes."""
+    rows: list[tuple[str, ...]] = []
+    for key, types in schema.items():
+        for _ in range(pick.choices((1, 0, 2), (20, 1, 1))[0]):
+            row = [pick.choice(taken(one)) if pick.random() < 0.99 and taken(one) else value(pick) for one in types]
+            rows.append((key, "1", manifest(pick)) if key == "manifest" else (key, *row))
+    return told(rows)
+
+
+def words(found: Served) -> Iterator[tuple[re.Pattern[str], str]]:
+    """What a deploy would run there, word by word, each with what it may be."""
+    ways = [goal(found, AIM), *(goal_of(kept) for kept in found.generations)]
+    for aim in ways:
+        if way := activation(found, CONFIG, aim):
+            for name in (*way.stop, *way.restart, *way.await_, *way.release, *way.listen, *way.leaving):
+                yield OURS, name
+    gone = surplus(found, RIG, AIM, [])
+    for path in gone.paths:
+        yield PATH, path
+
+
+def fuzz(rounds: int) -> int:
+    """Tell parsers anything; returns how often what serves was understood."""
+    understood = 0
+    for number in range(rounds):
+        pick = random.Random(number)
+        name = pick.choice([*PARSERS, *["served"] * len(PARSERS)])
+        parser, schema = (live.parse, live.SCHEMA) if name == "served" else PARSERS[name]
+        try:
+            found = parser(records(pick, schema))
+        except ValueError as error:
+            assert str(error).isprintable(), (number, name)
+            continue
+        if isinstance(found, Served):
+            understood += 1
+            for pattern, word in words(found):
+                assert pattern.fullmatch(word), (number, word)
+                assert shlex.split(shlex.quote(word)) == [word]
+    return understood
+
+
+def test_what_a_host_tells_never_becomes_more_than_words_of_ours() -> None:
+    assert fuzz(5_000) > 0
+
+
+@pytest.mark.all_only
+def test_a_hundred_thousand_hosts_tell_what_they_like() -> None:
+    assert fuzz(100_000) > 100
