@@ -41,6 +41,31 @@ class Activation:
     """Those that do not, and are to."""
 
     @property
+    def awaited(self) -> tuple[str, ...]:
+        """Units that have to become ready."""
+        return (*self.restart, *self.await_)
+
+    @property
+    def begun(self) -> tuple[str, ...]:
+        """Units that an earlier generation may not have: they go where they do not become ready."""
+        return (*self.listen, *self.awaited)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Services that are not what they were, whatever becomes of the generation."""
+        return (*self.stop, *self.awaited)
+
+    @property
+    def listening(self) -> tuple[tuple[str, str], ...]:
+        """Socket units that begin to listen, each with its service."""
+        return tuple((holder, f"{holder.removesuffix('.socket')}.service") for holder in self.listen)
+
+    @property
+    def frees_cards(self) -> bool:
+        """Whether cards have to be given back."""
+        return any(slot.cards for slot in self.free)
+
+    @property
     def leaving(self) -> tuple[str, ...]:
         """Units that are stopped: those that are not declared, and before they start again those that run."""
         return tuple(dict.fromkeys([*self.stop, *(slot.unit for slot in self.free)]))

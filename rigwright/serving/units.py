@@ -19,6 +19,9 @@ UNITS = "/etc/systemd/system"
 STARTED_FROM = "/run/rigwright"
 # First line of every unit file we write; what lacks it is not ours to remove.
 OWNED = "# Written by rigwright; changes here are undone by the next deploy."
+# Starts, the one that is not made among them, that must fit into StartLimitIntervalSec=, and what each takes beside
+# becoming ready, seconds: TimeoutStopSec= and RestartSec=.
+STARTS, PAUSE = 6, 35
 # Runtime directories of units are below it.
 RUN = "/run"
 
@@ -83,6 +86,7 @@ def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
         service=made,
         slice=instance.slice,
         user=user,
+        start_limit=STARTS * (instance.variant.ready_timeout + PAUSE),
         folder=PurePosixPath(instance.socket).parent.relative_to(RUN),
         command=command_line(made.command),
         credential=credential_path(rig, instance),
