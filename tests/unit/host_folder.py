@@ -25,10 +25,10 @@ case "$*" in
   show*ActiveState,SubState,NRestarts,Job*) cat "state-${3-}" 2>/dev/null || cat state ;;
   show*Id,*) cat processes ;;
   list-units*) cat sockets ;;
-  "show --property=ActiveState --value rigwright-"*) cat active ;;
+  "show --property=ActiveState --value rigwright"*) cat active ;;
   show*) echo inactive ;;
   is-enabled*) echo enabled ;;
-  *) echo "$*" >> asked ;;
+  *) echo "$*" >> asked; ! grep -qxF -- "$*" fails ;;
 esac
 """
 
@@ -45,7 +45,14 @@ class HostFolder:
         stand_in(self.root / "bin", "systemctl", SYSTEMCTL)
         stand_in(self.root / "bin", "journalctl", 'echo "the log of $*"')
         self.says(
-            description="", reload="no\n\nno\n", processes="", sockets="", state="", active="inactive\n", asked=""
+            description="",
+            reload="no\n\nno\n",
+            processes="",
+            sockets="",
+            state="",
+            active="inactive\n",
+            asked="",
+            fails="",
         )
 
     @property
