@@ -75,7 +75,7 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     in_the_way = sorted(
         name
         for name in stale
-        if name not in staying and _blocks(found, name, [s for n, s in slots.items() if n != name])
+        if name not in staying and _blocks(found, name, [s for n, s in slots.items() if n not in (name, *staying)])
     )
     holders = {slot.holder for slot in goal.slots if slot.holder}
     listen = tuple(sorted(holders - found.holding))
