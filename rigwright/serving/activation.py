@@ -91,14 +91,16 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     """
     slots = {slot.unit: slot for slot in goal.slots}
     strays = sorted(name for name, one in found.processes.items() if name not in slots and _up(one))
-    stale = [name for name, slot in slots.items() if not _right(found.processes.get(name), slot)]
+    # what carries a port that its socket does not listen on has that to itself, and none can begin to beside it
+    deaf = {name for name, slot in slots.items() if slot.holder and slot.holder not in found.holding}
+    stale = [name for name, slot in slots.items() if name in deaf or not _right(found.processes.get(name), slot)]
     loading = [name for name in slots if name not in stale and found.processes[name].loading]
     # a port's service leaves only with its socket: else whoever connects starts it again
     staying = {name for name, slot in slots.items() if slot.holder in found.holding}
     in_the_way = sorted(
         name
         for name in stale
-        if name not in staying and _blocks(found, name, [s for n, s in slots.items() if n != name])
+        if name not in staying and _blocks(found, name, [s for n, s in slots.items() if n not in (name, *staying)])
     )
     holders = {slot.holder for slot in goal.slots if slot.holder}
     listen = tuple(sorted(holders - found.holding))

@@ -24,10 +24,11 @@ case "$*" in
   show*NeedDaemonReload*) cat reload ;;
   show*ActiveState,SubState,NRestarts,Job*) cat "state-${3-}" 2>/dev/null || cat state ;;
   show*Id,*) cat processes ;;
-  "show --property=ActiveState --value rigwright-"*) cat active ;;
+  list-units*) cat sockets ;;
+  "show --property=ActiveState --value rigwright"*) cat active ;;
   show*) echo inactive ;;
   is-enabled*) echo enabled ;;
-  *) echo "$*" >> asked ;;
+  *) echo "$*" >> asked; ! grep -qxF -- "$*" fails ;;
 esac
 """
 
@@ -43,7 +44,16 @@ class HostFolder:
             folder.mkdir(parents=True)
         stand_in(self.root / "bin", "systemctl", SYSTEMCTL)
         stand_in(self.root / "bin", "journalctl", 'echo "the log of $*"')
-        self.says(description="", reload="no\n\nno\n", processes="", state="", active="inactive\n", asked="")
+        self.says(
+            description="",
+            reload="no\n\nno\n",
+            processes="",
+            sockets="",
+            state="",
+            active="inactive\n",
+            asked="",
+            fails="",
+        )
 
     @property
     def config(self) -> Path:

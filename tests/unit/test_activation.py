@@ -9,16 +9,18 @@ import pytest
 
 from rigwright.serving.activation import Activation, activation, goal, goal_of, only_loading
 from rigwright.serving.generation import SETTLE, Generation
+from rigwright.serving.listeners import names
 from rigwright.serving.live import Kept, Served
 from rigwright.serving.slots import Slot
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
 
 AIM = wanted()
-SLOTS = {unit.name: unit.slot for unit in AIM.units}
-# of an earlier generation, with other ports than any that is wanted
-BEFORE = wanted(two(instance("chat", port=8030), instance("code", port=8031)))
-EARLIER = {unit.name: unit.slot for unit in BEFORE.units}
+SLOTS = {slot.unit: slot for slot in AIM.slots}
+BEFORE = wanted(two(instance("chat", context=8192), instance("code", context=8192, port=8021)))
+EARLIER = {slot.unit: slot for slot in BEFORE.slots}
+RIGHT = {name: process(slot) for name, slot in SLOTS.items()}
+(PORT, HOLDER), (PORT_2, HOLDER_2), PORT_3 = names(8020), names(8021), names(8022)[0]
 FOREIGN = "rigwright-old.service"
 OLD = Slot(FOREIGN, "0" * 64, 9000, frozenset())
 WAYS_BACK = (kept(1, AIM.digest, slots=AIM.slots), kept(2, slots=BEFORE.slots), kept(3, slots=(OLD,)))
@@ -42,14 +44,12 @@ def order(found: Served, aim: Generation = AIM) -> tuple[tuple[str, ...], tuple[
 
 def chat(**changes: Any) -> dict[str, Any]:
     """A converged host but for the process of chat, and with earlier generations."""
-    found = {CHAT: process(SLOTS[CHAT], **changes), CODE: process(SLOTS[CODE])}
-    return {"processes": found, "generations": WAYS_BACK}
+    return {"processes": {**RIGHT, CHAT: process(SLOTS[CHAT], **changes)}, "generations": WAYS_BACK}
 
 
 def stray(**changes: Any) -> dict[str, Any]:
     """A converged host with one process more."""
-    found = {FOREIGN: process(OLD, **changes), **{name: process(slot) for name, slot in SLOTS.items()}}
-    return {"processes": found, "generations": WAYS_BACK}
+    return {"processes": {FOREIGN: process(OLD, **changes), **RIGHT}, "generations": WAYS_BACK}
 
 
 LINKS = converged(AIM).links
@@ -72,7 +72,7 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "failed": (chat(state="failed", sub="failed", running=False), Activation((), (CHAT,))),
     "stopped by hand": (chat(state="inactive", sub="dead", running=False), Activation((), (CHAT,))),
     "stopping": (chat(state="deactivating", sub="stop-sigterm"), Activation((), (CHAT,), (), (SLOTS[CHAT],))),
-    "gone": ({"processes": {CODE: process(SLOTS[CODE])}}, Activation((), (CHAT,))),
+    "gone": ({"processes": {name: one for name, one in RIGHT.items() if name != CHAT}}, Activation((), (CHAT,))),
     "loading": (chat(state="activating", sub="start-post"), Activation((), (), (CHAT,))),
     "loading another unit": (
         chat(state="activating", sub="start-post", started_from=EARLIER[CHAT].started_from),
@@ -122,7 +122,7 @@ def test_the_way_from_a_state_to_the_generation(state: str) -> None:
 
 
 def test_on_a_blank_host_everything_is_started() -> None:
-    assert way(Served()) == Activation((), (CHAT, CODE))
+    assert way(Served()) == Activation((), (CHAT, CODE, PORT, PORT_2), listen=(HOLDER, HOLDER_2))
 
 
 def test_on_a_blank_host_a_rig_without_instances_is_activated_too() -> None:
@@ -131,44 +131,38 @@ def test_on_a_blank_host_a_rig_without_instances_is_activated_too() -> None:
     assert way(converged(empty), empty) is None
 
 
-def test_instances_that_swap_their_ports_are_stopped_before_one_of_them_starts() -> None:
-    after = wanted(two(instance("chat", port=8021), instance("code", port=8020)))
-    assert order(converged(AIM), after) == ((CHAT, CODE), (CHAT, CODE))
-
-
-def test_an_instance_that_takes_the_port_of_another_waits_for_it_to_move() -> None:
-    after = wanted(two(instance("chat", port=8022), instance("code", port=8020)))
-    assert order(converged(AIM), after) == ((CHAT,), (CHAT, CODE))
-
-
 def test_an_instance_that_takes_the_card_of_another_waits_for_it_to_move() -> None:
     cards = (card("8.6"), card("8.6"))
     before = wanted(rig(instance("chat", cards=(0,)), cards=cards))
     after = wanted(rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=cards))
-    assert order(converged(before), after) == ((CHAT,), (CHAT, CODE))
+    assert order(converged(before), after) == ((CHAT,), (CHAT, CODE, PORT_2))
 
 
 def test_an_instance_that_goes_is_stopped_before_the_one_that_gets_its_card_starts() -> None:
     cards = (card("8.6"),)
     before = wanted(rig(instance("chat", cards=(0,)), cards=cards))
     after = wanted(rig(instance("code", cards=(0,)), cards=cards))
-    assert order(converged(before), after) == ((CHAT,), (CODE,))
+    assert order(converged(before), after) == ((CHAT,), (CODE, PORT))
 
 
 def test_what_does_not_run_is_in_nobodys_way() -> None:
-    after = wanted(two(instance("chat", port=8021), instance("code", port=8020)))
-    down = {name: replace(one, running=False, state="failed") for name, one in converged(AIM).processes.items()}
-    assert order(converged(AIM, processes=down), after) == ((), (CHAT, CODE))
+    cards = (card("8.6"), card("8.6"))
+    before = wanted(rig(instance("chat", cards=(0,)), instance("code", cards=(1,), port=8021), cards=cards))
+    after = wanted(rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=cards))
+    assert order(converged(before), after) == ((CHAT, CODE), (CHAT, CODE))
+    down = {name: process(before.slots[0], running=False, state="failed") for name in (CHAT, CODE)}
+    host = converged(before, processes={**converged(before).processes, **down})
+    assert order(host, after) == ((), (CHAT, CODE))
 
 
-def test_an_instance_that_keeps_its_port_and_cards_is_restarted_and_not_stopped_first() -> None:
+def test_an_instance_that_keeps_its_cards_is_restarted_and_not_stopped_first() -> None:
     after = wanted(two(instance("chat", context=8192), instance("code", port=8021)))
     assert order(converged(AIM), after) == ((), (CHAT,))
 
 
 def test_an_added_instance_leaves_the_others_alone() -> None:
     after = wanted(two(instance("chat"), instance("code", port=8021), instance("more", port=8022)))
-    assert order(converged(AIM), after) == ((), ("rigwright-more.service",))
+    assert order(converged(AIM), after) == ((), ("rigwright-more.service", PORT_3))
 
 
 def cards_of(name: str, index: int, **changes: Any) -> Generation:
@@ -178,13 +172,13 @@ def cards_of(name: str, index: int, **changes: Any) -> Generation:
 
 def test_a_process_that_nobody_knows_is_stopped_before_another_instance_starts() -> None:
     before, after = cards_of("chat", 0), two(instance("chat"), instance("code", port=8021))
-    unknown = {CHAT: process(before.units[0].slot, started_from=NOBODY_KNOWS)}
-    assert order(converged(before, processes=unknown), wanted(after)) == ((CHAT,), (CHAT, CODE))
+    unknown = {**converged(before).processes, CHAT: process(before.units[0].slot, started_from=NOBODY_KNOWS)}
+    assert order(converged(before, processes=unknown), wanted(after)) == ((CHAT,), (CHAT, CODE, PORT_2))
 
 
 def test_a_process_that_nobody_knows_is_only_restarted_where_there_is_no_other_instance() -> None:
     alone = cards_of("chat", 0)
-    unknown = {CHAT: process(alone.units[0].slot, started_from=NOBODY_KNOWS)}
+    unknown = {**converged(alone).processes, CHAT: process(alone.units[0].slot, started_from=NOBODY_KNOWS)}
     assert order(converged(alone, processes=unknown), alone) == ((), (CHAT,))
 
 
@@ -192,15 +186,15 @@ def test_what_a_process_holds_is_what_it_was_started_from_and_not_what_its_unit_
     """Its unit was changed on the host since: on the disk it has card 1, in its process card 0."""
     before, after = cards_of("chat", 0), cards_of("chat", 1)
     host = converged(after, 2, generations=(kept(1, slots=before.slots), kept(2, after.digest, slots=after.slots)))
-    host = replace(host, processes={CHAT: process(before.units[0].slot)})
-    assert host.held(CHAT) == before.slots[0]
+    host = replace(host, processes={**host.processes, CHAT: process(before.units[0].slot)})
+    assert host.held(CHAT) == before.units[0].slot
     both = rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=(card("8.6"), card("8.6")))
-    assert order(host, wanted(both)) == ((CHAT,), (CHAT, CODE))
+    assert order(host, wanted(both)) == ((CHAT,), (CHAT, CODE, PORT_2))
 
 
 def test_what_is_given_back_is_what_was_held_and_not_what_comes_after() -> None:
     before, after = cards_of("chat", 0), cards_of("chat", 1)
-    assert way(converged(before), after) == Activation((), (CHAT,), (), before.slots)
+    assert way(converged(before), after) == Activation((), (CHAT,), (), (before.units[0].slot,))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +241,7 @@ def test_a_goal_is_the_newest_unchanged_generation_with_the_content() -> None:
     )
     aim = goal(host, AIM)
     assert (aim.number, aim.mark, aim.unit_files) == (3, AIM.mark, AIM.unit_files)
-    assert {slot.unit for slot in aim.slots} == {CHAT, CODE}
+    assert {slot.unit for slot in aim.slots} == {CHAT, CODE, PORT, PORT_2}
     assert SETTLE in aim.unit_files
     assert host.next_number == 5
     assert goal(Served(), AIM).number is None

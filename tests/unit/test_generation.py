@@ -11,11 +11,12 @@ import pytest
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Rig
 from rigwright.serving.generation import SETTLE, Generation, generation
+from rigwright.serving.listeners import names
 from rigwright.serving.units import OWNED
 from rigwright.supply.tools import Tools
 from tests.unit.samples import artefact, card, instance, parts, plan, rig
 from tests.unit.scripts import TOOLS
-from tests.unit.states import CHAT, two, wanted
+from tests.unit.states import CHAT, CODE, two, wanted
 
 CARDS = (card("8.6"), card("7.5"))
 
@@ -41,6 +42,8 @@ INPUTS: dict[str, Any] = {
     "context": lambda: made(rig(instance(context=8192), cards=CARDS)),
     "variant's name": lambda: made(rig(instance(variant_name="llamacpp/other"), cards=CARDS)),
     "weights": lambda: made(rig(instance(parts=parts(artefact(sha256="c" * 64))), cards=CARDS)),
+    "memory": lambda: made(rig(instance(memory_max="1G"), cards=CARDS)),
+    "tasks": lambda: made(rig(instance(tasks_max=9), cards=CARDS)),
     "user": lambda: made(rig(instance(), cards=CARDS, service_user="svc")),
     "software": lambda: made(rig(instance(), cards=CARDS, roots=Roots(software="/data/s"))),
     "models": lambda: made(rig(instance(), cards=CARDS, roots=Roots(models="/data/m"))),
@@ -89,12 +92,24 @@ def test_every_link_counts(path: str) -> None:
 def test_a_generation_has_a_unit_an_instance_and_what_they_share() -> None:
     one = wanted()
     shared = ["rigwright.slice", "rigwright.target", SETTLE]
-    assert one.unit_files == tuple(sorted([CHAT, "rigwright-code.service", *shared]))
+    ports = [*names(8020), *names(8021)]
+    assert one.unit_files == tuple(sorted([CHAT, CODE, *ports, *shared]))
     assert all(one.files[f"units/{name}"].startswith(OWNED + "\n") for name in one.unit_files)
-    assert {"env/chat", "env/code", "ready", "settle"} <= set(one.files)
+    assert {"env/chat", "env/code", "ready", "started", "settle"} <= set(one.files)
     target = one.files["units/rigwright.target"].splitlines()
-    assert f"Wants={SETTLE} {CHAT} rigwright-code.service" in target
+    # what holds a port comes before what carries it
+    holders = [name for port in (8020, 8021) for name in reversed(names(port))]
+    assert f"Wants={' '.join([SETTLE, *holders, CHAT, CODE])}" in target
     assert f"Description=All instances of this rig, generation {one.mark}" in target
+
+
+def test_another_port_changes_listeners_alone() -> None:
+    """An engine does not know it, and is not started again for it."""
+    before, after = wanted(two(instance("chat"))), wanted(two(instance("chat", port=9000)))
+    assert before.units == after.units
+    assert set(before.unit_files) ^ set(after.unit_files) == {*names(8020), *names(9000)}
+    changed = {path for path in before.files if after.files.get(path) != before.files[path]}
+    assert changed == {"manifest.json", "units/rigwright.target", *(f"units/{name}" for name in names(8020))}
 
 
 def test_a_generation_refers_to_all_that_it_needs_on_the_host() -> None:

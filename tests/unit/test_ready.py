@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import json
 import os
+import pwd
+import socket
+import struct
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +26,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives root
 
 COMPLETIONS = "v1/chat/completions"
 KEY = "sk-0123456789abcdef"
+GROUP = "daemon"  # stands in for the instance's own
 UNIT = "rigwright-chat.service"
 TEXT = "[Unit]\nDescription=chat\n"
 ENVIRONMENT = "CUDA_VISIBLE_DEVICES=\nRW_DIGEST=0123456789abcdef\n"
@@ -32,6 +38,7 @@ class Start:
 
     folder: Path
     server: FileServer
+    socket: Path
     requests: tuple[Request, ...] = (ONE_TOKEN,)
     """The one that it has to answer, then those that warm it up."""
     weights: tuple[str, ...] = ("weights 1.gguf",)
@@ -54,9 +61,8 @@ class Start:
 
     def write(self) -> None:
         """Put its generation there."""
-        port = int(self.server.url.rpartition(":")[2])
         script = render("serving/ready.j2", units=self.folder, started_from=self.folder / "run")
-        first, *rest = (request.config(port) for request in self.requests)
+        first, *rest = (request.config(str(self.socket)) for request in self.requests)
         for name in self.weights:
             (self.folder / name).write_text(name)
         files = {
@@ -93,10 +99,9 @@ class Start:
             group = f"if [ -e {heard} ]; then {group}; else touch {heard}; exit 1; fi"
         answer = f"case $* in *ControlGroup*) {group} ;; *) echo {'yes' if unread else 'no'} ;; esac"
         stand_in(self.folder / "bin", "systemctl", answer)
-        port = self.server.url.rpartition(":")[2]
         script = str(self.folder / "config" / "current" / "ready")
         return subprocess.run(
-            ["sh", script, UNIT, port, str(self.folder / "key"), str(cards)],
+            ["sh", script, UNIT, GROUP, str(self.folder / "key"), str(cards)],
             env={"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "MAINPID": str(main_pid)},
             capture_output=True,
             text=True,
@@ -107,8 +112,15 @@ class Start:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    with file_server() as server:
-        yield Start(tmp_path, server)
+    # where others than root come to, and with a path that a socket may have
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder, "api.sock")
+        with file_server(at) as server:
+            # as systemd and the instance leave them
+            for path, mode in ((at.parent, 0o750), (at, 0o770)):
+                os.chown(path, -1, grp.getgrnam(GROUP).gr_gid)
+                path.chmod(mode)
+            yield Start(tmp_path, server, at)
 
 
 def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: Start) -> None:
@@ -117,6 +129,19 @@ def test_it_waits_for_an_answer_to_a_completion_of_one_token(start: Start) -> No
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert [(one.path, one.authorization) for one in start.server.asked] == [(COMPLETIONS, f"Bearer {KEY}")] * 3
     assert json.loads(start.server.asked[0].body)["max_tokens"] == 1
+
+
+def test_it_asks_as_nobody_who_is_in_the_instances_group(start: Start) -> None:
+    asked = []
+
+    def seen(handler: Handler, at: int) -> None:
+        asked.append(handler.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        handler.begin(200, 0)
+
+    start.server.serve(COMPLETIONS, seen)
+    assert start.ready(os.getpid()).returncode == 0
+    (found,) = asked
+    assert struct.unpack("3i", found)[1:] == (pwd.getpwnam("nobody").pw_uid, grp.getgrnam(GROUP).gr_gid)
 
 
 def test_it_does_not_wait_for_a_server_that_has_ended(start: Start) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.render import render
+from rigwright.serving.listeners import names
 from tests.unit import programs
 from tests.unit.scripts import stand_in
 from tests.unit.states import CHAT
@@ -118,6 +119,13 @@ def test_everything_of_ours_goes(host: Host) -> None:
     assert host.left() == EMPTY
     assert f"systemctl stop {CHAT}" in host.asked
     assert [line for line in host.asked if line.startswith("userdel")] == ["userdel svc"]
+
+
+def test_what_was_written_down_of_processes_goes(host: Host) -> None:
+    for unit in (CHAT, *names(8020)):
+        (host.root / "run/rigwright" / unit).touch()
+    host.remove()
+    assert host.left() == EMPTY
 
 
 def test_what_somebody_else_has_put_there_stays_and_is_named(host: Host) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,7 +176,38 @@ def test_a_process_is_known_by_what_root_wrote_down_of_it(host: HostFolder) -> N
     }
     assert found.processes[CHAT].fits(slot)
     assert found.held(CHAT) == slot
-    assert (slot.port, slot.cards) == (8020, {0, 1})
+    assert (slot.port, slot.cards) == (0, {0, 1})
+
+
+def carry(host: HostFolder) -> Slot:
+    """Have the host hold a port and carry it. Returns what the service's process is to be."""
+    slot = wanted(ON_CARDS).listeners[0].slot
+    host.write(1, wanted(ON_CARDS))
+    for name in (slot.unit, slot.holder):
+        (host.units / name).symlink_to(f"{host.config}/current/units/{name}")
+    (host.config / "current").symlink_to("generations/1")
+    (host.run / "rigwright").mkdir(parents=True)
+    (host.run / "rigwright" / slot.unit).write_text(f"{slot.started_from}\n")
+    block = f"Id={slot.unit}\nActiveState=active\nSubState=running\nNRestarts=0\nMainPID=4711\n"
+    # as `systemctl list-units --plain --no-legend` prints it
+    host.says(processes=block, sockets=f"{slot.holder} loaded active running Port 8020 of this rig's instances\n")
+    return slot
+
+
+def test_what_carries_a_port_has_neither_key_nor_weights_that_could_be_others(host: HostFolder) -> None:
+    slot = carry(host)
+    found = host.look()
+    assert found.processes == {slot.unit: Process("active", "running", 0, True, slot.started_from, True, True)}
+    assert found.holding == {slot.holder}
+    assert found.held(slot.unit) == slot
+    assert (slot.port, slot.leads_to) == (8020, CHAT)
+
+
+def test_a_socket_whose_file_is_not_ours_is_not_known(host: HostFolder) -> None:
+    slot = carry(host)
+    (host.units / slot.holder).unlink()
+    (host.units / slot.holder).write_text("[Socket]\n")
+    assert host.look().holding == set()
 
 
 LATER: dict[str, tuple[Callable[[HostFolder], object], dict[str, object]]] = {
@@ -233,16 +265,19 @@ def test_what_a_running_process_says_of_itself_is_not_asked(host: HostFolder) ->
 
 def test_a_generation_of_before_units_were_in_its_manifest_is_known_by_its_files(host: HostFolder) -> None:
     slot = serve(host)
-    slots = host.look().generations[0].slots
+    engines = [one for one in host.look().generations[0].slots if not one.holder]
     path = host.config / "generations/1/manifest.json"
     manifest = json.loads(path.read_text())
     for one in manifest["instances"].values():
         for key in set(one) - {"variant", "port", "cards", "engine", "digest", "weights"}:
             del one[key]
+    del manifest["listeners"]
     path.write_text(json.dumps(manifest))
     found = host.look()
-    assert found.generations[0].slots == slots
-    assert found.held(CHAT) == slot
+    # each engine listened on its port itself
+    assert found.generations[0].slots == tuple(replace(one, port=8020 + at) for at, one in enumerate(engines))
+    assert found.generations[0].users is None
+    assert found.held(CHAT) == replace(slot, port=8020)
 
 
 def test_an_instance_may_have_any_name_in_a_manifest_of_before_units_were_in_it(host: HostFolder) -> None:

@@ -9,11 +9,13 @@ import pytest
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import JOURNAL, PROVEN, SETTLE
+from rigwright.serving.listeners import names
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
 from tests.unit.scripts import activate
 from tests.unit.states import CHAT, CODE, two, wanted
 
+(PORT, HOLDER), PORT_2 = names(8020), names(8021)[0]
 OLD, NEW = wanted(two(instance("chat"))), wanted(two(instance("chat"), instance("code", port=8021)))
 FOREIGN = "rigwright-old.service"
 SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
@@ -107,7 +109,7 @@ def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: Hos
     assert not (host.config / "generations/2").exists()
     assert not (host.config / JOURNAL).exists()
     assert host.asked.count(f"stop {CODE}") >= 1
-    assert f"restart --no-block {CHAT}" in host.asked
+    assert f"restart --no-block {CHAT} {PORT}" in host.asked
     assert "the log of" in done.stdout
     assert f"--unit={CODE}" in done.stdout
     assert "generation 1 is back" in done.stdout
@@ -138,7 +140,7 @@ def test_what_an_activation_that_was_cut_off_had_stopped_comes_back_too(host: Ho
     host.says(**{f"state_{CHAT}": FAILS})
     done = host.sh(script(host, Activation((), (CHAT,))).replace("new=2", "new=1"))
     assert (done.returncode, host.current) == (1, "generations/2")
-    assert f"restart --no-block {CHAT} {CODE}" in host.asked
+    assert f"restart --no-block {CHAT} {CODE} {PORT} {PORT_2}" in host.asked
 
 
 def test_what_runs_on_in_both_generations_is_left_alone_on_the_way_back(host: HostFolder) -> None:
@@ -180,7 +182,7 @@ def test_after_a_power_cut_the_proven_generation_is_served_again(host: HostFolde
     assert host.sh(settle(host)).returncode == 0
     assert host.current == "generations/1"
     assert linked(host) == set(OLD.unit_files)
-    assert host.asked == ["daemon-reload", f"start --no-block {CHAT}"]
+    assert host.asked == ["daemon-reload", *(f"start --no-block {unit}" for unit in (HOLDER, CHAT, PORT))]
     assert not (host.config / JOURNAL).exists()
 
 
@@ -194,4 +196,4 @@ def test_after_a_power_cut_without_a_proven_generation_the_new_one_stays(host: H
 
 
 def test_the_unit_that_settles_is_wanted_before_the_instances() -> None:
-    assert f"After=network.target {SETTLE}" in NEW.files[f"units/{CHAT}"]
+    assert f"After={SETTLE}" in NEW.files[f"units/{CHAT}"]

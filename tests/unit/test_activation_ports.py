@@ -1,0 +1,166 @@
+"""From what a host serves to a generation, as far as ports go: which are let go of, which are held, and who notices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from rigwright.serving.activation import Activation, activation, goal_of
+from rigwright.serving.generation import Generation
+from rigwright.serving.listeners import names
+from rigwright.serving.live import Process, Served
+from rigwright.serving.slots import Slot
+from tests.unit.samples import instance
+from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
+from tests.unit.test_activation import NOBODY_KNOWS, way
+
+(PORT, HOLDER), (PORT_2, HOLDER_2), (PORT_3, HOLDER_3) = (names(port) for port in (8020, 8021, 8022))
+AIM = wanted()
+SLOTS = {slot.unit: slot for slot in AIM.slots}
+RIGHT = {name: process(slot) for name, slot in SLOTS.items()}
+SWAPPED = wanted(two(instance("chat", port=8021), instance("code", port=8020)))
+STRAY = Slot(PORT_3, "0" * 64, 8022, frozenset(), HOLDER_3, "rigwright-old.service")
+DOWN = Process("inactive", "dead", running=False)
+
+
+def carrier(one: Process, **changes: Any) -> dict[str, Any]:
+    """A converged host but for what carries port 8020."""
+    return {"processes": {**RIGHT, PORT: one}, **changes}
+
+
+def stray(one: Process) -> dict[str, Any]:
+    """A converged host that holds a port more."""
+    return {
+        "processes": {**RIGHT, PORT_3: one},
+        "holding": frozenset({HOLDER, HOLDER_2, HOLDER_3}),
+        "generations": (kept(1, AIM.digest, slots=AIM.slots), kept(2, slots=(STRAY,))),
+    }
+
+
+STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
+    "a service that carries to another instance": (
+        carrier(process(SWAPPED.listeners[1].slot)),
+        Activation((), (PORT,)),
+    ),
+    "a service that nobody knows": (carrier(process(SLOTS[PORT], started_from=NOBODY_KNOWS)), Activation((), (PORT,))),
+    "a service that is down": (carrier(DOWN), Activation((), (PORT,))),
+    "a service that has failed": (carrier(replace(DOWN, state="failed", sub="failed")), Activation((), (PORT,))),
+    "a service that starts": (
+        carrier(process(SLOTS[PORT], state="activating", sub="start-post")),
+        Activation((), (), (PORT,)),
+    ),
+    # it has the socket still, and no new one can be made while it has
+    "a socket that does not listen": (
+        {"holding": frozenset({HOLDER_2})},
+        Activation((), (PORT,), (), (SLOTS[PORT],), listen=(HOLDER,)),
+    ),
+    "a socket that does not listen, and whose service is down": (
+        carrier(DOWN, holding=frozenset({HOLDER_2})),
+        Activation((), (PORT,), listen=(HOLDER,)),
+    ),
+    "a port that nobody is to hold": (
+        stray(process(STRAY)),
+        Activation((PORT_3,), (), (), (STRAY,), (HOLDER_3,)),
+    ),
+    "a port that nobody is to hold, and that nobody carries": (stray(DOWN), Activation(release=(HOLDER_3,))),
+    "what carries a port that nobody holds": (
+        {**stray(process(STRAY)), "holding": frozenset({HOLDER, HOLDER_2})},
+        Activation((PORT_3,), (), (), (STRAY,)),
+    ),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_way_from_a_state_to_the_generation(state: str) -> None:
+    changes, expected = STATES[state]
+    assert way(converged(AIM, **changes), AIM) == expected
+
+
+def test_instances_that_swap_their_ports_go_on_and_only_what_carries_them_starts_again() -> None:
+    assert way(converged(AIM), SWAPPED) == Activation((), (PORT_2, PORT))
+
+
+def test_an_instance_that_moves_lets_go_of_its_port_and_is_not_started_again() -> None:
+    after = wanted(two(instance("chat", port=8022), instance("code", port=8020)))
+    assert way(converged(AIM), after) == Activation(
+        (PORT_2,), (PORT_3, PORT), (), (SLOTS[PORT_2],), (HOLDER_2,), (HOLDER_3,)
+    )
+
+
+def test_without_an_instance_no_port_is_held() -> None:
+    done = way(converged(AIM), wanted(two(instance("chat"))))
+    assert done == Activation((CODE, PORT_2), (), (), (SLOTS[CODE], SLOTS[PORT_2]), (HOLDER_2,))
+
+
+PROCESSES = [
+    Process(state, sub, restarts, running, started_from)
+    for (state, sub, running), restarts, started_from in product(
+        [
+            ("active", "running", True),
+            ("activating", "start-post", True),
+            ("activating", "auto-restart", False),
+            ("deactivating", "stop-sigterm", True),
+            ("failed", "failed", False),
+            ("inactive", "dead", False),
+        ],
+        [0, 3],
+        [SLOTS[PORT].started_from, SWAPPED.listeners[1].slot.started_from, NOBODY_KNOWS, ""],
+    )
+]
+
+
+@pytest.mark.parametrize("aim", [AIM, SWAPPED], ids=["as it is", "swapped"])
+@pytest.mark.parametrize("engine", [CHAT, CODE])
+def test_what_carries_a_port_that_stays_held_is_never_stopped(aim: Generation, engine: str) -> None:
+    """Whoever connects in the meantime would have it started again, and it must not be waited for."""
+    for one, other in product(PROCESSES, [RIGHT[engine], DOWN, replace(RIGHT[engine], started_from=NOBODY_KNOWS)]):
+        found = converged(AIM, processes={**RIGHT, PORT: one, engine: other})
+        done = way(found, aim) or Activation()
+        assert not {PORT, PORT_2} & {*done.stop, *done.leaving}, (one, other)
+        assert (done.release, done.listen) == ((), ())
+
+
+TCP = (Slot(CHAT, "1" * 64, 8020, frozenset()), Slot(CODE, "2" * 64, 8021, frozenset()))
+"""Of before ports had units: engines listen themselves."""
+
+
+def on_tcp(**changes: Any) -> Served:
+    host = Served(
+        generations=(kept(1, slots=TCP),),
+        current=1,
+        enabled=True,
+        links={name: f"{CONFIG}/current/units/{name}" for name in (CHAT, CODE)},
+        processes={slot.unit: process(slot) for slot in TCP},
+    )
+    return replace(host, **changes)
+
+
+def test_an_engine_that_listens_itself_is_gone_before_its_port_is_held() -> None:
+    started = (CHAT, CODE, PORT, PORT_2)
+    assert way(on_tcp(), AIM) == Activation((CHAT, CODE), started, (), TCP, (), (HOLDER, HOLDER_2))
+    # so is one of which nobody knows what it holds
+    unknown = {slot.unit: process(slot, started_from=NOBODY_KNOWS) for slot in TCP}
+    found = way(on_tcp(processes=unknown), AIM)
+    assert found
+    assert (found.stop, found.leaving) == ((CHAT, CODE), (CHAT, CODE))
+    # and one that does not run is in nobody's way
+    down = dict.fromkeys((CHAT, CODE), DOWN)
+    assert way(on_tcp(processes=down), AIM) == Activation((), started, listen=(HOLDER, HOLDER_2))
+
+
+def test_an_engine_whose_port_nobody_is_to_have_is_only_started_again() -> None:
+    after = wanted(two(instance("chat", port=8030), instance("code", port=8031)))
+    found = way(on_tcp(), after)
+    assert found
+    assert (found.stop, found.free) == ((), TCP)
+
+
+def test_on_the_way_back_ports_are_let_go_of_before_engines_listen_themselves() -> None:
+    before = kept(1, slots=TCP)
+    host = converged(AIM, 2, generations=(before, kept(2, AIM.digest, slots=AIM.slots)))
+    free = tuple(SLOTS[name] for name in (PORT, PORT_2, CHAT, CODE))
+    expected = Activation((PORT, PORT_2), (CHAT, CODE), (), free, (HOLDER, HOLDER_2))
+    assert activation(host, CONFIG, goal_of(before)) == expected

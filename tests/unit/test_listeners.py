@@ -1,0 +1,121 @@
+"""How a port leads to an instance: the socket that holds it for good, and what carries it, as it was started."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rigwright.declaration.rig import Instance
+from rigwright.render import render
+from rigwright.serving.listeners import PREFIX, Listener, listener, names
+from rigwright.serving.units import OWNED, unit
+from tests.unit import programs
+from tests.unit.samples import card, instance, rig
+from tests.unit.scripts import stand_in
+
+SERVICE, HOLDER = names(8020)
+CHAT = instance("chat")
+
+
+def made(one: Instance = CHAT, **changes: object) -> Listener:
+    return listener(rig(one, cards=(card("8.6"),), **changes), one, OWNED)
+
+
+def values(text: str, directive: str) -> list[str]:
+    return re.findall(rf"^{directive}=(.*)$", text, re.MULTILINE)
+
+
+def test_a_ports_units_have_its_name_and_not_an_instances() -> None:
+    """So that it stays held while instances behind it come and go; no instance's unit begins like them."""
+    assert (SERVICE, HOLDER) == ("rigwright_listener-8020.service", "rigwright_listener-8020.socket")
+    assert (made().unit, made().socket_unit) == (SERVICE, HOLDER)
+    assert (made(instance("code")).unit, made(instance("code")).socket_unit) == (SERVICE, HOLDER)
+    assert not instance("listener-8020").unit.startswith(PREFIX)
+
+
+def test_the_socket_holds_the_port_on_the_loopback_interface_alone() -> None:
+    text = made().socket_text
+    assert values(text, "ListenStream") == ["127.0.0.1:8020"]
+    assert values(made(instance(port=9000)).socket_text, "ListenStream") == ["127.0.0.1:9000"]
+    assert text.startswith(f"{OWNED}\n")
+
+
+def test_the_socket_is_the_same_whichever_instance_its_port_leads_to() -> None:
+    """One that changed would have to be let go of, and somebody else could take the port."""
+    others = [
+        made(instance("code")),
+        made(instance(context=8192, model_name="other")),
+        made(instance(cards=(0,))),
+        made(service_user="svc"),
+    ]
+    assert {one.socket_text for one in others} == {made().socket_text}
+
+
+def test_the_service_carries_the_port_to_the_instances_socket_in_its_group() -> None:
+    text = made().text
+    (command,) = values(text, "ExecStart")
+    assert command.split()[0] == "/usr/lib/systemd/systemd-socket-proxyd"
+    assert command.split()[-1] == CHAT.socket
+    # as many as the socket lets wait are carried at once
+    (backlog,) = values(made().socket_text, "Backlog")
+    assert f"--connections-max={backlog}" in command.split()
+    assert (values(text, "Requires"), values(text, "After")) == ([HOLDER], [HOLDER])
+    assert values(text, "SupplementaryGroups") == values(unit(rig(CHAT), CHAT, "x").text, "Group") == ["rigwright-chat"]
+    assert values(text, "ExecStartPost") == [f"+/etc/rigwright/current/started {SERVICE}"]
+    assert text.startswith(f"{OWNED}\n")
+
+
+def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
+    text = made().text
+    assert values(text, "DynamicUser") == ["yes"]
+    assert values(text, "PrivateNetwork") == ["yes"]
+    assert values(text, "RestrictAddressFamilies") == ["AF_UNIX"]
+    assert values(text, "CapabilityBoundingSet") == [""]
+    assert values(text, "LoadCredential") == []
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (made(instance("code")), False),
+        (made(instance(port=8021)), False),
+        (made(service_user="svc"), False),
+        (made(instance(context=8192)), True),
+        (made(instance(cards=(0,))), True),
+        (made(keep_generations=1), True),
+    ],
+    ids=["another instance", "another port", "another group", "its context", "its cards", "what is kept"],
+)
+def test_a_service_is_started_again_for_what_it_carries_and_nothing_else(other: Listener, same: bool) -> None:
+    assert (other.slot == made().slot) is same
+
+
+def test_what_a_service_is_to_be_is_its_text_and_what_it_holds_is_its_sockets_port() -> None:
+    slot = made().slot
+    assert slot.started_from == hashlib.sha256(made().text.encode()).hexdigest()
+    assert (slot.unit, slot.port, slot.cards) == (SERVICE, 8020, frozenset())
+    assert (slot.holder, slot.leads_to) == (HOLDER, "rigwright-chat.service")
+    assert replace(made(), socket_text="").slot == slot
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_service_that_has_started_is_known_by_its_text_once_systemd_has_read_it(tmp_path: Path, unread: bool) -> None:
+    units, records = tmp_path / "units", tmp_path / "records"
+    units.mkdir()
+    records.mkdir()
+    (units / SERVICE).write_text(made().text)
+    (records / SERVICE).write_text("of an earlier start\n")
+    script = tmp_path / "started"
+    script.write_text(render("serving/started.j2", units=units, started_from=records))
+    # a stand-in for systemd, which knows no such unit here
+    stand_in(tmp_path / "bin", "systemctl", f"echo {'yes' if unread else 'no'}")
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    done = programs.run(["sh", str(script), SERVICE], env={"PATH": path})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    found = {one.name: one.read_text() for one in records.iterdir()}
+    assert found == ({} if unread else {SERVICE: f"{made().slot.started_from}\n"})

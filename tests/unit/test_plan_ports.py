@@ -1,0 +1,52 @@
+"""The plan of a deploy, as far as ports and users go: what is said of them, and who notices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rigwright.host.facts import Account
+from rigwright.serving.listeners import names
+from tests.unit.samples import instance
+from tests.unit.states import CHAT, CODE, converged, two
+from tests.unit.test_plan import AIM, RIG, made, ready
+
+HOLDER = names(8020)[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "interrupted"),
+    [
+        # its service has it to itself until then
+        ({"holding": converged(AIM).holding - {HOLDER}}, "listen on port 8020; start port 8020", (CHAT,)),
+        ({"holding": converged(AIM).holding | {names(9000)[1]}}, "let go of port 9000", ()),
+    ],
+)
+def test_what_is_to_be_done_about_ports_is_said(
+    changes: dict[str, Any], why: str, interrupted: tuple[str, ...]
+) -> None:
+    done = made(converged(AIM, **changes))
+    assert [(step.what, step.why) for step in done.steps] == [("activate generation 1", why)]
+    assert done.interrupted == interrupted
+
+
+def test_ports_that_are_swapped_interrupt_both_and_stop_neither() -> None:
+    after = two(instance("chat", port=8021), instance("code", port=8020))
+    done = made(one=after)
+    assert [step.what for step in done.steps] == ["write generation 2", "activate generation 2"]
+    assert done.steps[1].why == "start port 8021, port 8020"
+    assert done.interrupted == (CHAT, CODE)
+
+
+def test_a_port_that_moves_interrupts_its_instance_alone() -> None:
+    done = made(one=two(instance("chat", port=8022), instance("code", port=8021)))
+    assert done.steps[1].why == "stop port 8020; let go of port 8020; listen on port 8022; start port 8022"
+    assert done.interrupted == (CHAT,)
+
+
+def test_users_that_no_generation_runs_as_are_removed_and_named() -> None:
+    there = [Account(f"{name}:x:999:999::/nonexistent:/usr/sbin/nologin", True) for name in ("rigwright-x", *RIG.users)]
+    theirs = Account("rigwright-y:x:1000:1000::/home/y:/bin/sh", False)
+    (step,) = made(host=ready(users=(*there, theirs))).steps
+    assert (step.what, step.why) == ("remove user rigwright-x", "5 generations are kept")

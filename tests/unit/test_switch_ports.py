@@ -1,0 +1,124 @@
+"""The activation script where ports change hands, over a stand-in systemctl: when they are let go of, and held."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rigwright.serving.activation import Activation
+from rigwright.serving.listeners import PREFIX, names
+from rigwright.serving.slots import Slot
+from tests.unit.host_folder import HostFolder
+from tests.unit.samples import instance
+from tests.unit.scripts import activate, stand_in
+from tests.unit.states import CHAT, CODE, two, wanted
+
+(PORT, HOLDER), (PORT_2, HOLDER_2), (PORT_3, HOLDER_3) = (names(port) for port in (8020, 8021, 8022))
+OLD = wanted(two(instance("chat"), instance("code", port=8022)))
+NEW = wanted(two(instance("chat"), instance("code", port=8021)))
+# as it was before ports had units: there is no file of theirs
+BEFORE = replace(OLD, files={path: text for path, text in OLD.files.items() if PREFIX not in path})
+SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
+FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
+TCP = Slot(CHAT, "0" * 64, 8020, frozenset())
+"""An engine that listens on the port itself."""
+MOVED = Activation((PORT_3,), (PORT_2,), release=(HOLDER_3,), listen=(HOLDER_2,))
+TAKEN = Activation((CHAT,), (CHAT, CODE, PORT, PORT_2), (), (TCP,), listen=(HOLDER, HOLDER_2))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> HostFolder:
+    """A host on which everything becomes ready, with nobody on its ports."""
+    made = HostFolder(tmp_path)
+    made.says(state=SERVES, active="active")
+    stand_in(tmp_path / "bin", "ss", "true")
+    (tmp_path / "proc").mkdir()
+    return made
+
+
+def run(host: HostFolder, way: Activation, old: object = OLD) -> tuple[int, str]:
+    """Activate generation 2 where generation 1 is current."""
+    host.write(1, BEFORE if old is BEFORE else OLD)
+    host.write(2, NEW)
+    (host.config / "current").symlink_to("generations/1")
+    script = activate(way, (), str(host.config), str(host.units))
+    done = host.sh(script.replace("/proc/", f"{host.root}/proc/"))
+    return done.returncode, done.stdout
+
+
+def order(host: HostFolder, *asked: str) -> list[int]:
+    """When systemd was asked this: the first time of each."""
+    return [host.asked.index(one) for one in asked]
+
+
+def test_a_port_is_let_go_of_first_and_held_before_anything_is_started(host: HostFolder) -> None:
+    """Whoever connects to one that is held starts its service again."""
+    status, said = run(host, MOVED)
+    assert status == 0, said
+    assert host.asked[:7] == [
+        f"stop {HOLDER_3}",
+        f"stop {PORT_3}",
+        "daemon-reload",
+        f"stop {PORT_2}",
+        f"start {HOLDER_2}",
+        f"reset-failed {PORT_2}",
+        "start --job-mode=ignore-dependencies rigwright.target",
+    ]
+    assert host.asked[7] == f"restart --no-block {PORT_2}"
+
+
+def test_a_port_that_an_engine_listens_on_itself_is_held_once_that_is_gone(host: HostFolder) -> None:
+    status, said = run(host, TAKEN, BEFORE)
+    assert status == 0, said
+    started = f"restart --no-block {CHAT} {CODE} {PORT} {PORT_2}"
+    times = order(host, f"stop {CHAT}", "daemon-reload", f"start {HOLDER}", started)
+    assert times == sorted(times)
+
+
+def test_a_port_that_stays_taken_is_not_held_and_what_was_stopped_comes_back(host: HostFolder) -> None:
+    stand_in(host.root / "bin", "ss", "echo 'LISTEN 0 512 127.0.0.1:8020 0.0.0.0:*'")
+    status, said = run(host, TAKEN, BEFORE)
+    assert (status, host.current) == (1, "generations/1")
+    assert f"{CHAT} was stopped, but port 8020 is still taken" in said
+    assert f"start {HOLDER}" not in host.asked
+    assert f"restart --no-block {CHAT} {CODE}" in host.asked
+
+
+def test_a_generation_of_before_ports_had_units_gets_its_ports_back(host: HostFolder) -> None:
+    host.says(**{f"state_{CODE}": FAILS})
+    status, said = run(host, TAKEN, BEFORE)
+    assert (status, host.current) == (1, "generations/1"), said
+    asked = host.asked[host.asked.index(f"stop {CODE}") :]
+    assert not [one for one in asked if one.startswith("start rigwright_listener")]
+    again = asked.index(f"restart --no-block {CHAT} {CODE}")
+    assert all(asked.index(f"stop {unit}") < again for unit in (HOLDER, HOLDER_2, PORT, PORT_2))
+
+
+def test_ports_of_the_earlier_generation_are_held_again_before_what_it_serves_starts(host: HostFolder) -> None:
+    host.says(**{f"state_{PORT_2}": FAILS})
+    status, said = run(host, MOVED)
+    assert (status, host.current) == (1, "generations/1"), said
+    asked = host.asked[host.asked.index(f"restart --no-block {PORT_2}") :]
+    times = [asked.index(one) for one in (f"stop {HOLDER_2}", "daemon-reload", f"start {HOLDER_3}")]
+    assert [*times, asked.index(f"restart --no-block {PORT_3}")] == sorted([*times, len(asked) - 1])
+    # nobody has touched the other one's
+    assert f"stop {HOLDER}" not in asked
+
+
+def test_a_port_that_cannot_be_held_starts_nothing_and_gives_way_to_the_earlier_generation(host: HostFolder) -> None:
+    host.says(fails=f"start {HOLDER_2}\n")
+    status, said = run(host, MOVED)
+    assert (status, host.current) == (1, "generations/1"), said
+    assert f"restart --no-block {PORT_2}" not in host.asked
+    assert f"stop {HOLDER_2}" in host.asked
+    assert f"start {HOLDER_3}" in host.asked
+    assert "generation 1 is back" in said
+
+
+def test_a_port_of_the_earlier_generation_that_cannot_be_held_again_is_told(host: HostFolder) -> None:
+    host.says(fails=f"start {HOLDER_2}\nstart {HOLDER_3}\n")
+    status, said = run(host, MOVED)
+    assert status == 1
+    assert f"{HOLDER_3} cannot listen again" in said

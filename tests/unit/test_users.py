@@ -1,0 +1,130 @@
+"""Users of instances: what they are called, and how a deploy has them there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rigwright.serving.activation import Surplus
+from roles.operations import generations, users
+from tests.unit.examples import some_of
+from tests.unit.samples import instance, rig
+from tests.unit.states import wanted
+from tests.unit.telling import told
+
+HOME, LEDGER = "/nonexistent", "/var/lib/rigwright/owned"
+RIGHT = "svc-a:x:999:999::/nonexistent:/usr/sbin/nologin"
+NAMES = st.from_regex(r"[a-z0-9][a-z0-9-]{0,47}", fullmatch=True)
+PREFIXES = st.from_regex(r"[a-z_][a-z0-9_-]{0,30}", fullmatch=True)
+
+
+def user(name: str, prefix: str = "rigwright") -> str:
+    one = instance(name)
+    return rig(one, service_user=prefix).user(one)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name", "expected"),
+    [
+        ("rigwright", "chat", "rigwright-chat"),
+        ("svc", "a", "svc-a"),
+        # as long as one may be
+        ("rigwright", "a" * 22, "rigwright-" + "a" * 22),
+    ],
+)
+def test_a_user_is_called_after_its_instance(prefix: str, name: str, expected: str) -> None:
+    assert user(name, prefix) == expected
+
+
+def test_long_names_that_only_differ_at_their_ends_have_users_of_their_own() -> None:
+    long = "a" * 47
+    made = {user(f"{long}{end}") for end in "abc"}
+    assert len(made) == 3
+    assert all(name.startswith("rigwright-aaa") for name in made)
+
+
+def test_a_rigs_users_are_its_instances() -> None:
+    made = rig(instance("b"), instance("a"))
+    assert made.users == ("rigwright-b", "rigwright-a")
+    assert rig().users == ()
+
+
+@settings(max_examples=some_of(300), deadline=None, derandomize=True, database=None)
+@given(st.lists(NAMES, min_size=1, max_size=5, unique=True), PREFIXES)
+def test_any_instances_have_different_users_that_useradd_takes(names: list[str], prefix: str) -> None:
+    found = [user(name, prefix) for name in names]
+    assert len(set(found)) == len(names)
+    assert prefix not in found
+    # useradd(8): no longer, and of such letters
+    assert all(len(name) <= 32 and name[0] in "_abcdefghijklmnopqrstuvwxyz" for name in found)
+    assert found == [user(name, prefix) for name in names]
+
+
+def commands(monkeypatch: pytest.MonkeyPatch, lines: list[str], names: list[str]) -> list[str]:
+    """What is done for these users on a host with these lines of passwd."""
+    found = {line.split(":")[0]: line.split(":") for line in lines}
+
+    def fact(kind: type, users: list[str]) -> object:
+        return {name: found[name] for name in users if name in found}
+
+    monkeypatch.setattr(users, "host", SimpleNamespace(get_fact=fact, noop=lambda _: None))
+    operation: Any = users.service_users
+    return [command.get_raw_value() for command in operation._inner(users=names, home=HOME, ledger=LEDGER)]
+
+
+MADE = [
+    f"echo 'user svc-a' >> {LEDGER}",
+    "useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin svc-a",
+]
+CHANGED = ["usermod --home /nonexistent --shell /usr/sbin/nologin svc-a"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], MADE),
+        ([RIGHT], []),
+        ([RIGHT.replace("/nonexistent", "/srv/x")], CHANGED),
+        ([RIGHT.replace("/usr/sbin/nologin", "/bin/sh")], CHANGED),
+        ([RIGHT.replace("svc-a", "svc-ab")], MADE),
+    ],
+)
+def test_a_user_that_is_not_as_it_should_be_is_made_so(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], expected: list[str]
+) -> None:
+    assert commands(monkeypatch, lines, ["svc-a"]) == expected
+    # whatever there is to do for another one
+    other = RIGHT.replace("svc-a", "svc-b")
+    assert commands(monkeypatch, [other, *lines], ["svc-b", "svc-a"]) == expected
+
+
+def test_it_is_written_down_as_ours_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deploy that is cut off in between finds it again as its own."""
+    made = commands(monkeypatch, [], ["svc-a", "svc-b"])
+    assert [command.split()[0] for command in made] == ["echo", "useradd"] * 2
+    assert commands(monkeypatch, [], []) == []
+
+
+def test_what_passwd_tells_is_read_by_user() -> None:
+    look = users.Passwd()
+    assert look.read(told([("passwd", RIGHT), ("passwd", "")])) == {"svc-a": RIGHT.split(":")}
+    with pytest.raises(ValueError, match="passwd"):
+        look.read(told([("passwd", f"{RIGHT}\nroot:x:0:0::/:/bin/sh")]))
+
+
+def test_a_user_that_nobody_needs_is_removed_and_not_ours_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generations, "look", lambda rig: None)
+    monkeypatch.setattr(generations, "surplus", lambda *_: Surplus((), (), ("svc-a", "svc-b")))
+    made = rig(instance())
+    operation: Any = generations.pruned
+    commands = operation._inner(rig=made, wanted=wanted(made), users=["svc-a", "svc-b"])
+    assert [command.get_raw_value() for command in commands] == [
+        "userdel svc-a",
+        f"sed -i '/^user svc-a$/d' {made.ledger}",
+        "userdel svc-b",
+        f"sed -i '/^user svc-b$/d' {made.ledger}",
+    ]
