@@ -250,7 +250,6 @@ BAD: list[tuple[Record, int, Any]] = [
     (("started", "1", CHAT, A), 3, "x"),
     (("link", CHAT, ""), 1, "/etc/passwd"),
     (("folder", "/opt"), 1, "opt"),
-    *((("holding", HOLDER), 1, name) for name in ("", "ssh.socket", f"{HOLDER}\n", HOLDER.replace("8020", "802000"))),
     (PROCESS, 1, "rigwright-x.service\n"),
     (PROCESS, 2, "two words"),
     (PROCESS, 4, "-"),
@@ -258,6 +257,7 @@ BAD: list[tuple[Record, int, Any]] = [
     (PROCESS, 6, "-"),
     (PROCESS, 7, "current"),
     (PROCESS, 8, ""),
+    *((("holding", HOLDER), 1, name) for name in ("", "ssh.socket", f"{HOLDER}\n", HOLDER.replace("8020", "802000"))),
 ]
 
 
