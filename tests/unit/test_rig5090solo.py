@@ -71,10 +71,11 @@ def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
         f" --model /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{CHAT}"
         f" --mmproj /srv/models/unsloth/Qwen3.5-35B-A3B-GGUF/{COMMIT}/{EYE}"
-        " --alias Qwen3.5-35B-A3B --host 127.0.0.1 --port 18082 --ctx-size 131072 --parallel 4 --n-gpu-layers all"
+        " --alias Qwen3.5-35B-A3B --host /run/rigwright/instances/chat/api.sock"
+        " --ctx-size 131072 --parallel 4 --n-gpu-layers all"
         " --cache-type-k q4_0 --cache-type-v q8_0 --flash-attn on"
         " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
-        " --load-mode mmap+mlock --reasoning-format deepseek"
+        " --load-mode mmap+mlock --cors-origins localhost --no-cors-credentials --reasoning-format deepseek"
     )
 
 
@@ -82,9 +83,10 @@ def test_the_translations_are_served_on_the_cpu(solo: Rig) -> None:
     assert " ".join(command(solo, solo.instances[1], solo.installed("ENGINE"))) == (
         "/opt/rigwright/engines/ENGINE/bin/llama-server"
         f" --model /srv/models/Qwen/Qwen2.5-1.5B-Instruct-GGUF/{COMMIT}/{SMALL}"
-        " --alias Qwen2.5-1.5B-Instruct --host 127.0.0.1 --port 18083 --ctx-size 4096 --parallel 4 --n-gpu-layers 0"
+        " --alias Qwen2.5-1.5B-Instruct --host /run/rigwright/instances/translate/api.sock"
+        " --ctx-size 4096 --parallel 4 --n-gpu-layers 0"
         " --cache-type-k f16 --cache-type-v f16 --flash-attn auto"
-        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
+        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key --cors-origins localhost --no-cors-credentials"
     )
 
 

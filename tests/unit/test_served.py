@@ -18,6 +18,7 @@ A, B, C, D = (letter * 64 for letter in "abcd")
 ENGINE = "/opt/rigwright/engines/plain-1.0-0123456789ab"
 WEIGHT = "/srv/models/small/1/small.gguf"
 CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
+HOLDER = "rigwright_listener-8020.socket"
 MANIFEST = json.dumps(
     {
         "instances": {
@@ -47,8 +48,10 @@ RECORDS: list[Record] = [
     ("link", "rigwright.target", "/etc/rigwright/current/units/rigwright.target"),
     ("link", "rigwright-old.service", ""),
     ("link", CODE, f"/etc/rigwright/current/units/{CODE}"),
+    ("link", HOLDER, f"/etc/rigwright/current/units/{HOLDER}"),
     ("process", CHAT, "active", "running", "1", "yes", A, "yes", "yes"),
     ("process", CODE, "failed", "failed", "5", "no", "", "no", "no"),
+    ("holding", HOLDER),
     ("folder", ENGINE),
     ("folder", "/etc/rigwright/credentials/chat.api-key"),
 ]
@@ -92,11 +95,13 @@ def test_what_the_script_tells_becomes_what_a_host_serves() -> None:
             "rigwright.target": "/etc/rigwright/current/units/rigwright.target",
             "rigwright-old.service": "",
             CODE: f"/etc/rigwright/current/units/{CODE}",
+            HOLDER: f"/etc/rigwright/current/units/{HOLDER}",
         },
         processes={
             CHAT: Process("active", "running", 1, True, A, True, True),
             CODE: Process("failed", "failed", 5, False, "", False, False),
         },
+        holding=frozenset({HOLDER}),
         folders=frozenset({ENGINE, "/etc/rigwright/credentials/chat.api-key"}),
     )
 
@@ -258,6 +263,7 @@ BAD: list[tuple[Record, int, Any]] = [
     (PROCESS, 6, "-"),
     (PROCESS, 7, "current"),
     (PROCESS, 8, ""),
+    *((("holding", HOLDER), 1, name) for name in ("", "ssh.socket", f"{HOLDER}\n", HOLDER.replace("8020", "802000"))),
 ]
 
 

@@ -52,6 +52,7 @@ VALID = {
     "System": ["debian-12", "debian-13", "ubuntu-24.04"],
     "Fingerprint": ["0123456789ABCDEF0123456789ABCDEF01234567"],
     "ModuleOption": ["NVreg_EnableResizableBar", "NVreg_DeviceFileMode", "NVreg_a1"],
+    "MemorySize": ["1M", "48G", "1T", "999999G", "1%", "90%", "100%"],
     "SysctlName": ["vm.swappiness", "kernel.numa_balancing", "net.ipv4.tcp_fin_timeout", "fs.file-max"],
 }
 
@@ -118,6 +119,22 @@ REFUSED = {
     "System": ["", "debian", "debian-", "debian-12.", "debian-trixie", "fedora-42", "ubuntu-24.4", "Debian-12"],
     "Fingerprint": ["", "A" * 39, "A" * 41, "a" * 40, "G" * 40, "0x" + "A" * 38],
     "ModuleOption": ["", "NVreg_", "nvreg_X", "EnableMSI", "NVreg_A=1", "NVreg_A_B", "NVreg_" + "a" * 61],
+    "MemorySize": [
+        "",
+        "0G",
+        "0%",
+        "48",
+        "48g",
+        "48K",
+        "1.5G",
+        "48 G",
+        "-1G",
+        "101%",
+        "1000%",
+        "%",
+        "infinity",
+        "1000000G",
+    ],
     "SysctlName": ["", "vm", "vm.", ".vm.x", "dev.cdrom", "vm/swappiness", "vm..x", "vm.Swap", "vm" + ".x" * 7],
 }
 
