@@ -51,7 +51,7 @@ RECORDS: list[Record] = [
     ("link", HOLDER, f"/etc/rigwright/current/units/{HOLDER}"),
     ("process", CHAT, "active", "running", "1", "yes", A, "yes", "yes"),
     ("process", CODE, "failed", "failed", "5", "no", "", "no", "no"),
-    ("holding", HOLDER),
+    ("holding", HOLDER, "127.0.0.1:8020"),
     ("folder", ENGINE),
     ("folder", "/etc/rigwright/credentials/chat.api-key"),
 ]
@@ -263,7 +263,7 @@ BAD: list[tuple[Record, int, Any]] = [
     (PROCESS, 6, "-"),
     (PROCESS, 7, "current"),
     (PROCESS, 8, ""),
-    *((("holding", HOLDER), 1, name) for name in ("", "ssh.socket", f"{HOLDER}\n", HOLDER.replace("8020", "802000"))),
+    *((("holding", HOLDER, ""), 1, name) for name in ("", "ssh.socket", f"{HOLDER}\n", HOLDER.replace("8020", "802000"))),
 ]
 
 
