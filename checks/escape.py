@@ -4,7 +4,7 @@ Nothing but Python's own library, 3.10 or newer: `python3 -I - ASKED < escape.py
 name: `processes` (ids of others), `sockets` (paths), `addresses` (host and port), `secrets` and `locks` (paths of
 files), `folders`, `devices` (paths); and `writes_code`, whether it may. Prints one line of JSON: what came through, a
 list of texts by kind of attempt; all empty is what the sandbox is for. What comes through changes nothing: signal 0,
-no byte sent, an empty file that is removed again.
+nobody stopped, no byte sent, an empty file that is removed again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+# It stops nobody, and ends with who has asked (ptrace(2))
+PTRACE_SEIZE = 0x4206
 PATIENCE = 1.0  # seconds; what is not there refuses at once, what drops packets never answers
 FAMILIES = ("AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK", "AF_ALG", "AF_BLUETOOTH")
 RAW = {int(socket.AF_NETLINK), int(socket.AF_PACKET)}
@@ -56,13 +57,12 @@ def call(number: int) -> None:
 
 
 def trace(pid: int) -> None:
-    """Stop a process and let it go on.
+    """Become a process's tracer, without stopping it.
 
     Raises:
         OSError: it was refused.
     """
-    call(LIBC.ptrace(PTRACE_ATTACH, pid, None, None))
-    LIBC.ptrace(PTRACE_DETACH, pid, None, None)
+    call(LIBC.ptrace(PTRACE_SEIZE, pid, None, None))
 
 
 def processes(pids: Iterable[int]) -> list[str]:

@@ -26,8 +26,10 @@ ITS_OWN = re.compile(
     "(Type|Exec[A-Za-z]*|EnvironmentFile|LoadCredential|Restart[A-Za-z]*|Timeout[A-Za-z]*|KillMode|RuntimeDirectory"
     "[A-Za-z]*|Slice)="
 )
-# What every process may open, and whom nothing is hidden from by it (systemd.exec(5), PrivateDevices=).
-HARMLESS = re.compile(r"/dev/(null|zero|full|random|urandom|tty|ptmx|pts/.*)")
+# Devices that can be opened without a change: a watchdog's would have the box start again, a tape's would wind it back.
+TRIED = re.compile(
+    r"/dev/(mem|kmem|port|kmsg|kvm|fuse|net/tun|vfio/.*|dri/.*|nvidia.*|(sd|hd|vd|xvd|nvme|md|dm-|mmcblk|loop)[a-z0-9-]*)"
+)
 CARDS = re.compile(r"/dev/nvidia.*")
 # Beside what a rig names: ssh, a resolver, and folders of the distribution's.
 ADDRESSES = ((LOOPBACK, 22), ("127.0.0.53", 53), ("::1", 22))
@@ -87,9 +89,7 @@ def question(
         "folders": [*FOLDERS, *roots],
         # which of the cards' devices are its own, their driver decides
         "devices": [
-            path
-            for path in there["device"]
-            if not HARMLESS.fullmatch(path) and not (instance.cards and CARDS.fullmatch(path))
+            path for path in there["device"] if TRIED.fullmatch(path) and not (instance.cards and CARDS.fullmatch(path))
         ],
         "writes_code": writes_code,
     }

@@ -263,7 +263,10 @@ BAD: list[tuple[Record, int, Any]] = [
     (PROCESS, 6, "-"),
     (PROCESS, 7, "current"),
     (PROCESS, 8, ""),
-    *((("holding", HOLDER, ""), 1, name) for name in ("", "ssh.socket", f"{HOLDER}\n", HOLDER.replace("8020", "802000"))),
+    *(
+        (("holding", HOLDER, ""), 1, name)
+        for name in ("", "ssh.socket", f"{HOLDER}\n", HOLDER.replace("8020", "802000"))
+    ),
 ]
 
 
