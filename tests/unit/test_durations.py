@@ -101,7 +101,7 @@ def test_a_budget_that_is_exceeded_names_what_grew_most(monkeypatch: pytest.Monk
         "  b.py: 85.0 s before, 90.0 s now",
     ]
     assert record.added() == 120 - 85
-    whole = Record({"unit": {**record.stages["unit"], "d.py": Took(999, 1, True)}})
+    whole = Record({"unit": {**record.stages["unit"], "d.py": Took(999, 500, True)}})
     assert whole.added() == 120 - 85
 
 
