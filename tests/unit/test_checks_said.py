@@ -27,7 +27,7 @@ def test_what_was_found_stays_on_its_line() -> None:
 
 
 def package(folder: Path, name: str, version: str) -> None:
-    made = folder / f"{name}-{version}.dist-info"
+    made = folder / f"{name}.dist-info"
     made.mkdir()
     (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
@@ -61,7 +61,9 @@ def test_a_package_of_a_forged_name_is_none_of_the_locked_ones(environment: Path
         "some-thing==1.0",
         "other==2.0.1",
     }
+    package(environment / "site", "cut", "1\03\0package\0locked\09")
     assert all(one.isprintable() for one in packages(environment))
+    assert not [one for one in packages(environment) if one.startswith(("==", "locked")) or one.endswith("==")]
 
 
 def test_without_an_environment_there_is_none(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def given(words: str) -> dict[str, object]:
         ("verb=deploy", Orders()),
         ("reboot=true", Orders(reboot=True)),
         ("reboot=False", Orders()),
+        ("driver=false keep_weights=false", Orders()),
         ("verb=upgrade reboot=TRUE", Orders("upgrade", reboot=True)),
         ("verb=rollback", Orders("rollback")),
         ("verb=rollback to=3", Orders("rollback", to=3)),
