@@ -27,7 +27,15 @@ def check(identifier: str, title: str, *, severity: Severity, why: str) -> Calla
 
 
 class Drift(AssertionError):
-    """A host is not what its rig says, in one line."""
+    """A host is not what its rig says, in one line: names that somebody there has made up steer no terminal."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(plain(message))
+
+
+def plain(message: str) -> str:
+    """A text for people, on one line and without what would steer a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
 
 
 def expect(found: object, expected: object, next_step: str, *, holds: bool | None = None) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from _pytest.terminal import TerminalReporter
 
+from checks import plain
+
 VERDICT = {"passed": ("ok  ", "green"), "failed": ("FAIL", "red"), "skipped": ("skip", "yellow")}
 
 
@@ -121,4 +123,4 @@ def label(part: Any) -> str:
 def _reason(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     message = crash.message if crash else str(report.longrepr)
-    return message.removeprefix("checks.Drift: ").splitlines()[0]
+    return plain(message.removeprefix("checks.Drift: ").splitlines()[0])

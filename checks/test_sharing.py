@@ -13,37 +13,20 @@ from rigwright.declaration.entry import Share
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.supply.lock import Artefact
-from rigwright.weights.sharing import UNIT, allowed, digest, endpoint
+from rigwright.weights.sharing import (
+    UNIT,
+    allowed,
+    asked,
+    asking_script,
+    digest,
+    endpoint,
+    listening,
+    listening_script,
+)
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 HEAD = 1 << 20  # bytes of a file that are compared
 LOG = f"look at `journalctl -u {UNIT}`"
-# What must not be had, made for a moment beside the weights, and one ordinary file that must: it shows that the others
-# are refused for what they are. `..` and the writing are of it, too.
-PROBE = """
-cd {models} && made=rigwright-check.$$ && mkdir "$made" || exit
-trap 'rm -rf "$made"' EXIT
-trap 'exit 1' HUP INT TERM
-chmod 755 "$made"
-for name in file file.part file.wrong .file; do echo "$name" > "$made/$name"; chmod 444 "$made/$name"; done
-ln -s file "$made/link"
-ask() {{
-  what=$1
-  shift
-  echo "$what $({curl} --max-time 20 --path-as-is -o /dev/null -w '%{{http_code}}' "$@")"
-}}
-url={url}
-at=$url/$made
-ask file "$at/file"
-ask part "$at/file.part"
-ask wrong "$at/file.wrong"
-ask hidden "$at/.file"
-ask link "$at/link"
-ask folder "$at/"
-ask above "$url/../../../etc/passwd"
-ask encoded "$url/%2e%2e/%2e%2e/etc/passwd"
-ask written -X PUT --data x "$at/file"
-"""
 
 
 def _address(share: Share) -> str:
@@ -56,9 +39,8 @@ def _curl(sender: str) -> str:
 
 
 @check("H01", "weights are shared, now and after a reboot", severity="high", why="other boxes fetch from outside again")
-def test_active_and_enabled(host: Host, share: Share) -> None:
-    found = host.run(f"systemctl is-active {UNIT}; systemctl is-enabled {UNIT}")
-    expect(found.stdout.split(), ["active", "enabled"], f"{DEPLOY}, or {LOG}")
+def test_active_and_enabled(facts: HostFacts, share: Share) -> None:
+    expect([facts.sharing.active, facts.sharing.enabled], ["active", "enabled"], f"{DEPLOY}, or {LOG}")
 
 
 @check(
@@ -88,9 +70,7 @@ def test_exposure(host: Host, share: Share) -> None:
     why="on another network, the weights are everybody's",
 )
 def test_listens_where_it_is_declared(host: Host, share: Share) -> None:
-    pid = host.check_output(f"systemctl show --property=MainPID --value {UNIT}")
-    lines = [line for line in host.check_output("ss -Hltnp").splitlines() if f"pid={pid}," in line]
-    expect([line.split()[3] for line in lines], [endpoint(share)], DEPLOY)
+    expect(listening([host.check_output("sh -c %s", listening_script())]), [endpoint(share)], DEPLOY)
 
 
 @check("H05", "another box gets the locked bytes", severity="high", why="a peer that gives other bytes costs a fetch")
@@ -123,10 +103,7 @@ def wanted(host: Host, rig: Rig, weight: Artefact) -> tuple[str, ...]:
     why="half a file would be fetched for a whole one, and a link leads anywhere",
 )
 def test_nothing_else_is_given(host: Host, rig: Rig, share: Share) -> None:
-    script = PROBE.format(
-        models=shlex.quote(rig.roots.models), url=shlex.quote(_address(share)), curl=_curl(share.address)
-    )
-    found = dict(line.split(" ") for line in host.run("sh -c %s", script).stdout.splitlines())
+    found = asked([host.check_output("sh -c %s", asking_script(rig, share))])
     expect(found.pop("file", "no answer"), "200", LOG)
     expect(sorted(what for what, code in found.items() if not code.startswith("4")), [], DEPLOY)
     expect(len(found), 8, "look whether the models' folder can be written")

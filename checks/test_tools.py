@@ -7,19 +7,18 @@ from testinfra.host import Host
 from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.supply.tools import tools
+from rigwright.supply.tools import installed, installed_script, tools
 
 
 @check("T01", "host tools are the locked ones", severity="low", why="another version fetches or verifies otherwise")
 def test_tools_are_the_locked_ones(host: Host, rig: Rig, facts: HostFacts) -> None:
     folder = tools(rig, facts).folder
-    installed = host.run("%s/bin/pip freeze --all --disable-pip-version-check", folder)
-    if installed.rc:
+    found = installed([host.check_output("sh -c %s", installed_script(folder))])
+    if not found:
         expect("no working environment", folder, DEPLOY)
-    names = {pin(line) for line in installed.stdout.splitlines()}
     lines = (line.rstrip(" \\") for line in tools(rig, facts).requirements.splitlines())
     wanted = {pin(line) for line in lines if "==" in line and ";" not in line}
-    expect(sorted(wanted - names), [], f"remove {folder} and {DEPLOY}")
+    expect(sorted(wanted - found), [], f"remove {folder} and {DEPLOY}")
 
 
 def pin(line: str) -> str:

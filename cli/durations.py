@@ -69,7 +69,7 @@ class Record:
                 runs in `all` alone.
         """
         old = self.stages.get(stage, {})
-        kept = {} if whole else {name: took for name, took in old.items() if took.all_only and name not in measured}
+        kept = {} if whole else {name: took for name, took in old.items() if took.all_only}
         new = {
             name: Took(seconds, old[name].seconds if name in old else 0.0 if old else seconds, all_only)
             for name, (seconds, all_only) in measured.items()

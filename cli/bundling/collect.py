@@ -28,6 +28,7 @@ from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
 from roles.progress import progress
 
+LOCK = ".lock"
 FOLDERS = {"source": "sources", "wheel": "wheels", "weight": "weights"}
 
 
@@ -72,7 +73,8 @@ class Bundler:
             OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        held = os.open(self.folder, os.O_RDONLY)
+        # whoever can open something can lock it: the folder itself may be there for others to read
+        held = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

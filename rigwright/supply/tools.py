@@ -6,8 +6,13 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from packaging.utils import canonicalize_name
+
 from rigwright.declaration.rig import HUB_CLIENT, TOOLS, Rig
+from rigwright.host import channel
+from rigwright.host.channel import matching, tolerant
 from rigwright.host.facts import HostFacts
+from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
 
@@ -23,6 +28,30 @@ class Tools:
     def marker(self) -> str:
         """Written last: the environment is whole."""
         return f"{self.folder}/.complete"
+
+
+INSTALLED: channel.Schema = {
+    "package": (
+        tolerant(matching(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,99}[A-Za-z0-9])?", "a package's name")),
+        tolerant(matching(r"[A-Za-z0-9.!+_-]{1,100}", "a version")),
+    ),
+}
+"""What templates/tools/installed.sh.j2 tells."""
+
+
+def installed_script(folder: str) -> str:
+    """What asks a host for `installed`."""
+    return render("tools/installed.sh.j2", folder=folder)
+
+
+def installed(output: Iterable[str]) -> set[str]:
+    """`name==version` of each package of an environment, names as an index spells them; none where there is no Python.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    rows = channel.read(output, INSTALLED).many("package")
+    return {f"{canonicalize_name(name)}=={version}" for name, version in rows if name and version}
 
 
 def requirements(wheels: Iterable[Artefact]) -> str:

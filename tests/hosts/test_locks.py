@@ -52,6 +52,13 @@ def test_locks_of_a_local_user_keep_nothing_waiting(lab: Lab, converged: Host, t
     assert "/srv/models" in held
     assert not [path for path in held if path.startswith("/run/rigwright/l")]
 
+    # a hashing again that nobody held up, and did not run all the same, is seen
+    converged.run(f"find {RECORDS}/deep -type f -exec touch -d '16 days ago' {{}} +")
+    assert red(inventory) == {"W03"}
+    converged.run(f"mv {UNIT} /root/unit && ln -s /dev/null {UNIT} && systemctl daemon-reload")
+    assert red(inventory) == {"W03", "W05"}
+    converged.run(f"mv -f /root/unit {UNIT} && systemctl daemon-reload")
+
     # what was due is hashed again, whatever the load of this machine is: its note is renewed
     converged.run(f"find {RECORDS}/deep -type f -exec touch -d 2001-01-01 {{}} +")
     now = f"echo [Service]; echo ExecStart=; sed -n '/^ExecStart=/s/$/ --now/p' {UNIT}"

@@ -124,8 +124,8 @@ class BundleWorld:
 
     @property
     def paths(self) -> set[str]:
-        """What lies in the bundle's folder."""
-        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
+        """What lies in the bundle's folder, beside its lock."""
+        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("[!.]*") if path.is_file()}
 
     @property
     def asked(self) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from rigwright.declaration.entry import Driver
+from rigwright.declaration.entry import Driver, Share
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import build
 from rigwright.host.locks import LEASE, LOCKS
@@ -23,6 +23,7 @@ from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
 from rigwright.serving.slots import Slot
 from rigwright.serving.units import STARTED_FROM, UNITS
+from rigwright.supply import tools as tools_made
 from rigwright.supply.bundle import Bundle, Row
 from rigwright.supply.network import Network, network
 from rigwright.supply.tools import Tools
@@ -213,6 +214,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
     "the lease's holder": lambda: render("lease/holder.sh.j2", lease=LEASE),
     "share": lambda: share(restart=True),
+    "what sharing listens on": sharing.listening_script,
+    "what sharing gives": lambda: sharing.asking_script(rig(), Share(address="10.0.0.5", allow=("10.0.0.0/24",))),
+    "packages of tools": lambda: tools_made.installed_script("/opt/rigwright/tools-0"),
     "share at boot": lambda: share(restart=False),
     "stop sharing": lambda: render("sharing/release.sh.j2", **sharing.release(rig())),
     "packages from mirrors": lambda: packages(WIDE),

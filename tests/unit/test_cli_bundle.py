@@ -192,13 +192,26 @@ def test_a_disk_that_is_full_is_one_line_with_the_folder(maker: BundleWorld, mon
 
 def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleWorld) -> None:
     maker.folder.mkdir()
-    other = os.open(maker.folder, os.O_RDONLY)
-    fcntl.flock(other, fcntl.LOCK_EX)
-    assert maker.refused() == [f"{maker.folder}: another `rigwright bundle` is at work there"]
-    assert maker.paths == set()
-    fcntl.flock(other, fcntl.LOCK_UN)
-    os.close(other)
+    # who can only read the folder can lock it, too
+    readable = os.open(maker.folder, os.O_RDONLY)
+    fcntl.flock(readable, fcntl.LOCK_EX)
+    with (maker.folder / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert maker.refused() == [f"{maker.folder}: another `rigwright bundle` is at work there"]
+        assert maker.paths == set()
+        fcntl.flock(other, fcntl.LOCK_UN)
+    (maker.folder / ".lock").unlink()
     maker.bundled()
+    assert (maker.folder / ".lock").stat().st_mode & 0o777 == 0o600
+    os.close(readable)
+
+
+def test_a_link_in_the_locks_place_is_not_followed(maker: BundleWorld) -> None:
+    maker.folder.mkdir()
+    (maker.folder / ".lock").symlink_to(maker.box.folder / "elsewhere")
+    (line,) = maker.refused()
+    assert line == f"{maker.folder}/.lock: Too many levels of symbolic links"
+    assert not (maker.box.folder / "elsewhere").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(maker: BundleWorld) -> None:
@@ -220,7 +233,7 @@ def test_a_folder_that_is_read_only_is_one_line(maker: BundleWorld) -> None:
     command = [*mount, str(maker.folder), *rig, str(maker.box.inventory), "--system", "debian-12"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"Error: {maker.folder}/sources: Read-only file system\n"
+    assert done.stderr == f"Error: {maker.folder}/.lock: Read-only file system\n"
 
 
 def test_what_cannot_be_meant_is_said(maker: BundleWorld) -> None:

@@ -30,6 +30,11 @@ def test_each_test_is_in_one_share(seconds: dict[str, float], number: int, data:
     assert share(list(reversed(items)), record, number) == shares
 
 
+def test_each_process_finds_the_same_shares_where_all_take_as_long() -> None:
+    items = [(name, name) for name in "abc"]
+    assert share(items, {}) == share(items[::-1], {}) == [{"a", "c"}, {"b"}]
+
+
 def test_shares_take_about_as_long() -> None:
     record = took(a=100, b=60, c=50, d=10)
     assert share([(group(name), name) for name in record], record) == [
@@ -39,7 +44,8 @@ def test_shares_take_about_as_long() -> None:
 
 
 def test_tests_of_one_file_on_one_release_stay_together() -> None:
-    names = [f"tests/a.py::test_{n}[{release}]" for n in "xy" for release in ("debian-12", "debian-13")]
+    releases = {"w": "debian-13", "x": "debian-12", "y": "debian-12", "z": "debian-13"}
+    names = [f"tests/a.py::test_{n}[{release}]" for n, release in releases.items()]
     first, second = share([(group(name), name) for name in names], {})
     assert first == {name for name in names if "debian-12" in name}
     assert second == {name for name in names if "debian-13" in name}
@@ -55,7 +61,7 @@ def test_a_test_that_was_never_recorded_counts_as_one_in_the_middle() -> None:
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    record = Record({"hosts": took(a=1.5), "types": {"mypy": Took(9.25, 8.0, False)}})
+    record = Record({"hosts": took(a=1.5), "types": {"mypy": Took(9.25, 8.0, False), "all": Took(2.0, 1.0, True)}})
     record.save(tmp_path / "durations.json")
     assert Record.load(tmp_path / "durations.json") == record
     assert Record.load(tmp_path / "none.json") == Record({})
@@ -69,6 +75,7 @@ def test_what_was_measured_takes_the_place_of_what_was_there() -> None:
         "new.py": Took(3, 0, False),
         "more.py": Took(5, 5, True),
     }
+    assert new.with_measured("types", {}, whole=False).stages["hosts"] == new.stages["hosts"]
     assert "more.py" not in old.with_measured("hosts", {"a.py": (2, False)}, whole=True).stages["hosts"]
 
 
@@ -94,6 +101,28 @@ def test_a_budget_that_is_exceeded_names_what_grew_most(monkeypatch: pytest.Monk
         "  b.py: 85.0 s before, 90.0 s now",
     ]
     assert record.added() == 120 - 85
+    whole = Record({"unit": {**record.stages["unit"], "d.py": Took(999, 500, True)}})
+    assert whole.added() == 120 - 85
+
+
+def test_the_five_that_grew_most_are_named_and_what_all_alone_runs_only_where_it_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = {f"{n}.py": Took(10.0 + n, 10.0, False) for n in range(1, 8)} | {"only.py": Took(90.0, 1.0, True)}
+    record = Record({"unit": rows})
+    assert [line.partition(":")[0] for line in record.grown(whole=False)] == [f"{n}.py" for n in (7, 6, 5, 4, 3)]
+    assert record.grown(whole=True)[0] == "only.py: 1.0 s before, 90.0 s now"
+    quick, whole = record.total(whole=False), record.total(whole=True)
+    monkeypatch.setattr(durations, "BUDGETS", {"test": quick, "all": whole})
+    assert record.over_budget() == []
+    monkeypatch.setattr(durations, "BUDGETS", {"test": quick - 1, "all": whole})
+    assert not [line for line in record.over_budget() if "only.py" in line]
+
+
+def test_what_tests_share_does_not_count_as_a_test_in_the_middle() -> None:
+    record = took(a=30, b=20, c=10) | dict.fromkeys(("fixture x", "fixture y", "fixture z"), Took(900, 900, False))
+    items = [(group(name), name) for name in [*took(a=0, b=0, c=0), "tests/new.py::test"]]
+    assert share(items, record)[0] == {"tests/a.py::test", "tests/c.py::test"}
 
 
 def test_what_is_recorded_is_within_the_budgets() -> None:

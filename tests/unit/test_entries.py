@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tests.unit.telling import telling
 def looked(*paths: Path) -> dict[str, Entry]:
     script = Entries().command([str(path) for path in paths]).script
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
     return Entries().read(done.stdout.splitlines())
 
 
@@ -28,12 +31,14 @@ def test_each_kind_is_told_with_what_it_is(tmp_path: Path) -> None:
     folder.chmod(0o1777)
     link.symlink_to(file)
     subprocess.run(["mkfifo", pipe], check=True)
+    if os.geteuid() == 0:
+        os.chown(folder, -1, grp.getgrnam("daemon").gr_gid)
     mine = (file.owner(), file.group())
     assert looked(gone, file, link, folder, empty, pipe) == {
         str(gone): Entry(),
         str(file): Entry("file", "640", *mine, hashlib.sha256(b"text\n").hexdigest()),
         str(link): Entry("link", target=str(file)),
-        str(folder): Entry("directory", "1777", *mine),
+        str(folder): Entry("directory", "1777", folder.owner(), folder.group()),
         str(empty): Entry("file", "4755", *mine, hashlib.sha256(b"").hexdigest()),
         str(pipe): Entry("other"),
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +39,93 @@ def test_packages_that_only_a_lab_needs_are_asked_for_in_one_line(site: Path, mo
         (site / f"{name}-9.dist-info/METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 9\n")
     importlib.invalidate_caches()
     machine.require_packages()
+
+
+@pytest.fixture
+def able(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that can run a lab, and has all its programs."""
+    monkeypatch.setattr(machine, "require_packages", lambda: None)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(machine, "_overlayfs", lambda: True)
+    monkeypatch.setattr(machine, "cgroup_hierarchies", lambda: [Path("/sys/fs/cgroup")])
+    monkeypatch.setattr(machine, "KEYRING", Path("/"))
+    monkeypatch.setattr(Path, "exists", lambda path: True)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a program was started"))
+
+
+LACKS: dict[str, tuple[object, str, object]] = {
+    "need Linux": (sys, "platform", "darwin"),
+    "need root": (os, "geteuid", lambda: 1000),
+    "no time namespaces": (Path, "exists", lambda path: path != Path("/proc/self/ns/time")),
+    "no overlayfs": (machine, "_overlayfs", lambda: False),
+    "no writable cgroup hierarchy": (machine, "cgroup_hierarchies", list),
+}
+
+
+@pytest.mark.usefixtures("able")
+def test_a_machine_that_can_run_a_lab_is_not_touched() -> None:
+    machine.require()
+
+
+@pytest.mark.usefixtures("able")
+@pytest.mark.parametrize("what", LACKS)
+def test_what_a_machine_lacks_is_said(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, name, value = LACKS[what]
+    monkeypatch.setattr(place, name, value)
+    with pytest.raises(machine.Unsupported, match=what):
+        machine.require()
+
+
+class Apt:
+    """apt-get of a machine that lacks some programs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lacks: tuple[str, ...], status: int = 0) -> None:
+        self.asked: list[list[str]] = []
+        self.status = status
+        monkeypatch.setattr(shutil, "which", lambda name: None if name in lacks else name)
+        monkeypatch.setattr(subprocess, "run", self.run)
+
+    def run(self, command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        self.asked.append(command)
+        return subprocess.CompletedProcess(command, self.status, "", "Reading\nE: no route to the archive\n")
+
+
+@pytest.mark.usefixtures("able")
+def test_programs_that_are_lacking_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    apt = Apt(monkeypatch, ("nft", "ip"))
+    machine.require()
+    assert [command[0] for command in apt.asked] == ["apt-get", "apt-get"]
+    assert [command[-1] for command in apt.asked] == ["update", "nftables"]
+    assert apt.asked[1][-2] == "iproute2"
+
+
+@pytest.mark.usefixtures("able")
+def test_the_archives_keys_come_with_what_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "exists", lambda path: path != machine.KEYRING)
+    apt = Apt(monkeypatch, ())
+    machine.install({"nft": "nftables"})
+    assert apt.asked == []
+    machine.install({"debootstrap": "debootstrap"})
+    assert apt.asked[1][-1] == "debian-archive-keyring"
+
+
+@pytest.mark.usefixtures("able")
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [
+        (("nft", "apt-get"), "missing nftables, and there is no apt-get here"),
+        (("nft",), "update` failed: E: no route to the archive"),
+    ],
+)
+def test_an_installation_that_cannot_be_is_one_line(
+    lacks: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Apt(monkeypatch, lacks, status=100)
+    with pytest.raises(machine.Unsupported, match=said) as refused:
+        machine.require()
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("verb", [["lab", "up"], ["demo"]], ids=" ".join)

@@ -27,6 +27,7 @@ def given(words: str) -> dict[str, object]:
         ("verb=deploy", Orders()),
         ("reboot=true", Orders(reboot=True)),
         ("reboot=False", Orders()),
+        ("driver=false keep_weights=false", Orders()),
         ("verb=upgrade reboot=TRUE", Orders("upgrade", reboot=True)),
         ("verb=rollback", Orders("rollback")),
         ("verb=rollback to=3", Orders("rollback", to=3)),
@@ -49,12 +50,16 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
     ("words", "said"),
     [
         ("reboot=no", ["reboot: 'no' is refused: must be true or false"]),
+        # what does not go together is said once each of them can be meant
+        ("reboot=no to=3", ["reboot: 'no' is refused: must be true or false"]),
+        ("reboot=deploi", ["reboot: 'deploi' is refused: must be true or false"]),
         ("reboot=yes", ["reboot: 'yes' is refused: must be true or false"]),
         ("reboot=1", ["reboot: 1 is refused: must be true or false"]),
         ("reboot=", ["reboot: '' is refused: must be true or false"]),
         ("verb=rollback driver=no", ["driver: 'no' is refused: must be true or false"]),
         ("verb=remove keep_weights=no", ["keep_weights: 'no' is refused: must be true or false"]),
         ("verb=rollback to=0", ["to: 0 is refused: must be a generation's number, 1 or more"]),
+        ("verb=rollback to=1.5", ["to: "]),
         ("verb=rollback to=true", ["to: True is refused: must be a generation's number, 1 or more"]),
         ("verb=rollback to=last", ["to: 'last' is refused: must be a generation's number, 1 or more"]),
         (
@@ -80,7 +85,7 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
             [
                 "reboot: 'no' is refused: must be true or false",
                 'rebot: unknown key; did you mean "reboot"?',
-                "verb: 'rolback' is refused",
+                "verb: 'rolback' is refused: must be deploy, upgrade, rollback or remove; did you mean \"rollback\"?",
             ],
         ),
     ],
@@ -90,6 +95,7 @@ def test_what_is_refused(words: str, said: list[str]) -> None:
         orders(given(words))
     lines = str(refused.value).splitlines()
     assert len(lines) == len(said), lines
+    assert ["did you mean" in line for line in lines] == ["did you mean" in start for start in said]
     assert all(line.startswith(f"--data: {start}") for line, start in zip(lines, said, strict=True)), lines
 
 

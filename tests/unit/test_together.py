@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -12,13 +14,15 @@ from tests.unit.telling import telling
 
 def run(*scripts: str) -> dict[str, list[str]]:
     command = ["sh"]
-    done = subprocess.run(command, input=together.script(scripts), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, input=together.script(scripts), capture_output=True, text=True, check=True, timeout=60
+    )
     return together.answers(done.stdout.splitlines(), scripts)
 
 
 def test_each_script_has_its_own_output() -> None:
-    assert run("echo 'a b'; echo c", "cat", "printf end") == {
-        "echo 'a b'; echo c": ["a b", "c"],
+    assert run("echo 'a b'; echo what >&2; echo c", "cat", "printf end") == {
+        "echo 'a b'; echo what >&2; echo c": ["a b", "c"],
         "cat": [],
         "printf end": ["end"],
     }
@@ -27,6 +31,14 @@ def test_each_script_has_its_own_output() -> None:
 
 def test_a_script_that_fails_has_no_answer() -> None:
     assert run("echo one; exit 1", "kill -9 $$", "echo two") == {"echo two": ["two"]}
+
+
+def test_all_run_at_the_same_time(tmp_path: Path) -> None:
+    # each waits for the other one
+    os.mkfifo(tmp_path / "pipe")
+    reads, writes = f"read -r word < {tmp_path}/pipe; echo $word", f"echo word > {tmp_path}/pipe"
+    assert run(reads, writes) == {reads: ["word"], writes: []}
+    assert run(writes, reads) == {reads: ["word"], writes: []}
 
 
 def test_much_is_told_whole() -> None:

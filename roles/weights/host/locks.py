@@ -44,6 +44,7 @@ def held(folder: Path, name: str, patience: float = 0.0, behind: Callable[[str],
         os.pwrite(handle, f"{_myself()}\n".encode(), 0)
         yield
     finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
