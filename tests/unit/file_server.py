@@ -1,4 +1,4 @@
-"""A file server on the loopback interface that misbehaves as it is told, and remembers what it was asked."""
+"""A file server on the loopback interface or a unix socket: misbehaves as told, and remembers what it was asked."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
 
 Answer = Callable[["Handler", int], None]
 """Answers a request for everything from a byte on; 0 where no range was asked for."""
@@ -134,13 +136,20 @@ def redirect(path: str) -> Answer:
     return lambda handler, start: handler.begin(302, 0, ("Location", f"/{path}"))
 
 
+class UnixServer(ThreadingMixIn, UnixStreamServer):
+    """As ThreadingHTTPServer is."""
+
+    daemon_threads = True
+
+
 @contextmanager
-def file_server() -> Iterator[FileServer]:
-    """A server while the block runs."""
+def file_server(socket: Path | None = None) -> Iterator[FileServer]:
+    """A server while the block runs, on a unix socket or else a free port."""
     files = FileServer()
     bound = type("Bound", (Handler,), {"files": files})
-    with ThreadingHTTPServer(("127.0.0.1", 0), bound) as server:
-        files.url = f"http://127.0.0.1:{server.server_address[1]}"
+    made = UnixServer(str(socket), bound) if socket else ThreadingHTTPServer(("127.0.0.1", 0), bound)
+    with made as server:
+        files.url = "http://localhost" if socket else f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
