@@ -39,8 +39,9 @@ def test_every_request_is_timed_by_its_client(key_file: str, tmp_path: Path, ove
     assert len(files.asked) == 6
     for one in load.requests:
         assert len(one.gaps_s) == 4
-        assert one.first_s >= 0.02
-        assert all(gap >= 0.01 for gap in one.gaps_s)
+        # none comes before it is sent; how late, and so how close together, is the machine's affair
+        for number in range(5):
+            assert one.first_s + sum(one.gaps_s[:number]) >= 0.02 * (number + 1)
         assert one.total_s >= one.first_s + sum(one.gaps_s)
     # three at once, and each of them one after the other
     assert max(one.total_s for one in load.requests) * 2 < load.seconds * 2.2
