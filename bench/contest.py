@@ -1,25 +1,26 @@
-"""One instance, served in two ways in turn: by its unit, and by the same command line outside of any sandbox."""
+"""One instance, served by two processes in turn: its unit's, and the same command line outside of any sandbox."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paramiko import SSHException
 
-from bench.figures import BARE
+from bench.figures import BARE, PORT, UNIT
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import KEY_FILE
-from rigwright.host.channel import number
 from rigwright.host.locks import LEASE
-from rigwright.serving.units import STARTED_FROM, credential_path, service, unit
+from rigwright.serving.listeners import LOOPBACK, listener
+from rigwright.serving.slots import Slot
+from rigwright.serving.units import OWNED, RUN, STARTED_FROM, credential_path, service, unit
 from roles.lease import SILENCE, Lease
 from roles.root import Failed, Root
 
 BARE_UNIT, LOAD_UNIT, GUARD_UNIT = "rw-bench-bare", "rw-bench-load", "rw-bench-guard"
-FREE_PORT = "python3 -I -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0)); print(s.getsockname()[1])'"
+BARE_SOCKET = f"{RUN}/{BARE_UNIT}/api.sock"
 
 
 class NotMeasured(Exception):
@@ -36,9 +37,9 @@ class Deployed:
     """The name of its engine's installation."""
 
     @property
-    def started_from(self) -> str:
-        """What the readiness script has written down of its process."""
-        return unit(self.rig, self.instance, self.engine_folder).slot.started_from
+    def slots(self) -> tuple[Slot, Slot]:
+        """What its process is to be started from, and that of its port."""
+        return unit(self.rig, self.instance, self.engine_folder).slot, listener(self.rig, self.instance, OWNED).slot
 
     @property
     def environment_file(self) -> str:
@@ -50,11 +51,28 @@ class Deployed:
         """Where the key lies, for root alone."""
         return credential_path(self.rig, self.instance)
 
-    def bare(self, port: int) -> list[str]:
-        """The unit's command line for another port, and with the key where it lies."""
-        moved = replace(self.instance, port=port)
-        words = service(self.rig, moved, self.engine_folder).command
-        return [self.key_file if word is KEY_FILE else str(word) for word in words]
+    @property
+    def places(self) -> dict[str, str]:
+        """Way of serving -> where clients find it: a socket's path, or address and port."""
+        return {BARE: BARE_SOCKET, UNIT: self.instance.socket, PORT: f"{LOOPBACK}:{self.instance.port}"}
+
+    @property
+    def program(self) -> str:
+        """What its unit starts."""
+        return str(service(self.rig, self.instance, self.engine_folder).command[0])
+
+    @property
+    def bare(self) -> list[str]:
+        """The unit's command line for another socket, and with the key where it lies.
+
+        Raises:
+            NotMeasured: it does not name the unit's socket, so the process would take it.
+        """
+        command = service(self.rig, self.instance, self.engine_folder).command
+        if self.instance.socket not in command:
+            raise NotMeasured(f"the command line of {self.instance.name} has no word {self.instance.socket}")
+        moved = {self.instance.socket: BARE_SOCKET}
+        return [self.key_file if word is KEY_FILE else moved.get(word, str(word)) for word in command]
 
     @property
     def health(self) -> str:
@@ -62,28 +80,32 @@ class Deployed:
         return service(self.rig, self.instance, self.engine_folder).health
 
 
-def start_bare(found: Deployed, port: int) -> str:
+def start_bare(found: Deployed) -> str:
     """The shell command that starts it: as root, with nothing of what the unit forbids."""
     options = ("--quiet", "--collect", f"--unit={BARE_UNIT}", "--service-type=exec")
-    environment = f"--property=EnvironmentFile={found.environment_file}"
+    properties = (
+        f"--property=EnvironmentFile={found.environment_file}",
+        f"--property=RuntimeDirectory={BARE_UNIT}",
+        "--property=RuntimeDirectoryMode=0700",
+    )
     # systemd expands variables in what it is given, in a program's name none
-    program, *words = found.bare(port)
+    program, *words = found.bare
     return shlex.join(
-        ("systemd-run", *options, environment, "--", program, *(word.replace("$", "$$") for word in words))
+        ("systemd-run", *options, *properties, "--", program, *(word.replace("$", "$$") for word in words))
     )
 
 
 @dataclass(frozen=True)
 class Contest:
-    """An instance of a host whose lease is held, between its two ways of being served."""
+    """An instance of a host whose lease is held, between the two processes that serve it."""
 
     remote: Root
     lease: Lease
     instance: Instance
     unit: Deployed
 
-    def serve(self, way: str) -> int:
-        """Serve it in this way, by a new process and nothing beside it; returns the port.
+    def serve(self, process: str) -> None:
+        """Serve it by a new process and nothing beside it: BARE, or that of its UNIT.
 
         Raises:
             NotMeasured: it does not come up, or the lease is lost.
@@ -91,18 +113,17 @@ class Contest:
         if self.lease.lost:
             raise NotMeasured(f"the lease is gone: {self.lease.lost}")
         self.stop(self.instance.unit, BARE_UNIT)
-        if way != BARE:
+        if process != BARE:
             self.start_unit()
-            return self.instance.port
-        port = number(self._run(FREE_PORT).strip())
-        self._run(start_bare(self.unit, port))
+            return
+        self._run(start_bare(self.unit))
         limit = self.instance.variant.ready_timeout
+        ask = "curl --silent --fail --output /dev/null --max-time 5"
         ready = (
-            f"until curl --silent --fail --output /dev/null --max-time 5 http://127.0.0.1:{port}{self.unit.health}; do "
+            f"until {ask} --unix-socket {BARE_SOCKET} http://localhost{self.unit.health}; do "
             f"systemctl --quiet is-active {BARE_UNIT} || exit 1; sleep 0.2; done"
         )
         self._run(f"timeout {limit} sh -c {shlex.quote(ready)} || {{ {_last_words(BARE_UNIT)}; exit 1; }}")
-        return port
 
     def stop(self, *units: str) -> None:
         """Stop units; one that is not there is stopped."""
@@ -168,13 +189,8 @@ def contest(target: object, made: Deployed, doing: str, say: Callable[[str], Non
     if refused := lease.take():
         raise NotMeasured(f"refused: {refused}")
     try:
-        try:
-            remote.run(f"systemctl --quiet is-active {shlex.quote(name)}")
-            started_from = remote.run(f"head -n 1 {shlex.quote(f'{STARTED_FROM}/{name}')}").strip()
-        except Failed:
-            raise NotMeasured(f"{name} does not run: deploy it first") from None
-        if started_from != made.started_from:
-            raise NotMeasured(f"{name} was not started from what the inventory declares: deploy it first")
+        for slot in made.slots:
+            _runs(remote, slot)
         found = Contest(remote, lease, made.instance, made)
         remote.run(guard(name))
         try:
@@ -187,6 +203,16 @@ def contest(target: object, made: Deployed, doing: str, say: Callable[[str], Non
     finally:
         if lease.channel:
             lease.channel.close()
+
+
+def _runs(remote: Root, slot: Slot) -> None:
+    try:
+        remote.run(f"systemctl --quiet is-active {shlex.quote(slot.unit)}")
+        started_from = remote.run(f"head -n 1 {shlex.quote(f'{STARTED_FROM}/{slot.unit}')}").strip()
+    except Failed:
+        raise NotMeasured(f"{slot.unit} does not run: deploy it first") from None
+    if started_from != slot.started_from:
+        raise NotMeasured(f"{slot.unit} was not started from what the inventory declares: deploy it first")
 
 
 def _restore(made: Contest) -> None:

@@ -1,4 +1,4 @@
-"""What a load's times come to: tokens a second, percentiles, and one way of serving in terms of the other."""
+"""What loads' times come to: tokens a second, percentiles, and one way of serving in terms of another."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
-BARE, UNIT = "bare", "unit"
-WAYS = (BARE, UNIT)
+# outside of any sandbox, over a socket; the unit over its socket; the same through the port that systemd holds for it
+BARE, UNIT, PORT = "bare", "unit", "port"
+BESIDE = {UNIT: BARE, PORT: UNIT}
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class Load:
     def tokens_a_second(self) -> float:
         """Of output, over all streams."""
         return sum(request.tokens for request in self.requests) / self.seconds
+
+    @property
+    def first_s(self) -> float:
+        """The middle of the seconds to the first token."""
+        return median(request.first_s for request in self.requests)
 
 
 def parse(said: str, requests: int, tokens: int) -> Load:
@@ -83,7 +89,7 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 @dataclass
 class Row:
-    """One way of serving under so many streams, a load a round."""
+    """One way of serving under so many streams: in each round as many loads, those of all ways in the same order."""
 
     streams: int
     way: str
@@ -91,15 +97,15 @@ class Row:
 
     @property
     def tokens_a_second(self) -> float:
-        """The middle of the rounds."""
+        """The middle of the loads."""
         return median(load.tokens_a_second for load in self.loads)
 
     def first_s(self, percent: float) -> float:
-        """A percentile of the seconds to the first token, over all rounds' requests."""
+        """A percentile of the seconds to the first token, over all loads' requests."""
         return percentile((one.first_s for load in self.loads for one in load.requests), percent)
 
     def gap_s(self, percent: float) -> float:
-        """A percentile of the seconds between two tokens, over all rounds' requests."""
+        """A percentile of the seconds between two tokens, over all loads' requests."""
         return percentile((gap for load in self.loads for one in load.requests for gap in one.gaps_s), percent)
 
     def as_json(self) -> dict[str, object]:
@@ -111,7 +117,7 @@ class Row:
             "tokens_a_second": self.tokens_a_second,
             "first_s": {name: self.first_s(percent) for name, percent in shares.items()},
             "gap_s": {name: self.gap_s(percent) for name, percent in shares.items()},
-            "rounds": [
+            "loads": [
                 {
                     "seconds": load.seconds,
                     "tokens_a_second": load.tokens_a_second,
@@ -140,6 +146,33 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """One way of serving in terms of another, load by load: what two share, such as a hot card, is on both sides."""
+
+    ratios: tuple[float, ...]
+    """Tokens a second in terms of the other's."""
+    later_s: tuple[float, ...]
+    """Seconds that the first token comes later."""
+
+    @property
+    def ratio(self) -> float:
+        """The middle of the ratios."""
+        return median(self.ratios)
+
+    @property
+    def later(self) -> float:
+        """The middle of `later_s`."""
+        return median(self.later_s)
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "tokens_a_second": {"median": self.ratio, "loads": self.ratios},
+            "first_later_s": {"median": self.later, "loads": self.later_s},
+        }
+
+
+@dataclass(frozen=True)
 class Report:
     """What was measured, when, and on what."""
 
@@ -148,21 +181,29 @@ class Report:
     prompt_tokens: int
     output_tokens: int
     requests: int
-    """Of each stream, in each round."""
+    """Of each stream, in each load."""
     rows: list[Row]
 
-    def ratios(self, streams: int) -> list[float]:
-        """The unit's tokens a second in terms of the bare process's, round by round."""
-        bare, unit = (next(r for r in self.rows if (r.streams, r.way) == (streams, way)) for way in WAYS)
-        return [ours.tokens_a_second / b.tokens_a_second for b, ours in zip(bare.loads, unit.loads, strict=True)]
+    @property
+    def streams(self) -> list[int]:
+        """How many at once, a load each."""
+        return list(dict.fromkeys(row.streams for row in self.rows))
 
-    def ratio(self, streams: int) -> float:
-        """The middle of the rounds' ratios: what a round shares, such as a hot card, is on both sides of each."""
-        return median(self.ratios(streams))
+    def pairs(self, streams: int, way: str) -> Pairs:
+        """A way of serving in terms of the one that stands beside it in BESIDE."""
+        found = {row.way: row.loads for row in self.rows if row.streams == streams}
+        both = list(zip(found[way], found[BESIDE[way]], strict=True))
+        return Pairs(
+            tuple(one.tokens_a_second / other.tokens_a_second for one, other in both),
+            tuple(one.first_s - other.first_s for one, other in both),
+        )
 
     def as_json(self) -> str:
         """For programs."""
-        ratios = {str(row.streams): self.ratios(row.streams) for row in self.rows}
+        beside = {
+            f"{way}_by_{other}": {str(count): self.pairs(count, way).as_json() for count in self.streams}
+            for way, other in BESIDE.items()
+        }
         said = {
             "date": self.date,
             "machine": asdict(self.machine),
@@ -170,6 +211,6 @@ class Report:
             "output_tokens": self.output_tokens,
             "requests": self.requests,
             "rows": [row.as_json() for row in self.rows],
-            "unit_by_bare": {name: {"median": median(found), "rounds": found} for name, found in ratios.items()},
+            **beside,
         }
         return json.dumps(said, indent=2) + "\n"

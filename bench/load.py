@@ -12,6 +12,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import socket
 import sys
 import threading
 import time
@@ -30,7 +31,8 @@ SILENCE = 1800.0  # seconds without a byte: a CPU with a long queue takes its ti
 class Asked:
     """What is to be asked."""
 
-    port: int
+    at: str
+    """Where the server is: the path of a unix socket, or `address:port`."""
     key_file: str
     """Holds the API key. In no argument, for those can be read by others."""
     slots: int
@@ -62,6 +64,29 @@ def body(asked: Asked, number: int) -> bytes:
     return json.dumps(wanted).encode()
 
 
+class Connection(http.client.HTTPConnection):
+    """Reaches a server at any place that `Asked` may name."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__("localhost", timeout=SILENCE)
+        self.at = at
+
+    def connect(self) -> None:
+        """Connect, as a client that waits for tokens does.
+
+        No name is looked up: the first look-up of a process loads Python's tables of names, and a socket has none.
+        """
+        is_path = self.at.startswith("/")
+        self.sock = socket.socket(socket.AF_UNIX if is_path else socket.AF_INET)
+        self.sock.settimeout(SILENCE)
+        if is_path:
+            self.sock.connect(self.at)
+            return
+        address, _, port = self.at.rpartition(":")
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.connect((address, int(port)))
+
+
 def ask(asked: Asked, key: str, number: int) -> dict[str, object]:
     """Make one request; returns its times.
 
@@ -72,7 +97,7 @@ def ask(asked: Asked, key: str, number: int) -> dict[str, object]:
     content = body(asked, number)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Connection": "close"}
     started = time.perf_counter()
-    connection = http.client.HTTPConnection("127.0.0.1", asked.port, timeout=SILENCE)
+    connection = Connection(asked.at)
     try:
         connection.request("POST", "/completion", content, headers)
         answer = connection.getresponse()

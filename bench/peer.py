@@ -100,7 +100,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
             *({"path": path, "mode": "0755"} for path in open_folders),
             {"path": rig.credentials, "mode": "0700"},
         ],
-        "service_user": rig.service_user,
+        "users": list(rig.users),
         "service_home": HOME,
         "packages": list(packages(rig)),
         "authority": authority_path(rig),
@@ -140,6 +140,15 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
                 "key": key,
             }
             for one, key in zip(wanted.units, keys, strict=True)
+        ],
+        "ports": [
+            {
+                "socket": one.socket_unit,
+                "unit": one.unit,
+                "record": f"{STARTED_FROM}/{one.unit}",
+                "started_from": one.slot.started_from,
+            }
+            for one in wanted.listeners
         ],
     }
 

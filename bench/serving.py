@@ -1,26 +1,29 @@
-"""What the sandbox costs: an instance as its unit serves it, beside the same command line bare, on the same host.
+"""What the sandbox and the port cost: an instance as its unit serves it, beside the same command line bare.
 
-The two take turns, for a card's memory may not hold both; each turn is a new process. Trust the ratio: what else the
-host does is in both. Whoever asks the instance meanwhile is in its figures, and gets no answer while it is stopped.
+The two take turns, for a card's memory may not hold both; each turn is a new process. The unit's is asked over its
+socket and through its port alternately, load by load. Trust the ratios: what else the host does is on both sides.
+Whoever asks the instance meanwhile is in its figures, and gets no answer while it is stopped.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from bench.contest import Contest, Deployed, NotMeasured, contest
-from bench.figures import BARE, UNIT, Load, Machine, Report, Row, parse
+from bench.figures import BARE, PORT, UNIT, Load, Machine, Report, Row, parse
 from bench.load import Asked
 from checks.looking import Box
 from rigwright.declaration.rig import Instance
 
 PROGRAM = Path(__file__).with_name("load.py")
 PROMPT = 200  # tokens of each request
-ORDER = (UNIT, BARE)  # of turns; the unit has the first, for it runs already
+# Processes in the order of their turns, and the ways in which each is asked.
+TURNS = {UNIT: (UNIT, PORT), BARE: (BARE,)}
 CARD = "timeout 20 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || true"
 
 
@@ -30,18 +33,20 @@ def measure(
     streams: Sequence[int],
     requests: int,
     tokens: int,
+    loads: int,
     rounds: int,
     say: Callable[[str], None],
 ) -> Report:
-    """Put the same load on both ways of serving, in turns.
+    """Put the same loads on all ways of serving, in turns.
 
     Args:
         box: The host.
         instance: One of its, deployed and running.
-        streams: How many at once, a load each.
-        requests: That each stream makes, one after the other.
+        streams: How many at once, loads of their own each.
+        requests: That each stream makes, one after the other, in each load.
         tokens: That each is answered with.
-        rounds: How often each way has its turn.
+        loads: On each way of serving, in each turn.
+        rounds: How often each process has its turn.
         say: Told what is under way.
 
     Raises:
@@ -54,32 +59,40 @@ def measure(
         raise NotMeasured(
             f"a slot of {instance.name} has {room} tokens: no room for {PROMPT} and an answer of {tokens}"
         )
-    rows = {(count, way): Row(count, way) for count in streams for way in (BARE, UNIT)}
-    turns = [(number, way) for number in range(rounds) for way in ORDER]
+    rows = {(count, way): Row(count, way) for count in streams for way in (BARE, UNIT, PORT)}
+    turns = [(number, process) for number in range(rounds) for process in TURNS]
     doing = f"bench serving {instance.name} of {box.rig.inventory}"
     folder = box.desired().installations[instance.engine_name].folder
     with contest(box.target, Deployed(box.rig, instance, folder), doing, say) as found:
-        for done, (number, way) in enumerate(turns):
-            turn = f"round {number + 1} of {rounds}, {way} (turn {done + 1} of {len(turns)})"
+        warm = Asked("", found.unit.key_file, slots, slots, 1, PROMPT, tokens, seed=0)
+        for done, (number, process) in enumerate(turns):
+            turn = f"round {number + 1} of {rounds}, {process} (turn {done + 1} of {len(turns)})"
             say(f"{turn}: starting")
-            port = found.serve(way)
+            found.serve(process)
             say(f"{turn}: warming up")
-            _load(found, Asked(port, found.unit.key_file, slots, slots, 1, PROMPT, tokens, seed=0))
+            for way in TURNS[process]:
+                _load(found, way, warm)
             for count in streams:
-                say(f"{turn}: {count} streams x {requests} requests on {slots} slots")
-                # the same prompts for both ways, and others in every round
-                asked = Asked(
-                    port, found.unit.key_file, slots, count, requests, PROMPT, tokens, seed=1000 * (number + 1) + count
-                )
-                rows[count, way].loads.append(load := _load(found, asked))
-                say(f"{turn}: {count} streams: {load.tokens_a_second:.1f} tokens/s")
+                say(f"{turn}: {count} streams x {requests} requests on {slots} slots, {loads} times")
+                asked = replace(warm, streams=count, requests=requests)
+                for way, load in _loads(found, TURNS[process], asked, range(number * loads, (number + 1) * loads)):
+                    rows[count, way].loads.append(load)
         machine = _machine(box, instance, found)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return Report(now, machine, PROMPT, tokens, requests, list(rows.values()))
 
 
-def _load(found: Contest, asked: Asked) -> Load:
-    said = found.load(json.dumps(asdict(asked)), PROGRAM.read_text())
+def _loads(found: Contest, ways: Sequence[str], asked: Asked, numbers: Iterable[int]) -> Iterator[tuple[str, Load]]:
+    for number in numbers:
+        # the same prompts for all ways, and others in every load
+        one = replace(asked, seed=1000 * (number + 1) + asked.streams)
+        # who is first changes from load to load: what gets slower with time is on both sides
+        for way in reversed(ways) if number % 2 else ways:
+            yield way, _load(found, way, one)
+
+
+def _load(found: Contest, way: str, asked: Asked) -> Load:
+    said = found.load(json.dumps(asdict(replace(asked, at=found.unit.places[way]))), PROGRAM.read_text())
     try:
         return parse(said, asked.streams * asked.requests, asked.output_tokens)
     except ValueError as error:
@@ -88,7 +101,7 @@ def _load(found: Contest, asked: Asked) -> Load:
 
 def _machine(box: Box, instance: Instance, found: Contest) -> Machine:
     run = found.remote.run
-    version = run(f"timeout 20 {found.unit.bare(0)[0]} --version 2>&1 | sed -n 's/^version: //p'").strip()
+    version = run(f"timeout 20 {shlex.quote(found.unit.program)} --version 2>&1 | sed -n 's/^version: //p'").strip()
     cards = ", ".join(dict.fromkeys(run(CARD).splitlines()))
     return Machine(
         host=box.name,

@@ -1,4 +1,4 @@
-"""A server on the loopback interface that answers /completion as llama-server streams it."""
+"""A server that answers /completion as llama-server streams it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.unit.file_server import FileServer, Handler, file_server, status
@@ -56,8 +57,8 @@ class Speaker:
 
 
 @contextmanager
-def sse_server(speaker: Speaker) -> Iterator[tuple[FileServer, int]]:
-    """A server while the block runs; yields what it was asked, and its port."""
-    with file_server() as files:
+def sse_server(speaker: Speaker, socket: Path | None = None) -> Iterator[tuple[FileServer, str]]:
+    """A server while the block runs, on a unix socket or else a free port; yields what it was asked, and its place."""
+    with file_server(socket) as files:
         files.serve("completion", speaker.answer)
-        yield files, int(files.url.rpartition(":")[2])
+        yield files, str(socket) if socket else files.url.removeprefix("http://")

@@ -100,3 +100,16 @@ def test_the_peer_leaves_and_looks_at_what_a_deploy_brings_for_weights() -> None
     brought = rehash_units(made)
     assert {programs(made), *brought} <= set(told["declared"])
     assert brought.items() <= {one["path"]: one["text"] for one in told["texts"]}.items()
+
+
+def test_the_peer_makes_the_users_and_ports_that_a_deploy_makes() -> None:
+    made = rig(instance("a", port=8020), instance("b", port=8021))
+    told = peer.variables(made, facts(), 1)
+    assert told["users"] == list(made.users)
+    assert [(one["socket"], one["unit"]) for one in told["ports"]] == [
+        (f"rigwright_listener-{port}.socket", f"rigwright_listener-{port}.service") for port in (8020, 8021)
+    ]
+    # a unit that it is not told of would be taken away
+    assert {f"/etc/systemd/system/{name}" for one in told["ports"] for name in (one["socket"], one["unit"])} <= {
+        *told["declared"]
+    }

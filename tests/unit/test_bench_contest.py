@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
 
 from bench import contest as contest_module
+from bench import serving
 from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, Deployed, NotMeasured, contest
 from bench.serving import measure
 from checks.looking import Box
-from rigwright.serving.units import unit
 from roles.root import Failed
 from tests.unit.samples import instance, rig
 
 CHAT = instance()
 MADE = rig(CHAT)
 DECLARED = Deployed(MADE, CHAT, "x")
+STARTED_FROM = {slot.unit: slot.started_from for slot in DECLARED.slots}
 
 
 @dataclass
@@ -29,7 +31,7 @@ class Host:
     refused: str = ""
     lost: str = ""
     released: bool = False
-    started_from: str = unit(MADE, CHAT, "x").slot.started_from
+    started_from: dict[str, str] = field(default_factory=lambda: dict(STARTED_FROM))
     channel: SimpleNamespace | None = None
 
     def run(self, script: str, stdin: str = "") -> str:
@@ -38,8 +40,8 @@ class Host:
             if text in script:
                 raise error
         if script.startswith("head"):
-            return f"{self.started_from}\n"
-        return "40123\n" if "import socket" in script else ""
+            return f"{self.started_from[script.rpartition('/')[2]]}\n"
+        return ""
 
     def take(self) -> str:
         self.channel = SimpleNamespace(close=lambda: setattr(self, "released", True))
@@ -100,26 +102,28 @@ def test_nothing_is_touched_while_somebody_else_is_at_the_host(host: Host) -> No
     assert host.told == []
 
 
-def test_an_instance_that_does_not_run_is_left_as_it_is(host: Host) -> None:
-    host.fails["is-active"] = Failed("exit status 3")
-    with pytest.raises(NotMeasured, match="does not run: deploy it first"):
+@pytest.mark.parametrize("name", STARTED_FROM)
+def test_an_instance_that_does_not_run_or_has_no_port_is_left_as_it_is(host: Host, name: str) -> None:
+    host.fails[f"is-active {name}"] = Failed("exit status 3")
+    with pytest.raises(NotMeasured, match=f"{name} does not run: deploy it first"):
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
     assert not any(word in script for script in host.told for word in ("stop", "start"))
     assert host.released
 
 
-def test_an_instance_of_another_declaration_is_left_as_it_is(host: Host) -> None:
-    host.started_from = "0" * 64
-    with pytest.raises(NotMeasured, match="was not started from what the inventory declares"):
+@pytest.mark.parametrize("name", STARTED_FROM)
+def test_an_instance_of_another_declaration_is_left_as_it_is(host: Host, name: str) -> None:
+    host.started_from[name] = "0" * 64
+    with pytest.raises(NotMeasured, match=f"{name} was not started from what the inventory declares"):
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
     assert not any(word in script for script in host.told for word in ("stop", "systemctl start"))
     assert host.released
 
 
-def test_one_way_is_stopped_before_the_other_is_started(host: Host) -> None:
+def test_one_process_is_stopped_before_the_other_is_started(host: Host) -> None:
     found = Contest(host, host, CHAT, DECLARED)  # type: ignore[arg-type]
-    assert found.serve("unit") == CHAT.port
-    assert found.serve("bare") == 40123
+    found.serve("unit")
+    found.serve("bare")
     stops = [number for number, script in enumerate(host.told) if script.startswith("systemctl stop")]
     assert all(CHAT.unit in host.told[number] and BARE_UNIT in host.told[number] for number in stops)
     assert stops[0] < host.index(f"systemctl start {CHAT.unit}") < stops[1] < host.index("systemd-run")
@@ -133,9 +137,40 @@ def test_without_the_lease_nothing_goes_on(host: Host) -> None:
     assert host.told == []
 
 
+def test_unit_and_port_are_the_same_process_asked_alternately(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
+    asked: list[tuple[str, int, int]] = []
+
+    def load(made: Contest, arguments: str, program: str) -> str:
+        told = json.loads(arguments)
+        asked.append((told["at"], told["streams"], told["seed"]))
+        return json.dumps({"seconds": 0.2, "requests": [one] * told["streams"] * told["requests"]})
+
+    monkeypatch.setattr(Contest, "load", load)
+    monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
+    installations = {CHAT.engine_name: SimpleNamespace(folder="x")}
+    box = SimpleNamespace(rig=MADE, target=None, desired=lambda: SimpleNamespace(installations=installations))
+    report = measure(box, CHAT, [3], 1, 2, 3, 2, lambda text: None)  # type: ignore[arg-type]
+    places = DECLARED.places
+    assert len(set(places.values())) == 3
+    names = {at: way for way, at in places.items()}
+    timed = [(names[at], seed) for at, streams, seed in asked if streams == 3]
+    assert [way for way, _ in timed] == [
+        *("unit", "port", "port", "unit", "unit", "port", "bare", "bare", "bare"),
+        *("port", "unit", "unit", "port", "port", "unit", "bare", "bare", "bare"),
+    ]
+    seeds = {way: [seed for name, seed in timed if name == way] for way in places}
+    assert seeds["bare"] == seeds["unit"] == seeds["port"]
+    assert len(set(seeds["bare"])) == 6
+    # a process a turn: two of the unit's, and the one that serves after it
+    started = [script for script in host.told if f"systemctl start {CHAT.unit} ||" in script]
+    assert len(started) == 3
+    assert {row.way: len(row.loads) for row in report.rows} == {"bare": 6, "unit": 6, "port": 6}
+
+
 def test_requests_that_no_slot_has_room_for_are_refused(host: Host) -> None:
     room = CHAT.variant.context_per_slot
     box = Box("box", MADE, SimpleNamespace())
     with pytest.raises(NotMeasured, match=f"has {room} tokens: no room for 200 and an answer of {room}"):
-        measure(box, CHAT, [1], 1, room, 1, lambda text: None)
+        measure(box, CHAT, [1], 1, room, 1, 1, lambda text: None)
     assert host.told == []

@@ -4,40 +4,55 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import PurePosixPath
 
 import pytest
 from click.testing import CliRunner
 
-from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, guard, start_bare
+from bench import contest
+from bench.contest import BARE_SOCKET, BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, NotMeasured, guard, start_bare
 from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
 from cli import main
-from cli.bench import _rows
+from cli.bench import _port, _rows
+from rigwright.engines.kind import Sandbox, Service
 from rigwright.engines.llama_cpp.command import command
 from rigwright.host.locks import LEASE
-from rigwright.serving.units import credential_path, unit
+from rigwright.serving.units import credential_path
 from tests.unit.samples import instance, rig
 
 ENGINE = "llama.cpp-x"
 
 
-def test_the_bare_command_is_the_units_but_for_port_and_key() -> None:
+def test_the_bare_command_is_the_units_but_for_socket_and_key() -> None:
     one = instance()
     found = Deployed(rig(one), one, ENGINE)
     declared = command(found.rig, one, found.rig.installed(ENGINE))
-    changed = {word: new for word, new in zip(declared, found.bare(40123), strict=True) if word != new}
-    assert changed == {str(one.port): "40123", "${CREDENTIALS_DIRECTORY}/api-key": credential_path(found.rig, one)}
+    changed = {word: new for word, new in zip(declared, found.bare, strict=True) if word != new}
+    assert changed == {one.socket: BARE_SOCKET, "${CREDENTIALS_DIRECTORY}/api-key": credential_path(found.rig, one)}
     assert found.environment_file == f"/etc/rigwright/current/env/{one.name}"
-    assert found.started_from == unit(found.rig, one, ENGINE).slot.started_from
+    assert found.program == declared[0]
+
+
+def test_a_command_that_would_take_the_units_socket_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = instance()
+    found = Deployed(rig(one), one, ENGINE)
+    made = Service((found.program, f"--listen=unix:{one.socket}"), {}, Sandbox(0, 0))
+    monkeypatch.setattr(contest, "service", lambda *_: made)
+    with pytest.raises(NotMeasured, match=f"the command line of {one.name} has no word {one.socket}"):
+        start_bare(found)
 
 
 def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> None:
     one = instance(flags={"alias-text": "a $HOME %n"})
     found = Deployed(rig(one), one, ENGINE)
-    words = shlex.split(start_bare(found, 40123))
-    properties = [word for word in words if word.startswith(("--property", "-p"))]
-    assert properties == [f"--property=EnvironmentFile={found.environment_file}"]
+    words = shlex.split(start_bare(found))
+    properties = [word.partition("=")[2] for word in words if word.startswith(("--property", "-p"))]
+    # its socket lies where nobody but root comes to
+    folder = str(PurePosixPath(BARE_SOCKET).parent.relative_to("/run"))
+    expected = {f"EnvironmentFile={found.environment_file}", f"RuntimeDirectory={folder}", "RuntimeDirectoryMode=0700"}
+    assert set(properties) == expected
     assert f"--unit={BARE_UNIT}" in words
-    assert [word.replace("$$", "$") for word in words[words.index("--") + 1 :]] == found.bare(40123)
+    assert [word.replace("$$", "$") for word in words[words.index("--") + 1 :]] == found.bare
     assert "a $$HOME %n" in words
 
 
@@ -101,37 +116,62 @@ def report() -> Report:
     rows = [
         Row(1, "bare", [load(1.0), load(2.0), load(4.0)]),
         Row(1, "unit", [load(1.0, 0.6), load(2.5, 0.7), load(4.0, 0.8)]),
+        Row(1, "port", [load(1.0, 0.601), load(2.5, 0.7004), load(5.0, 0.8002)]),
         Row(4, "bare", [load(1.0)]),
         Row(4, "unit", [load(2.0)]),
+        Row(4, "port", [load(2.5, 0.499)]),
     ]
     return Report("2026-11-21", Machine("box", "chat", "llamacpp/x", 4, "", "llama.cpp 1", 2), 200, 100, 1, rows)
 
 
-def test_a_ratio_is_the_middle_of_those_of_the_rounds() -> None:
+def test_what_two_ways_share_is_on_both_sides_of_each_pair() -> None:
     made = report()
-    assert made.ratios(1) == pytest.approx([1.0, 0.8, 1.0])
+    unit, port = made.pairs(1, "unit"), made.pairs(1, "port")
+    assert unit.ratios == pytest.approx([1.0, 0.8, 1.0])
     # not the ratio of the medians, which is 0.8
-    assert made.ratio(1) == 1.0
-    assert made.ratio(4) == 0.5
+    assert unit.ratio == 1.0
+    assert unit.later_s == pytest.approx([0.1, 0.2, 0.3])
+    assert port.ratios == pytest.approx([1.0, 1.0, 0.8])
+    assert (port.ratio, port.later) == (1.0, pytest.approx(0.0004))
+    assert (made.pairs(4, "unit").ratio, made.pairs(4, "port").ratio) == (0.5, 0.8)
     assert made.rows[0].tokens_a_second == 50
     assert (made.rows[1].first_s(50), made.rows[1].first_s(99)) == (0.7, 0.8)
 
 
-def test_the_table_has_the_ratio_beside_the_unit() -> None:
-    assert _rows(report())[:2] == [
-        ("1", "bare", "50.0", "500.00", "500.00", "10.00", "10.00", "", ""),
-        ("1", "unit", "40.0", "700.00", "800.00", "10.00", "10.00", "1.000", "0.800-1.000"),
+def test_a_loads_first_token_is_its_middle_one() -> None:
+    requests = tuple(Request(first_s, (0.1,), 1.0, 2) for first_s in (0.1, 0.9, 0.2))
+    assert Load(1.0, requests).first_s == 0.2
+
+
+def test_the_table_has_each_way_beside_another() -> None:
+    assert _rows(report())[:3] == [
+        ("1", "bare", "50.0", "500.00", "500.00", "10.00", "10.00", "", "", "", "", ""),
+        (
+            *("1", "unit", "40.0", "700.00", "800.00", "10.00", "10.00"),
+            *("bare", "1.000", "0.800-1.000", "+200.00", "+100.00 to +300.00"),
+        ),
+        (
+            *("1", "port", "40.0", "700.40", "800.20", "10.00", "10.00"),
+            *("unit", "1.000", "0.800-1.000", "+0.40", "+0.20 to +1.00"),
+        ),
     ]
+
+
+def test_what_the_port_costs_is_said_of_the_worst_number_of_streams() -> None:
+    # later with one stream, slower with four
+    assert "at worst: TTFT +0.40 ms, tokens/s -20.0 %; goal" in _port(report())
 
 
 def test_programs_get_every_request() -> None:
     told = json.loads(report().as_json())
-    assert told["unit_by_bare"]["4"] == {"median": 0.5, "rounds": [0.5]}
+    assert told["unit_by_bare"]["4"]["tokens_a_second"] == {"median": 0.5, "loads": [0.5]}
+    assert told["port_by_unit"]["4"]["tokens_a_second"] == {"median": 0.8, "loads": [0.8]}
+    assert told["port_by_unit"]["1"]["first_later_s"]["median"] == pytest.approx(0.0004)
     assert told["machine"]["cpus"] == 2
     first = told["rows"][1]
     assert (first["streams"], first["way"], first["first_s"]) == (1, "unit", {"p50": 0.7, "p99": 0.8})
-    assert [len(one["requests"]) for one in first["rounds"]] == [1, 1, 1]
-    assert first["rounds"][0]["requests"][0]["total_s"] == 1.0
+    assert [len(one["requests"]) for one in first["loads"]] == [1, 1, 1]
+    assert first["loads"][0]["requests"][0]["total_s"] == 1.0
 
 
 @pytest.mark.parametrize("streams", ["", "1,", "0", "1,1", "x", "257", "1, 4", "-1"])
