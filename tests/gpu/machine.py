@@ -20,6 +20,7 @@ RECORD = INVENTORY.with_suffix(".json")
 UNIT = "rigwright-metal"
 PORT = 8020
 KEY = "/etc/rigwright/credentials/metal.api-key"
+SOCKET = "/run/rigwright/instances/metal/api.sock"
 MODEL = "metal-rig.gguf"
 # What tests put on the machine, and take away again.
 SCRATCH = "/var/tmp/rigwright-test-gpu"
