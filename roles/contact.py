@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,8 @@ def meet(name: str, data: Mapping[str, object]) -> Contact:
     Raises:
         Unreachable: there is no connection.
     """
+    for noisy in ("paramiko", "pyinfra"):  # what they have to say of it is said in one line by whoever asks
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
     seen = _NoLogin()
     # a key's passphrase would be asked for, for nothing
     keys: dict[str, Any] = {key: value for key, value in data.items() if key != "ssh_key"}
