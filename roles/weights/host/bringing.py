@@ -34,7 +34,7 @@ class Means:
         token = Path(credentials, "hub-token")
         self.token_file = token if credentials and token.is_file() else None
         self.token = token.read_text().strip() if self.token_file else ""
-        self.client = Client(spec.hub_python, spec.pace, self.token_file)
+        self.client = Client(spec.hub_python, spec.pace, self.token_file, spec.redirects)
         bases = {source.base for wanted in spec.files for source in wanted.sources if source.kind == "peer"}
         self.peers = {base: Peer(base, board.identity, spec.pace) for base in bases}
         self.slots = Semaphore(spec.parallel)
@@ -189,10 +189,11 @@ class Bringing:
             return self._from_peer(self.means.peers[source.base], last=last)
         hub = source.kind == "hub"
         url = self.means.client.address(source, self.file) if hub else source.url
-        token = self.means.token if hub else ""
+        token = self.means.token if source.token else ""
+        redirects = self.means.spec.redirects
         with self.means.slots:
             self._say_state(FETCHING)
-            return download(url, self.part, size, pace, last=last, token=token, hub=hub)
+            return download(url, self.part, size, pace, last=last, token=token, hub=hub, redirects=redirects)
 
     def _from_peer(self, peer: Peer, *, last: bool) -> int:
         peer.reach()
