@@ -56,6 +56,7 @@ class World:
             "ledger": str(root / "owned"),
             "hub_python": sys.executable,
             "sent": "",
+            "redirects": [hub.cdn_url],
             "files": wanted,
         }
         (root / "spec.json").write_text(json.dumps(value))

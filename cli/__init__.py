@@ -16,6 +16,7 @@ from cli import quick
 PARTS = {
     "Before": {
         "init": "init:init",
+        "host-key": "host_key:host_key",
         "lock": "lock:lock",
         "bundle": "bundle:bundle",
         "validate": "validate:validate",

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.inventory import CONNECTION, layers
+from rigwright.inventory import CONNECTION, connecting, layers
 from rigwright.problems import Invalid, unknown
 from rigwright.supply.lock import Lock
 from rigwright.survey.draft import GIB, card_line, catalogue_lines, inventory_text, plain, process_line
@@ -27,6 +27,7 @@ from rigwright.survey.suggest import Answers, Offer, free_port, models_root, off
 from rigwright.types import Name, VariantName
 
 TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[\]]*))(?::(?P<port>.*))?", re.DOTALL)
+FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 NOTHING = "nothing yet"
 # What an operator runs next, in order. Looking a verb up would load it, and gevent with it, after SSH was used.
 NEXT = (
@@ -45,6 +46,9 @@ NEXT = (
 @click.option("--port", type=int, help="The API's TCP port; the first free one from 8020 without it.")
 @click.option("--sudo/--no-sudo", default=None, help="Become root through sudo; without either, unless USER is root.")
 @click.option("--key", metavar="FILE", help="The SSH key; without it your agent's and your own.")
+@click.option(
+    "--host-key", "fingerprint", metavar="SHA256:...", help="The only host key to accept, by its fingerprint."
+)
 def init(
     target: str,
     output: str | None,
@@ -53,13 +57,17 @@ def init(
     port: int | None,
     sudo: bool | None,
     key: str | None,
+    fingerprint: str | None,
 ) -> None:
     """Look at a box and write a commented inventory for it.
 
-    Changes nothing there. Beside FILE, catalog/ and locks/ are used as a deploy uses them.
+    Changes nothing there. The file holds the box's SSH host key: every later connection accepts that key alone. Beside
+    FILE, catalog/ and locks/ are used as a deploy uses them.
     Example: rigwright init ops@192.0.2.7 --output ~/boxes/rig.py
     """
     connection = _connection(target, key, sudo)
+    if fingerprint is not None and not FINGERPRINT.fullmatch(fingerprint):
+        raise click.ClickException(f"--host-key {fingerprint!r} is refused: must be as `ssh-keygen -lf` prints it")
     if name is not None:
         _obey(Name, "--name", name)
     if port is not None and not 1024 <= port <= 65535:
@@ -72,6 +80,7 @@ def init(
         if variant not in catalog.variants:
             raise click.ClickException(f"--variant: {unknown('variant', variant, catalog.variants)}")
 
+    connection["ssh_host_key"] = _host_key(target, connection, fingerprint)
     survey = _look(target, connection)
     name = name or _host_label(survey.hostname) or "rig"
     file = file or _new_file(f"{name}.py")
@@ -147,8 +156,37 @@ def _data(file: Path) -> tuple[Catalog, Lock]:
         raise click.ClickException(str(error)) from None
 
 
+def _host_key(target: str, connection: dict[str, object], fingerprint: str | None) -> str:
+    """The box's host key, once it is known to be that, or as good as it can be known."""
+    from roles.contact import Unreachable, meet  # pyinfra's world, which no other verb has to wait for
+
+    keys = {key: value for key, value in connection.items() if key.startswith("ssh_")}
+    try:
+        contact = meet(target, connecting("", target, keys))
+    except Unreachable as error:
+        raise click.ClickException(f"cannot look at {target}: {plain(str(error))}") from None
+    found, expected = contact.found, contact.expected
+    wanted = fingerprint or (expected.fingerprint if expected else None)
+    if wanted not in (None, found.fingerprint):
+        source = "--host-key" if fingerprint else "known_hosts"
+        raise click.ClickException(
+            f"{target} has another host key than {source} says: expected {wanted}, found {found.fingerprint} "
+            f"({found.kind}). Nothing was sent there. If the box was installed anew, `{found.comparison}` on its own "
+            "console prints what to give as --host-key"
+        )
+    click.echo(f"Host key of {target}: {found.fingerprint} ({found.kind})")
+    if wanted is None:
+        click.echo(
+            f"Nobody has vouched for it. On the box's own console, this has to print the same: {found.comparison}"
+        )
+        if _asks():
+            click.confirm("Is it the same?", abort=True)
+    return str(found)
+
+
 def _look(target: str, connection: dict[str, object]) -> Survey:
-    from roles.survey import Unreachable, look  # pyinfra's world, which no other verb has to wait for
+    from roles.contact import Unreachable
+    from roles.survey import look
 
     keys = {key: value for key, value in connection.items() if key.startswith("ssh_")}
     try:

@@ -20,6 +20,7 @@ from lab.nvidia import kernel, models
 BOOT_LIMIT = 60  # seconds until sshd must answer; a boot takes about one
 # A network with a certificate authority of its own has it here; hosts reach what this machine reaches.
 TRUSTED = Path("/etc/ssl/certs/ca-certificates.crt")
+HOST_KEY = "etc/ssh/ssh_host_ed25519_key"
 OWN_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 
 
@@ -61,18 +62,23 @@ class Host:
 
     @property
     def connection(self) -> dict[str, object]:
-        """Pyinfra's connection data for this host. Its key is made anew with each lab, so none is remembered."""
+        """An inventory's keys that lead to this host."""
         return {
             "ssh_hostname": self.address,
             "ssh_user": "root",
             "ssh_key": str(self.key),
-            "ssh_known_hosts_file": "/dev/null",
-            "ssh_strict_host_key_checking": "no",
+            "ssh_host_key": self.known_hosts.read_text().strip().partition(" ")[2],
         }
+
+    @property
+    def known_hosts(self) -> Path:
+        """The host's own key as OpenSSH's clients know hosts: the lab made it, so nobody has to be believed."""
+        return self.folder / "known_hosts"
 
     def ssh_command(self, *command: str, user: str = "root") -> list[str]:
         """The ssh command line that runs a command there, or opens a shell."""
-        options = ("BatchMode=yes", "ConnectTimeout=1", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
+        known = f"UserKnownHostsFile={self.known_hosts}"
+        options = ("BatchMode=yes", "ConnectTimeout=1", "StrictHostKeyChecking=yes", known, "GlobalKnownHostsFile=none")
         flags = [word for option in options for word in ("-o", option)]
         return ["ssh", "-q", "-i", str(self.key), *flags, f"{user}@{self.address}", *command]
 
@@ -175,7 +181,7 @@ class Host:
             time.sleep(0.01)
 
     def _identify(self) -> None:
-        """Give the host what must be its own: name, machine id (empty would mean "first boot"), trust, key."""
+        """Give the host what must be its own: name, machine id (empty would mean "first boot"), trust, keys."""
         public_key = self.key.with_suffix(".pub").read_text()
         files = {
             "etc/hostname": f"{self.name}\n",
@@ -194,6 +200,10 @@ class Host:
             shutil.copy(source, target)
         (self.upper / "root").chmod(0o700)
         (self.upper / "root/.ssh").chmod(0o700)
+        own = self.upper / HOST_KEY
+        own.parent.mkdir(parents=True, exist_ok=True)
+        network.sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(own))
+        self.known_hosts.write_text(f"{self.address} {own.with_suffix('.pub').read_text().strip()}\n")
 
     def kill(self) -> None:
         """End every process of this host at once, as a power cut would; its files stay."""
@@ -212,7 +222,8 @@ class Host:
         """Stop the host for good and keep what it has written as a layer for other hosts; returns its path."""
         self.kill()
         network.sh("umount", str(self.folder / "root"))
-        for path in ("etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf"):
+        keys = (HOST_KEY, f"{HOST_KEY}.pub")
+        for path in ("etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf", *keys):
             (self.upper / path).unlink(missing_ok=True)
         shutil.rmtree(self.upper / "var/lib/lab", ignore_errors=True)  # the next host has cards of its own
         shutil.rmtree(layer, ignore_errors=True)

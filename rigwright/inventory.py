@@ -21,11 +21,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from rigwright.declaration import host_key
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Making
@@ -55,20 +57,25 @@ def _port(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
 
 
+def _checking(value: object) -> bool:
+    return value in ("yes", "no", "ask", "accept-new", "off")
+
+
 def _count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 100
 
 
-# pyinfra's keys (its documentation, "SSH connector") that an inventory may use, what each takes, and that in words.
-# Passwords are not among them: use a key.
+# pyinfra's keys (its documentation, "SSH connector") that an inventory may use, what each takes, and that in words; of
+# ours is `ssh_host_key`. Passwords are not among them: use a key.
 CONNECTION: dict[str, tuple[Callable[[object], bool], str]] = {
     "ssh_hostname": (_word, "a host name or address, not beginning with a dash"),
     "ssh_port": (_port, "a port number"),
     "ssh_user": (_word, "a user name, not beginning with a dash"),
     "ssh_key": (_path, "a path"),
+    "ssh_host_key": (host_key.valid, host_key.RULE),
     "ssh_config_file": (_path, "a path"),
     "ssh_known_hosts_file": (_path, "a path"),
-    "ssh_strict_host_key_checking": (_word, "yes, no, ask, accept-new or off"),
+    "ssh_strict_host_key_checking": (_checking, "yes, no, ask, accept-new or off"),
     "ssh_forward_agent": (_truth, "True or False"),
     "ssh_connect_retries": (_count, "a number up to 100"),
     "_sudo": (_truth, "True or False"),
@@ -97,9 +104,30 @@ def hosts(entries: object, **shared: object) -> HostGroup:
         raise SystemExit(str(error)) from None
 
 
-def transport(sock: object, **options: object) -> object:
+def connecting(file: str, name: str, connection: dict[str, object]) -> dict[str, object]:
+    """Host data that has pyinfra log in only where the host's key is the declared one, or in the user's known_hosts.
+
+    Args:
+        file: The inventory; empty before there is one.
+        name: The rig.
+        connection: Keys of CONNECTION, found valid.
+    """
+    declared = connection.get("ssh_host_key")
+    expected = host_key.parse(str(declared)) if host_key.valid(declared) else None
+    factory = partial(_transport, expected=expected, file=file, name=name)
+    # the declared key alone counts, wherever the rig's address leads today
+    known = {"ssh_known_hosts_file": os.devnull} if expected else {}
+    return {
+        "ssh_strict_host_key_checking": "yes",
+        **connection,
+        **known,
+        "ssh_paramiko_connect_kwargs": {"transport_factory": factory},
+    }
+
+
+def _transport(sock: object, **options: object) -> object:
     """What pyinfra connects with, its `transport_factory`: found by name, so that an inventory needs nothing of it."""
-    return import_module("roles.transport").nodelay(sock, **options)
+    return import_module("roles.transport").checked(sock, **options)
 
 
 def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
@@ -120,9 +148,7 @@ def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
             load(rig)
         except Invalid as error:
             problems += error.problems
-        group.append(
-            (name, {**connection, "ssh_paramiko_connect_kwargs": {"transport_factory": transport}, "rig": rig})
-        )
+        group.append((name, {**connecting(file, str(name), connection), "rig": rig}))
     problems += _refuse_twins(file, group)
     if problems:
         raise Invalid(problems)
@@ -165,6 +191,12 @@ def _refuse_connection(
             found.append(Problem(file, f"{name}.{key}", f"unknown key{hint}"))
         elif not CONNECTION[key][0](value):
             found.append(Problem(file, f"{name}.{key}", f"{shown(value)} is refused: must be {CONNECTION[key][1]}"))
+    if "ssh_host_key" in connection:
+        found += [
+            Problem(file, f"{name}.{key}", "does not go with ssh_host_key: that key alone is accepted")
+            for key in ("ssh_known_hosts_file", "ssh_strict_host_key_checking")
+            if key in connection
+        ]
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
         found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of the services' own"))

@@ -99,6 +99,10 @@ FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
 HttpUrl = Annotated[
     str, _matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?(?:/[A-Za-z0-9._~/?=&+@%-]*)?", "an http(s) URL")
 ]
+Origin = Annotated[
+    str,
+    _matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[1-9][0-9]{0,4})?", "an http(s) URL of a host, without a path"),
+]
 HostName = Annotated[
     str, _matching(r"\.?[A-Za-z0-9][A-Za-z0-9.-]{0,252}", "a host name, or a domain with a leading dot")
 ]

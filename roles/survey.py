@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from paramiko import SSHException
@@ -13,16 +12,13 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.inventory import Inventory
 from pyinfra.api.state import State
 
+from rigwright.inventory import connecting
 from rigwright.render import render
 from rigwright.survey import findings as survey
 from roles import root
-from roles.transport import nodelay
+from roles.contact import Unreachable
 
 LIMIT = 120.0  # seconds without a byte: each of the survey's slow commands ends itself after 20
-
-
-class Unreachable(Exception):
-    """The box cannot be looked at; the text is one line for the operator."""
 
 
 def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.Survey:
@@ -36,13 +32,8 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
     Raises:
         Unreachable: no connection, no password-less sudo, or an answer that is none.
     """
-    # a first connection has to remember the box's key somewhere
-    known = Path("~/.ssh/known_hosts").expanduser()
-    known.parent.mkdir(mode=0o700, exist_ok=True)
-    known.touch(mode=0o600)
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # its tracebacks are said in one line here
-    data = {**connection, "_sudo": sudo, "ssh_paramiko_connect_kwargs": {"transport_factory": nodelay}}
-    data.setdefault("ssh_strict_host_key_checking", "accept-new")
+    data = {**connecting("", name, dict(connection)), "_sudo": sudo}
     inventory = Inventory(([(name, data)], {}))
     State(inventory, Config())  # makes the host's connector
     host = inventory.get_host(name)

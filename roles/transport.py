@@ -1,18 +1,105 @@
-"""The SSH transport: paramiko's, without Nagle's algorithm.
+"""The SSH transport: paramiko's, held to a host's key, and without Nagle's algorithm.
 
 paramiko leaves TCP_NODELAY unset; against a delayed acknowledgement that costs about 40 ms a command, 2 ms without.
 """
 
 from __future__ import annotations
 
+import shlex
 import socket
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import paramiko
+from pyinfra.connectors.sshuserclient.client import SSHClient, StrictPolicy
+
+from rigwright.declaration.host_key import HostKey
 
 
-def nodelay(sock: Any, **options: Any) -> paramiko.Transport:
-    """A paramiko `transport_factory`; a ProxyCommand is no socket and is left as it is."""
+class Refused(paramiko.SSHException):
+    """A host has another key than is expected of it, or nothing is known of it; the text is one line."""
+
+    def __init__(self, found: HostKey, expected: HostKey | None, hostname: str, file: str, name: str) -> None:
+        self.found, self.expected = found, expected
+        accept = f"rigwright host-key {shlex.quote(file)} --limit {name}" if file else "rigwright init"
+        known = (
+            f"has another host key than the declared one: expected {expected.fingerprint}, found {found.fingerprint}"
+            if expected
+            else f"is not known: neither the inventory nor known_hosts has its host key, {found.fingerprint}"
+        )
+        super().__init__(
+            f"{hostname} {known} ({found.kind}). Nothing was sent there. `{found.comparison}` on the box's own console "
+            f"prints its key's fingerprint; if it is the one found, `{accept}` prints what to declare"
+        )
+
+
+class Transport(paramiko.Transport):
+    """A connection that goes on to its login only with the host that was meant."""
+
+    def __init__(self, sock: Any, expected: HostKey | None, file: str, name: str, **options: Any) -> None:
+        super().__init__(sock, **options)
+        self.expected, self.file, self.name_of_rig = expected, file, name
+
+    def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
+        """Agree on keys for the connection, and see whose it is.
+
+        Raises:
+            Refused: the host's key is not the declared one.
+        """
+        if self.expected:
+            # a host has a key of each kind, and shows the one that is asked for first
+            security = self.get_security_options()
+            first = [kind for kind in security.key_types if _signs_with(kind, self.expected.kind)]
+            security.key_types = (*first, *(kind for kind in security.key_types if kind not in first))
+        super().start_client(event, timeout)
+        found = key_of(self.get_remote_server_key())
+        if self.expected and found != self.expected:
+            self.close()
+            raise self.refusal(found, self.expected)
+
+    def refusal(self, found: HostKey, expected: HostKey | None, hostname: str = "") -> Refused:
+        """Why the host that this leads to is not logged in to."""
+        return Refused(found, expected, hostname or self.name_of_rig, self.file, self.name_of_rig)
+
+
+def _signs_with(algorithm: str, kind: str) -> bool:
+    return algorithm == kind or (kind == "ssh-rsa" and algorithm.startswith("rsa-sha2-"))
+
+
+def key_of(key: paramiko.PKey) -> HostKey:
+    """A key of paramiko's as ours."""
+    return HostKey(key.get_name(), key.asbytes())
+
+
+def checked(sock: Any, *, expected: HostKey | None, file: str, name: str, **options: Any) -> Transport:
+    """A paramiko `transport_factory`; a ProxyCommand is no socket and is left as it is.
+
+    Args:
+        sock: What the connection goes over.
+        expected: The declared host key; None leaves it to pyinfra and its known_hosts.
+        file: The inventory; empty before there is one.
+        name: The rig.
+        **options: paramiko's.
+    """
     if isinstance(sock, socket.socket):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return paramiko.Transport(sock, **options)
+    return Transport(sock, expected, file, name, **options)
+
+
+_unknown: Callable[..., None] = StrictPolicy.missing_host_key
+
+
+def _missing_host_key(self: StrictPolicy, client: SSHClient, hostname: str, key: paramiko.PKey) -> None:
+    """What pyinfra asks about a host that its known_hosts lacks: a declared key was compared before; for any other the
+    refusal says what was found, which pyinfra's own does not.
+    """
+    transport = client.get_transport()
+    if not isinstance(transport, Transport):
+        _unknown(self, client, hostname, key)
+    elif transport.expected is None:
+        transport.close()
+        raise transport.refusal(key_of(key), None, hostname)
+
+
+StrictPolicy.missing_host_key = _missing_host_key  # type: ignore[method-assign]

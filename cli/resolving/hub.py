@@ -8,7 +8,7 @@ from typing import Literal
 
 import httpx2
 import requests
-from huggingface_hub import HfApi, ModelInfo, get_hf_file_metadata, get_token, hf_hub_url
+from huggingface_hub import HfApi, ModelInfo, constants, get_hf_file_metadata, get_token, hf_hub_url
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -20,6 +20,7 @@ from pydantic import Field
 
 from cli.resolving import web
 from cli.resolving.web import Unavailable
+from rigwright.declaration.origins import HUB_ORIGIN, origin
 from rigwright.problems import Frozen
 from rigwright.types import Count
 
@@ -75,7 +76,9 @@ class Place:
 
     @property
     def _given(self) -> str | Literal[False]:
-        return self.token or (None if self.endpoint else get_token()) or False
+        # HF_ENDPOINT may have put another hub in the place of the one that the rig's token is for
+        token = None if not self.endpoint and origin(constants.ENDPOINT) != HUB_ORIGIN else self.token
+        return token or (None if self.endpoint else get_token()) or False
 
     @property
     def _means(self) -> str:

@@ -19,6 +19,7 @@ from cli.resolving.models import Models
 from cli.resolving.resolver import Resolver
 from rigwright.declaration import keys
 from rigwright.declaration.instances import Making
+from rigwright.declaration.origins import HUB_ORIGIN, origin
 from rigwright.declaration.rig import Rig, urls
 from rigwright.inventory import ROOT, load, making
 from rigwright.nvidia.driver.tables import tables
@@ -122,13 +123,15 @@ def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[str]]:
 def places(rigs: list[Rig]) -> tuple[Place, ...]:
     """Where the hub is asked, in order, and with which tokens: as every rig that shares the lock would.
 
-    A token is shown where its own rig would show it, and nowhere else.
+    A token is shown where its own rig would show it, and nowhere else; so is one where the operator's own settings put
+    another address in the place of the hub's.
     """
     found: dict[str, list[str]] = {}
     for rig in rigs:
         for endpoint in rig.mirrors.get(HUB) or ("",):
             tokens = found.setdefault(endpoint.rstrip("/"), [])
-            tokens += [keys.read(rig.hub_token_file)] if rig.hub_token_file else []
+            own = (origin(endpoint) if endpoint else HUB_ORIGIN) == rig.hub_token_origin
+            tokens += [keys.read(rig.hub_token_file)] if rig.hub_token_file and own else []
     places = [Place(endpoint, token) for endpoint, tokens in found.items() for token in tokens or (None,)]
     return tuple(dict.fromkeys(places)) or (Place(),)
 

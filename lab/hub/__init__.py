@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -71,6 +72,7 @@ class Hub:
         lfs_above: Bytes above which every file is a large one.
         bytes_a_second: How fast both servers are together; None for as fast as they can.
         lasts: Seconds until a signed address runs out.
+        certificate: In PEM, with its key: then both servers speak TLS.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Hub:
         lfs_above: int = 10_000,
         bytes_a_second: int | None = None,
         lasts: float = 3600,
+        certificate: Path | None = None,
     ) -> None:
         self.lfs_above = lfs_above
         self.bytes_a_second = bytes_a_second
@@ -98,7 +101,14 @@ class Hub:
         self._secret = b"a lab's"
         bound = type("Bound", (Handler,), {"hub": self})
         self._servers = [_Server((address, port), bound), _Server((address, 0), type("Cdn", (bound,), {"cdn": True}))]
-        self.url, self.cdn_url = (f"http://{address}:{one.server_address[1]}" for one in self._servers)
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            for one in self._servers:
+                # a client that stands still while it shakes hands must not keep the others out
+                one.socket = context.wrap_socket(one.socket, server_side=True, do_handshake_on_connect=False)
+        scheme = "https" if certificate else "http"
+        self.url, self.cdn_url = (f"{scheme}://{address}:{one.server_address[1]}" for one in self._servers)
         self._threads = [
             threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
             for one in self._servers

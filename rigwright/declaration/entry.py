@@ -26,6 +26,7 @@ from rigwright.types import (
     MemorySize,
     ModuleOption,
     Name,
+    Origin,
     Port,
     Positive,
     Root,
@@ -258,6 +259,16 @@ class RigEntry(Frozen):
         min_length=1,
         description="A file on the operator's machine, from the inventory's folder, with a token of the hub on its "
         "only line, for repositories that ask for one.",
+    )
+    hub_token_for: Origin | None = Field(
+        default=None,
+        description="The one of the mirrors `hub` that the token is for, such as https://hub.example.org; without it "
+        "the hub's own address. The token is sent nowhere else, and never over plain http.",
+    )
+    redirects: tuple[Origin, ...] = Field(
+        default=(),
+        description="Where a source of weights may lead although its address is not public, such as "
+        "http://10.0.0.5:8081; a source's own origin always may.",
     )
     fs_verity: bool = Field(
         default=False,

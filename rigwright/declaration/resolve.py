@@ -11,6 +11,7 @@ from rigwright.declaration.catalog import DRIVER, Catalog
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Making, Refuse, beside, refuse_keys, refuse_shared
 from rigwright.declaration.instances import instance as instance_of
+from rigwright.declaration.origins import refuse_token, token_origin
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, TOOLS, Rig, urls
 from rigwright.nvidia.driver.tables import Tables, tables
 from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
@@ -122,6 +123,7 @@ def parse(
             keys.read(token_file, "token")
         except ValueError as error:
             refuse("hub_token_file", f"{token_file} {error}")
+    refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, refuse)
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
     bundle, faults = None, []
     bundle_folder = beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
@@ -153,6 +155,8 @@ def parse(
         peers=entry.peers,
         share=entry.share,
         hub_token_file=token_file,
+        hub_token_origin=token_origin(entry.hub_token_for) if token_file else None,
+        redirects=entry.redirects,
         fs_verity=entry.fs_verity,
         keep_generations=entry.keep_generations,
         cuda_root=entry.cuda_root,

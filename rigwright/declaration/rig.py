@@ -125,6 +125,10 @@ class Rig:
     share: Share | None
     hub_token_file: str | None
     """A path on the operator's machine."""
+    hub_token_origin: str | None
+    """What that token is for; None without one."""
+    redirects: tuple[str, ...]
+    """Origins that sources of weights may lead to although they are not public."""
     fs_verity: bool
     keep_generations: int
     cuda_root: str | None

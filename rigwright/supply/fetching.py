@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from rigwright.declaration.origins import HUB_ORIGIN, origin
 from rigwright.declaration.rig import Rig, urls
 from rigwright.host.locks import LOCKS
 from rigwright.supply.inputs import HUB
@@ -16,19 +17,28 @@ from rigwright.weights.records import records_folder
 CREDENTIAL = "hub-token"
 
 
-def sources(rig: Rig, artefact: Artefact) -> list[dict[str, str]]:
+def sources(rig: Rig, artefact: Artefact) -> list[dict[str, object]]:
     """Where a file of weights is had: from boxes that share theirs, then as its lock says."""
-    found = [{"kind": "peer", "base": base.rstrip("/")} for base in rig.peers]
+    found: list[dict[str, object]] = [{"kind": "peer", "base": base.rstrip("/")} for base in rig.peers]
     for source in artefact.sources:
         scheme, _, rest = source.partition(":")
         if scheme == HUB:
             one = {"kind": "hub", "repository": rest, "revision": artefact.version, "file": artefact.path}
             # without an endpoint the client's own is meant
-            found += [{**one, "endpoint": base.rstrip("/")} for base in rig.mirrors.get(HUB) or ("",)]
+            bases = rig.mirrors.get(HUB) or ("",)
+            found += [{**one, **_trust(rig, base), "endpoint": base.rstrip("/")} for base in bases]
         else:
             alone = artefact.model_copy(update={"sources": (source,)})
             found += [{"kind": "http", "url": url} for url in urls(alone, rig.mirrors)]
     return found
+
+
+def _trust(rig: Rig, base: str) -> dict[str, object]:
+    """What a hub is trusted with: the token that is for it, and, if it is the hub itself, with naming the addresses of
+    Xet, which the client goes to without a look of ours.
+    """
+    place = origin(base) if base else HUB_ORIGIN
+    return {"token": place == rig.hub_token_origin, "xet": place == HUB_ORIGIN}
 
 
 def spec(rig: Rig, artefacts: Sequence[Artefact], client: str, sent: str = "") -> str:
@@ -48,6 +58,7 @@ def spec(rig: Rig, artefacts: Sequence[Artefact], client: str, sent: str = "") -
         "hub_python": client,
         "sent": sent,
         "fs_verity": rig.fs_verity,
+        "redirects": list(rig.redirects),
         "files": [
             {
                 "path": one.weight_path,

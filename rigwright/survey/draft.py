@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable
 
 from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.host_key import parse
 from rigwright.survey.findings import CONTAINER, GpuProcess, SeenCard, Survey
 from rigwright.survey.suggest import INSTANCE, Answers, card_name, card_names, entry, free_port, taken_cards
 
@@ -25,7 +26,10 @@ def inventory_text(survey: Survey, answers: Answers, catalog: Catalog) -> str:
     lines = ['"""One box, as `rigwright init` found it. The README says what each key means."""', ""]
     lines += [*_comment(_system(survey)), "", "from rigwright.inventory import hosts", "", "rigs = hosts("]
     lines += ["    {", f'        "{answers.name}": {{']
-    lines += [f"            {_quoted(key)}: {_quoted(value)}," for key, value in answers.connection.items()]
+    for key, value in answers.connection.items():
+        if key == "ssh_host_key":
+            lines += _comment([f"No other key is accepted: {parse(str(value)).fingerprint}"], 12)
+        lines.append(f"            {_quoted(key)}: {_quoted(value)},")
     lines += _comment(_cards(survey, catalog), 12)
     for key, value in declared.items():
         lines += _comment(_reasons(key, survey, answers, catalog), 12) + _field(key, value)

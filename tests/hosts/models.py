@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,7 +67,9 @@ class Models:
         (folder / "catalog").mkdir(parents=True, exist_ok=True)
         (folder / "catalog" / "mine.toml").write_text(CATALOG)
         mirrors = {"shelf": [self.lab.shelf_url], "hub": [self.hub.url]}
-        return write_inventory(folder, self.lab, host, **{"instances": CHAT, "mirrors": mirrors, **rig})
+        # its second server is in the lab's network, as all of it
+        declared = {"instances": CHAT, "mirrors": mirrors, "redirects": [self.hub.cdn_url]}
+        return write_inventory(folder, self.lab, host, **{**declared, **rig})
 
     @property
     def fetched(self) -> list[str]:
@@ -80,20 +83,21 @@ class Models:
         ]
 
 
-def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
+def rigwright(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command."""
-    return subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True)
+    command = [sys.executable, "-m", "cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
 
 
-def lock(inventory: Path, *options: str) -> str:
+def lock(inventory: Path, *options: str, **environment: str) -> str:
     """Lock what the inventory's rigs need; returns what was said."""
-    done = rigwright("lock", str(inventory), *options)
+    done = rigwright("lock", str(inventory), *options, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @contextmanager
-def models(lab: Lab, folder: Path) -> Iterator[Models]:
-    """A hub that the lab's hosts reach, until the block ends."""
-    with Hub(lab.gateway) as hub:
+def models(lab: Lab, folder: Path, certificate: Path | None = None) -> Iterator[Models]:
+    """A hub that the lab's hosts reach, until the block ends; with a certificate it speaks TLS."""
+    with Hub(lab.gateway, certificate=certificate) as hub:
         yield Models(lab, hub, folder)

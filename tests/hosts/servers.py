@@ -78,9 +78,11 @@ class Mirror(ThreadingHTTPServer):
         lies_about: str = "",
         bytes_a_second: int = 0,
         certificate: Path | None = None,
+        leads_to: str = "",
     ) -> None:
         super().__init__((address, 0), _MirrorHandler)
         self.have, self.lies_about, self.bytes_a_second = have, lies_about, bytes_a_second
+        self.leads_to = leads_to
         self.asked: list[str] = []
         self.scheme = "http"
         if certificate:
@@ -104,6 +106,12 @@ class _MirrorHandler(BaseHTTPRequestHandler):
         self.server.asked.append(self.path)
         # a proxy is asked for the whole address
         content = self.server.have(self.path if self.path.startswith("http") else self.path.lstrip("/"))
+        if self.server.leads_to:
+            self.send_response(302)
+            self.send_header("Location", self.server.leads_to)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if content is None:
             self.send_error(404)
             return

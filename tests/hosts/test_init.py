@@ -13,8 +13,10 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
+from rigwright.declaration.host_key import parse
 from rigwright.inventory import ROOT
 from tests.hosts.conftest import Boot
+from tests.hosts.support import plan, write_inventory
 from tests.locks import resealed
 
 # one release is enough: what is tested here runs on this machine and in shell scripts that every release has
@@ -53,8 +55,12 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab
     assert "#   22  sshd (ssh.service)" in text
     assert "#   llama-old.service (active), from /etc/systemd/system/llama-old.service" in text
     assert "s3cret" not in text + done.stdout
-    # the box's key was new, and is known now
-    assert host.address in (tmp_path / ".ssh/known_hosts").read_text()
+    # the box's key was new: it is said, it stands in the file, and nowhere else
+    key = host.run("cat /etc/ssh/ssh_host_ed25519_key.pub").strip()
+    fingerprint = host.run("ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+    assert data["ssh_host_key"] == key
+    assert f"Host key of root@{host.address}: {fingerprint} (ssh-ed25519)" in done.stdout
+    assert not (tmp_path / ".ssh").exists()
 
     dry = subprocess.run(
         [sys.executable, "-m", "cli", "deploy", str(written), "--dry"],
@@ -66,14 +72,13 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab
     assert dry.returncode == 0, dry.stdout + dry.stderr
     assert "tiny-rig.gguf" in dry.stdout + dry.stderr
     again = init(host, tmp_path)
-    assert (again.returncode, again.stdout) == (1, "")
+    assert again.returncode == 1
     assert again.stderr == f"Error: {written.name} is there already: choose another with --output, or move it away\n"
 
 
 def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Path) -> None:
     host = boot()
     host.run("useradd -m plain; cp -r /root/.ssh /home/plain/; chown -R plain: /home/plain/.ssh")
-    assert init(host, tmp_path, "--name", "a").returncode == 0  # its host key is known from here on
     command = [sys.executable, "-m", "cli", "init", "--key", str(host.key)]
     environment = os.environ | {"HOME": str(tmp_path)}
     for target, status, said in (
@@ -88,7 +93,7 @@ def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Pa
             env=environment,
             check=False,
         )
-        assert (done.returncode, done.stdout) == (status, "")
+        assert (done.returncode, done.stdout.count("SHA256:")) == (status, 1)
         assert done.stderr.startswith(f"Error: cannot look at {target}: ")
         assert said in done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
@@ -103,3 +108,24 @@ def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     assert "looked at without root" in (tmp_path / "b.py").read_text()
+
+
+def test_a_box_with_new_keys_is_refused_until_they_are_declared(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+    host = boot()
+    inventory = write_inventory(tmp_path, lab, host)
+    before = str(host.connection["ssh_host_key"])
+    assert plan(inventory).status == 0
+    # as after an installation from scratch, or as on somebody else's machine at this address
+    host.run("rm /etc/ssh/ssh_host_*; ssh-keygen -q -A; systemctl restart ssh")
+    refused = plan(inventory)
+    found = (host.upper / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()
+    key = f"{found[0]} {found[1]}"
+    assert refused.status != 0
+    assert f"expected {parse(before).fingerprint}, found {parse(key).fingerprint}" in refused.said
+    command = [sys.executable, "-m", "cli", "host-key", str(inventory)]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (asked.returncode, asked.stdout.splitlines()[-1]) == (1, f'  "ssh_host_key": "{key}",')
+    inventory.write_text(inventory.read_text().replace(before, key))
+    done = plan(inventory)
+    assert done.status == 0
+    assert "No host key" not in done.said

@@ -14,7 +14,7 @@ from lab.hub.faults import Stall
 from lab.labs import Lab
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.models import REPOSITORY, Models, lock, models, rigwright
-from tests.hosts.servers import DyingPeer
+from tests.hosts.servers import DyingPeer, certificate
 from tests.hosts.support import command, deploy, plan, red, served, until
 
 RECORDS, LOCKS = "/var/lib/rigwright/weights", "/run/rigwright/locks"
@@ -177,18 +177,25 @@ def test_files_that_were_placed_by_hand_are_taken_and_nothing_is_fetched(hub: Mo
 
 
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-def test_a_token_opens_a_gated_repository_and_stays_nowhere(hub: Models, converged: Host, tmp_path: Path) -> None:
+def test_a_token_opens_a_gated_repository_and_stays_nowhere(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    authority, server = certificate(tmp_path, lab.gateway)
+    with models(lab, tmp_path, server) as hub:
+        _open_with_a_token(hub, converged, tmp_path, str(authority))
+
+
+def _open_with_a_token(hub: Models, converged: Host, tmp_path: Path, authority: str) -> None:
     hub.publish(gated=True, token=SECRET)
     (tmp_path / "token").write_text(f"{SECRET}\n")
-    inventory = hub.inventory(converged, hub_token_file=str(tmp_path / "token"))
-    assert "gated" in lock(inventory)
-    without = hub.inventory(converged)
+    given = {"hub_token_file": str(tmp_path / "token"), "hub_token_for": hub.hub.url}
+    inventory = hub.inventory(converged, ca_file=authority, **given)
+    assert "gated" in lock(inventory, SSL_CERT_FILE=authority, REQUESTS_CA_BUNDLE=authority)
+    without = hub.inventory(converged, ca_file=authority)
     refused = deploy(without)
     assert refused.status == 1
     assert "hub_token_file" in refused.said
     assert "Traceback" not in refused.said
 
-    inventory = hub.inventory(converged, hub_token_file=str(tmp_path / "token"))
+    inventory = hub.inventory(converged, ca_file=authority, **given)
     run = deploy(inventory, "--yes", "--diff", "-vvv", "--debug-all")
     assert run.status == 0, run.said
     assert SECRET not in run.said
@@ -232,11 +239,14 @@ def test_one_box_fetches_for_all_and_when_it_dies_the_hub_goes_on(
         "first": {**first.connection, "share": share},
         "second": {**second.connection, "peers": [f"http://{address}:8090"]},
     }
+    led = [hub.hub.cdn_url]
     text = inventory.read_text()
     shared = "instances={'chat': {'variant': 'llamacpp/hub', 'port': 8020}}, mirrors="
     mirrors = {"shelf": [lab.shelf_url], "hub": [hub.hub.url]}
     assert "hosts(" in text
-    fleet.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({declared!r}, {shared}{mirrors!r})\n")
+    fleet.write_text(
+        f"from rigwright.inventory import hosts\n\nrigs = hosts({declared!r}, {shared}{mirrors!r}, redirects={led!r})\n"
+    )
     run = deploy(fleet)
     assert run.status == 0, run.said
     assert set(hub.fetched) == set(hub.files)

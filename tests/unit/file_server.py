@@ -131,9 +131,14 @@ def status(code: int) -> Answer:
     return lambda handler, start: handler.begin(code, 0)
 
 
-def redirect(path: str) -> Answer:
-    """Points elsewhere on the same server."""
-    return lambda handler, start: handler.begin(302, 0, ("Location", f"/{path}"))
+def redirect(to: str, body: bytes = b"") -> Answer:
+    """Points to an address, or elsewhere on the same server."""
+
+    def answer(handler: Handler, start: int) -> None:
+        handler.begin(302, len(body), ("Location", to if "://" in to else f"/{to}"))
+        handler.send(body)
+
+    return answer
 
 
 class OnSocket(ThreadingUnixStreamServer):

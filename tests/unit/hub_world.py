@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from huggingface_hub import close_session
 
 from cli import main
 from cli.resolving import web
 from lab.hub import Hub
 from rigwright.supply.lock import Artefact, Lock
+from tests.unit import tls
 
 NAME = "org/name"
 GGUF = bytes(range(256)) * 100
@@ -60,7 +62,7 @@ class HubWorld:
     def token(self, token: str = TOKEN) -> None:
         """The inventory, with a token."""
         (self.folder / "hub.token").write_text(f"{token}\n")
-        self.rig('"hub_token_file": "hub.token"')
+        self.rig('"hub_token_file": "hub.token"', f'"hub_token_for": "{self.hub.url}"')
 
     def lock(self, *options: str) -> Result:
         """`rigwright lock`."""
@@ -111,5 +113,9 @@ def hub_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubWorl
     monkeypatch.setattr(web, "PAUSES", (0.0,))
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple/")
     monkeypatch.setenv("HF_TOKEN", "of-another-hub")
-    with Hub() as hub:
+    for name, value in tls.trusting().items():
+        monkeypatch.setenv(name, value)
+    close_session()  # the client keeps the authorities that it was first given
+    with Hub(certificate=tls.server()) as hub:
         yield HubWorld(folder, hub)
+    close_session()

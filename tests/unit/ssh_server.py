@@ -29,9 +29,19 @@ class Sshd:
             "ssh_port": self.port,
             "ssh_user": "root",
             "ssh_key": str(self.folder / "key"),
-            "ssh_known_hosts_file": str(self.folder / "known_hosts"),
-            "ssh_strict_host_key_checking": "yes",
+            "ssh_host_key": self.host_key,
         }
+
+    @property
+    def host_key(self) -> str:
+        """Its public key, as an inventory has it."""
+        return (self.folder / "key.pub").read_text()
+
+    @property
+    def logins(self) -> int:
+        """How often somebody has begun to log in."""
+        log = self.folder / "logins"
+        return len(log.read_text().splitlines()) if log.exists() else 0
 
     @property
     def told(self) -> list[str]:
@@ -57,13 +67,13 @@ def sshd(folder: Path, **variables: str) -> Iterator[Sshd]:
         (folder / name).mkdir(parents=True)
     key = paramiko.RSAKey.generate(2048)
     key.write_private_key_file(str(folder / "key"))
+    (folder / "key.pub").write_text(f"{key.get_name()} {key.get_base64()}")
     environment = os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"} | variables
     command = [sys.executable, __file__, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout
         try:
             port = int(process.stdout.readline())
-            (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {key.get_name()} {key.get_base64()}\n")
             yield Sshd(folder, port, process.pid)
         finally:
             process.terminate()
@@ -76,6 +86,8 @@ class Server(paramiko.ServerInterface):
         self.told = told
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        with (self.told.parent / "logins").open("a") as log:
+            log.write(f"{username}\n")
         return paramiko.AUTH_SUCCESSFUL
 
     def get_allowed_auths(self, username: str) -> str:

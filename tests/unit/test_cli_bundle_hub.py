@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import close_session, constants
 
 from lab.hub import Hub
 from rigwright.supply.inputs import Input
 from tests.locks import lock_text
+from tests.unit import tls
 from tests.unit.bundle_world import BundleWorld
 from tests.unit.sample_texts import CATALOG
 
@@ -75,11 +76,18 @@ def test_without_a_mirror_the_clients_own_hub_is_meant(
     maker.bundled()
 
 
-def test_the_token_opens_a_gated_repository_and_goes_nowhere_else(maker: BundleWorld, hub: Hub) -> None:
-    locked(maker, hub, TOKEN)
-    maker.box.write("token", TOKEN)
-    mirrored(maker, hub, hub_token_file="token")
-    maker.bundled()
+def test_the_token_opens_a_gated_repository_and_goes_nowhere_else(
+    maker: BundleWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in tls.trusting().items():
+        monkeypatch.setenv(name, value)
+    close_session()  # the client keeps the authorities that it was first given
+    with Hub(certificate=tls.server()) as hub:
+        locked(maker, hub, TOKEN)
+        maker.box.write("token", TOKEN)
+        mirrored(maker, hub, hub_token_file="token", hub_token_for=hub.url)
+        maker.bundled()
+    close_session()
     assert all(one.authorised != one.path.startswith("/cdn/") for one in hub.asked)
 
 

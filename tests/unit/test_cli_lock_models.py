@@ -14,6 +14,7 @@ import pytest
 from lab.hub import Hub
 from lab.hub.faults import Status, Xet
 from rigwright.inventory import ROOT
+from tests.unit import tls
 from tests.unit.hub_world import CONFIG, FILES, GGUF, NAME, TOKEN, HubWorld, hub_world
 
 
@@ -136,10 +137,15 @@ def test_a_login_is_not_shown_to_a_mirror(world: HubWorld) -> None:
 
 def test_a_rigs_token_is_shown_to_no_other_rigs_mirror(world: HubWorld) -> None:
     world.token()
-    with Hub() as other:
+    with Hub(certificate=tls.server()) as other:
         boxes = {
             "one": {"ssh_hostname": "127.0.0.1", "mirrors": {"hub": [other.url]}},
-            "two": {"ssh_hostname": "127.0.0.2", "mirrors": {"hub": [world.hub.url]}, "hub_token_file": "hub.token"},
+            "two": {
+                "ssh_hostname": "127.0.0.2",
+                "mirrors": {"hub": [other.url, world.hub.url]},
+                "hub_token_file": "hub.token",
+                "hub_token_for": world.hub.url,
+            },
         }
         text = f"from rigwright.inventory import hosts\nrigs = hosts({boxes!r})\n"
         (world.folder / "rig.py").write_text(text)

@@ -13,17 +13,26 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import roles.contact
 import roles.survey
 from cli import main
 from cli.init import init as init_verb
+from rigwright.declaration.host_key import parse
 from rigwright.host.basics import Listener
 from rigwright.survey.findings import Survey
+from roles.contact import Contact
 from tests.unit.samples import Box
 from tests.unit.test_suggest import OPEN_LOCK
 from tests.unit.test_survey import capture
 
 init_module = sys.modules["cli.init"]  # the package has the command under the module's name
 Init = Callable[..., Result]
+KEY = parse("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f")
+
+
+def known(name: str, data: object) -> Contact:
+    """A host that known_hosts knows."""
+    return Contact(KEY, KEY)
 
 
 @pytest.fixture
@@ -36,6 +45,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, object], boo
         return capture("two-sockets")
 
     monkeypatch.setattr(roles.survey, "look", look)
+    monkeypatch.setattr(roles.contact, "meet", known)
     return seen
 
 
@@ -127,10 +137,12 @@ def test_a_target_becomes_the_connection_that_is_used_and_written(
 ) -> None:
     done = init(target, "--output", "made.py", *options)
     assert done.exit_code == 0, done.output
+    keys["ssh_host_key"] = str(KEY)
     assert looked == [(keys, sudo)]
     data = declared(box.folder / "made.py")
     written = {key: value for key, value in data.items() if key.startswith(("ssh_", "_"))}
-    written.pop("ssh_paramiko_connect_kwargs")
+    for made in ("ssh_paramiko_connect_kwargs", "ssh_known_hosts_file", "ssh_strict_host_key_checking"):
+        written.pop(made)
     assert written == keys | ({"_sudo": True} if sudo else {})
 
 
@@ -220,7 +232,7 @@ def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
 ) -> None:
     monkeypatch.setattr(init_module, "_show", lambda *given: box.write("box.py", "mine"))
     done = init("root@box")
-    assert (done.exit_code, done.output) == (1, "Error: cannot write box.py: File exists\n")
+    assert (done.exit_code, done.stderr) == (1, "Error: cannot write box.py: File exists\n")
     assert (box.folder / "box.py").read_text() == "mine"
 
 
@@ -242,6 +254,7 @@ def test_what_does_not_fit_the_box_is_refused(init: Init, box: Box, options: lis
 def test_a_port_that_an_instance_of_ours_has_can_be_asked_for(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = replace(capture("lab"), listeners=(Listener(8020, "llama-server", "rigwright-chat.service"),))
     monkeypatch.setattr(roles.survey, "look", lambda *given, **options: ours)
+    monkeypatch.setattr(roles.contact, "meet", known)
     assert init("root@box", "--port", "8020").exit_code == 0
 
 

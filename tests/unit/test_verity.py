@@ -96,10 +96,10 @@ def test_a_fetch_that_cannot_have_it_says_so_once_and_records(shelf: Shelf, caps
         pytest.skip("this kernel and file system have fs-verity")
     shop = place(shelf, fs_verity=True)
     for file in files:
-        shop.adopt(file, shelf.root / file.path)
+        shop.adopt(file, shelf.root / file.path, lambda: None)
         assert shelf.holds(file)
     assert capsys.readouterr().out.count("note: ") == 1
-    place(shelf, fs_verity=False).adopt(files[0], shelf.root / "x")
+    place(shelf, fs_verity=False).adopt(files[0], shelf.root / "x", lambda: None)
     assert "note: " not in capsys.readouterr().out
 
 

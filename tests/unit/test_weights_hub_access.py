@@ -18,6 +18,14 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives wha
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path, private=True) as made:
+        made.token = True
+        yield made
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[World]:
+    """One whose hub speaks plain http."""
     with world(tmp_path) as made:
         yield made
 
@@ -88,6 +96,25 @@ def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: World, client: bool) 
     assert all(asked.authorised != asked.path.startswith("/cdn/") for asked in host.hub.asked)
     leaked = [path for path in host.folder.rglob("*") if path.is_file() and path.name != "hub-token" and has(path)]
     assert leaked == []
+
+
+@pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
+def test_a_hub_that_the_token_is_not_for_does_not_see_it(host: World, client: bool) -> None:
+    host.python, host.token = sys.executable if client else "", False
+    give_token(host, "hf_verysecret")
+    wanted = host.commit({"x.gguf": CONTENT})
+    done = host.bring(wanted)
+    assert done.returncode == 0, done.stdout
+    assert host.hub.asked
+    assert not any(asked.authorised for asked in host.hub.asked)
+
+
+@pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
+def test_nobody_sees_it_over_plain_http(plain: World, client: bool) -> None:
+    plain.python, plain.token = sys.executable if client else "", True
+    give_token(plain, "hf_verysecret")
+    plain.bring(plain.commit({"x.gguf": CONTENT}, gated=True, token="hf_verysecret"))
+    assert not any(asked.authorised for asked in plain.hub.asked)
 
 
 def test_mirrors_and_peers_do_not_see_the_token(host: World) -> None:

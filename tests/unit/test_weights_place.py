@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roles.weights.host import spec
-from roles.weights.host.place import written_to
+from roles.weights.host.hold import written_to
 from roles.weights.host.spec import Refused
 from tests.unit.file_server import Handler, status, whole
 from tests.unit.weights_world import CONTENT, WRONG, World, file, world

@@ -18,6 +18,7 @@ import roles
 from lab.hub import Hub
 from roles.weights.host import records
 from roles.weights.host.records import File
+from tests.unit import tls
 from tests.unit.file_server import FileServer, file_server
 
 PACKAGE = Path(roles.__file__).with_name("weights") / "host"
@@ -29,7 +30,7 @@ REPOSITORY = "org/name"
 # as a job's, only quicker
 PACE = {"pause": 0.02, "seconds": 1, "longest": 2, "stall": 20.0, "begin": 0.0, "connect": 5, "retry_after": 0.1}
 
-Source = dict[str, str]
+Source = dict[str, Any]
 
 
 def file(content: bytes = CONTENT, path: str = "a/b/small-q4.gguf") -> File:
@@ -48,6 +49,14 @@ class World:
     environment: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     pace: dict[str, float] = field(default_factory=lambda: dict(PACE))
+    token: bool = False
+    """Whether the hub is the one that the token is for."""
+    xet: bool = True
+    redirects: list[str] = field(default_factory=list)
+    """The hub's second server, first of all: it is at the loopback address, too."""
+
+    def __post_init__(self) -> None:
+        self.redirects = [self.hub.cdn_url]
 
     @property
     def root(self) -> Path:
@@ -82,7 +91,8 @@ class World:
         return [{"kind": "http", "url": url} for url in urls]
 
     def of_hub(self, commit: str, path: str = "x.gguf") -> Source:
-        return {"kind": "hub", "endpoint": self.hub.url, "repository": REPOSITORY, "revision": commit, "file": path}
+        place = {"kind": "hub", "endpoint": self.hub.url, "repository": REPOSITORY, "revision": commit, "file": path}
+        return {**place, "token": self.token, "xet": self.xet}
 
     def command(self, wanted: Mapping[File, list[Source]]) -> list[str]:
         files = [{"path": one.path, "sha256": one.sha256, "size": one.size, "sources": wanted[one]} for one in wanted]
@@ -94,6 +104,7 @@ class World:
             "hub_python": self.python,
             "sent": "",
             "reserve": 0,
+            "redirects": self.redirects,
             "files": files,
             "pace": self.pace,
             **self.settings,
@@ -173,6 +184,7 @@ def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
 
 
 @contextmanager
-def world(folder: Path) -> Iterator[World]:
-    with file_server() as server, Hub() as hub:
-        yield World(folder, server, hub)
+def world(folder: Path, *, private: bool = False) -> Iterator[World]:
+    """A world, whose hub speaks TLS where it is to be private."""
+    with file_server() as server, Hub(certificate=tls.server() if private else None) as hub:
+        yield World(folder, server, hub, environment=tls.trusting() if private else {})

@@ -5,15 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Semaphore
 
 from . import direct, records
 from .client import Client, Passed
 from .hashing import Follower, digest
+from .hold import WRITTEN_TO, Hold, Unknown, copy, written_to
 from .http import download, size_of
 from .peers import Peer
-from .place import Place, written_to
+from .place import Place
 from .progress import FETCHING, FOR_PEER, VERIFYING, WAITING, Board, say
 from .records import File, name
 from .spec import DiskFull, Refused, Source, Spec, Wanted
@@ -25,6 +29,10 @@ class Wrong(Refused):
     """A download is whole, and not the locked file; it was removed."""
 
 
+def nobody() -> None:
+    """What we fetch ourselves, into folders of root's, nobody else writes to."""
+
+
 class Means:
     """What all files of a run share."""
 
@@ -34,7 +42,7 @@ class Means:
         token = Path(credentials, "hub-token")
         self.token_file = token if credentials and token.is_file() else None
         self.token = token.read_text().strip() if self.token_file else ""
-        self.client = Client(spec.hub_python, spec.pace, self.token_file)
+        self.client = Client(spec.hub_python, spec.pace, self.token_file, spec.redirects)
         bases = {source.base for wanted in spec.files for source in wanted.sources if source.kind == "peer"}
         self.peers = {base: Peer(base, board.identity, spec.pace) for base in bases}
         self.slots = Semaphore(spec.parallel)
@@ -54,19 +62,35 @@ def look(means: Means, file: File) -> bool:
         means.board.at(file, WAITING, done=size_of(means.place.part(path)))
         return False
     before = path.stat()
-    right = before.st_size == file.size and file.sha256 == _digest(means, file, path)
-    after = path.stat()
-    changed = (before.st_mtime_ns, before.st_ino) != (after.st_mtime_ns, after.st_ino)
-    # half of a copy is no wrong file yet
-    if changed or (not right and written_to(path)):
-        raise Refused("it is being written to: deploy again when that has ended")
+    try:
+        with Hold(path) as hold:
+            right = before.st_size == file.size and file.sha256 == _digest(means, file, path)
+            if right:
+                means.place.adopt(file, path, partial(hold.check, path))
+            # half of a copy is no wrong file yet
+            hold.check(path)
+    except Unknown:
+        if written_to(path):
+            raise Refused(WRITTEN_TO) from None
+        right = before.st_size == file.size and _taken_by_copy(means, file, path)
     if right:
-        means.place.adopt(file, path)
         say(f"{file.path}: was there, and is right")
         return True
     if not means.place.ours(path):
         means.place.put_aside(path)
     means.board.at(file, WAITING, done=size_of(means.place.part(path)))
+    return False
+
+
+def _taken_by_copy(means: Means, file: File, path: Path) -> bool:
+    """Put a copy in the place of a file that may still be written to, if the copy is the locked file."""
+    part = means.place.part(path)
+    means.place.claim(path)
+    copy(path, part, means.spec.reserve)
+    if file.sha256 == _digest(means, file, part):
+        means.place.name(file, path, brought=means.place.ours(path))
+        return True
+    part.unlink()
     return False
 
 
@@ -93,6 +117,9 @@ class Bringing:
         self.path = means.place.path(wanted.file)
         self.part = means.place.part(self.path)
         self.label, self.state = "", WAITING
+        self.holding = ExitStack()
+        self.still: Callable[[], None] = nobody
+        """Raises where somebody writes to what was sent."""
         self._follow()
 
     def bring(self) -> None:
@@ -117,7 +144,8 @@ class Bringing:
                 raise DiskFull
             self.label = source.label
             try:
-                self._from(source, last=source is self.sources[-1])
+                with self.holding:
+                    self._from(source, last=source is self.sources[-1])
             except DiskFull:
                 raise
             except Refused as error:
@@ -129,6 +157,7 @@ class Bringing:
         raise Refused("; ".join(reasons) or "no source is named for it: name a mirror, a peer or a bundle that has it")
 
     def _from(self, source: Source, *, last: bool) -> None:
+        self.still = nobody
         # what was there before may be another source's, and that one may have lied
         mixed = size_of(self.part) > 0
         if source.kind == "sent":
@@ -164,7 +193,13 @@ class Bringing:
         self.part.unlink(missing_ok=True)
         self._say_state(FETCHING)
         try:
+            # a connection that was lost may have left its server with the file open
+            hold = self.holding.enter_context(Hold(sent))
             sent.replace(self.part)
+            self.still = partial(hold.check, self.part)
+        except Unknown:
+            copy(sent, self.part, self.means.spec.reserve)
+            sent.unlink()
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -189,10 +224,11 @@ class Bringing:
             return self._from_peer(self.means.peers[source.base], last=last)
         hub = source.kind == "hub"
         url = self.means.client.address(source, self.file) if hub else source.url
-        token = self.means.token if hub else ""
+        token = self.means.token if source.token else ""
+        redirects = self.means.spec.redirects
         with self.means.slots:
             self._say_state(FETCHING)
-            return download(url, self.part, size, pace, last=last, token=token, hub=hub)
+            return download(url, self.part, size, pace, last=last, token=token, hub=hub, redirects=redirects)
 
     def _from_peer(self, peer: Peer, *, last: bool) -> int:
         peer.reach()
@@ -222,7 +258,7 @@ class Bringing:
         if loose and size == file.size and found != file.sha256:
             found = digest(self.part)
         if size == file.size and found == file.sha256:
-            self.means.place.name(file, self.path)
+            self.means.place.name(file, self.path, self.still)
             return
         self.part.unlink(missing_ok=True)
         self._follow()

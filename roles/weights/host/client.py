@@ -71,8 +71,10 @@ def mem_available() -> int:
 class Client:
     """The client of one run, for as many files at once as there is memory for."""
 
-    def __init__(self, python: str, pace: Pace, token_file: Path | None) -> None:
-        self.python, self.pace, self.token_file = python, pace, token_file
+    def __init__(
+        self, python: str, pace: Pace, token_file: Path | None, redirects: frozenset[str] = frozenset()
+    ) -> None:
+        self.python, self.pace, self.token_file, self.redirects = python, pace, token_file, redirects
         self.memory = mem_available()
         self.cpus = len(os.sched_getaffinity(0))
         self.xet_slots = threading.Semaphore(max(1, self.memory // (8 * GIB)))
@@ -85,13 +87,12 @@ class Client:
         """
         if source.endpoint:
             return f"{source.endpoint}/{source.repository}/resolve/{quote(source.revision)}/{quote(source.file)}"
-        command = [self.python, "-I", str(PROGRAM), _request(source, file, None)]
+        command = [self.python, "-I", str(PROGRAM), _request(source, file, None, self.redirects)]
         if not self.python:
             raise Refused("no Python with the hub's client is there to ask for its address")
         try:
-            ran = subprocess.run(
-                command, capture_output=True, env=self._environment({}, Path("/nonexistent")), timeout=60, check=False
-            )
+            environment = self._environment({}, Path("/nonexistent"), token=False)
+            ran = subprocess.run(command, capture_output=True, env=environment, timeout=60, check=False)
             return str(json.loads(ran.stdout.splitlines()[0])["url"])
         except (OSError, subprocess.TimeoutExpired, IndexError, KeyError, ValueError) as error:
             raise Refused(f"the hub's client does not run: {self.python} fails") from error
@@ -116,7 +117,7 @@ class Client:
             Elsewhere: the hub does not have it.
             DiskFull: there is no room.
         """
-        settings = xet_settings(self.memory, self.cpus, file.size)
+        settings = xet_settings(self.memory, self.cpus, file.size) if source.xet else {"HF_HUB_DISABLE_XET": "1"}
         least = self.pace.least if last else self.pace.slowest
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
@@ -147,12 +148,12 @@ class Client:
                     self.python,
                     "-I",
                     str(PROGRAM),
-                    _request(source, file, folder / "files"),
+                    _request(source, file, folder / "files", self.redirects),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env=self._environment(settings, folder),
+                env=self._environment(settings, folder, token=source.token),
                 start_new_session=True,
             )
         try:
@@ -201,10 +202,10 @@ class Client:
                 return True
         return False
 
-    def _environment(self, settings: Mapping[str, str], folder: Path) -> dict[str, str]:
+    def _environment(self, settings: Mapping[str, str], folder: Path, *, token: bool) -> dict[str, str]:
         """Nothing of another person's settings, and nothing written but into its folder."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
-        token = {"HF_TOKEN_PATH": str(self.token_file)} if self.token_file else {}
+        given = {"HF_TOKEN_PATH": str(self.token_file)} if self.token_file and token else {}
         return {
             **kept,
             "HOME": str(folder),
@@ -212,14 +213,15 @@ class Client:
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            **token,
+            **given,
             **settings,
         }
 
 
-def _request(source: Source, file: File, folder: Path | None) -> str:
+def _request(source: Source, file: File, folder: Path | None, redirects: frozenset[str]) -> str:
     place = {key: getattr(source, key) for key in ("endpoint", "repository", "revision", "file")}
-    return json.dumps({**place, "sha256": file.sha256, "size": file.size, "folder": str(folder or "")})
+    wanted = {"sha256": file.sha256, "size": file.size, "folder": str(folder or "")}
+    return json.dumps({**place, **wanted, "redirects": sorted(redirects)})
 
 
 def _written(half: Path | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -173,6 +174,7 @@ def _reason(error: Exception) -> str:
 
 def main() -> int:
     """Run the file that is named."""
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # of a lease: roles/weights/host/hold.py
     try:
         return Run(read(Path(sys.argv[1]))).run()
     except (Refused, OSError) as error:

@@ -7,16 +7,19 @@ import re
 import subprocess
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
 from .answers import passing, sentence, wait_for
+from .reach import Unsafe, judged, origin
 from .spec import DiskFull, Pace, Refused
 
 # exit statuses of curl(1)
-NO_HOST, NO_CONNECTION, NOT_WRITTEN, TOO_SLOW, NO_RESUME, UNTRUSTED = 6, 7, 23, 28, 33, 60
+NO_HOST, NO_CONNECTION, NOT_WRITTEN, TOO_SLOW, NO_RESUME, REDIRECTED, UNTRUSTED = 6, 7, 23, 28, 33, 47, 60
+REDIRECTS = 10
+"""That are followed, one after the other."""
 MOST_WITHOUT_BYTES = 1 << 20
 """Bytes of an answer that is not a model's file."""
 
@@ -29,6 +32,8 @@ class Answer:
     """curl's exit status; negative: the signal that ended it."""
     status: int = 0
     redirects: int = 0
+    leads: str = ""
+    """Where a redirect would go, if the answer is one."""
     headers: dict[str, str] = field(default_factory=dict)
     """Of the last answer, names in lower case."""
     body: bytes = b""
@@ -53,12 +58,26 @@ def size_of(path: Path) -> int:
 
 
 def get(url: str, pace: Pace) -> Answer:
-    """Get a small document."""
+    """Get a small document.
+
+    Raises:
+        Refused: the address leads to where it must not.
+    """
     options = [f"max-time = {max(5, pace.connect)}", f"connect-timeout = {pace.connect}"]
-    return _curl(url, options, MOST_WITHOUT_BYTES, body=True)
+    return _followed(url, options, MOST_WITHOUT_BYTES, body=True)
 
 
-def download(url: str, part: Path, size: int, pace: Pace, *, last: bool, token: str = "", hub: bool = False) -> int:
+def download(
+    url: str,
+    part: Path,
+    size: int,
+    pace: Pace,
+    *,
+    last: bool,
+    token: str = "",
+    hub: bool = False,
+    redirects: frozenset[str] = frozenset(),
+) -> int:
     """Fetch into a part until it has as many bytes as the locked file, or the server says that it is whole.
 
     Each try begins at the address given, so an address that was signed for a while is signed anew.
@@ -69,8 +88,9 @@ def download(url: str, part: Path, size: int, pace: Pace, *, last: bool, token: 
         size: bytes of the locked file.
         pace: how patient to be.
         last: there is no other source.
-        token: for the address's own host, and no other.
+        token: for the address's own origin, and no other.
         hub: whether the server is a hub.
+        redirects: origins that it may lead to although they are not public.
 
     Returns:
         how many answers the bytes came from.
@@ -79,6 +99,8 @@ def download(url: str, part: Path, size: int, pace: Pace, *, last: bool, token: 
         Refused: the source does not bring it.
         DiskFull: there is no room.
     """
+    if token and not url.startswith("https://"):
+        raise Refused("the token is not sent over plain http")
     rate, seconds = (pace.least, pace.longest) if last else (pace.slowest, pace.seconds)
     options = [
         "continue-at = -",
@@ -93,7 +115,7 @@ def download(url: str, part: Path, size: int, pace: Pace, *, last: bool, token: 
         before = size_of(part)
         if before >= size:
             return answers
-        answer = _curl(url, options, size + 1, token=token)
+        answer = _followed(url, options, size + 1, token=token, redirects=redirects)
         grown = size_of(part) > before
         answers += grown
         if answer.exit == 0:
@@ -131,7 +153,35 @@ def _explained(answer: Answer) -> tuple[str, str]:
     return answer.headers.get("x-error-code", ""), answer.headers.get("x-error-message", "")
 
 
-def _curl(url: str, options: list[str], most: int, token: str = "", body: bool = False) -> Answer:
+def _followed(
+    url: str,
+    options: list[str],
+    most: int,
+    token: str = "",
+    body: bool = False,
+    redirects: frozenset[str] = frozenset(),
+) -> Answer:
+    """Ask an address, and wherever it leads; curl itself would go anywhere, and look every name up anew.
+
+    Raises:
+        Refused: it leads to where it must not.
+    """
+    own = origin(url)
+    pinned: list[str] = []
+    for count in range(REDIRECTS + 1):
+        answer = _curl(url, [*options, *pinned], most, token if origin(url) == own else "", body)
+        answer.redirects = count
+        if not answer.leads:
+            return answer
+        try:
+            pinned = judged(answer.leads, url, redirects | {own})
+        except Unsafe as error:
+            raise Refused(f"not followed: {error}") from None
+        url = answer.leads
+    return replace(answer, said=f"more than {REDIRECTS} redirects")
+
+
+def _curl(url: str, options: list[str], most: int, token: str, body: bool) -> Answer:
     """Run curl once. Address and token go in by its standard input: arguments are there for everyone to read."""
     lines = [
         f"url = {_quoted(url)}",
@@ -139,19 +189,18 @@ def _curl(url: str, options: list[str], most: int, token: str = "", body: bool =
         "globoff",
         "silent",
         "show-error",
+        # without the first, the body of a redirect would be written as if it was the file's
         "location",
-        "max-redirs = 10",
+        "max-redirs = 0",
         'proto = "=http,https"',
-        'proto-redir = "=http,https"',
         *options,
     ]
     if token:
-        # curl sends it to no other host, protocol or port that a redirect leads to
         lines.append(f"header = {_quoted(f'Authorization: Bearer {token}')}")
     if body:
-        lines.append('write-out = "\\n%{http_code} %{num_redirects}"')
+        lines.append('write-out = "\\n%{http_code} %{redirect_url}"')
     else:
-        lines += ["dump-header = -", 'write-out = "%{http_code} %{num_redirects}"']
+        lines += ["dump-header = -", 'write-out = "%{http_code} %{redirect_url}"']
     # a body goes to a file, for the bound does not hold for a pipe; curl itself bounds headers
     with TemporaryFile() if body else nullcontext(subprocess.PIPE) as output:
         ran = subprocess.run(
@@ -164,11 +213,11 @@ def _curl(url: str, options: list[str], most: int, token: str = "", body: bool =
         )
         printed = ran.stdout if isinstance(output, int) else _written(output)
     said, _, end = printed.rpartition(b"\n")
-    status, _, redirects = end.decode("ascii", "replace").partition(" ")
+    status, _, leads = end.decode("utf-8", "replace").partition(" ")
     return Answer(
         exit=ran.returncode,
         status=int(status) if status.isdigit() else 0,
-        redirects=int(redirects) if redirects.isdigit() else 0,
+        leads=leads if ran.returncode == REDIRECTED else "",
         headers={} if body else _headers(said.decode("latin-1")),
         body=said if body else b"",
         said=_said(ran.stderr.decode("utf-8", "replace")),

@@ -1,8 +1,9 @@
 """The hub's own client, in a process of its own: `PYTHON -I hub.py REQUEST`, by a Python that has huggingface_hub.
 
-REQUEST is JSON: endpoint ("" for the client's own), repository, revision, file, sha256, size, and folder ("" when only
-the address is asked for). Every line that it prints is JSON: `url`, `xet`, `path`, or what ended it: `status` with
-`code` and `message`, `other` (the hub's SHA-256 or size are not the locked ones), `full`, or `error`.
+REQUEST is JSON: endpoint ("" for the client's own), repository, revision, file, sha256, size, redirects (origins that
+it may lead to although they are not public), and folder ("" when only the address is asked for). Every printed line is
+JSON: `url`, `xet`, `path`, or what ended it: `status` with `code` and `message`, `other` (the hub's SHA-256 or size are
+not the locked ones), `full`, or `error`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,24 @@ import errno
 import json
 import re
 import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
+import httpx2
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, set_client_factory
 from huggingface_hub.errors import HfHubHTTPError
+
+
+def beside(name: str) -> Any:
+    """A file of this folder: with -I it is not looked into, and its names are those of the standard library."""
+    path = Path(__file__).with_name(f"{name}.py")
+    module = ModuleType(name)
+    exec(compile(path.read_text(), path, "exec"), vars(module))  # noqa: S102 (it is ours, as this one is)
+    return module
+
+
+reach = beside("reach")
 
 
 def say(**said: Any) -> None:
@@ -32,6 +47,24 @@ def main(request: dict[str, Any]) -> int:
         return 0
     # with the client's own 10 MiB, a slow line looks like one that stands still, and what is cut off is lost
     constants.DOWNLOAD_CHUNK_SIZE = 1 << 18
+    own = reach.origin(url)
+    declared = frozenset((own, *request["redirects"]))
+
+    def judge(asked: httpx2.Request) -> None:
+        """Hold a request, and each that a redirect makes of it, to where it may go, and the token to its own origin."""
+        reach.judged(str(asked.url), url, declared)
+        if reach.origin(str(asked.url)) != own or asked.url.scheme != "https":
+            asked.headers.pop("Authorization", None)
+
+    # as its own, but for the judge: what it asks has its own time limits
+    set_client_factory(lambda: httpx2.Client(event_hooks={"request": [judge]}, follow_redirects=True, timeout=None))
+    with reach.only_public(declared):
+        return bring(request, place, url)
+
+
+def bring(request: dict[str, Any], place: dict[str, Any], url: str) -> int:
+    """Fetch the file into its folder, and say how that went."""
+    endpoint = request["endpoint"] or None
     try:
         known = get_hf_file_metadata(url, endpoint=endpoint)
         if other := different(request, known.etag, known.size):

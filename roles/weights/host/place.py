@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from glob import iglob
 from pathlib import Path
 
 from . import records, verity
@@ -97,22 +97,38 @@ class Place:
             f"note: {path} had other bytes than the lock says, and is {aside.name} now: remove it when it is not needed"
         )
 
-    def adopt(self, file: File, path: Path) -> None:
-        """Take a right file as it lies there; the ledger goes on without it, for it was not brought."""
+    def adopt(self, file: File, path: Path, still: Callable[[], None]) -> None:
+        """Take a right file as it lies there; the ledger goes on without it, for it was not brought.
+
+        Args:
+            file: the locked one.
+            path: where it lies.
+            still: raises where somebody writes to it; asked once nobody else can open it any more.
+        """
         self._settle(path)
+        still()
         self._verified(file)
 
-    def name(self, file: File, path: Path) -> None:
-        """Give a part whose bytes are right its name. It is on the disk before."""
+    def name(self, file: File, path: Path, still: Callable[[], None] = lambda: None, *, brought: bool = True) -> None:
+        """Give a part whose bytes are right its name. It is on the disk before.
+
+        Args:
+            file: the locked one.
+            path: its name.
+            still: as for `adopt`.
+            brought: whether it is ours to remove.
+        """
         part = self.part(path)
         self._settle(part)
+        still()
         handle = os.open(part, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
-        with self.lock:
-            self._own(path)
+        if brought:
+            with self.lock:
+                self._own(path)
         part.replace(path)
         _settle_folder(path.parent)
         self._verified(file)
@@ -144,21 +160,6 @@ class Place:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def written_to(path: Path) -> bool:
-    """Whether a process of this host has a file open to write to it: proc(5), fd and fdinfo."""
-    sought = path.stat()
-    # the glob of Path fails, up to Python 3.11, where a process ends meanwhile
-    for handle in map(Path, iglob("/proc/[0-9]*/fd/*")):  # noqa: PTH207
-        with suppress(OSError, StopIteration):  # it has ended, or was closed
-            there = handle.stat()
-            if (there.st_dev, there.st_ino) == (sought.st_dev, sought.st_ino):
-                lines = (handle.parents[1] / "fdinfo" / handle.name).read_text().splitlines()
-                flags = next(int(line.split()[1], 8) for line in lines if line.startswith("flags:"))
-                if flags & os.O_ACCMODE != os.O_RDONLY:
-                    return True
-    return False
 
 
 def _settle_folder(folder: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from .reach import origin
 from .records import File
 
 
@@ -58,6 +59,10 @@ class Source:
     file: str = ""
     url: str = ""
     name: str = ""
+    token: bool = False
+    """Whether the run's token is for this hub."""
+    xet: bool = False
+    """Whether this hub may send its client to the addresses of Xet, which nobody judges here."""
 
     @property
     def label(self) -> str:
@@ -90,6 +95,8 @@ class Spec:
     pace: Pace = field(default_factory=Pace)
     parallel: int = 4
     """Transfers at once."""
+    redirects: frozenset[str] = frozenset()
+    """Origins that a source may lead to although they are not public."""
     reserve: int = 1 << 30
     """Bytes that are to stay free."""
     fs_verity: bool = False
@@ -121,6 +128,7 @@ def read(path: Path) -> Spec:
         files=tuple(files),
         pace=Pace(**given.get("pace", {})),
         parallel=given.get("parallel", 4),
+        redirects=frozenset(map(origin, given.get("redirects", ()))),
         reserve=given.get("reserve", 1 << 30),
         fs_verity=given.get("fs_verity", False),
     )

@@ -1,0 +1,52 @@
+"""`rigwright host-key`: which keys hosts show, before anybody logs in."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from cli.declared import INVENTORY, LIMIT, named
+from rigwright.declaration.host_key import HostKey
+from rigwright.survey.draft import plain
+
+
+def declaration(key: HostKey) -> str:
+    """The inventory's line that holds a host to a key."""
+    return f'"ssh_host_key": "{key}",'
+
+
+@click.command("host-key")
+@INVENTORY
+@LIMIT
+def host_key(inventory: str, limit: str | None) -> None:
+    """Ask every host of INVENTORY for its SSH host key, without logging in, and print what to declare.
+
+    Exit status 0: each has the key that it is expected to have. 1: one has another, or none is known of it. 2: a host
+    cannot be reached.
+    Example: rigwright host-key ~/boxes/rig.py --limit box1
+    """
+    import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything opens a connection)
+
+    from roles.contact import Unreachable, meet
+
+    status = 0
+    for name, data in named(inventory, limit).items():
+        try:
+            contact = meet(name, data)
+        except Unreachable as error:
+            click.echo(f"{name}: {plain(str(error))}", err=True)
+            status = 2
+            continue
+        found, expected = contact.found, contact.expected
+        if found == expected:
+            where = "as declared" if data.get("ssh_host_key") else "as in known_hosts; to declare it:"
+            click.echo(f"{name}: {found.fingerprint} ({found.kind}), {where}")
+        else:
+            wrong = f"expected {expected.fingerprint}" if expected else "which nobody has vouched for"
+            click.echo(f"{name}: {found.fingerprint} ({found.kind}), {wrong}")
+            click.echo(f"  `{found.comparison}` on its own console has to print the same; if it does, declare")
+            status = status or 1
+        if found != expected or not data.get("ssh_host_key"):
+            click.echo(f"  {declaration(found)}")
+    sys.exit(status)

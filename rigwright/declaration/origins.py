@@ -1,0 +1,52 @@
+"""Origins of addresses, and which of them a token is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+HUB_ORIGIN = "https://huggingface.co"
+"""Where the hub itself is (huggingface_hub.constants)."""
+_PORTS = {"http": 80, "https": 443}
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port of an address, without the port that goes without saying."""
+    parts = urlsplit(url)
+    port = "" if parts.port in (None, _PORTS.get(parts.scheme)) else f":{parts.port}"
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}{port}"
+
+
+def token_origin(given: str | None) -> str:
+    """The origin that a rig's token of the hub is for, as its inventory says it."""
+    return origin(given) if given else HUB_ORIGIN
+
+
+def refuse_token(
+    token_file: str | None, given: str | None, hubs: Mapping[str, tuple[str, ...]], refuse: Callable[[str, str], None]
+) -> None:
+    """Refuse a token that would be readable on its way, or would be sent nowhere.
+
+    Args:
+        token_file: The inventory's `hub_token_file`.
+        given: Its `hub_token_for`.
+        hubs: Its `mirrors`.
+        refuse: Is told the key, and what is wrong with it.
+    """
+    if token_file is None:
+        if given is not None:
+            refuse("hub_token_for", "there is no token: name a file with it as hub_token_file")
+        return
+    wanted = token_origin(given)
+    if not wanted.startswith("https://"):
+        refuse("hub_token_for", f"{wanted} is refused: over plain http everyone on the way can read the token")
+        return
+    asked = [origin(base) for base in hubs.get("hub", ())] or [HUB_ORIGIN]
+    if wanted in asked:
+        return
+    plain = [one for one in asked if one.partition("://")[2] == wanted.partition("://")[2]]
+    why = (
+        f"{plain[0]} is plain http, where everyone on the way can read it" if plain else f"{', '.join(asked)} is asked"
+    )
+    key = "hub_token_file" if given is None else "hub_token_for"
+    refuse(key, f"the token is for {wanted} and sent nowhere else, but {why}; hub_token_for says for which hub it is")

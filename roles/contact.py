@@ -1,0 +1,76 @@
+"""First contact: whose host key a box has, before anybody logs in there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import paramiko
+from pyinfra.api.config import Config
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.inventory import Inventory
+from pyinfra.api.state import State
+from pyinfra.connectors.sshuserclient.client import SSHClient
+
+from rigwright.declaration.host_key import HostKey
+from roles.transport import Refused, key_of
+
+
+class Unreachable(Exception):
+    """The box cannot be looked at; the text is one line for the operator."""
+
+
+@dataclass(frozen=True)
+class Contact:
+    """A host's key, as it was found."""
+
+    found: HostKey
+    expected: HostKey | None
+    """The declared one, or else that of known_hosts; None where neither has one."""
+
+
+class _NoLogin:
+    """paramiko's `auth_strategy` of a connection that only looks at the host's key."""
+
+    found: HostKey
+
+    def authenticate(self, transport: paramiko.Transport) -> None:
+        """Note the key, which is the one that was expected."""
+        self.found = key_of(transport.get_remote_server_key())
+
+
+def meet(name: str, data: Mapping[str, object]) -> Contact:
+    """Ask a host for its key; nothing of the operator's is sent.
+
+    Args:
+        name: The host's, in the inventory.
+        data: Its host data, as `rigwright.inventory.connecting` makes it.
+
+    Raises:
+        Unreachable: there is no connection.
+    """
+    for noisy in ("paramiko", "pyinfra"):  # what they have to say of it is said in one line by whoever asks
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    seen = _NoLogin()
+    # a key's passphrase would be asked for, for nothing
+    keys: dict[str, Any] = {key: value for key, value in data.items() if key != "ssh_key"}
+    keys["ssh_paramiko_connect_kwargs"] = {**keys.get("ssh_paramiko_connect_kwargs", {}), "auth_strategy": seen}
+    keys["ssh_strict_host_key_checking"] = "yes"
+    inventory = Inventory(([(name, keys)], {}))
+    State(inventory, Config())  # makes the host's connector
+    connector: Any = inventory.get_host(name).connector
+    arguments = connector.make_paramiko_kwargs()
+    client = SSHClient()
+    try:
+        client.connect(arguments.pop("hostname"), **arguments)
+        return Contact(seen.found, seen.found)
+    except Refused as refused:
+        return Contact(refused.found, refused.expected)
+    except paramiko.BadHostKeyException as other:
+        return Contact(key_of(other.key), key_of(other.expected_key))
+    except (OSError, EOFError, paramiko.SSHException, PyinfraError) as error:
+        raise Unreachable(f"Could not connect ({' '.join(str(error).split()) or type(error).__name__})") from None
+    finally:
+        client.close()

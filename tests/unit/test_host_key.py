@@ -1,0 +1,243 @@
+"""Host keys: what an inventory may declare, and whom nobody logs in to."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from rigwright.declaration.host_key import parse
+from rigwright.inventory import ROOT
+from tests.unit.samples import Box, chat, entry
+from tests.unit.ssh_server import Sshd, sshd
+
+LIMIT = 120  # seconds, for a machine with much else to do
+PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
+
+
+def made(kind: str, folder: Path, *options: str) -> tuple[str, str]:
+    """A key of OpenSSH's own making and its fingerprint."""
+    file = folder / f"made-{kind}"
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, *options, "-N", "", "-C", "root@box", "-f", file], check=True)
+    said = subprocess.run(["ssh-keygen", "-lf", file], capture_output=True, text=True, check=True).stdout
+    return file.with_suffix(".pub").read_text().strip(), said.split()[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("ed25519", ()), ("ecdsa", ("-b", "256")), ("ecdsa", ("-b", "521")), ("rsa", ("-b", "2048"))],
+)
+def test_a_key_has_the_fingerprint_that_openssh_prints(tmp_path: Path, kind: str, options: tuple[str, ...]) -> None:
+    text, fingerprint = made(kind, tmp_path, *options)
+    key = parse(text)
+    assert key.fingerprint == fingerprint
+    assert text == f"{key} root@box"
+    assert parse(str(key)) == key
+    assert key.comparison == f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
+
+
+def blob(kind: str, *parts: bytes) -> str:
+    """A key of this kind, whatever is in it."""
+    fields = b"".join(len(one).to_bytes(4, "big") + one for one in parts)
+    return f"{kind} {base64.b64encode(fields).decode()}"
+
+
+ED, RSA, EC = b"ssh-ed25519", b"ssh-rsa", b"ecdsa-sha2-nistp256"
+E = bytes([3])
+GOOD = blob("ssh-ed25519", ED, bytes(32))
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "a host's public key: ssh-ed25519"),
+        (GOOD.replace("ssh-ed25519", "ssh-dss"), "a host's public key: ssh-ed25519"),
+        ("SHA256:" + "a" * 43, "a host's public key: ssh-ed25519"),
+        (f"{GOOD} x\ny", "a host's public key: ssh-ed25519"),
+        (f"192.0.2.7 {GOOD}", "a host's public key: ssh-ed25519"),
+        ("ssh-ed25519 é", "is not base64"),
+        (GOOD[:-1], "is not base64"),
+        (blob("ssh-ed25519", ED, bytes(31)), "holds no ssh-ed25519 key"),
+        (blob("ssh-ed25519", ED, bytes(32), b""), "holds no ssh-ed25519 key"),
+        (blob("ssh-ed25519", RSA, bytes(32)), "holds no ssh-ed25519 key"),
+        ("ssh-ed25519 /////w==", "holds no ssh-ed25519 key"),
+        (blob("ssh-rsa", RSA, b"", bytes([1]) * 256), "holds no ssh-rsa key"),
+        (blob("ssh-rsa", RSA, E, bytes([1]) * 64), "holds no ssh-rsa key"),
+        (blob("ssh-rsa", RSA, E, bytes([255]) * 256), "holds no ssh-rsa key"),
+        (blob("ecdsa-sha2-nistp256", EC, b"nistp384", bytes([4]) * 65), "holds no ecdsa-sha2-nistp256 key"),
+        (blob("ecdsa-sha2-nistp256", EC, b"nistp256", bytes([5]) * 65), "holds no ecdsa-sha2-nistp256 key"),
+    ],
+)
+def test_what_is_no_key_is_refused(box: Box, key: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse(key)
+    (line,) = box.refusal(ssh_host_key=key)
+    assert "box.ssh_host_key: " in line
+
+
+@pytest.mark.parametrize("key", [None, 5, b"ssh-ed25519 x", [GOOD]])
+def test_what_is_no_text_is_refused(box: Box, key: object) -> None:
+    assert "box.ssh_host_key: " in box.refusal(ssh_host_key=key)[0]
+
+
+@pytest.mark.parametrize("other", [{"ssh_known_hosts_file": "x"}, {"ssh_strict_host_key_checking": "no"}])
+def test_a_declared_key_is_the_only_authority(box: Box, other: dict[str, object]) -> None:
+    (line,) = box.refusal(ssh_host_key=GOOD, **other)
+    assert line.endswith(f"box.{next(iter(other))}: does not go with ssh_host_key: that key alone is accepted")
+
+
+@pytest.fixture
+def host(box: Box) -> Iterator[Sshd]:
+    with sshd(box.folder / "host") as found:
+        found.program("systemctl", "")
+        yield found
+
+
+@pytest.fixture
+def home(box: Box) -> Path:
+    """The operator's home, where nothing is known of any host."""
+    folder = box.folder / "home"
+    (folder / ".ssh").mkdir(parents=True)
+    return folder
+
+
+def declare(box: Box, host: Sshd, **keys: object) -> None:
+    """An inventory of the host, with some keys of the connection changed; None takes one away."""
+    changed = {**entry(cards=[], instances=chat()), **host.connection, **keys}
+    own = {key: value for key, value in changed.items() if value is not None}
+    box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {own!r}}})\n")
+
+
+def run(box: Box, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"HOME": str(home)}
+    return subprocess.run(
+        words, capture_output=True, text=True, env=environment, timeout=LIMIT, check=False, cwd=box.folder
+    )
+
+
+def logs(box: Box, home: Path) -> subprocess.CompletedProcess[str]:
+    """A verb that connects, over the same inventory as every other."""
+    return run(box, home, sys.executable, "-m", "cli", "logs", str(box.inventory))
+
+
+def plain_pyinfra(box: Box, home: Path) -> subprocess.CompletedProcess[str]:
+    return run(box, home, PYINFRA, str(box.inventory), str(ROOT / "deploy.py"), "--dry")
+
+
+@pytest.fixture(params=["logs", "pyinfra"])
+def connect(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> object:
+    """A verb of ours, and pyinfra as it is."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return {"logs": logs, "pyinfra": plain_pyinfra}[request.param]
+
+
+def other_key() -> str:
+    key = paramiko.ECDSAKey.generate()
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+def known_hosts(home: Path) -> str:
+    file = home / ".ssh/known_hosts"
+    return file.read_text() if file.exists() else ""
+
+
+def test_a_host_with_the_declared_key_is_logged_in_to_wherever_it_is(
+    box: Box, host: Sshd, home: Path, connect: type
+) -> None:
+    # known_hosts says otherwise of this address: a box that had it before
+    before = f"[127.0.0.1]:{host.port} {other_key()}\n"
+    (home / ".ssh/known_hosts").write_text(before)
+    declare(box, host)
+    done = connect(box, home)
+    assert host.logins, done.stderr
+    assert "host key" not in (done.stdout + done.stderr).lower()
+    assert known_hosts(home) == before
+
+
+def test_a_host_with_another_key_is_sent_nothing(box: Box, host: Sshd, home: Path, connect: type) -> None:
+    # known_hosts has the very key: it is not asked
+    (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{host.port} {host.host_key}\n")
+    expected = other_key()
+    declare(box, host, ssh_host_key=expected)
+    done = connect(box, home)
+    assert (host.logins, host.told) == (0, []), done.stdout + done.stderr
+    assert done.returncode != 0
+    (line,) = [one for one in (done.stdout + done.stderr).splitlines() if "SHA256:" in one]
+    fingerprints = [parse(expected).fingerprint, parse(host.host_key).fingerprint]
+    assert re.findall(r"SHA256:\S{43}", line) == fingerprints
+    assert "ssh-keygen -lf /etc/ssh/ssh_host_rsa_key.pub" in line
+    assert f"rigwright host-key {box.inventory} --limit box" in line
+
+
+def test_a_host_that_nobody_knows_is_sent_nothing_and_not_remembered(
+    box: Box, host: Sshd, home: Path, connect: type
+) -> None:
+    declare(box, host, ssh_host_key=None)
+    done = connect(box, home)
+    assert (host.logins, host.told, known_hosts(home)) == (0, [], ""), done.stdout + done.stderr
+    assert done.returncode != 0
+    (line,) = [one for one in (done.stdout + done.stderr).splitlines() if "SHA256:" in one]
+    assert parse(host.host_key).fingerprint in line
+    assert f"rigwright host-key {box.inventory} --limit box" in line
+
+
+def test_without_a_declared_key_known_hosts_is_believed(box: Box, host: Sshd, home: Path, connect: type) -> None:
+    declare(box, host, ssh_host_key=None)
+    (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{host.port} {host.host_key}\n")
+    done = connect(box, home)
+    assert host.logins, done.stdout + done.stderr
+    (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{host.port} {other_key()}\n")
+    before = host.logins
+    assert connect(box, home).returncode != 0
+    assert host.logins == before
+
+
+def asked(box: Box, home: Path) -> subprocess.CompletedProcess[str]:
+    return run(box, home, sys.executable, "-m", "cli", "host-key", str(box.inventory))
+
+
+def test_host_key_shows_what_to_declare_and_logs_in_nowhere(
+    box: Box, host: Sshd, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    line = f'  "ssh_host_key": "{host.host_key}",'
+    shown = f"box: {parse(host.host_key).fingerprint} (ssh-rsa), "
+    declare(box, host)
+    done = asked(box, home)
+    assert (done.returncode, done.stdout) == (0, f"{shown}as declared\n"), done.stderr
+    other = other_key()
+    declare(box, host, ssh_host_key=other)
+    done = asked(box, home)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith(f"{shown}expected {parse(other).fingerprint}\n")
+    assert done.stdout.splitlines()[-1] == line
+    declare(box, host, ssh_host_key=None)
+    done = asked(box, home)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith(f"{shown}which nobody has vouched for\n")
+    assert done.stdout.splitlines()[-1] == line
+    (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{host.port} {host.host_key}\n")
+    done = asked(box, home)
+    assert (done.returncode, done.stdout) == (0, f"{shown}as in known_hosts; to declare it:\n{line}\n"), done.stderr
+    (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{host.port} {other}\n")
+    done = asked(box, home)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, f"{shown}expected {parse(other).fingerprint}")
+    assert (host.logins, host.told) == (0, [])
+
+
+def test_host_key_says_which_host_is_out_of_reach(
+    box: Box, host: Sshd, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    declare(box, host, ssh_port=1)
+    done = asked(box, home)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("box: Could not connect (")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,107 @@
+"""`rigwright init`, the first contact: whose key it is, who vouches for it, and what becomes of it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from click.testing import CliRunner, Result
+
+import roles.contact
+import roles.survey
+from cli import main
+from rigwright.declaration.host_key import HostKey, parse
+from roles.contact import Contact
+from tests.unit.samples import Box
+from tests.unit.test_init import KEY, declared
+from tests.unit.test_survey import capture
+
+OTHER = parse("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB8eHRwbGhkYFxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA")
+COMPARE = "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+init_module = sys.modules["cli.init"]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of the hosts that were logged in to."""
+    seen: list[str] = []
+
+    def look(name: str, connection: dict[str, str], **options: bool) -> object:
+        seen.append(connection["ssh_host_key"])
+        return capture("two-sockets")
+
+    monkeypatch.setattr(roles.survey, "look", look)
+    return seen
+
+
+def init(
+    box: Box, monkeypatch: pytest.MonkeyPatch, expected: HostKey | None, *words: str, answer: str | None = None
+) -> Result:
+    """Run it where the host has KEY, and known_hosts what is expected."""
+    monkeypatch.chdir(box.folder)
+    monkeypatch.setattr(init_module, "_asks", lambda: answer is not None)
+    monkeypatch.setattr(roles.contact, "meet", lambda name, data: Contact(KEY, expected))
+    return CliRunner().invoke(main, ["init", "root@box", *words], input=answer, env={"COLUMNS": "200"})
+
+
+@pytest.mark.parametrize(
+    ("expected", "words", "answer"),
+    [
+        (KEY, [], None),
+        (KEY, ["--host-key", KEY.fingerprint], None),
+        (None, [], None),
+        (None, [], "y\n0\n"),
+        (None, ["--host-key", KEY.fingerprint], None),
+        (None, ["--host-key", KEY.fingerprint], "0\n"),
+        # a box that was installed anew: its console vouches for it
+        (OTHER, ["--host-key", KEY.fingerprint], None),
+    ],
+)
+def test_the_key_that_was_found_is_shown_written_and_held_to(
+    box: Box,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: list[str],
+    expected: HostKey | None,
+    words: list[str],
+    answer: str | None,
+) -> None:
+    done = init(box, monkeypatch, expected, *words, answer=answer)
+    assert done.exit_code == 0, done.output
+    assert f"Host key of root@box: {KEY.fingerprint} (ssh-ed25519)" in done.output
+    assert (COMPARE in done.output) == (expected is None and not words)
+    assert sent == [str(KEY)]
+    assert declared(box.folder / "box.py")["ssh_host_key"] == str(KEY)
+    assert f"# No other key is accepted: {KEY.fingerprint}" in (box.folder / "box.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("expected", "words", "answer", "said"),
+    [
+        (
+            OTHER,
+            [],
+            None,
+            f"than known_hosts says: expected {OTHER.fingerprint}, found {KEY.fingerprint} (ssh-ed25519)",
+        ),
+        (OTHER, [], "y\n", f"than known_hosts says: expected {OTHER.fingerprint}, found {KEY.fingerprint}"),
+        (KEY, ["--host-key", OTHER.fingerprint], None, f"than --host-key says: expected {OTHER.fingerprint}, found"),
+        (None, ["--host-key", OTHER.fingerprint], "y\n", f"than --host-key says: expected {OTHER.fingerprint}, found"),
+        (None, [], "n\n", "Aborted!"),
+        (None, [], "", "Aborted"),
+        (KEY, ["--host-key", str(KEY)], None, "is refused: must be as `ssh-keygen -lf` prints it"),
+        (KEY, ["--host-key", KEY.fingerprint + "="], None, "is refused: must be as `ssh-keygen -lf` prints it"),
+    ],
+)
+def test_a_host_of_another_key_or_that_nobody_vouches_for_is_sent_nothing(
+    box: Box,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: list[str],
+    expected: HostKey | None,
+    words: list[str],
+    answer: str | None,
+    said: str,
+) -> None:
+    done = init(box, monkeypatch, expected, *words, answer=answer)
+    assert (done.exit_code, sent) == (1, []), done.output
+    assert said in done.output
+    assert not (box.folder / "box.py").exists()
