@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from cli.resolving.web import hash_file
 from lab import tiny_model
 from lab.hosts import Host
 from rigwright.host.preflight import DISK_RESERVE
+from tests.forgery import TRACE, forge
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import CHAT, command, deploy, red, served, until
 from tests.locks import lock_text
@@ -138,6 +140,23 @@ def test_a_flipped_byte_is_refused_before_it_is_sent(boot: Boot, home: Path) -> 
     assert "Traceback" not in run.said
     assert host.run("command -v ninja cmake || true") == ""
     assert not list(host.upper.glob(f"{JOBS[1:]}/rw-job-packages/script"))
+
+
+@pytest.mark.parametrize("lists", [False, True], ids=["a package", "its list too"])
+def test_a_forged_package_is_refused_by_apt_though_the_index_is_right_about_it(
+    boot: Boot, first_run: FirstRun, home: Path, tmp_path: Path, lists: bool
+) -> None:
+    host = boot(first_run.engine_layer)
+    cut_off(host)
+    shutil.copytree(home / "the bundle", tmp_path / "the bundle", copy_function=os.link)
+    inventory = write(home, {"box": host.connection})
+    before = host.run("dpkg-query -W")
+    forge(tmp_path / "the bundle", "ninja-build", lists)
+    run = deploy(inventory, HOME=str(tmp_path))
+    assert host.run(f"ls {TRACE} 2>&1 || true") == f"ls: cannot access '{TRACE}': No such file or directory\n"
+    assert run.status == 1
+    assert "Traceback" not in run.said
+    assert host.run("dpkg-query -W") == before
 
 
 @pytest.mark.all_only
