@@ -9,6 +9,7 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rigwright.supply import bundle
 from rigwright.supply.archives import Suite
@@ -16,7 +17,7 @@ from rigwright.supply.bundle import INDEX, Row
 
 TRACE = "/forged"
 """What exists on a host on which the forged package was installed."""
-OPEN = {".xz": lzma.open, "": open}
+PACKED = {".xz": (lzma.decompress, lzma.compress), "": (bytes, bytes)}
 
 
 def forge(folder: Path, package: str, lists: bool = False) -> Path:
@@ -41,12 +42,11 @@ def forge(folder: Path, package: str, lists: bool = False) -> Path:
         subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, deb], check=True, capture_output=True)
     after, size = hashlib.sha256(deb.read_bytes()).hexdigest(), deb.stat().st_size
     for path in folder.glob("packages/**/Packages*") if lists else ():
-        with OPEN[path.suffix](path, "rt") as file:
-            stanzas = file.read().split("\n\n")
+        unpack, pack = PACKED[path.suffix]
+        stanzas = unpack(path.read_bytes()).decode().split("\n\n")
         changed = [_described(one, after, size) if before in one else one for one in stanzas]
         if changed != stanzas:
-            with OPEN[path.suffix](path, "wt") as file:
-                file.write("\n\n".join(changed))
+            _put(path, pack("\n\n".join(changed).encode()))
     reindex(folder)
     return deb
 
@@ -57,12 +57,44 @@ def _described(stanza: str, sha256: str, size: int) -> str:
     return re.sub(r"^MD5sum: .*\n", "", stanza, flags=re.MULTILINE)
 
 
+def release(suite: Path, home: Path | None) -> None:
+    """Have a suite's InRelease say what its lists are now.
+
+    Args:
+        suite: The folder.
+        home: gpg's folder with a key to sign it with; None leaves the signature of what it said before.
+    """
+    path = suite / "InRelease"
+    text = path.read_text()
+    for one in suite.glob("*/binary-*/Packages*"):
+        content = one.read_bytes()
+        row = f" {hashlib.sha256(content).hexdigest()} {len(content)} {one.relative_to(suite)}"
+        text = re.sub(
+            rf"^ [0-9a-f]{{64}} +[0-9]+ {re.escape(str(one.relative_to(suite)))}$", row, text, flags=re.MULTILINE
+        )
+    if home:
+        body = text.partition("\n\n")[2].partition("\n-----BEGIN PGP SIGNATURE-----")[0]
+        gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--clearsign"]
+        text = subprocess.run(gpg, input=f"{body}\n", capture_output=True, text=True, check=True).stdout
+    _put(path, text.encode())
+
+
 def reindex(folder: Path) -> None:
     """Make a bundle's index right about the files that lie there."""
     index = json.loads((folder / INDEX).read_text())
-    rows = []
     for row in index["files"]:
         content = (folder / row["path"]).read_bytes()
-        rows.append(Row(path=row["path"], sha256=hashlib.sha256(content).hexdigest(), size=len(content)))
+        row |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+    write(folder, index)
+
+
+def write(folder: Path, index: dict[str, Any]) -> None:
+    """Write an index whose digest is right."""
     suites = [Suite.model_validate(one | {"components": tuple(one["components"])}) for one in index["suites"]]
-    (folder / INDEX).write_text(bundle.text(index["made"], index["systems"], suites, rows))
+    rows = [Row.model_validate(one) for one in index["files"]]
+    _put(folder / INDEX, bundle.text(index["made"], index["systems"], suites, rows).encode())
+
+
+def _put(path: Path, content: bytes) -> None:
+    path.unlink()  # it may be another bundle's, too
+    path.write_bytes(content)

@@ -25,7 +25,8 @@ from cli.tables import show, size
 from rigwright.host.facts import packages as needed
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.archives import PACKAGES, TIME, Suite
-from rigwright.supply.bundle import INDEX, Row, listed, text
+from rigwright.supply.bundle import INDEX, Row, listed, read, text
+from rigwright.supply.expected import digest, spoken
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
 from roles.progress import progress
@@ -204,6 +205,8 @@ class Bundler:
             [(f"{one.system} {one.suite}", one.signed, one.valid_until or "no end") for one in suites],
         )
         click.echo(f"{self.folder}: {len(rows)} files, {size(sum(sizes.values()))}")
+        found = spoken(digest(self.rigs[0].lock, read(self.folder)))
+        click.echo(f"the digest of lock and bundle, for `deploy --expect`: {found}")
 
 
 def _explained(hub: Place | None, artefact: Artefact, error: Unavailable) -> str:

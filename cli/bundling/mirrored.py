@@ -97,8 +97,16 @@ def mirrored(apt: Apt, system: str, addresses: list[list[str]], folder: Path) ->
             name, content = _listed(one, says)
             put(f"{place}/{name}", content, PART)
         components = tuple(dict.fromkeys(one.name.partition("/")[0] for one in its))
-        known = {"signed": says.signed, "valid_until": says.valid_until}
-        suites.append(Suite(system=system, archive=number, suite=suite, components=components, **known))
+        suites.append(
+            Suite(
+                system=system,
+                archive=number,
+                suite=suite,
+                components=components,
+                signed=says.signed,
+                valid_until=says.valid_until,
+            )
+        )
     for quoted, name, *_ in addresses:
         address = quoted.strip("'")
         base = next(base for base in bases if address.startswith(base))

@@ -164,6 +164,7 @@ def parse(
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
         hub_client=client,
+        lock=lock,
     )
 
 

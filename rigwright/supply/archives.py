@@ -27,9 +27,8 @@ LARGEST = 8 << 20  # bytes of a Release file; Debian's have 150 KB
 TIME = "%Y-%m-%d %H:%M:%S UTC"
 # Text before, after or between would be read by one program as signed, and by another one not.
 CLEARSIGNED = re.compile(
-    r"-----BEGIN PGP SIGNED MESSAGE-----\n(?:Hash: [A-Za-z0-9, -]+\n)*\n(.*?)\n"
-    r"-----BEGIN PGP SIGNATURE-----\n(?:(?!-----).*\n)*-----END PGP SIGNATURE-----\n*",
-    re.DOTALL,
+    r"-----BEGIN PGP SIGNED MESSAGE-----\n(?:Hash: [A-Za-z0-9, -]+\n)*\n((?:(?!-----).*\n)*)"
+    r"-----BEGIN PGP SIGNATURE-----\n(?:(?!-----).*\n)*-----END PGP SIGNATURE-----\n*"
 )
 SUM = re.compile(r" ([0-9a-f]{64}) +([0-9]{1,15}) ([!-~]+)")
 
@@ -83,7 +82,7 @@ def release(text: str) -> Release:
     Raises:
         ValueError: it is none; the text says why.
     """
-    if text.startswith("-----"):
+    if "-----BEGIN PGP" in text:
         if not (whole := CLEARSIGNED.fullmatch(text)):
             raise ValueError("is no message with one signature, and nothing around it")
         text = re.sub(r"^- ", "", whole[1], flags=re.MULTILINE)

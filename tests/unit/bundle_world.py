@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
+from rigwright.problems import Invalid
 from rigwright.supply import bundle
 from rigwright.supply.bundle import Bundle
 from tests.locks import lock_text
@@ -119,6 +121,12 @@ class BundleWorld:
         for row in found.rows:
             assert hashlib.sha256((self.folder / row.path).read_bytes()).hexdigest() == row.sha256, row.path
         return found
+
+    def unread(self) -> list[str]:
+        """The lines with which the bundle is refused before any host is reached."""
+        with pytest.raises(Invalid) as refused:
+            bundle.read(self.folder)
+        return str(refused.value).splitlines()
 
     @property
     def folder(self) -> Path:

@@ -75,12 +75,13 @@ def packages(
     names: tuple[str, ...] = ("curl", "cmake"),
     ledger: str = "/var/lib/rigwright/owned",
     masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    sent: str = f"{STATE}/jobs/rw-job-packages/files",
+    keyring: str = "/usr/share/keyrings/debian-archive-keyring.gpg",
 ) -> str:
     """The installation of packages."""
     bundled = made.bundle.packages("debian-12") if made.bundle else Packages()
-    sent = f"{STATE}/jobs/rw-job-packages/files" if bundled.files else ""
-    values = {"network": network(made), "ledger": ledger, "packages": bundled, "sent": sent}
-    values |= {"keyring": "/usr/share/keyrings/debian-archive-keyring.gpg"}
+    values = {"network": network(made), "ledger": ledger, "packages": bundled, "keyring": keyring}
+    values |= {"sent": sent if bundled.files else ""}
     return render("packages/install.sh.j2", names=names, masked=masked, **values)
 
 
