@@ -89,7 +89,7 @@ def release(text: str) -> Release:
     fields: dict[str, str] = {}
     sums: dict[str, tuple[str, int]] = {}
     name = ""
-    for line in text.splitlines():
+    for line in text.rstrip("\n").split("\n"):
         if not line.startswith(" "):
             name, _, value = line.partition(":")
             if name in fields:

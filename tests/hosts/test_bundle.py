@@ -164,22 +164,23 @@ def test_a_forged_package_is_refused_by_apt_though_the_index_is_right_about_it(
 ) -> None:
     host = boot(first_run.engine_layer)
     cut_off(host)
-    bundle, inventory = forged(home, tmp_path), write(home, {"box": host.connection})
-    deb = forge(bundle, "ninja-build")
-    said = refused(host, inventory, tmp_path)
+    inventory = write(home, {"box": host.connection})
+    deb = forge(forged(home, tmp_path / "package"), "ninja-build")
+    said = refused(host, inventory, tmp_path / "package")
     assert f"refused: {deb.name} of the bundle is not what its archive has signed: " in said
     assert "nothing was installed" in said
 
     # and when the archive's own list says so, too, which is signed
+    bundle = forged(home, tmp_path / "all")
     forge(bundle, "ninja-build", lists=True)
-    said = refused(host, inventory, tmp_path)
+    said = refused(host, inventory, tmp_path / "all")
     assert "Packages.xz: is not what the hash says that its archive has signed" in said
     assert "==> " not in said
 
     # and when what is signed says so, too
     release(next(bundle.glob("packages/debian-13/*/dists/trixie")), None)
     reindex(bundle)
-    said = refused(host, inventory, tmp_path)
+    said = refused(host, inventory, tmp_path / "all")
     keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
     assert f"refused: what the bundle says of its packages is not signed by a key of this host, in {keyring}" in said
 

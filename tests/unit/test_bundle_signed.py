@@ -5,19 +5,22 @@ Only dpkg is a stand-in: it writes down what it is given.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli.bundling import packages as bundling
 from rigwright.supply.archives import Suite
-from rigwright.supply.bundle import Bundle
+from rigwright.supply.bundle import Bundle, Row
 from tests import forgery
-from tests.unit import programs
+from tests.unit import debs, programs
 from tests.unit.bundle_world import AptArchive, BundleWorld, signing
+from tests.unit.file_server import whole
 from tests.unit.samples import rig
 from tests.unit.scripts import packages, stand_in
 
@@ -208,3 +211,22 @@ def test_suites_are_as_their_releases_say(maker: BundleWorld) -> None:
     made = maker.bundled()
     known = {"system": "debian-12", "archive": 0, "suite": "bookworm", "components": ("main",), "valid_until": None}
     assert made.suites == (Suite(signed="2025-11-01 00:00:00 UTC", **known),)
+
+
+def test_a_source_of_the_bundles_own_is_not_read(maker: BundleWorld, host: Host) -> None:
+    made = maker.bundled()
+    deb = debs.built("Package: curl\nVersion: 9:9\nArchitecture: amd64\nMaintainer: nobody\nDescription: one\n")
+    row = f"Filename: ./mine.deb\nSize: {len(deb)}\nSHA256: {hashlib.sha256(deb).hexdigest()}\n"
+    maker.files.serve("mine/./mine.deb", whole(deb))
+    maker.files.serve("mine/mine.deb", whole(deb))
+    maker.files.serve("mine/./Packages", whole(f"{debs.control(deb)}{row}".encode()))
+    maker.files.serve("mine/Packages", whole(f"{debs.control(deb)}{row}".encode()))
+    source = maker.folder / "packages/debian-12/parts/mine.sources"
+    source.parent.mkdir()
+    source.write_text(f"Types: deb\nURIs: {maker.files.url}/mine\nSuites: ./\nTrusted: yes\nAllow-Insecure: yes\n")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    path = str(source.relative_to(maker.folder))
+    maker.files.asked.clear()
+    host.run(replace(made, rows=(*made.rows, Row(path=path, sha256=digest, size=source.stat().st_size))))
+    assert host.installed <= {"curl_8.1_amd64.deb", "g++_1.0_amd64.deb", "libcurl_1.0_amd64.deb"}
+    assert maker.files.asked == []
