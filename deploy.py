@@ -4,6 +4,7 @@ from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
 from rigwright.host.plan import desired, stages
+from rigwright.supply.expected import refusal
 from roles.base import base
 from roles.cuda_toolkit import cuda_toolkit
 from roles.engines import engines
@@ -27,6 +28,8 @@ verb = asked.verb
 rig = rig_of(host)
 if verb in ("deploy", "upgrade") and rig.bundle_faults:
     raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
+if asked.expect and (wrong := refusal(rig.digest, asked.expect)):
+    raise PyinfraError(f"{host.name}: {wrong}")
 remember()
 held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
 

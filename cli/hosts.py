@@ -13,10 +13,28 @@ import click
 from cli import interrupts, quick
 from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
 from rigwright.inventory import ROOT
+from rigwright.orders import DIGEST
+from rigwright.supply.expected import heard, refusal, spoken
 
 DRY = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
 REBOOT = click.option(
     "--reboot", is_flag=True, help="Reboot hosts where the driver needs it, after stopping what they serve."
+)
+
+
+def _digest(_: click.Context, __: click.Parameter, value: str | None) -> str:
+    if value is None:
+        return ""
+    if not (digits := heard(value)):
+        raise click.BadParameter(f"{value!r} is refused: must be {DIGEST}")
+    return digits
+
+
+EXPECT = click.option(
+    "--expect",
+    metavar="DIGEST",
+    callback=_digest,
+    help="What `lock`, `bundle` or `plan` printed where lock and bundle were made: with another one nothing is begun.",
 )
 
 
@@ -66,7 +84,9 @@ def run_checks(inventory: str, *options: str) -> int:
     ).returncode
 
 
-def _run(inventory: str, limit: str | None, *options: str, question: str = "", bundled: bool = False) -> None:
+def _run(
+    inventory: str, limit: str | None, *options: str, question: str = "", bundled: bool = False, expect: str = ""
+) -> None:
     """Run pyinfra over what a limit names.
 
     Args:
@@ -75,12 +95,17 @@ def _run(inventory: str, limit: str | None, *options: str, question: str = "", b
         *options: pyinfra's.
         question: Asked first, with the hosts' names in it.
         bundled: Whether rigs with a bundle need all of it.
+        expect: The digest that their locks and bundles must have; "" where any will do.
     """
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
 
     hosts = named(inventory, limit)
     for name, data in hosts.items() if bundled else ():
-        whole(rig_of(name, data.get("rig")))
+        rig = whole(rig_of(name, data.get("rig")))
+        if expect and (wrong := refusal(rig.digest, expect)):
+            raise click.ClickException(f"{name}: {wrong}")
+    if expect:
+        options += ("--data", f"expect={spoken(expect)}")
     if question:
         click.confirm(question.format(hosts=", ".join(sorted(hosts))), abort=True)
     if pyinfra_here(inventory, *options, *(["--limit", limit] if limit else [])):
@@ -103,14 +128,15 @@ def _consent(reboot: bool) -> list[str]:
 @DRY
 @click.option("--diff", is_flag=True, help="Show the lines of files that change.")
 @REBOOT
-def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: bool) -> None:
+@EXPECT
+def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: bool, expect: str) -> None:
     """Bring every rig of INVENTORY to the state it declares.
 
     Safe to run again at any time: what is right stays untouched, what a killed run left half done is finished. When a
     new generation does not serve, the old one comes back.
     Example: rigwright deploy ~/boxes/rig.py --dry
     """
-    _run(inventory, limit, _mode(dry), *(["--diff"] if diff else []), *_consent(reboot), bundled=True)
+    _run(inventory, limit, _mode(dry), *(["--diff"] if diff else []), *_consent(reboot), bundled=True, expect=expect)
 
 
 @click.command()
@@ -118,14 +144,15 @@ def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: boo
 @LIMIT
 @DRY
 @REBOOT
-def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool) -> None:
+@EXPECT
+def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool, expect: str) -> None:
     """Deploy INVENTORY, and move the NVIDIA driver of its rigs to the version that is locked.
 
     A plain deploy leaves a working driver at its version. Where the lock has none for a host's system, the newest of
     its branch comes. The package files of the version before stay on the host: `rigwright rollback --driver` goes back.
     Example: rigwright upgrade ~/boxes/rig.py --limit box1 --reboot
     """
-    _run(inventory, limit, _mode(dry), "--data", "verb=upgrade", *_consent(reboot), bundled=True)
+    _run(inventory, limit, _mode(dry), "--data", "verb=upgrade", *_consent(reboot), bundled=True, expect=expect)
 
 
 @click.command()

@@ -19,6 +19,7 @@ from rigwright.host.preflight import refusals, warnings
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.told import as_row, sentences
+from rigwright.supply.expected import spoken
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Planned:
     warnings: list[str]
     driver: tuple[Rig, DriverFacts, DriverPlan | Refused] | None
     """What is there, and what a managed one comes to; None for a rig without cards."""
+    digest: str
+    """The one of the rig's lock and bundle."""
 
 
 def _plan(box: Box) -> Planned:
@@ -48,7 +51,7 @@ def _plan(box: Box) -> Planned:
             brought = (there, chosen)
     wanted = desired(box.rig, facts, brought)
     refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
-    return Planned(planning.plan(wanted, found), refused, warnings(facts), driver)
+    return Planned(planning.plan(wanted, found), refused, warnings(facts), driver, box.rig.digest)
 
 
 @click.command()
@@ -72,6 +75,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "steps": [vars(step) for step in one.plan.steps],
                 "fetched_bytes": one.plan.fetched_bytes,
                 "interrupted": list(one.plan.interrupted),
+                "digest": one.digest,
                 "driver": as_row(*one.driver) if one.driver else None,
             }
             for name, one in seen.items()
@@ -114,5 +118,8 @@ def _show(seen: dict[str, Planned]) -> None:
             notes.append(f"{name}: {how}, beside packages and tools")
     if rows:
         show(("host", "role", "what", "why", "fetched"), rows)
+    for digest in dict.fromkeys(one.digest for one in seen.values()):
+        whose = ", ".join(name for name, one in seen.items() if one.digest == digest)
+        notes.append(f"{whose}: lock and bundle have the digest {spoken(digest)}")
     for note in notes:
         click.echo(note)

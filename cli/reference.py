@@ -21,7 +21,7 @@ from rigwright.declaration.catalog import Card, Model
 from rigwright.declaration.entry import Driver, InstanceEntry, RigEntry, Roots, Share
 from rigwright.engines import kinds
 from rigwright.inventory import CONNECTION, ROOT
-from rigwright.supply import bundle
+from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
 
@@ -58,6 +58,7 @@ TABLES = {
     "lock": Table(LockFile),
     "artefact": Table(Artefact),
     "bundle": Table(bundle.Index),
+    "bundle-suite": Table(archives.Suite),
     "bundle-file": Table(bundle.Row),
 }
 

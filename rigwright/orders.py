@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from rigwright.inventory import CONNECTION
 from rigwright.problems import Invalid, Problem, shown, suggestion
+from rigwright.supply.expected import heard
 
 VERBS = ("deploy", "upgrade", "rollback", "remove")
+DIGEST = "the 64 hexadecimal digits that `rigwright plan` prints, in groups or not"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Orders:
     keep_weights: bool = False
     reboot: bool = False
     """Whether hosts may be rebooted where the driver needs it."""
+    expect: str = ""
+    """The digest that lock and bundle must have; "" where any will do."""
 
 
 def _truth(value: object) -> bool:
@@ -44,6 +48,7 @@ OWN: dict[str, tuple[Callable[[object], bool], str]] = {
     "driver": (_truth, "true or false"),
     "keep_weights": (_truth, "true or false"),
     "reboot": (_truth, "true or false"),
+    "expect": (lambda value: heard(value) is not None, DIGEST),
 }
 # pyinfra hands on its options --ssh-password and --ssh-key-password as if they were data
 KEYS = OWN | CONNECTION | {"ssh_password": (_any, ""), "ssh_key_password": (_any, "")}
@@ -68,7 +73,8 @@ def orders(given: Mapping[str, object]) -> Orders:
         problems = _together(given)
     if problems:
         raise Invalid(problems)
-    return Orders(**{key: value for key, value in given.items() if key in OWN})  # type: ignore[arg-type]
+    own = {key: heard(value) if key == "expect" else value for key, value in given.items() if key in OWN}
+    return Orders(**own)  # type: ignore[arg-type]
 
 
 def _together(given: Mapping[str, object]) -> list[Problem]:
@@ -81,6 +87,8 @@ def _together(given: Mapping[str, object]) -> list[Problem]:
     ]
     if verb == "rollback" and driver and given.get("to"):
         found.append(Problem("--data", "to", "is a generation's number: it does not go with driver=true"))
+    if given.get("expect") and verb not in ("deploy", "upgrade"):
+        found.append(Problem("--data", "expect", f"goes with verb=deploy or upgrade, not with verb={verb}"))
     if reboot and verb == "remove":
         found.append(Problem("--data", "reboot", "does not go with verb=remove"))
     if reboot and verb == "rollback" and not driver:

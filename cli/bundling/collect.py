@@ -14,7 +14,8 @@ from pathlib import Path
 import click
 import requests
 
-from cli.bundling.packages import LIST, STAGED, Archive
+from cli.bundling.mirrored import PART, Brought
+from cli.bundling.packages import Archive
 from cli.resolving import web
 from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
@@ -23,7 +24,9 @@ from cli.resolving.web import Content, Unavailable
 from cli.tables import show, size
 from rigwright.host.facts import packages as needed
 from rigwright.problems import Invalid, Problem
-from rigwright.supply.bundle import INDEX, PACKAGES, Row, listed, text
+from rigwright.supply.archives import PACKAGES, TIME, Suite
+from rigwright.supply.bundle import INDEX, Row, listed, read, text
+from rigwright.supply.expected import digest, spoken
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
 from roles.progress import progress
@@ -98,7 +101,7 @@ class Bundler:
                 continue
             counted[artefact.kind] += row.path not in brought
             brought[row.path] = row
-        rows = list(brought.values())
+        rows, suites, staged = list(brought.values()), list[Suite](), list[Path]()
         mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.mirrors.get("apt", ())))
         for system in systems:
             try:
@@ -106,19 +109,22 @@ class Bundler:
             except Unavailable as error:
                 problems.append(Problem(str(self.inventory), f"packages of {system}", str(error)))
                 continue
-            rows += found
-            counted[f"packages of {system}"] = len(found)
+            place = f"{PACKAGES}/{system}"
+            rows += [Row(path=f"{place}/{path}", sha256=one.sha256, size=one.size) for path, one in found.files.items()]
+            suites += found.suites
+            staged += [self.folder / place / path for path in found.staged]
+            counted[f"packages of {system}"] = len(found.files)
         if problems:
             raise Invalid(problems)
-        made = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+        made = datetime.now(timezone.utc).strftime(TIME)
         earlier = listed(self.folder)
         new = self.folder / f"{INDEX}.new"
-        new.write_text(text(made, systems, rows))
-        for system in systems:
-            (self.folder / PACKAGES / system / STAGED).replace(self.folder / PACKAGES / system / LIST)
+        new.write_text(text(made, systems, suites, rows))
+        for path in staged:
+            path.with_name(f"{path.name}{PART}").replace(path)
         new.replace(self.folder / INDEX)
         self._tidy(earlier - {row.path for row in rows})
-        self._tell(rows, counted)
+        self._tell(rows, counted, suites)
 
     def _artefact(self, artefact: Artefact) -> Row:
         # weights lie as on hosts: the folder of a bundle's weights, served as it is, is a peer
@@ -175,12 +181,10 @@ class Bundler:
             for url in found:
                 yield self.session, url, None
 
-    def _packages(self, system: str, mirrors: tuple[str, ...]) -> list[Row]:
-        place = f"{PACKAGES}/{system}"
+    def _packages(self, system: str, mirrors: tuple[str, ...]) -> Brought:
         with progress.task("bundle", f"packages of {system}"):
             names = tuple(dict.fromkeys(name for rig in self.rigs for name in needed(rig)))
-            found = Archive(system, mirrors).bring(names, self.folder / place)
-        return [Row(path=f"{place}/{name}", sha256=one.sha256, size=one.size) for name, one in found.items()]
+            return Archive(system, mirrors).bring(names, self.folder / PACKAGES / system)
 
     def _tidy(self, paths: set[str]) -> None:
         """Take away what only the earlier bundle had; what somebody else has put beside it stays."""
@@ -191,14 +195,20 @@ class Bundler:
                 for folder in list(Path(path).parents)[:-1]:
                     (self.folder / folder).rmdir()
 
-    def _tell(self, rows: list[Row], counted: Counter[str]) -> None:
+    def _tell(self, rows: list[Row], counted: Counter[str], suites: list[Suite]) -> None:
         sizes: Counter[str] = Counter()
         kinds = {folder: kind for kind, folder in FOLDERS.items()}
         for row in rows:
             first, second = row.path.split("/")[:2]
             sizes[kinds.get(first, f"packages of {second}")] += row.size
         show(("what", "files", "size"), [(kind, str(counted[kind]), size(sizes[kind])) for kind in counted])
+        show(
+            ("suite", "signed", "valid until"),
+            [(f"{one.system} {one.suite}", one.signed, one.valid_until or "no end") for one in suites],
+        )
         click.echo(f"{self.folder}: {len(rows)} files, {size(sum(sizes.values()))}")
+        found = spoken(digest(self.rigs[0].lock, read(self.folder)))
+        click.echo(f"the digest of lock and bundle, for `deploy --expect`: {found}")
 
 
 def _explained(hub: Place | None, artefact: Artefact, error: Unavailable) -> str:

@@ -1,50 +1,51 @@
-"""Distribution packages with all that they need, as a flat archive that apt can install from.
+"""Distribution packages with all that they need, in the parts of their archives that an apt can verify them by.
 
 The machine's own apt finds, fetches and verifies them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from cli.apt import Apt, run
-from cli.resolving.web import Content, Unavailable
+from cli.bundling.mirrored import VERBATIM, Brought, mirrored
+from cli.resolving.archives import TIMELY
+from cli.resolving.web import Unavailable
 from rigwright.host.systems import CODENAMES, COMPONENTS, KEYRING
 
 T = TypeVar("T")
-LIST = "Packages"
-"""The file by which apt knows what an archive has."""
-STAGED = f"{LIST}.part"
-"""The same, until all else of a bundle is there: an earlier bundle stays whole."""
 
 
 class Archive:
     """One system's packages."""
 
     def __init__(self, system: str, mirrors: Sequence[str]) -> None:
+        self.system = system
         self.distribution = system.partition("-")[0]
         self.codename = CODENAMES[system]
         self.mirrors = mirrors
         self.keyring = Path(KEYRING.format(self.distribution))
 
-    def bring(self, names: Iterable[str], folder: Path) -> dict[str, Content]:
-        """Put packages and all that they need into a folder, as if nothing was installed, with their list as STAGED.
+    def bring(self, names: Iterable[str], folder: Path) -> Brought:
+        """Put packages and all that they need into a folder, as if nothing was installed, with what is signed of them.
 
-        The places are tried in order. Returns the archive's files by name, the list under its own.
+        The places are tried in order.
 
         Raises:
-            Unavailable: there is no apt here, no key or no archive of this distribution, or apt fails.
+            Unavailable: there is no apt here, no key or no archive of this distribution, one that has expired, or apt
+                fails.
         """
+        words = ("--yes", "--no-install-recommends", "install", *names)
 
-        def brought(apt: Apt) -> dict[str, Content]:
-            apt.get("--yes", "--no-install-recommends", "--download-only", "install", *names)
-            return _archive(apt.debs, folder)
+        def brought(apt: Apt) -> Brought:
+            addresses = apt.get("--print-uris", *words).splitlines()
+            apt.get("--download-only", *words)
+            return mirrored(apt, self.system, [line.split() for line in addresses], folder)
 
-        return self._first(COMPONENTS[self.distribution], brought)
+        return self._first(COMPONENTS[self.distribution], brought, **TIMELY, **VERBATIM)
 
     def listing(self, component: str) -> str:
         """All packages of one part of the archive, as the first place that has it describes them.
@@ -54,7 +55,7 @@ class Archive:
         """
         return self._first(component, Apt.lists)
 
-    def _first(self, components: str, act: Callable[[Apt], T]) -> T:
+    def _first(self, components: str, act: Callable[[Apt], T], **settings: str) -> T:
         """What comes of the first place at which apt does something."""
         if not self.keyring.exists():
             package = {"debian": "debian-archive-keyring", "ubuntu": "ubuntu-keyring"}[self.distribution]
@@ -63,7 +64,7 @@ class Archive:
         for sources in self._sources(components):
             with tempfile.TemporaryDirectory() as temporary:
                 try:
-                    return act(Apt(Path(temporary), sources))
+                    return act(Apt(Path(temporary), sources, **settings))
                 except Unavailable as error:
                     failed.append(str(error))
         raise Unavailable("; ".join(failed))
@@ -108,25 +109,6 @@ def places(listed: str, distribution: str, own: str, wanted: str) -> list[tuple[
         if of in (label, f"{label}-Security") and own in named:
             found.append((base, named.replace(own, wanted)))
     return list(dict.fromkeys(found))
-
-
-def _archive(debs: list[Path], folder: Path) -> dict[str, Content]:
-    folder.mkdir(parents=True, exist_ok=True)
-    found, stanzas = {}, []
-    for deb in debs:
-        # apt writes the colon of an epoch as %3a
-        name, content = deb.name.replace("%3a", "~"), deb.read_bytes()
-        found[name] = _put(folder / name, content)
-        control = run(["dpkg-deb", "--field", str(deb)]).rstrip("\n")
-        stanzas.append(f"{control}\nFilename: ./{name}\nSize: {len(content)}\nSHA256: {found[name].sha256}\n")
-    return found | {LIST: _put(folder / STAGED, "\n".join(stanzas).encode())}
-
-
-def _put(path: Path, content: bytes) -> Content:
-    new = path.with_name(f"{path.name}.new")
-    new.write_bytes(content)
-    new.replace(path)
-    return Content(hashlib.sha256(content).hexdigest(), len(content))
 
 
 def _release() -> dict[str, str]:

@@ -21,9 +21,10 @@ from rigwright.declaration import keys
 from rigwright.declaration.instances import Making
 from rigwright.declaration.origins import HUB_ORIGIN, origin
 from rigwright.declaration.rig import Rig, urls
-from rigwright.inventory import ROOT, load, making
+from rigwright.inventory import ROOT, layers, load, making
 from rigwright.nvidia.driver.tables import tables
 from rigwright.problems import Invalid, Problem
+from rigwright.supply.expected import digest, spoken
 from rigwright.supply.inputs import HUB, mismatch
 from rigwright.supply.lock import Artefact, Lock
 
@@ -56,6 +57,9 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     folders.write(texts)
     for line in difference(folders.rows, new) or ["no change"]:
         click.echo(line)
+    if inventory:
+        found = spoken(digest(Lock.load(layers(inventory, "locks")), None))
+        click.echo(f"the digest of these locks, for `deploy --expect` of rigs without a bundle: {found}", err=True)
     return 0
 
 

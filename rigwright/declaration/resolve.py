@@ -168,6 +168,7 @@ def parse(
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
         hub_client=client,
+        lock=lock,
     )
 
 

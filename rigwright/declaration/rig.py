@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rigwright.declaration.catalog import Card
@@ -14,8 +14,9 @@ from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.problems import Problem
 from rigwright.supply.bundle import Bundle
+from rigwright.supply.expected import digest
 from rigwright.supply.inputs import HUB
-from rigwright.supply.lock import Artefact
+from rigwright.supply.lock import Artefact, Lock
 
 if TYPE_CHECKING:
     from rigwright.engines.kind import Kind
@@ -149,6 +150,8 @@ class Rig:
     """The wheels of the hosts' Python tools."""
     hub_client: tuple[Artefact, ...]
     """The wheels of the hub's own client; none where no weights are from there."""
+    lock: Lock = field(compare=False, repr=False)
+    """All of it that the inventory has, whatever of it is this rig's."""
 
     def user(self, instance: Instance) -> str:
         """The system user that an instance runs as, and its group: no other instance's."""
@@ -186,6 +189,11 @@ class Rig:
         """All that is locked for it, but a driver."""
         engines = [one for found in self.engine_artefacts.values() for one in found]
         return (*engines, *self.weights, *self.tools, *self.cuda)
+
+    @property
+    def digest(self) -> str:
+        """The one of its lock and bundle."""
+        return digest(self.lock, self.bundle)
 
     @property
     def needs_toolkit(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import stat
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +15,13 @@ from typing import Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from rigwright.problems import Frozen, Invalid, Problem, of_validation
+from rigwright.supply.archives import PACKAGES, Suite, faults
 from rigwright.supply.lock import Artefact, seal
 from rigwright.types import Count, RelativePath, Sha256, System, Text
 
 INDEX = "bundle.json"
-PACKAGES = "packages"
-"""The folder with one folder a system in it: a flat apt archive."""
+SCHEMA = 2
+LARGEST = 64 << 20  # bytes of an index; a row has some 200
 AGAIN = "make it again with `rigwright bundle`"
 PART = 1 << 20  # bytes
 
@@ -34,17 +37,32 @@ class Row(Frozen):
 class Index(Frozen):
     """What bundle.json holds."""
 
-    schema_version: Literal[1] = Field(alias="schema", description="Version of this format.")
+    schema_version: Literal[2] = Field(alias="schema", description="Version of this format.")
     made: Text = Field(description="When, in UTC.")
     systems: tuple[System, ...] = Field(description="Whose packages are in it.")
+    suites: tuple[Suite, ...] = Field(description="A table a suite of the archives that they are from.")
     files: tuple[Row, ...] = Field(description="A row a file.")
-    digest: Sha256 = Field(description="SHA-256 of the files' rows, as a lock's.")
+    digest: Sha256 = Field(description="SHA-256 of suites and files, as a lock's.")
+
+    @field_validator("schema_version", mode="before")
+    @classmethod
+    def _this_one(cls, value: object) -> object:
+        if value == 1:
+            raise ValueError(f"{SCHEMA}: packages were not signed then; {AGAIN}")
+        return value
+
+    @field_validator("files")
+    @classmethod
+    def _each_once(cls, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        if twice := [path for path, number in Counter(row.path for row in rows).items() if number > 1]:
+            raise ValueError(f"a row a file: {twice[0]} is there twice")
+        return rows
 
     @field_validator("digest")
     @classmethod
     def _unchanged(cls, digest: str, info: ValidationInfo) -> str:
-        rows = info.data.get("files")
-        if rows is not None and sealed(rows) != digest:
+        rows, suites = info.data.get("files"), info.data.get("suites")
+        if rows is not None and suites is not None and sealed(suites, rows) != digest:
             raise ValueError("the SHA-256 of the rows: one was changed")
         return digest
 
@@ -75,12 +93,25 @@ class LocalFile:
 
 
 @dataclass(frozen=True)
+class Packages:
+    """A system's packages in a bundle, as a job is sent them."""
+
+    files: tuple[LocalFile, ...] = ()
+    """Named by their hashes: two archives may each have a file of one name."""
+    places: tuple[tuple[str, str], ...] = ()
+    """Such a name and where the file lies below the folder of all its system's archives, each."""
+    suites: tuple[Suite, ...] = ()
+
+
+@dataclass(frozen=True)
 class Bundle:
     """A bundle that lies there, with its files' sizes as they should be."""
 
     folder: Path
     systems: tuple[str, ...]
     rows: tuple[Row, ...]
+    suites: tuple[Suite, ...] = ()
+    digest: str = ""
 
     def find(self, artefact: Artefact) -> LocalFile | None:
         """The file with an artefact's bytes."""
@@ -90,30 +121,35 @@ class Bundle:
         """The files with the bytes of artefacts that are all in it."""
         return tuple(file for artefact in artefacts if (file := self.find(artefact)))
 
-    def packages(self, system: str) -> tuple[LocalFile, ...]:
-        """The apt archive of a system; none where the bundle has no packages for it."""
+    def packages(self, system: str) -> Packages:
+        """The archives of a system; none where the bundle has no packages for it."""
         beginning = f"{PACKAGES}/{system}/"
-        return tuple(
-            self._file(row, row.path.removeprefix(beginning)) for row in self.rows if row.path.startswith(beginning)
+        rows = [row for row in self.rows if row.path.startswith(beginning)]
+        return Packages(
+            tuple({row.sha256: self._file(row, row.sha256) for row in rows}.values()),
+            tuple((row.sha256, row.path.removeprefix(beginning)) for row in rows),
+            tuple(suite for suite in self.suites if suite.system == system),
         )
 
     def _file(self, row: Row, name: str) -> LocalFile:
         return LocalFile(self.folder / row.path, name, row.sha256, row.size)
 
 
-def sealed(rows: Iterable[Row]) -> str:
-    """The digest of an index's rows."""
-    return seal(row.model_dump(mode="json") for row in rows)
+def sealed(suites: Iterable[Suite], rows: Iterable[Row]) -> str:
+    """The digest of an index's tables."""
+    return seal(one.model_dump(mode="json") for one in (*suites, *rows))
 
 
-def text(made: str, systems: Iterable[str], rows: Iterable[Row]) -> str:
+def text(made: str, systems: Iterable[str], suites: Iterable[Suite], rows: Iterable[Row]) -> str:
     """An index: the same text for the same files, but for the time."""
     ordered = sorted(rows, key=lambda row: row.path)
+    named = sorted(suites, key=lambda suite: suite.folder)
     index = {
-        "schema": 1,
+        "schema": SCHEMA,
         "made": made,
         "systems": sorted(systems),
-        "digest": sealed(ordered),
+        "digest": sealed(named, ordered),
+        "suites": [suite.model_dump(mode="json") for suite in named],
         "files": [row.model_dump(mode="json") for row in ordered],
     }
     return json.dumps(index, indent=1) + "\n"
@@ -123,28 +159,47 @@ def read(folder: Path) -> Bundle:
     """Read a bundle's index and look for its files. Their bytes are hashed when they are sent.
 
     Raises:
-        Invalid: no bundle, a broken or changed index, or every file that is missing or has another size.
+        Invalid: no bundle, a broken or changed index, every file that is missing or has another size, and every suite
+            of packages that is not what it is said to be.
     """
     path = folder / INDEX
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        index = Index.model_validate(raw)
+        index = Index.model_validate(json.loads(_read(path)))
     except OSError as error:
         raise Invalid([Problem(str(path), "the bundle", f"{error.strerror}: {AGAIN}")]) from None
     except ValidationError as error:
         raise Invalid(of_validation(error, Index, str(path), "")) from None
     except (ValueError, RecursionError):
         raise Invalid([Problem(str(path), "the bundle", f"is no JSON: {AGAIN}")]) from None
-    problems = [Problem(str(path), row.path, wrong) for row in index.files if (wrong := _wrong(folder / row.path, row))]
-    if problems:
-        raise Invalid(problems)
-    return Bundle(folder, index.systems, index.files)
+    wrong = {row.path: found for row in index.files if (found := _wrong(folder / row.path, row))}
+    files = {row.path: (row.sha256, row.size) for row in index.files if row.path not in wrong}
+    for suite in index.suites:
+        for where, found in faults(suite, files, lambda name: (folder / name).read_text("utf-8")):
+            wrong.setdefault(where, f"{found}: {AGAIN}")
+    if wrong:
+        raise Invalid(Problem(str(path), where, found) for where, found in wrong.items())
+    return Bundle(folder, index.systems, index.files, index.suites, index.digest)
+
+
+def _read(path: Path) -> str:
+    """An index's text; a pipe would be read for ever, and so would what never ends.
+
+    Raises:
+        OSError: it is no file of a likely size, or cannot be read.
+        ValueError: it is no text.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "is no file")
+    if found.st_size > LARGEST:
+        raise OSError(errno.EFBIG, f"is larger than {LARGEST >> 20} MiB")
+    return path.read_text(encoding="utf-8")
 
 
 def listed(folder: Path) -> set[str]:
     """The paths in a bundle's index; none where there is no sound one."""
     try:
-        return {row.path for row in Index.model_validate_json((folder / INDEX).read_bytes()).files}
+        return {row.path for row in Index.model_validate_json(_read(folder / INDEX)).files}
     except (OSError, ValueError):  # pydantic's errors are among the latter
         return set()
 

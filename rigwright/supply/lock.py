@@ -242,6 +242,12 @@ class Lock:
         one = self.artefacts.get(name)
         return self.groups.get(name) or ((one,) if one else ())
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all rows, whatever files they stand in."""
+        rows = [*self.artefacts.values(), *(row for rows in self.groups.values() for row in rows)]
+        return seal(_written(row) for row in sorted(rows, key=lambda row: row.order))
+
     @classmethod
     def load(cls, folders: list[Path]) -> Lock:
         """Read every *.lock.toml of the folders.

@@ -9,7 +9,9 @@ from types import MappingProxyType
 from pyinfra.api import FunctionCommand, operation
 
 from rigwright.declaration.rig import Rig
+from rigwright.host.systems import KEYRING
 from rigwright.render import render
+from rigwright.supply.bundle import Packages
 from rigwright.supply.network import network
 from roles.operations.jobs import job, sent
 
@@ -39,14 +41,15 @@ def packages(
     states = f"dpkg-query -W -f '${{db:Status-Status}}\\n' {listing} 2>/dev/null"
     installed = f'[ "$({states} | grep -cx installed)" = {len(names)} ]'
     unit, folder = "rw-job-packages", rig.jobs
-    files = rig.bundle.packages(system) if rig.bundle else ()
+    bundled = rig.bundle.packages(system) if rig.bundle else Packages()
     script = render(
         "packages/install.sh.j2",
         names=names,
         network=network(rig),
         ledger=rig.ledger,
         masked=masked,
-        files=files,
-        sent=sent(folder, unit) if files else "",
+        packages=bundled,
+        keyring=KEYRING.format(system.partition("-")[0]),
+        sent=sent(folder, unit) if bundled.files else "",
     )
-    yield from job._inner(unit=unit, script=script, test=installed, folder=folder, files=files)
+    yield from job._inner(unit=unit, script=script, test=installed, folder=folder, files=bundled.files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from cli.resolving.web import hash_file
 from lab import tiny_model
 from lab.hosts import Host
 from rigwright.host.preflight import DISK_RESERVE
+from tests.forgery import TRACE, forge, reindex, release
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import CHAT, command, deploy, red, served, until
 from tests.locks import lock_text
@@ -125,7 +127,7 @@ def test_a_flipped_byte_is_refused_before_it_is_sent(boot: Boot, home: Path) -> 
     host = boot()
     cut_off(host)
     inventory = write(home, {"box": host.connection})
-    (package,) = (home / "the bundle").glob("packages/debian-13/ninja-build_*.deb")
+    (package,) = (home / "the bundle").glob("packages/debian-13/**/ninja-build_*.deb")
     whole = package.read_bytes()
     package.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
     try:
@@ -138,6 +140,49 @@ def test_a_flipped_byte_is_refused_before_it_is_sent(boot: Boot, home: Path) -> 
     assert "Traceback" not in run.said
     assert host.run("command -v ninja cmake || true") == ""
     assert not list(host.upper.glob(f"{JOBS[1:]}/rw-job-packages/script"))
+
+
+def forged(home: Path, folder: Path) -> Path:
+    """A bundle that is another one's to write, below a folder in the place of the operator's."""
+    shutil.copytree(home / "the bundle", folder / "the bundle", copy_function=os.link)
+    return folder / "the bundle"
+
+
+def refused(host: Host, inventory: Path, home: Path) -> str:
+    """What is said of a deploy that installs no package."""
+    before = host.run("dpkg-query -W")
+    run = deploy(inventory, HOME=str(home))
+    assert host.run(f"ls {TRACE} || true") == ""
+    assert run.status == 1
+    assert "Traceback" not in run.said
+    assert host.run("dpkg-query -W") == before
+    return run.said
+
+
+def test_a_forged_package_is_refused_by_apt_though_the_index_is_right_about_it(
+    boot: Boot, first_run: FirstRun, home: Path, tmp_path: Path
+) -> None:
+    host = boot(first_run.engine_layer)
+    cut_off(host)
+    inventory = write(home, {"box": host.connection})
+    deb = forge(forged(home, tmp_path / "package"), "ninja-build")
+    said = refused(host, inventory, tmp_path / "package")
+    assert f"refused: {deb.name} of the bundle is not what its archive has signed: " in said
+    assert "nothing was installed" in said
+
+    # and when the archive's own list says so, too, which is signed
+    bundle = forged(home, tmp_path / "all")
+    forge(bundle, "ninja-build", lists=True)
+    said = refused(host, inventory, tmp_path / "all")
+    assert "Packages.xz: is not what the hash says that its archive has signed" in said
+    assert "==> " not in said
+
+    # and when what is signed says so, too
+    release(next(bundle.glob("packages/debian-13/*/dists/trixie")), None)
+    reindex(bundle)
+    said = refused(host, inventory, tmp_path / "all")
+    keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    assert f"refused: what the bundle says of its packages is not signed by a key of this host, in {keyring}" in said
 
 
 @pytest.mark.all_only

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
+from rigwright.problems import Invalid
 from rigwright.supply import bundle
 from rigwright.supply.bundle import Bundle
 from tests.locks import lock_text
@@ -24,8 +26,10 @@ WEIGHTS = bytes(range(256)) * 20_000
 SOURCE, WHEEL = "sources/engine-1.0.tar.gz", "wheels/tool-1.0-py3-none-any.whl"
 WEIGHT = f"weights/small/{COMMIT}/small-q4.gguf"
 FILES = {SOURCE, WHEEL, WEIGHT}
-DEBS = {f"packages/debian-12/{name}" for name in ("Packages", "curl_2~8.1_amd64.deb", "g++_1.0_amd64.deb")}
-DEBS |= {"packages/debian-12/libcurl_1.0_amd64.deb"}
+POOL = {f"packages/debian-12/0/pool/{name}" for name in ("curl_8.1_amd64.deb", "g++_1.0_amd64.deb")}
+POOL |= {"packages/debian-12/0/pool/libcurl_1.0_amd64.deb"}
+SIGNED = {f"packages/debian-12/0/dists/bookworm/{name}" for name in ("InRelease", "main/binary-amd64/Packages")}
+DEBS = POOL | SIGNED
 INVENTORY = """
 from rigwright.inventory import hosts
 
@@ -118,6 +122,12 @@ class BundleWorld:
             assert hashlib.sha256((self.folder / row.path).read_bytes()).hexdigest() == row.sha256, row.path
         return found
 
+    def unread(self) -> list[str]:
+        """The lines with which the bundle is refused before any host is reached."""
+        with pytest.raises(Invalid) as refused:
+            bundle.read(self.folder)
+        return str(refused.value).splitlines()
+
     @property
     def folder(self) -> Path:
         return self.box.folder / "the bundle"
@@ -152,36 +162,50 @@ class AptArchive:
     def __init__(self, files: FileServer, home: Path, name: str = "archive") -> None:
         self.files, self.home, self.name = files, home, name
         self.debs: dict[str, bytes] = {}
+        self.secure: dict[str, bytes] = {}
+        """Packages of the security archive, which lies beside the other."""
 
-    def package(self, name: str, version: str = "1.0", depends: str = "") -> None:
+    def package(self, name: str, version: str = "1.0", depends: str = "", secure: bool = False) -> None:
         """Build a package."""
         needs = f"Depends: {depends}\n" if depends else ""
         control = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: nobody\n"
-        self.debs[f"pool/{name}_{version.partition(':')[2] or version}_amd64.deb"] = debs.built(
+        where = self.secure if secure else self.debs
+        where[f"pool/{name}_{version.partition(':')[2] or version}_amd64.deb"] = debs.built(
             f"{control}{needs}Description: one\n"
         )
 
-    def publish(self, codename: str = "bookworm", components: tuple[str, ...] = ("main",)) -> None:
-        """Serve the packages in the suite of a release, and empty suites for updates and security."""
+    def publish(self, codename: str = "bookworm", components: tuple[str, ...] = ("main",), until: str = "") -> None:
+        """Serve the packages in the suites of a release, and an empty suite for updates.
+
+        Args:
+            codename: The release's.
+            components: Each has all packages.
+            until: When the security suite expires; never without it.
+        """
+        base = f"{self.name}/debian"
+        self._suite(base, codename, components, self._stanzas(base, self.debs))
+        self._suite(base, f"{codename}-updates", components, "")
+        self._suite(base, f"{codename}-security", components, "")
+        secure = f"{base}-security"
+        self._suite(secure, f"{codename}-security", components, self._stanzas(secure, self.secure), until)
+
+    def _stanzas(self, base: str, packages: dict[str, bytes]) -> str:
         stanzas = []
-        for path, content in self.debs.items():
+        for path, content in packages.items():
             control = debs.control(content).rstrip("\n")
             digest = hashlib.sha256(content).hexdigest()
             stanzas.append(f"{control}\nFilename: {path}\nSize: {len(content)}\nSHA256: {digest}\n")
-            self.serve(path, content)
-        self._suite(f"{self.name}/debian", codename, components, "\n".join(stanzas))
-        for base in (f"{self.name}/debian", f"{self.name}/debian-security"):
-            for suite in (f"{codename}-updates", f"{codename}-security"):
-                self._suite(base, suite, components, "")
+            self.serve(path, content, base)
+        return "\n".join(stanzas)
 
-    def serve(self, path: str, content: bytes) -> None:
+    def serve(self, path: str, content: bytes, base: str = "") -> None:
         """Serve one package, by the name that apt asks for."""
-        self.files.serve(f"{self.name}/debian/{path.replace('+', '%2b')}", whole(content))
+        self.files.serve(f"{base or f'{self.name}/debian'}/{path.replace('+', '%2b')}", whole(content))
 
-    def _suite(self, base: str, suite: str, components: tuple[str, ...], packages: str) -> None:
+    def _suite(self, base: str, suite: str, components: tuple[str, ...], packages: str, until: str = "") -> None:
         lists = {f"{one}/binary-amd64/Packages": packages.encode() for one in components}
         lines = [f"Origin: Debian\nLabel: Debian\nSuite: {suite}\nCodename: {suite}"]
-        lines += ["Date: Sat, 01 Nov 2025 00:00:00 UTC"]
+        lines += ["Date: Sat, 01 Nov 2025 00:00:00 UTC", *([f"Valid-Until: {until}"] if until else [])]
         lines += [f"Architectures: amd64\nComponents: {' '.join(components)}\nSHA256:"]
         for path, content in lists.items():
             lines.append(f" {hashlib.sha256(content).hexdigest()} {len(content)} {path}")

@@ -20,7 +20,7 @@ from rigwright.engines.llama_cpp.keys import Engine, Variant
 from rigwright.host.facts import HostFacts
 from rigwright.inventory import ROOT, HostGroup, hosts
 from rigwright.nvidia.driver.tables import tables
-from rigwright.supply.lock import Artefact
+from rigwright.supply.lock import Artefact, Lock
 from tests.locks import resealed
 from tests.unit.sample_texts import CATALOG, COMMIT, LOCK
 
@@ -225,6 +225,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         engine_artefacts={"plain": (SOURCE,)},
         tools=(wheel(),),
         hub_client=(),
+        lock=Lock({}),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 

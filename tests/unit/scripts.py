@@ -24,7 +24,8 @@ from rigwright.serving.live import state_script
 from rigwright.serving.slots import Slot
 from rigwright.serving.units import STARTED_FROM, UNITS
 from rigwright.supply import tools as tools_made
-from rigwright.supply.bundle import Bundle, Row
+from rigwright.supply.archives import Suite
+from rigwright.supply.bundle import Bundle, Packages, Row
 from rigwright.supply.network import Network, network
 from rigwright.supply.tools import Tools
 from rigwright.weights import sharing, stored
@@ -45,11 +46,20 @@ PLAIN = rig(mirrors={})
 ADDRESSES = ("0000:01:00.0", "0000:02:00.0")
 TUNED = Driver(managed=True, power_w=280, sysctl={"vm.swappiness": 10})
 STATE = "/var/lib/rigwright"
-BUNDLED = rig(
-    bundle=Bundle(
-        Path("/home/ops/bundle"), ("debian-12",), (Row(path="packages/debian-12/curl_8.deb", sha256="c" * 64, size=5),)
-    )
+SUITE = Suite(
+    system="debian-12",
+    archive=0,
+    suite="bookworm",
+    components=("main",),
+    signed="2026-11-21 12:00:00 UTC",
+    valid_until=None,
 )
+ROWS = (
+    Row(path=f"{SUITE.folder}/InRelease", sha256="a" * 64, size=5),
+    Row(path=f"{SUITE.folder}/main/binary-amd64/Packages.xz", sha256="b" * 64, size=5),
+    Row(path="packages/debian-12/0/pool/main/c/curl/curl_8.deb", sha256="c" * 64, size=5),
+)
+BUNDLED = rig(bundle=Bundle(Path("/home/ops/bundle"), ("debian-12",), ROWS, (SUITE,)))
 
 
 def compiled(*cards: int) -> str:
@@ -69,11 +79,13 @@ def packages(
     names: tuple[str, ...] = ("curl", "cmake"),
     ledger: str = "/var/lib/rigwright/owned",
     masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    sent: str = f"{STATE}/jobs/rw-job-packages/files",
+    keyring: str = "/usr/share/keyrings/debian-archive-keyring.gpg",
 ) -> str:
     """The installation of packages."""
-    files = made.bundle.packages("debian-12") if made.bundle else ()
-    sent = f"{STATE}/jobs/rw-job-packages/files" if files else ""
-    values = {"network": network(made), "ledger": ledger, "files": files, "sent": sent}
+    bundled = made.bundle.packages("debian-12") if made.bundle else Packages()
+    values = {"network": network(made), "ledger": ledger, "packages": bundled, "keyring": keyring}
+    values |= {"sent": sent if bundled.files else ""}
     return render("packages/install.sh.j2", names=names, masked=masked, **values)
 
 

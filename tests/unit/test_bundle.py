@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
@@ -13,14 +14,33 @@ import pytest
 
 from rigwright.problems import Invalid
 from rigwright.supply import bundle
-from rigwright.supply.bundle import AGAIN, INDEX, LocalFile, Row
+from rigwright.supply.archives import Suite
+from rigwright.supply.bundle import AGAIN, INDEX, LocalFile, Packages, Row
 from tests.unit.samples import artefact
 
 MADE = "2026-11-21 12:00:00 UTC"
+LIST = "main/binary-amd64/Packages"
+
+
+def suite(system: str, name: str) -> Suite:
+    return Suite(system=system, archive=0, suite=name, components=("main",), signed=MADE, valid_until=None)
+
+
+def released(name: str, listed: bytes, date: str = "Sat, 21 Nov 2026 12:00:00 UTC", more: str = "") -> bytes:
+    """What would be signed of a suite with one list."""
+    row = f" {hashlib.sha256(listed).hexdigest()} {len(listed)} {LIST}"
+    body = f"Suite: stable\nCodename: {name}\nDate: {date}\n{more}SHA256:\n{row}"
+    signature = "-----BEGIN PGP SIGNATURE-----\n\nabc=\n-----END PGP SIGNATURE-----\n"
+    return f"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{body}\n{signature}".encode()
+
+
+OLDER, NEWER = suite("debian-12", "bookworm"), suite("debian-13", "trixie")
 FILES = {
-    "packages/debian-12/Packages": b"Package: curl\n",
-    "packages/debian-12/curl_2~8.14+deb12_amd64.deb": b"a package",
-    "packages/debian-13/Packages": b"Package: cmake\n",
+    f"{OLDER.folder}/InRelease": released("bookworm", b"Package: curl\n"),
+    f"{OLDER.folder}/{LIST}": b"Package: curl\n",
+    "packages/debian-12/0/pool/curl_8.14+deb12_amd64.deb": b"a package",
+    f"{NEWER.folder}/InRelease": released("trixie", b"Package: cmake\n"),
+    f"{NEWER.folder}/{LIST}": b"Package: cmake\n",
     "sources/engine-1.0.tar.gz": b"a source",
     "weights/small/1/small-q4.gguf": b"weights",
 }
@@ -33,15 +53,17 @@ def row(path: str, content: bytes) -> Row:
 ROWS = [row(path, content) for path, content in FILES.items()]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def whole_bundle(tmp_path: Path) -> Path:
     """A bundle with nothing wrong, in a folder whose name is not one word."""
     folder = tmp_path / "a bundle"
     for path, content in FILES.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
-    (folder / INDEX).write_text(bundle.text(MADE, ["debian-13", "debian-12"], ROWS))
+    (folder / INDEX).write_text(bundle.text(MADE, ["debian-13", "debian-12"], [NEWER, OLDER], ROWS))
     return folder
+
+
+folder = pytest.fixture(whole_bundle)
 
 
 def refusal(folder: Path) -> list[str]:
@@ -70,19 +92,27 @@ def test_a_file_is_found_by_its_hash_and_goes_by_the_locks_name(folder: Path) ->
 
 def test_each_system_has_its_own_packages(folder: Path) -> None:
     found = bundle.read(folder)
-    assert {file.name for file in found.packages("debian-12")} == {"Packages", "curl_2~8.14+deb12_amd64.deb"}
-    assert [file.path for file in found.packages("debian-13")] == [folder / "packages/debian-13/Packages"]
-    assert found.packages("debian-1") == found.packages("ubuntu-24.04") == ()
+    older = found.packages("debian-12")
+    names = {f"packages/debian-12/{path}": name for name, path in older.places}
+    assert names == {one.path: one.sha256 for one in ROWS if "debian-12" in one.path}
+    assert ({file.name for file in older.files}, older.suites) == (set(names.values()), (OLDER,))
+    assert {file.path for file in found.packages("debian-13").files} == {folder / p for p in FILES if "debian-13" in p}
+    assert found.packages("debian-1") == found.packages("ubuntu-24.04") == Packages()
 
 
 def test_the_same_files_are_the_same_text_in_whatever_order_they_come() -> None:
-    systems = ["debian-12", "debian-13"]
-    texts = {bundle.text(MADE, two, order) for order in permutations(ROWS) for two in permutations(systems)}
+    systems, suites, rows = ["debian-12", "debian-13"], [OLDER, NEWER], ROWS[:4]
+    texts = {
+        bundle.text(MADE, two, both, order)
+        for order in permutations(rows)
+        for two in permutations(systems)
+        for both in permutations(suites)
+    }
     assert len(texts) == 1
     (text,) = texts
-    assert len({*texts, bundle.text(MADE, systems, ROWS[1:])}) == 2
+    assert len({*texts, bundle.text(MADE, systems, suites, rows[1:]), bundle.text(MADE, systems, [OLDER], rows)}) == 3
     # of the time, only the one line
-    other = bundle.text("2026-11-21 12:00:01 UTC", systems, ROWS)
+    other = bundle.text("2026-11-21 12:00:01 UTC", systems, suites, rows)
     assert [a for a, b in zip(text.splitlines(), other.splitlines(), strict=True) if a != b] == [f' "made": "{MADE}",']
 
 
@@ -97,15 +127,20 @@ def first(sealed: bool = True, **changes: object) -> Callable[[dict[str, Any]], 
         index["files"][0].update(changes)
         if sealed:
             rows = [Row.model_construct(**one) for one in index["files"]]
-            index["digest"] = bundle.sealed(rows)
+            index["digest"] = bundle.sealed([OLDER, NEWER], rows)
 
     return change
+
+
+def of_suite(**changes: object) -> Callable[[dict[str, Any]], object]:
+    return lambda index: index["suites"][0].update(changes)
 
 
 RESEALED = "must be the SHA-256 of the rows: one was changed"
 INSIDE = "is refused: must be a path inside the folder: letters, digits and ._+~-"
 CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
-    ("a later format", changed(schema=2), ["schema: 2 is refused: must be 1"]),
+    ("a later format", changed(schema=3), ["schema: 3 is refused: must be 2"]),
+    ("an earlier format", changed(schema=1), ["schema: 1 is refused: must be 2: packages were not signed then; make"]),
     ("no format", lambda index: index.pop("schema"), ["schema: missing"]),
     ("no digest", lambda index: index.pop("digest"), ["digest: missing"]),
     ("no rows", lambda index: index.pop("files"), ["files: missing"]),
@@ -128,7 +163,15 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
     ("of two words", first(path="weights/a b"), [INSIDE]),
     ("with a new line", first(path="weights/a\n"), [INSIDE]),
     ("with another system's slash", first(path="..\\secret"), [INSIDE]),
-    ("two things", changed(schema="1", made=""), ["made: '' is refused", "schema: '1' is refused: must be 1"]),
+    ("two things", changed(schema="2", made=""), ["made: '' is refused", "schema: '2' is refused: must be 2"]),
+    ("a key nobody knows in a row", first(sealed=False, mode="755"), ["files[0].mode: unknown key; allowed: "]),
+    ("a key nobody knows in a suite", of_suite(key="mine.gpg"), ["suites[0].key: unknown key"]),
+    ("a suite less", lambda index: index["suites"].pop(), [RESEALED]),
+    ("a suite of one's own", of_suite(suite="../../x"), ["suites[0].suite: '../../x' is refused: must be letters"]),
+    ("an archive below none", of_suite(archive=-1), ["suites[0].archive: -1 is refused: must be at least 0"]),
+    ("a component with a space", of_suite(components=["main x"]), ["suites[0].components[0]: 'main x' is refused"]),
+    ("no component", of_suite(components=[]), ["suites[0].components: "]),
+    ("a file twice", lambda index: index["files"].append(index["files"][0]), ["is refused: must be a row a file: "]),
 ]
 
 
@@ -169,10 +212,10 @@ def test_a_folder_that_is_no_bundle_is_refused_in_one_line(tmp_path: Path) -> No
 def test_every_file_that_is_missing_or_has_another_size_is_named(folder: Path) -> None:
     (folder / "sources/engine-1.0.tar.gz").unlink()
     (folder / "weights/small/1/small-q4.gguf").write_bytes(b"weigh")
-    (folder / "packages/debian-13/Packages").unlink()
-    (folder / "packages/debian-13/Packages").mkdir()
+    (folder / NEWER.folder / LIST).unlink()
+    (folder / NEWER.folder / LIST).mkdir()
     assert refusal(folder) == [
-        f"packages/debian-13/Packages: is no file: {AGAIN}",
+        f"{NEWER.folder}/{LIST}: is no file: {AGAIN}",
         f"sources/engine-1.0.tar.gz: No such file or directory: {AGAIN}",
         f"weights/small/1/small-q4.gguf: has 5 bytes, 7 are listed: {AGAIN}",
     ]
@@ -200,7 +243,8 @@ def test_what_an_index_lists_is_known_without_its_files(folder: Path) -> None:
 
 
 def test_a_files_bytes_are_looked_at_before_it_is_sent(folder: Path) -> None:
-    found = {file.name: file for file in bundle.read(folder).packages("debian-12")}["Packages"]
+    files = bundle.read(folder).packages("debian-12").files
+    (found,) = (file for file in files if file.path == folder / OLDER.folder / LIST)
     assert found.refusal() == ""
     found.path.write_bytes(b"Package: cUrl\n")
     digest = hashlib.sha256(b"Package: cUrl\n").hexdigest()
@@ -214,3 +258,21 @@ def test_a_files_bytes_are_looked_at_before_it_is_sent(folder: Path) -> None:
 def test_a_file_that_cannot_be_read_is_said_so() -> None:
     unreadable = LocalFile(Path("/proc/self/mem"), "mem", "0" * 64, 1)
     assert unreadable.refusal() == "/proc/self/mem: Input/output error"
+
+
+@pytest.mark.parametrize("sealed", [INDEX, "sources/engine-1.0.tar.gz", f"{OLDER.folder}/InRelease"])
+def test_a_pipe_or_device_in_a_files_place_is_not_read(folder: Path, sealed: str) -> None:
+    for target in ("/dev/zero", "/dev/full"):
+        (folder / sealed).unlink()
+        (folder / sealed).symlink_to(target)
+        assert "is no file" in "\n".join(refusal(folder))
+    (folder / sealed).unlink()
+    os.mkfifo(folder / sealed)
+    assert "is no file" in "\n".join(refusal(folder))
+
+
+def test_an_index_of_no_likely_size_is_not_read(folder: Path) -> None:
+    with (folder / INDEX).open("r+b") as file:
+        file.truncate(1 << 40)
+    assert refusal(folder) == [f"the bundle: is larger than 64 MiB: {AGAIN}"]
+    assert bundle.listed(folder) == set()

@@ -13,6 +13,7 @@ from cli.bundling import collect
 from cli.resolving import web
 from rigwright.inventory import load
 from rigwright.supply.bundle import INDEX
+from rigwright.supply.expected import heard
 from tests.unit.bundle_world import DEBS, FILES, SOURCE, WEIGHT, WEIGHTS, WHEEL, AptArchive, BundleWorld
 from tests.unit.file_server import cut, status, whole
 from tests.unit.samples import COMMIT, chat, entry
@@ -29,14 +30,17 @@ def test_everything_is_brought_and_the_rig_is_satisfied_with_it(maker: BundleWor
         ["source", "1"],
         ["weight", "1"],
         ["wheel", "1"],
-        ["debian-12", "4"],
+        ["debian-12", "5"],
     ]
-    assert f"{maker.folder}: 7 files, " in made.stdout.splitlines()[-1]
+    assert f"{maker.folder}: 8 files, " in made.stdout
+    read_out = made.stdout.splitlines()[-1].rpartition(" ")[2]
     maker.inventory(apt="")  # nothing that a mirror would be asked for
     (item,) = maker.box.group({"box": entry(bundle="the bundle", mirrors={}, instances=chat())})
     rig = load(item[1]["rig"])
     assert rig.bundle == found
-    assert {file.name for file in rig.bundle.packages("debian-12")} == {path.rpartition("/")[2] for path in DEBS}
+    places = {f"packages/debian-12/{path}": name for name, path in rig.bundle.packages("debian-12").places}
+    assert places == {row.path: row.sha256 for row in found.rows if row.path in DEBS}
+    assert heard(read_out) == rig.digest
 
 
 def test_what_is_there_is_kept_and_a_byte_that_differs_is_fetched_again(maker: BundleWorld) -> None:

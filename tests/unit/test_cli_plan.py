@@ -17,6 +17,7 @@ from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.serving.live import Served
+from rigwright.supply.expected import spoken
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.samples import facts, rig
 
@@ -102,3 +103,13 @@ def test_a_rig_without_cards_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> No
     done = planned(monkeypatch, box, "--json")
     assert json.loads(done.output)[0]["driver"] is None
     assert box.__dict__["asked"] == []
+
+
+def test_the_digest_that_a_deploy_can_be_held_to_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Looked(rig(), host())
+    assert (
+        f"box: lock and bundle have the digest {spoken(box.rig.digest)}"
+        in planned(monkeypatch, box).output.splitlines()
+    )
+    (row,) = json.loads(planned(monkeypatch, box, "--json").output)
+    assert row["digest"] == box.rig.digest

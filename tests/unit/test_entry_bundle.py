@@ -47,7 +47,7 @@ def bundled(box: Box, *, weights: bytes = b"weights", rows: int = 99) -> Path:
         (folder / path).write_bytes(content)
         found.append(Row(path=path, sha256=digest, size=len(content)))
     box.write("locks/box.lock.toml", lock_text(*texts))
-    (folder / INDEX).write_text(bundle.text("now", ["debian-12"], found[:rows]))
+    (folder / INDEX).write_text(bundle.text("now", ["debian-12"], [], found[:rows]))
     return folder
 
 

@@ -8,11 +8,15 @@ from collections.abc import Iterator
 import pytest
 from pyinfra_cli.util import parse_cli_arg
 
+from rigwright.inventory import load
 from rigwright.orders import Orders, orders
 from rigwright.problems import Invalid
+from rigwright.supply.expected import spoken
 from tests.unit.samples import Box, chat, entry
 from tests.unit.ssh_server import Sshd, sshd
 from tests.unit.test_deploy import plan
+
+DIGEST = "0123456789abcdef" * 4
 
 
 def given(words: str) -> dict[str, object]:
@@ -34,6 +38,8 @@ def given(words: str) -> dict[str, object]:
         ("verb=rollback driver=true reboot=true", Orders("rollback", driver=True, reboot=True)),
         ("verb=rollback driver=false to=3", Orders("rollback", to=3)),
         ("verb=remove keep_weights=true", Orders("remove", keep_weights=True)),
+        (f"expect={DIGEST}", Orders(expect=DIGEST)),
+        (f"verb=upgrade expect={spoken(DIGEST).upper()}", Orders("upgrade", expect=DIGEST)),
         # pyinfra's own, among them what its options --ssh-user and --ssh-password come to
         ("ssh_user=ops ssh_port=2222 ssh_key=~/key ssh_password=123 ssh_key_password=x _sudo=true", Orders()),
         ("ssh_hostname=192.0.2.7 ssh_strict_host_key_checking=no", Orders()),
@@ -79,6 +85,12 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
         ("verb=upgrade keep_weights=true", ["keep_weights: goes with verb=remove, not with verb=upgrade"]),
         ("verb=remove reboot=true", ["reboot: does not go with verb=remove"]),
         ("verb=rollback reboot=true", ["reboot: goes with driver=true: another generation needs none"]),
+        (f"expect={DIGEST[1:]}", [f"expect: {DIGEST[1:]!r} is refused: must be the 64 hexadecimal digits that"]),
+        (f"expect=x{DIGEST[1:]}", [f"expect: 'x{DIGEST[1:]}' is refused: must be the 64 hexadecimal digits that"]),
+        ("expect=", ["expect: '' is refused: must be the 64 hexadecimal digits that"]),
+        ("expect=5", ["expect: 5 is refused: must be the 64 hexadecimal digits that"]),
+        (f"verb=rollback expect={DIGEST}", ["expect: goes with verb=deploy or upgrade, not with verb=rollback"]),
+        (f"verb=remove expect={DIGEST}", ["expect: goes with verb=deploy or upgrade, not with verb=remove"]),
         ("verb=rollback driver=true to=3", ["to: is a generation's number: it does not go with driver=true"]),
         (
             "verb=rolback reboot=no rebot=true",
@@ -126,4 +138,21 @@ def test_it_is_refused_before_a_host_is_asked_anything(box: Box, host: Sshd) -> 
 def test_data_of_the_hosts_own_is_not_judged(box: Box, host: Sshd) -> None:
     run: subprocess.CompletedProcess[str] = plan(box.inventory, "--ssh-user", "root", "--ssh-port", str(host.port))
     assert "--data:" not in run.stdout + run.stderr
+    assert host.told
+
+
+def test_another_digest_than_was_expected_is_refused_before_a_host_is_asked_anything(box: Box, host: Sshd) -> None:
+    run = plan(box.inventory, "--data", f"expect={DIGEST}")
+    said = run.stdout + run.stderr
+    assert run.returncode == 1, said
+    found = load(box.group({"box": entry(cards=[], instances=chat())})[0][1]["rig"]).digest
+    assert f"box: lock and bundle have the digest {spoken(found)}, and {spoken(DIGEST)} is expected: " in said
+    assert "Traceback" not in said
+    assert host.told == []
+
+
+def test_the_digest_that_was_expected_is_gone_on_with(box: Box, host: Sshd) -> None:
+    found = load(box.group({"box": entry(cards=[], instances=chat())})[0][1]["rig"]).digest
+    run = plan(box.inventory, "--data", f"expect={spoken(found)}")
+    assert "is expected" not in run.stdout + run.stderr
     assert host.told

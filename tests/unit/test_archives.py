@@ -1,0 +1,89 @@
+"""What a bundle says of suites: held to their Release files, before any host is asked whether those are signed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.supply import bundle
+from rigwright.supply.archives import Suite
+from rigwright.supply.bundle import AGAIN, INDEX
+from tests.unit.test_bundle import FILES, LIST, MADE, NEWER, OLDER, refusal, released, row, suite, whole_bundle
+
+folder = pytest.fixture(whole_bundle, name="folder")
+
+
+def rewritten(folder: Path, suites: list[Suite], **contents: bytes) -> list[str]:
+    """What a bundle is refused with whose index is right about these files of its older suite."""
+    for name, content in contents.items():
+        (folder / OLDER.folder / (LIST if name == "Packages" else name)).write_bytes(content)
+    rows = [row(path, (folder / path).read_bytes()) for path in FILES]
+    (folder / INDEX).write_text(bundle.text(MADE, ["debian-12", "debian-13"], suites, rows))
+    return refusal(folder)
+
+
+CURL = released("bookworm", b"Package: curl\n")
+BODY = CURL.partition(b"\n\n")[2].partition(b"\n-----BEGIN")[0]
+NO_MESSAGE = "is no message with one signature, and nothing around it"
+RELEASES: list[tuple[str, bytes, str]] = [
+    ("of another release", released("sid", b"Package: curl\n"), "is that of sid or stable, not of bookworm"),
+    (
+        "of another day",
+        released("bookworm", b"Package: curl\n", "Sun, 22 Nov 2026 12:00:00 UTC"),
+        "is of 2026-11-22 12",
+    ),
+    (
+        "with an end that the index hides",
+        released("bookworm", b"Package: curl\n", more="Valid-Until: Sun, 22 Nov 2026 12:00:00 UTC\n"),
+        "valid until 2026-11-22 12:00:00 UTC; the index says otherwise",
+    ),
+    ("of another list", released("bookworm", b"Package: cUrl\n"), "is not what the hash says"),
+    ("with more before it", b"Codename: bookworm\n" + CURL, NO_MESSAGE),
+    ("with more behind it", CURL + b"SHA256:\n", NO_MESSAGE),
+    ("twice", CURL + CURL, NO_MESSAGE),
+    ("cut", CURL[:-30], NO_MESSAGE),
+    ("empty", b"", "has no date, or no hashes"),
+    ("no text", b"\xff\xfe", "codec can't decode"),
+    ("with a date that is none", released("bookworm", b"", "today"), "has a date that cannot be read"),
+    ("with two names", released("bookworm", b"", more="Codename: bookworm\n"), "says Codename twice"),
+    ("without hashes", BODY.partition(b"SHA256")[0], "has no date, or no hashes"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), [one[1:] for one in RELEASES], ids=[one[0] for one in RELEASES])
+def test_a_release_file_that_is_not_its_suites_is_refused(folder: Path, content: bytes, said: str) -> None:
+    (line,) = rewritten(folder, [OLDER, NEWER], InRelease=content)
+    assert line.startswith(f"{OLDER.folder}/")
+    assert said in line
+    assert line.endswith(AGAIN)
+
+
+def test_a_list_that_is_not_the_signed_one_is_refused(folder: Path) -> None:
+    (line,) = rewritten(folder, [OLDER, NEWER], Packages=b"Package: cUrl\n")
+    assert line == f"{OLDER.folder}/{LIST}: is not what the hash says that its archive has signed: {AGAIN}"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (suite("debian-12", "trixie"), "packages/debian-12/0/dists/trixie: is no suite of debian-12"),
+        (suite("debian-12", "sid"), "packages/debian-12/0/dists/sid: is no suite of debian-12"),
+        (suite("debian-99", "bookworm"), "packages/debian-99/0/dists/bookworm: is no suite of debian-99"),
+        (suite("debian-12", "bookworm-updates"), "dists/bookworm-updates: has no InRelease that"),
+    ],
+)
+def test_a_suite_that_is_not_the_systems_or_not_signed_is_refused(folder: Path, other: Suite, said: str) -> None:
+    (line,) = rewritten(folder, [OLDER, NEWER, other])
+    assert said in line
+
+
+def test_a_release_file_with_its_signature_beside_it_will_do(folder: Path) -> None:
+    (folder / OLDER.folder / "InRelease").unlink()
+    (folder / OLDER.folder / "Release").write_bytes(BODY + b"\n")
+    (folder / OLDER.folder / "Release.gpg").write_bytes(b"a signature")
+    paths = [path for path in FILES if path != f"{OLDER.folder}/InRelease"]
+    paths += [f"{OLDER.folder}/{name}" for name in ("Release", "Release.gpg")]
+    rows = [row(path, (folder / path).read_bytes()) for path in paths]
+    (folder / INDEX).write_text(bundle.text(MADE, [], [OLDER, NEWER], rows))
+    assert bundle.read(folder).suites == (OLDER, NEWER)

@@ -1,0 +1,83 @@
+"""A bundle brings nothing but what is locked: by its index, by its bytes, and whatever its index says of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rigwright.declaration.rig import Rig
+from rigwright.inventory import load
+from rigwright.supply.bundle import AGAIN, INDEX, LocalFile
+from rigwright.supply.lock import Artefact
+from tests import forgery
+from tests.unit.bundle_world import SOURCE, WEIGHT, WHEEL, BundleWorld
+from tests.unit.samples import chat, entry
+
+EACH = pytest.mark.parametrize("path", [SOURCE, WHEEL, WEIGHT])
+
+
+def rig(maker: BundleWorld) -> Rig:
+    """The rig, as a deploy reads it."""
+    (item,) = maker.box.group({"box": entry(bundle="the bundle", mirrors={}, instances=chat())})
+    return load(item[1]["rig"])
+
+
+def given(made: Rig, path: str) -> tuple[Artefact, LocalFile | None]:
+    """What is locked of one of the bundle's files, and what would be sent for it."""
+    (one,) = {one for one in made.artefacts if path.endswith(one.file)}
+    assert made.bundle
+    return one, made.bundle.find(one)
+
+
+@EACH
+def test_other_bytes_with_an_index_that_is_right_about_them_are_lacking(maker: BundleWorld, path: str) -> None:
+    maker.bundled()
+    content = (maker.folder / path).read_bytes()
+    (maker.folder / path).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    forgery.reindex(maker.folder)
+    made = rig(maker)
+    one, found = given(made, path)
+    assert found is None
+    (fault,) = made.bundle_faults
+    assert f"the bundle lacks {one} ({one.file}): {AGAIN}" in str(fault)
+
+
+@EACH
+def test_other_bytes_with_an_index_that_tells_of_the_right_ones_are_not_sent(maker: BundleWorld, path: str) -> None:
+    maker.bundled()
+    content = (maker.folder / path).read_bytes()
+    (maker.folder / path).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    made = rig(maker)
+    assert made.bundle_faults == ()
+    one, found = given(made, path)
+    assert found
+    assert found.sha256 == one.sha256
+    assert found.refusal().startswith(f"{maker.folder / path} has SHA-256 ")
+
+
+@EACH
+def test_a_name_or_place_of_the_bundles_own_is_not_the_hosts(maker: BundleWorld, path: str) -> None:
+    maker.bundled()
+    elsewhere = "weights/elsewhere/authorized_keys"
+    (maker.folder / elsewhere).parent.mkdir(parents=True)
+    (maker.folder / path).rename(maker.folder / elsewhere)
+    index = json.loads((maker.folder / INDEX).read_text())
+    next(row for row in index["files"] if row["path"] == path)["path"] = elsewhere
+    (maker.folder / INDEX).write_text(json.dumps(index))
+    forgery.reindex(maker.folder)
+    one, found = given(rig(maker), path)
+    assert found
+    assert (found.path, found.name, found.sha256) == (maker.folder / elsewhere, one.file, one.sha256)
+
+
+@EACH
+@pytest.mark.parametrize("size", [0, 1 << 62])
+def test_a_size_of_the_bundles_own_is_found_out(maker: BundleWorld, path: str, size: int) -> None:
+    maker.bundled()
+    index = json.loads((maker.folder / INDEX).read_text())
+    next(row for row in index["files"] if row["path"] == path)["size"] = size
+    forgery.write(maker.folder, index)
+    (fault,) = rig(maker).bundle_faults
+    real = (maker.folder / path).stat().st_size
+    assert str(fault) == f"{maker.folder / INDEX}: {path}: has {real} bytes, {size} are listed: {AGAIN}"
