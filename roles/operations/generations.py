@@ -189,6 +189,6 @@ def pruned(rig: Rig, wanted: Generation, users: Sequence[str]) -> Generator[Stri
         yield StringCommand("rm -f", QuoteString(path), "2>/dev/null || mv -fT", QuoteString(path), doomed)
         yield StringCommand("rm -rf", doomed)
     for user in gone.users:
-        # once it is gone it is not ours: another one of that name may come
-        yield StringCommand("userdel", QuoteString(user))
-        yield StringCommand("sed -i", QuoteString(f"/^user {user}$/d"), QuoteString(rig.ledger))
+        # together: once it is gone it is not ours, and another one of that name may come
+        forget_it = QuoteString(f"/^user {user}$/d")
+        yield StringCommand("userdel", QuoteString(user), "&& sed -i", forget_it, QuoteString(rig.ledger))

@@ -123,8 +123,6 @@ def test_a_user_that_nobody_needs_is_removed_and_not_ours_from_then_on(monkeypat
     operation: Any = generations.pruned
     commands = operation._inner(rig=made, wanted=wanted(made), users=["svc-a", "svc-b"])
     assert [command.get_raw_value() for command in commands] == [
-        "userdel svc-a",
-        f"sed -i '/^user svc-a$/d' {made.ledger}",
-        "userdel svc-b",
-        f"sed -i '/^user svc-b$/d' {made.ledger}",
+        f"userdel svc-a && sed -i '/^user svc-a$/d' {made.ledger}",
+        f"userdel svc-b && sed -i '/^user svc-b$/d' {made.ledger}",
     ]
