@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from contextlib import suppress
 from functools import cached_property
 from importlib.util import MAGIC_NUMBER
@@ -39,9 +38,7 @@ class Kept(BytecodeCache):
             bucket.load_bytecode(file)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep it, where Python would keep a module's: not where it may not write, and not where it is told to."""
-        if sys.dont_write_bytecode:
-            return
+        """Keep it; where nothing can be written, each process compiles for itself."""
         with suppress(OSError):
             self.folder.mkdir(exist_ok=True)
             with NamedTemporaryFile(dir=self.folder, delete=False) as file:

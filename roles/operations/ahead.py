@@ -88,8 +88,6 @@ class Connector:
                     next(commands, None)
         finally:
             gathered, self._gathered = self._gathered, None
-        if len(gathered) == 1:
-            return  # alone it is asked as quickly
         alike: dict[str, list[tuple[str, str]]] = {}
         for key in gathered:
             alike.setdefault(key[1], []).append(key)
