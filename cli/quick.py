@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import os
 import sys
 from functools import cache, partial
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -37,8 +37,8 @@ class _Later(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
-            self.imported(import_module(self.__name__))
-        return getattr(import_module(self.__name__), name)
+            self.imported(importlib.import_module(self.__name__))
+        return getattr(importlib.import_module(self.__name__), name)
 
     def imported(self, module: ModuleType) -> None:
         """It has been imported."""
@@ -48,6 +48,11 @@ class _Packages(_Later):
     """importlib.metadata, which reads every installed package's entry points once: gevent alone asks for them 25 times,
     and it would read them anew for each.
     """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        # a package: asked for this, it would have to be imported by the mere `from importlib.metadata import`
+        self.__path__ = [f"{importlib.__path__[0]}/metadata"]
 
     def entry_points(self, **wanted: str) -> Any:
         """What pydantic imports, and with its plugins off never calls."""
