@@ -1,4 +1,4 @@
-"""What changes nothing asks its host in few commands: each takes the network's time, however quick both machines are."""
+"""What changes nothing asks its host in few commands: each takes the network's time, however quick machines are."""
 
 from __future__ import annotations
 
