@@ -12,7 +12,7 @@ from roles.lease import lease
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
 from roles.nvidia_driver import driver_of, earlier_driver, managed, nvidia_driver
-from roles.operations.ahead import ask_ahead, remember
+from roles.operations.ahead import ask_ahead, ask_at_once, remember
 from roles.preflight import preflight
 from roles.probe import probe
 from roles.removal import removal
@@ -21,7 +21,7 @@ from roles.rollback import rollback
 from roles.serving import serving
 from roles.sharing import sharing
 from roles.tools import tools
-from roles.weights import weights
+from roles.weights import weights, whole
 
 asked = orders_of(host)
 verb = asked.verb
@@ -32,6 +32,9 @@ if asked.expect and (wrong := refusal(rig.digest, asked.expect)):
     raise PyinfraError(f"{host.name}: {wrong}")
 remember()
 held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
+if held and verb in ("deploy", "upgrade"):
+    # what decisions wait for
+    ask_at_once(lambda: probe(rig), lambda: driver_of(rig, verb == "upgrade"), lambda: whole(rig))
 
 if held and verb == "rollback":
     if asked.driver:

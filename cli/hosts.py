@@ -54,11 +54,11 @@ def pyinfra_here(inventory: str, *options: str) -> int:
     What its own main() does, but that an interrupt is no success and ends it wherever it is, and that Python keeps what
     it compiled of the roles.
     """
+    quick.operations()
     import pyinfra
     from pyinfra.api.output import set_echo, set_formatter
     from pyinfra_cli.cli import cli
 
-    quick.operations()
     os.environ["PYINFRA_PROGRESS"] = "off"
     pyinfra.is_cli = True
     set_formatter(click.style)

@@ -35,8 +35,10 @@ class Found:
 
 
 def _look(box: Box) -> Found:
-    stored = box.stored()
-    return Found(box, stored, stored_models(stored, box.served(), box.rig))
+    looked = box.ahead("stored", "served")
+    stored = looked.stored()
+    # the box itself, which looks again: what is removed is looked at right before
+    return Found(box, stored, stored_models(stored, looked.served(), box.rig))
 
 
 @click.command()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
+import importlib
+import os
 import sys
-from functools import partial
-from importlib import import_module
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -16,8 +18,15 @@ CYCLES = 50_000
 def begin() -> None:
     """For every verb, before it imports anything."""
     gc.set_threshold(CYCLES)
+    # a process that ends gives all of its memory back at once: Python would look through it for cycles before
+    atexit.register(gc.freeze)
+    # none is in the locked environment, and looking for them reads what every package has written down
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    sys.modules.setdefault("importlib.metadata", _Packages("importlib.metadata"))
     # paramiko imports it for a `Match exec` of the operator's SSH configuration alone
     sys.modules.setdefault("invoke", _Later("invoke"))
+    # pyinfra does for operations that are named on its command line, with the facts of a whole system
+    sys.modules.setdefault("pyinfra.operations.server", _Later("pyinfra.operations.server"))
 
 
 class _Later(ModuleType):
@@ -28,14 +37,41 @@ class _Later(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
+            self.imported(importlib.import_module(self.__name__))
+        return getattr(importlib.import_module(self.__name__), name)
+
+    def imported(self, module: ModuleType) -> None:
+        """It has been imported."""
+
+
+class _Packages(_Later):
+    """importlib.metadata, which reads every installed package's entry points once: gevent alone asks for them 25 times,
+    and it would read them anew for each.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        # a package: asked for this, it would have to be imported by the mere `from importlib.metadata import`
+        self.__path__ = [f"{importlib.__path__[0]}/metadata"]
+
+    def entry_points(self, **wanted: str) -> Any:
+        """What pydantic imports, and with its plugins off never calls."""
+        return self.__getattr__("entry_points")(**wanted)
+
+    def imported(self, module: ModuleType) -> None:
+        """Have it look once."""
+        found = cache(module.entry_points)
+        module.__dict__["entry_points"] = lambda **wanted: found().select(**wanted) if wanted else found()
 
 
 def operations() -> None:
     """For a verb that runs operations: pyinfra orders each by the lines of its callers, and reads all their sources to
-    find the text of a line, which it does not use.
+    find the text of a line, which it does not use; and it works out the same types of the same arguments for each.
     """
-    from pyinfra.api import util
+    from pyinfra.api import arguments, facts, util
 
     for name in ("stack", "getframeinfo"):
         setattr(util, name, partial(getattr(util, name), context=0))
+    known = arguments.all_global_arguments()
+    for module in (arguments, facts):
+        module.__dict__["all_global_arguments"] = lambda: known

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import os
+import shutil
+import sys
+
+import click
 
 NUMBERS = (
     "port",
@@ -30,8 +32,36 @@ NUMBERS = (
 WIDTH = 200  # columns, where the output is no terminal
 
 
+# what has rich see a terminal where there is none, or none where there is one
+FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+
+
 def show(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print rows under their columns."""
+    """Print rows under their columns; where they are too wide, words go on in the next line."""
+    lines = [columns, *((*row, *[""] * (len(columns) - len(row))) for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
+    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+    plain = all(text.isascii() and text.isprintable() for row in lines for text in row)
+    fits = sum(widths) + 2 * (len(widths) - 1) <= wide
+    if not (plain and fits) or (dumb and sys.stdout.isatty()) or any(name in os.environ for name in FORCED):
+        _folded(columns, rows)
+        return
+    for number, row in enumerate(lines):
+        cells = [
+            text.rstrip().rjust(width) if column in NUMBERS else text.ljust(width)
+            for column, text, width in zip(columns, row, widths, strict=True)
+        ]
+        click.echo("  ".join(click.style(cell, bold=True) for cell in cells) if number == 0 else "  ".join(cells))
+
+
+def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """What is not simple: folded, in cells of more than one column, or with styles that are forced."""
+    # importing it takes as long as judging a rig
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in NUMBERS else "left", overflow="fold")

@@ -16,11 +16,9 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 
 def _matching(pattern: str, description: str) -> AfterValidator:
-    compiled = re.compile(pattern)
-
     def check(value: str) -> str:
         # \Z, not $: a trailing newline would reach unit files and command lines
-        if not compiled.fullmatch(value):
+        if not re.fullmatch(pattern, value):
             raise ValueError(description)
         return value
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-
 MAXIMUM = 4 * 1024 * 1024  # bytes; the list that a system trusts has 0.2 MiB
 
 
@@ -16,6 +13,10 @@ def read(path: str) -> str:
     Raises:
         ValueError: the file cannot be read, or holds no certificate.
     """
+    # importing it takes longer than reading an inventory, and few have authorities of their own
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
     try:
         if not Path(path).is_file():
             raise ValueError("is no file")

@@ -25,10 +25,10 @@ END = "end"
 
 def matching(pattern: str, what: str) -> Type:
     """The type of values that a pattern matches whole."""
-    compiled = re.compile(pattern)
 
+    # compiled where it is needed: most scripts tell few of all the types
     def check(value: str) -> str:
-        if not compiled.fullmatch(value):
+        if not re.fullmatch(pattern, value):
             raise ValueError(what)
         return value
 

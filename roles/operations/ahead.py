@@ -7,7 +7,9 @@ after another is most of the time that a deploy takes.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, cast
 
 from paramiko import SSHException
@@ -59,13 +61,13 @@ class Connector:
             succeeded, output = self._connector.run_shell_command(command, print_output, print_input, **arguments)
             return succeeded, output
         key = command.script, repr(sorted(arguments.items()))
-        if self._gathered is not None:
-            self._gathered[key] = command.script, arguments
-            return True, CommandOutput([])
         asked = time.monotonic()
         at, known = self._answers.get(key, (0.0, CommandOutput([])))
         if known.combined_lines and asked - at < FRESH:
             return True, known
+        if self._gathered is not None:
+            self._gathered[key] = command.script, arguments
+            return True, CommandOutput([])
         succeeded, output = self._connector.run_shell_command(command, print_output, print_input, **arguments)
         if succeeded:
             self._answers[key] = asked, output
@@ -125,6 +127,21 @@ def ask_ahead() -> None:
     """
     if isinstance(host.connector, Connector) and not state.should_check_for_changes():
         host.connector.ask([made.command_generator for made in state.ops[host].values()])
+
+
+def ask_at_once(*looks: Callable[[], object]) -> None:
+    """Ask the host of the running deploy in one command what looks will ask; each then finds its answer.
+
+    Args:
+        *looks: They get facts, change nothing, and come to an end where there are none.
+    """
+
+    def asking(look: Callable[[], object]) -> Iterator[None]:
+        look()
+        yield
+
+    if isinstance(host.connector, Connector):
+        host.connector.ask([partial(asking, look) for look in looks])
 
 
 def forget() -> None:

@@ -66,13 +66,18 @@ def weights(rig: Rig, facts: HostFacts) -> None:
     )
 
 
+def whole(rig: Rig) -> bool:
+    """Whether all files lie on the host of the running deploy as they were verified."""
+    return not rig.weights or bool(connected.get_fact(Done, test=_verified(rig, rig.weights)))
+
+
 def _verified(rig: Rig, artefacts: Sequence[Artefact]) -> str:
     return verified_test(records_folder(rig), [recorded(rig, artefact) for artefact in artefacts])
 
 
 def _client(rig: Rig, facts: HostFacts) -> Tools | None:
     """The hub's own client, where it may be needed: a host that has all its files has no use for a package index."""
-    return None if connected.get_fact(Done, test=_verified(rig, rig.weights)) else hub_client(rig, facts)
+    return None if whole(rig) else hub_client(rig, facts)
 
 
 def _fetch(rig: Rig, artefacts: Sequence[Artefact], client: Tools | None) -> None:

@@ -17,10 +17,11 @@ from tests.unit import programs
 from tests.unit.scripts import stand_in
 
 # answers what a test has written beside it, and remembers what it was asked to do
-SYSTEMCTL = """
+SYSTEMCTL = r"""
 cd "$(dirname "$0")/../systemd"
 case "$*" in
-  show*Description*) cat description ;;
+  show*Description*)
+    printf 'ActiveState=inactive\nDescription=a job\n\nActiveState=active\nDescription=%s\n' "$(cat description)" ;;
   show*NeedDaemonReload*) cat reload ;;
   show*ActiveState,SubState,NRestarts,Job*) cat "state-${3-}" 2>/dev/null || cat state ;;
   show*Id,*) cat processes ;;

@@ -24,6 +24,7 @@ class Shell:
 
     def __init__(self) -> None:
         self.commands: list[str] = []
+        self.stdins: list[str] = []
         self.client = object()
 
     def run_shell_command(
@@ -31,6 +32,7 @@ class Shell:
     ) -> tuple[bool, CommandOutput]:
         self.commands.append(command.get_raw_value())
         stdin = "".join(arguments.get("_stdin") or [])
+        self.stdins.append(stdin)
         done = subprocess.run(
             ["sh", "-c", command.get_raw_value()], input=stdin, capture_output=True, text=True, check=False
         )
@@ -76,6 +78,32 @@ def test_what_operations_ask_first_is_asked_in_one_command(connector: Connector,
     assert len(shell.commands) == 1
     found = [answer(connector, script) for script in ("echo 'one'; echo more", "echo two", "echo three")]
     assert found == [["one", "more"], ["two"], ["three"]]
+    assert len(shell.commands) == 1
+
+
+def test_what_decisions_wait_for_is_asked_in_one_command_and_not_again_by_operations(
+    connector: Connector, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "host", SimpleNamespace(connector=connector))
+    ahead.ask_at_once(lambda: answer(connector, "echo one"), lambda: answer(connector, "echo two"), lambda: None)
+    assert [answer(connector, "echo one"), answer(connector, "echo two")] == [["one"], ["two"]]
+    assert len(shell.commands) == 1
+    connector.ask([asking(connector, "echo one", "echo three")])
+    assert [answer(connector, "echo one"), answer(connector, "echo three")] == [["one"], ["three"]]
+    assert len(shell.commands) == 2
+    assert "echo one" not in shell.stdins[1]
+
+
+def test_a_look_that_fails_leaves_the_others_their_answers(
+    connector: Connector, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "host", SimpleNamespace(connector=connector))
+
+    def confused() -> None:
+        raise ValueError(answer(connector, "exit 3"))
+
+    ahead.ask_at_once(confused, lambda: answer(connector, "echo two"))
+    assert answer(connector, "echo two") == ["two"]
     assert len(shell.commands) == 1
 
 

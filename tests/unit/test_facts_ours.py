@@ -1,13 +1,15 @@
-"""What the probe finds of our own things on a host that somebody has changed."""
+"""What the probe finds of our own things, and of disks, on a host that somebody has changed."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.unit.scripts import stand_in
 from tests.unit.test_facts import probe
 
 
@@ -97,3 +99,16 @@ def test_the_probe_finds_roots_that_are_links_and_builds_that_have_begun(tmp_pat
     found = probe(folders=[str(tmp_path / "link"), str(tmp_path / "real")], builds=str(tmp_path / "real"))
     assert found.linked_roots == (str(tmp_path / "link"),)
     assert found.started_builds == {"plain-1-abc"}
+
+
+def test_a_folder_whose_disk_cannot_be_looked_at_takes_nothing_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    others = f'for word do shift; [ "$word" = {dead} ] && failed=1 || set -- "$@" "$word"; done; [ $# = 3 ] && exit 1'
+    stand_in(tmp_path / "bin", "df", f'{others}\n{shutil.which("df")} "$@"\nexit ${{failed:-0}}')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    found = probe(folders=["/", str(dead), "/proc"])
+    assert (found.file_systems["/"], found.file_systems["/proc"]) == ("/", "/proc")
+    assert str(dead) not in found.disk_free_kib

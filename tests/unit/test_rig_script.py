@@ -33,12 +33,13 @@ PYTHON = """#!/bin/sh
 case "$*" in
   *venv\\ --clear\\ *)
     for folder; do :; done
-    rm -rf "$folder" && mkdir -p "$folder/bin" && touch "$folder/bin/python3"
+    rm -rf "$folder" && mkdir -p "$folder/bin"
     echo "venv" >> "$LOG"
     printf '#!/bin/sh\\nfor word; do case "$word" in */locks/*) echo "pip ${word##*/}" >> "$LOG";; esac; done\\n' \\
       > "$folder/bin/pip"
     printf '#!/bin/sh\\necho "rigwright $*"\\n' > "$folder/bin/rigwright"
-    chmod +x "$folder/bin/pip" "$folder/bin/rigwright" ;;
+    printf '#!/bin/sh\\n[ -z "$COMPILED" ] || echo "$*" >> "$COMPILED"\\n' > "$folder/bin/python3"
+    chmod +x "$folder"/bin/* ;;
   -VV) echo "Python 3.13.0" ;;
 esac
 """
@@ -58,10 +59,17 @@ class Clone:
         python.write_text(PYTHON)
         python.chmod(0o755)
 
-    def run(self, *words: str) -> list[str]:
+    def compiles(self, *words: str) -> bool:
+        """Whether its own files are compiled before a command line goes through."""
+        compiled = self.log.with_name("compiled")
+        compiled.unlink(missing_ok=True)
+        self.run(*words, COMPILED=str(compiled))
+        return compiled.exists() and "compileall" in compiled.read_text()
+
+    def run(self, *words: str, **variables: str) -> list[str]:
         """What was done to the environment for the sake of a command line, which then came through as it was."""
         self.log.write_text("")
-        environment = {"PATH": f"{self.programs}:{os.environ['PATH']}", "LOG": str(self.log)}
+        environment = {"PATH": f"{self.programs}:{os.environ['PATH']}", "LOG": str(self.log)} | variables
         done = subprocess.run(
             [self.root / "rig", *words], capture_output=True, text=True, check=False, timeout=60, env=environment
         )
@@ -105,3 +113,14 @@ def test_an_environment_is_made_anew_when_the_lock_of_what_is_asked_for_moved(tm
     lock.write_text(lock.read_text() + "# moved\n")
     assert clone.run("status") == ["venv", "pip controller.txt"]
     assert clone.run("lab", "list") == [LAB]
+
+
+def test_what_came_or_went_in_the_tree_is_compiled_once_for_those_whose_python_may_keep_nothing(tmp_path: Path) -> None:
+    clone = Clone(tmp_path)
+    folder = clone.root / "rigwright/serving"
+    (folder / "__pycache__").mkdir(parents=True)
+    assert [clone.compiles("status") for _ in range(2)] == [True, False]
+    (folder / "new.py").touch()
+    assert [clone.compiles("status") for _ in range(2)] == [True, False]
+    (folder / "__pycache__/new.pyc").touch()
+    assert not clone.compiles("status")

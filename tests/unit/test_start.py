@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from click import Context
 from click.testing import CliRunner
 
@@ -46,7 +47,7 @@ def test_an_inventory_is_judged_without_what_reaches_its_hosts(tmp_path: Path) -
     }
     inventory = tmp_path / "rig.py"
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {box!r}}})\n")
-    forbidden = tuple(name for name in HEAVY if name != "jinja2")
+    forbidden = (*HEAVY, "rich", "cryptography", "email")
     assert run(forbidden, "validate", str(inventory)) == ""
 
 
@@ -57,9 +58,48 @@ def test_a_deploy_that_has_nothing_to_report_draws_no_bars() -> None:
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=120).returncode == 0
 
 
-def test_looking_at_hosts_imports_no_test_runner() -> None:
-    program = "import checks.looking, sys; sys.exit('pytest' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=120).returncode == 0
+REACHING = """
+import sys
+from importlib import import_module
+from cli import quick
+quick.begin()
+import pyinfra.connectors.ssh, rigwright.engines
+for name in sys.argv[1:]:
+    import_module(name)
+rigwright.engines.kinds()
+print(len(sys.modules), *sys.modules)
+"""
+# of what dependencies bring, for what these verbs do not do
+NEEDLESS = {
+    "pytest",
+    "rich",
+    "cryptography.x509",
+    "pyinfra.facts.server",
+    "pyinfra.facts.files",
+    "dateutil",
+    "requests",
+}
+
+
+def reaching(*modules: str) -> set[str]:
+    """All that is imported once a verb that imports these has reached its hosts."""
+    command = [sys.executable, "-c", REACHING, *modules]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True, timeout=120)
+    return set(done.stdout.split()[1:])
+
+
+@pytest.mark.parametrize("verbs", ["state", "plan", "models"])
+def test_looking_at_hosts_imports_nothing_that_it_does_not_need(verbs: str) -> None:
+    imported = reaching(f"cli.{verbs}")
+    assert not imported & NEEDLESS
+    assert len(imported) < 720, "each hundred modules take some 50 ms"
+
+
+def test_a_deploy_imports_nothing_that_it_does_not_need() -> None:
+    roles = [line.split()[1] for line in (ROOT / "deploy.py").read_text().splitlines() if line.startswith("from r")]
+    imported = reaching("cli.hosts", "pyinfra_cli.cli", *roles)
+    assert not imported & (NEEDLESS - {"pyinfra.facts.files"})
+    assert len(imported) < 770, "each hundred modules take some 50 ms"
 
 
 def test_the_help_says_of_each_verb_what_its_own_help_begins_with() -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-
-import click
 
 from checks.looking import Box
 from rigwright.declaration.entry import Roots
@@ -19,6 +16,7 @@ from rigwright.supply.lock import Artefact
 from rigwright.weights import stored
 from rigwright.weights.records import REHASH_STAMP
 from rigwright.weights.stored import Stored
+from roles import root
 from roles.weights.host.records import File
 from tests.unit import programs, samples
 from tests.unit.scripts import stand_in
@@ -123,9 +121,7 @@ class WeightHost(Shelf):
 class FolderBox(Box):
     """A box whose scripts run in a folder."""
 
-    def read(self, parse: Callable[[list[str]], T], script: str) -> T:
-        """What a script tells there."""
-        try:
-            return parse(self.target.run_script(script).stdout.splitlines())
-        except ValueError as error:
-            raise click.ClickException(f"{self.name}: {error}") from None
+    def _run(self, script: str, stdin: str = "") -> root.Answer:
+        # what a shell is to read is a script too
+        done = self.target.run_script(stdin or script)
+        return root.Answer(done.returncode, done.stdout.encode(), done.stderr.encode())
