@@ -189,6 +189,12 @@ class Kind(ABC):
         """
         return []
 
+    def reserved(self, instance: Instance) -> dict[str, str]:
+        """What of an instance's variant and engine a catalogue may not say by itself, since it would choose a program,
+        a file, a folder, a server or a listener: the key, as an inventory's `allow` names it -> why, for people.
+        """
+        return {}
+
     @abstractmethod
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """What an engine of a rig is on one host."""
