@@ -201,7 +201,11 @@ class Kind(ABC):
 
     @abstractmethod
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
-        """The shell script that installs it: fills the folder, and writes FILES and then MARKER last."""
+        """The shell script that installs it: fills the folder, and writes FILES and then MARKER last.
+
+        Root runs it. What it takes from outside it runs by the functions `online` and `offline` alone
+        (templates/engines/apart.sh.j2), and judges what they leave.
+        """
 
     @abstractmethod
     def service(self, rig: Rig, instance: Instance, folder: str) -> Service:

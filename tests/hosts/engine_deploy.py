@@ -11,4 +11,4 @@ from roles.rig import rig_of
 rig = rig_of(host)
 if facts := probe(rig):
     base(rig, facts)
-    engines(desired(rig, facts, False))
+    engines(desired(rig, facts))
