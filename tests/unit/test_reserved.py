@@ -100,6 +100,11 @@ def test_every_name_that_is_known_is_one_of_the_pinned_servers_and_of_one_sort()
     assert sum(map(len, sorts)) == len(set.union(*sorts))
 
 
+def test_every_long_name_of_an_option_that_takes_mere_text_is_known() -> None:
+    options = [option for name in TEXTS if (option := HELP.find(name))]
+    assert {spelling[2:] for option in options for spelling in option.spellings if spelling[:2] == "--"} == TEXTS
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -118,6 +123,7 @@ SNAPSHOT = """
 --log-file                              a switch, it says
 --rpc N                                 a number, it says
 --new-cache PLACE                       what nobody has seen yet
+--tags, --new-file FNAME                the same, it says
 --new-mode MODE                         how, one of:
                                         - fast: soon
                                         - /etc/passwd: late
@@ -131,6 +137,7 @@ SNAPSHOT = """
         ("rpc", "1", False),
         ("new-cache", "/srv/x", False),
         ("new-cache", "beside", False),
+        ("new-file", "/srv/x", False),
         ("new-cache", "10.0.0.1:50052", False),
         ("new-cache", "8", True),
         ("new-mode", "fast", True),

@@ -39,15 +39,17 @@ RESERVED = frozenset(
         *("rpc", "reuse-port"),
     )
 )
-# Those whose value is text that names nothing outside of the model and its cards.
+# Those whose value is text that names nothing outside of the model and its cards, by all of their long names: a
+# snapshot could say of one that nobody has seen yet that it is another name of these.
 TEXTS = frozenset(
     (
-        *("cpu-mask", "cpu-range", "cpu-mask-batch", "cpu-range-batch", "cpu-mask-draft", "cpu-range-draft"),
-        *("cpu-mask-batch-draft", "device", "device-draft", "mmproj-device", "override-tensor"),
-        *("override-tensor-draft", "override-kv", "gpu-layers-draft", "samplers", "sampler-seq", "sampling-seq"),
-        *("dry-sequence-breaker", "logit-bias", "grammar", "json-schema", "reverse-prompt", "tags"),
-        *("chat-template", "chat-template-kwargs", "reasoning-effort", "reasoning-budget-message"),
-        *("cors-origins", "cors-methods", "cors-headers", "ui-config", "webui-config"),
+        *("cpu-mask", "cpu-range", "cpu-mask-batch", "cpu-range-batch", "spec-draft-cpu-mask", "cpu-mask-draft"),
+        *("spec-draft-cpu-range", "cpu-range-draft", "spec-draft-cpu-mask-batch", "cpu-mask-batch-draft"),
+        *("device", "spec-draft-device", "device-draft", "mmproj-device", "spec-draft-ngl", "gpu-layers-draft"),
+        *("n-gpu-layers-draft", "override-tensor", "spec-draft-override-tensor", "override-tensor-draft"),
+        *("override-kv", "samplers", "sampler-seq", "sampling-seq", "dry-sequence-breaker", "logit-bias", "grammar"),
+        *("json-schema", "reverse-prompt", "tags", "chat-template", "chat-template-kwargs", "reasoning-effort"),
+        *("reasoning-budget-message", "cors-origins", "cors-methods", "cors-headers", "ui-config", "webui-config"),
     )
 )
 
@@ -75,15 +77,14 @@ def flags(snapshot: Snapshot, declared: Mapping[str, str | bool]) -> dict[str, s
             `judge`'s to refuse.
     """
     found = {name: snapshot.find(name) for name in sorted(declared)}
-    return {name: why for name, option in found.items() if option and (why := _flag(option, declared[name]))}
+    return {name: why for name, option in found.items() if option and (why := _flag(name, option, declared[name]))}
 
 
-def _flag(option: Option, value: str | bool) -> str:
-    spelt = {spelling.lstrip("-") for spelling in option.spellings}
+def _flag(name: str, option: Option, value: str | bool) -> str:
     what = f" (--help: {option.hint})" if option.hint else ""
-    if spelt & RESERVED:
+    if name in RESERVED or RESERVED & {spelling.lstrip("-") for spelling in option.spellings}:
         return f"has llama-server open a file, a folder or a port{what}"
-    if isinstance(value, bool) or spelt & TEXTS:
+    if isinstance(value, bool) or name in TEXTS:
         return ""
     if all(NUMBER.fullmatch(part) for part in value.split(",")) or _listed(option, value):
         return ""
