@@ -147,7 +147,7 @@ def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path
 
     for name, attack in BAD.items():
         run = evil.deploy(attack)
-        assert run.status == 1, name
+        assert (run.status, "the build left" in run.said) == (1, True), (name, run.said)
         assert evil.installed() == [folder], name
     # what was refused is in nobody's way
     killed(evil)
