@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checks.looking import Box
+from rigwright.engines import apart
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.host.channel import number, path
 from roles.operations.shell import Shell
@@ -29,7 +30,7 @@ class Report:
     role: int
     """The role's whole job, by its own record of when it was made."""
     role_compiling: int
-    """The part of it that was ninja's."""
+    """The part of it that was unpacking, configuring and compiling."""
     plain: int
 
     @property
@@ -61,11 +62,15 @@ def measure(box: Box, engine: str) -> Report:
         raise NotMeasured(f"{engine} was installed before builds were timed, or is not in the bundle")
     if wrong := source.refusal():
         raise NotMeasured(wrong)
-    # a folder that nobody else can get at: root compiles what lies in it
+    # a folder that nobody else can get at, and in it one for what compiles as nobody
     work = path(host.run("mktemp -d -p /var/tmp").strip())
+    folder = f"{work}/plain"
     try:
-        Shell(box.target).append(source.path, f"{work}/{source.name}", lambda there: None)
-        plain = number(host.run(script(work, record["inputs"]["options"], source.name, made.subtree)).strip())
+        host.run(f"mkdir {shlex.quote(folder)} && chmod 0777 {shlex.quote(folder)}")
+        Shell(box.target).append(source.path, f"{folder}/{source.name}", lambda there: None)
+        plainly = script(apart.WORK, record["inputs"]["options"], source.name, made.subtree)
+        command = apart.command(box.rig.roots, ("/bin/sh", "-c", plainly), folder)
+        plain = number(host.run(shlex.join(command)).strip())
     finally:
         host.run(f"rm -rf {shlex.quote(work)}")
     architectures = record["inputs"]["options"].get("CMAKE_CUDA_ARCHITECTURES", "")

@@ -9,7 +9,7 @@ from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Rig
-from rigwright.engines import kinds
+from rigwright.engines import apart, kinds
 from rigwright.engines.kind import FILES, MARKER, Installation, Kind
 
 
@@ -45,7 +45,7 @@ def test_it_starts(host: Host, rig: Rig, installation: Installation) -> None:
     )
     if not command:
         pytest.skip("has no command that only says its version")
-    result = host.run(shlex.join(command))
+    result = host.run(shlex.join(apart.command(rig.roots, command)))
     said = result.stdout + result.stderr
     holds = result.rc == 0 and wanted in said
     expect(said.strip()[-200:], f"a version with {wanted}", again(rig, installation), holds=holds)
@@ -61,7 +61,7 @@ def test_machine_code(host: Host, rig: Rig, installation: Installation) -> None:
     command, wanted = kind(rig, installation).machine_code(rig, installation)
     if not command:
         pytest.skip("no instance of this engine uses a card")
-    listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", host.check_output(shlex.join(command))))
+    listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", host.check_output(shlex.join(apart.command(rig.roots, command)))))
     expect(sorted(listed), sorted(wanted), again(rig, installation))
 
 

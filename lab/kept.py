@@ -22,7 +22,9 @@ SOURCES = (
     "catalog/engines.toml",
     "locks/engines.lock.toml",
     "locks/tools.lock.toml",
+    "rigwright/engines/apart.py",
     "rigwright/engines/llama_cpp/build.py",
+    "templates/engines/apart.sh.j2",
     "templates/llama_cpp/*.j2",
 )
 

@@ -93,6 +93,9 @@ def _flag_value(value: object) -> str | bool:
     return text
 
 
+ReservedKey = Annotated[
+    str, _matching(r"[a-z]+\.[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "a table and a key in it, such as flags.slot-save-path")
+]
 FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
 HttpUrl = Annotated[
     str, _matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?(?:/[A-Za-z0-9._~/?=&+@%-]*)?", "an http(s) URL")

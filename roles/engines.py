@@ -7,7 +7,7 @@ import shlex
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
-from rigwright.engines import kinds
+from rigwright.engines import apart, kinds
 from rigwright.engines.kind import MARKER, Installation, Job, Kind
 from rigwright.host.plan import Desired
 from rigwright.render import render
@@ -53,7 +53,18 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
     )
     one = kind(rig, made)
     body = one.script(rig, made, place)
-    return render("engines/install.sh.j2", job=place, marker=MARKER, program=one.program, body=body)
+    return render(
+        "engines/install.sh.j2",
+        job=place,
+        unit=unit,
+        work=place.work,
+        seen={"work": apart.WORK, "script": apart.SCRIPT},
+        online=apart.options(rig.roots, online=True),
+        offline=apart.options(rig.roots),
+        marker=MARKER,
+        program=one.program,
+        body=body,
+    )
 
 
 def kind(rig: Rig, made: Installation) -> Kind:

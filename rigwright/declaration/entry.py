@@ -29,6 +29,7 @@ from rigwright.types import (
     Origin,
     Port,
     Positive,
+    ReservedKey,
     Root,
     SysctlName,
     UserName,
@@ -226,6 +227,11 @@ class RigEntry(Frozen):
     instances: dict[Name, InstanceEntry] = Field(
         default_factory=dict,
         description="What is served. A name becomes the unit `rigwright-NAME.service`.",
+    )
+    allow: tuple[ReservedKey, ...] = Field(
+        default=(),
+        description="What the catalogue may say on this rig although it names a program, a file, a folder, a server or "
+        "a listener, such as `flags.slot-save-path` or `options.CMAKE_CXX_FLAGS`: the refusal of it says the name.",
     )
     roots: Roots = Field(default=Roots(), description="Where things go on the host.")
     service_user: UserName = Field(

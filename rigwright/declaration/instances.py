@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from rigwright.declaration.entry import InstanceEntry, RigEntry, Roots
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import POWER_UNIT, Instance, Part
 from rigwright.engines import kinds
-from rigwright.problems import Invalid, counted, unknown
+from rigwright.problems import Invalid, counted, shown, suggestion, unknown
 from rigwright.supply.inputs import complaint
 from rigwright.supply.lock import Lock
 
@@ -106,6 +106,31 @@ def refuse_keys(instance: Instance, roots: Roots, folder: Path, refuse: Refuse) 
     """Refuse what the engine's version would not start with, be it the variant's or what its keys become."""
     for wrong in instance.kind.refusals(instance, roots, folder):
         refuse(f"instances.{instance.name}.variant", f"{instance.variant_name}: {wrong}")
+
+
+def refuse_reserved(instances: Sequence[Instance], allowed: Sequence[str], refuse: Refuse) -> None:
+    """Refuse what a catalogue may not say unless the inventory allows it, and what is allowed for nothing."""
+    found: set[str] = set()
+    for instance in instances:
+        for key, why in instance.kind.reserved(instance).items():
+            found.add(key)
+            if key not in allowed:
+                said = f"{instance.variant_name}: {key} = {shown(_said(instance, key))} {why}"
+                refuse(
+                    f"instances.{instance.name}.variant",
+                    f'{said}; a catalogue is data, and only an inventory may: "allow": ["{key}"]',
+                )
+    for index, key in enumerate(allowed):
+        if key not in found:
+            refuse(f"allow[{index}]", f'"{key}" is needed by nothing that the rig serves{suggestion(key, found)}')
+
+
+def _said(instance: Instance, key: str) -> object:
+    """What engine or variant has under a key of one of their tables."""
+    table, _, name = key.partition(".")
+    return next(
+        (found[name] for one in (instance.variant, instance.engine) if name in (found := getattr(one, table, {}))), ""
+    )
 
 
 def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:

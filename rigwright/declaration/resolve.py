@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from rigwright.declaration import certificates, keys
 from rigwright.declaration.catalog import DRIVER, Catalog
 from rigwright.declaration.entry import RigEntry
-from rigwright.declaration.instances import Making, Refuse, beside, refuse_keys, refuse_shared
+from rigwright.declaration.instances import Making, Refuse, beside, refuse_keys, refuse_reserved, refuse_shared
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import refuse_token, token_origin
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, TOOLS, Rig, urls
@@ -110,6 +110,8 @@ def parse(
     engine_artefacts = {one.engine_name: one.artefacts for one in instances}
     for instance in instances:
         refuse_keys(instance, entry.roots, Path(file).parent, refuse)
+    if len(instances) == len(entry.instances):
+        refuse_reserved(instances, entry.allow, refuse)
     weights = [artefact for i in instances for artefact in i.weights]
     client: tuple[Artefact, ...] = ()
     if entry.bundle is None and any(source.startswith(f"{HUB}:") for one in weights for source in one.sources):

@@ -194,13 +194,23 @@ class Kind(ABC):
         """
         return []
 
+    def reserved(self, instance: Instance) -> dict[str, str]:
+        """What of an instance's variant and engine a catalogue may not say by itself, since it would choose a program,
+        a file, a folder, a server or a listener: the key, as an inventory's `allow` names it -> why, for people.
+        """
+        return {}
+
     @abstractmethod
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """What an engine of a rig is on one host."""
 
     @abstractmethod
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
-        """The shell script that installs it: fills the folder, and writes FILES and then MARKER last."""
+        """The shell script that installs it: fills the folder, and writes FILES and then MARKER last.
+
+        Root runs it. What it takes from outside it runs by the functions `online` and `offline` alone
+        (templates/engines/apart.sh.j2), and judges what they leave.
+        """
 
     @abstractmethod
     def service(self, rig: Rig, instance: Instance, folder: str) -> Service:

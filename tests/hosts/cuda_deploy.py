@@ -2,8 +2,7 @@
 
 from pyinfra import host
 
-from rigwright.nvidia.cuda.toolkit import toolkit
-from rigwright.supply.tools import tools as tools_of
+from rigwright.host.plan import desired
 from roles.base import base
 from roles.cuda_toolkit import cuda_toolkit
 from roles.probe import probe
@@ -11,8 +10,8 @@ from roles.rig import rig_of
 from roles.tools import tools
 
 rig = rig_of(host)
-if (facts := probe(rig)) and (wanted := toolkit(rig, facts)):
-    host_tools = tools_of(rig, facts)
+if facts := probe(rig):
+    wanted = desired(rig, facts)
     base(rig, facts)
-    tools(rig, host_tools)
-    cuda_toolkit(rig, wanted, host_tools)
+    tools(rig, wanted.tools)
+    cuda_toolkit(wanted)

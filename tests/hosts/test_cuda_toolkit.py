@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from lab.labs import Lab
+from rigwright.declaration.entry import Roots
+from rigwright.engines import apart
 from tests.hosts.conftest import Boot
 from tests.hosts.support import check, deploy, write_inventory
 
@@ -17,7 +20,6 @@ CARD = "10de:2204"
 # as llama.cpp is built: a shared library that uses cuBLAS and the driver, and a program that uses the library
 PROGRAM = r"""
 set -e
-mkdir -p /root/t && cd /root/t
 cat > CMakeLists.txt <<'CMAKE'
 cmake_minimum_required(VERSION 3.18)
 project(t LANGUAGES C CXX CUDA)
@@ -52,8 +54,10 @@ def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(lab: Lab, boot
     again = deploy(inventory, file=ROLE)
     assert (again.status, again.changed) == (0, [])
 
-    (host.upper / "root/build.sh").write_text(PROGRAM)
-    assert host.run("sh /root/build.sh").split()[-3:] == ["sm_75", "sm_86", "sm_120a"]
+    # as an engine is compiled: nobody, without devices and without the network
+    host.run("mkdir -m 0700 /var/tmp/t && mkdir /var/tmp/t/t && chmod 0777 /var/tmp/t/t")
+    compiling = apart.command(Roots(), ("/bin/sh", "-c", PROGRAM), "/var/tmp/t/t")
+    assert host.run(shlex.join(compiling)).split()[-3:] == ["sm_75", "sm_86", "sm_120a"]
     assert host.run("ls /usr/local | grep -c cuda || true").strip() == "0"
 
     assert check(inventory)["K01"] == "ok"

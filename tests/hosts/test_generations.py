@@ -50,7 +50,7 @@ def test_a_generation_that_does_not_serve_gives_way_to_the_old_one(lab: Lab, con
     good = declare(tmp_path / "good", lab, converged, "llamacpp/demo")
     assert deploy(good).changed == []
     before = current(good)
-    bad = declare(tmp_path / "bad", lab, converged, "llamacpp/bad")
+    bad = declare(tmp_path / "bad", lab, converged, "llamacpp/bad", allow=["flags.grammar-file"])
     run = deploy(bad)
     assert run.status == 1
     assert "/no/such/file" in run.said

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from rigwright.declaration.entry import Driver, Share
 from rigwright.declaration.rig import Rig
-from rigwright.engines.llama_cpp.build import build
+from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
 from rigwright.host.locks import LEASE, LOCKS
 from rigwright.nvidia.cards import health, holders, live, presence, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
@@ -62,11 +62,19 @@ ROWS = (
 BUNDLED = rig(bundle=Bundle(Path("/home/ops/bundle"), ("debian-12",), ROWS, (SUITE,)))
 
 
+def wanted(made: Rig) -> Build:
+    """What is compiled for a rig."""
+    return build(made, "plain", engine(subtree="vendor/llama.cpp", options={"EMPTY": ""}), facts())
+
+
+def running(*cards: int) -> Rig:
+    """A rig whose instance runs on these of its cards."""
+    return rig(instance(cards=cards), cards=(card("8.6"), card("12.0")))
+
+
 def compiled(*cards: int) -> str:
     """The build of an engine for these cards."""
-    made = rig(instance(cards=cards), cards=(card("8.6"), card("12.0")))
-    wanted = build(made, "plain", engine(subtree="vendor/llama.cpp", options={"EMPTY": ""}), facts())
-    return build_script(made, wanted, TOOLS, "rw-job-x")
+    return build_script(running(*cards), wanted(running(*cards)), TOOLS, "rw-job-x")
 
 
 def generated(name: str) -> str:
@@ -196,6 +204,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "survey": lambda: render("probe/survey.sh.j2"),
     "build for the CPU": compiled,
     "build for cards": lambda: compiled(0, 1),
+    "a source": lambda: fetching(PLAIN, artefact(sources=["index:project", "http://a/b"]), TOOLS.folder),
+    "a source from mirrors": lambda: fetching(WIDE, artefact(sources=["index:project", "http://a/b"]), TOOLS.folder),
+    "compilation": lambda: compiling(wanted(running())),
+    "compilation for cards": lambda: compiling(wanted(running(0, 1))),
     "fetch": lambda: fetch_script(rig(mirrors={"store": ("http://a", "http://b")}), [artefact()]),
     "fetch through a proxy": lambda: fetch_script(WIDE, [artefact(sources=["http://a/b"])]),
     "fetch from nowhere": lambda: fetch_script(rig(), [artefact(sources=["index:project"])]),

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,3 +184,27 @@ def test_a_wrong_part_and_a_wrong_mirror_end(fetch: Fetch) -> None:
     assert fetch.run(fetch.server.serve("m", whole(WRONG))).returncode != 0
     assert [one.range for one in fetch.server.asked] == [f"bytes={HALF}-", None]
     assert not fetch.path.exists()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_server_that_sends_without_end_is_cut_off_at_the_locked_size(fetch: Fetch, chunked: bool) -> None:
+    sent = 0
+
+    def endless(handler: Handler, start: int) -> None:
+        nonlocal sent
+        handler.send_response(200)
+        handler.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Connection", "close")))
+        handler.end_headers()
+        handler.close_connection = True
+        block = b"x" * 0x10000
+        with suppress(OSError):  # the other end has had enough
+            while sent < 64 << 20:
+                handler.wfile.write(b"10000\r\n" + block + b"\r\n" if chunked else block)
+                sent += len(block)
+
+    done = fetch.run(fetch.server.serve("endless", endless), fetch.server.serve("m", whole(CONTENT)))
+    assert done.returncode == 0, done.stdout
+    assert f"{len(CONTENT) + 1} bytes with SHA-256" in done.stdout
+    assert fetch.path.read_bytes() == CONTENT
+    # what was on its way is in buffers of the kernel's
+    assert sent < 16 << 20

@@ -145,6 +145,12 @@ def digest(made: Rig = GPU, host: HostFacts | None = None, **engine_changes: obj
     return build(made, "plain", engine(**engine_changes), host or facts()).digest
 
 
+def test_a_folder_is_called_what_it_has_always_been_called() -> None:
+    """Another name compiles every engine of every box anew."""
+    assert build(CPU, "plain", engine(options={"GGML_NATIVE": "OFF"}), facts()).folder == "plain-1.0-28168ede409c"
+    assert build(GPU, "plain", engine(), facts()).folder == "plain-1.0-5583c918448d"
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -64,10 +64,10 @@ def test_a_value_in_a_command_is_one_word_whatever_it_holds() -> None:
 
 
 def test_options_reach_cmake_one_a_line_and_quoted() -> None:
-    script = compiled(0, 1)
+    script = SCRIPTS["compilation for cards"]()
     assert "  '-DCMAKE_CUDA_ARCHITECTURES=86-real;120a-real' \\\n" in script
     assert "  -DEMPTY= \\\n" in script
-    assert "-DGGML_CUDA" not in compiled()
+    assert "-DGGML_CUDA" not in SCRIPTS["compilation"]()
 
 
 def test_a_build_tries_mirrors_first_and_then_the_index_by_hash() -> None:

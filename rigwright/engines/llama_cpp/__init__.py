@@ -12,7 +12,7 @@ from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Job, Kind, Service
-from rigwright.engines.llama_cpp import build, command, flags, model
+from rigwright.engines.llama_cpp import build, command, flags, model, reserved
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
 from rigwright.host.facts import HostFacts
 from rigwright.supply import lock
@@ -60,6 +60,15 @@ class LlamaCpp(Kind):
         ]
         judged = flags.judge(snapshot, variant.flags, own=OWN_FLAGS | ours.keys())
         return found + [f"flags.{flag} {wrong}" for flag, wrong in judged.items()]
+
+    def reserved(self, instance: Instance) -> dict[str, str]:
+        """CMake options, and options of llama-server."""
+        engine, variant = cast(Engine, instance.engine), cast(Variant, instance.variant)
+        snapshot = cast("flags.Snapshot | None", instance.known)
+        found = {f"options.{name}": why for name, why in reserved.options(engine.options).items()}
+        if snapshot is not None:
+            found |= {f"flags.{name}": why for name, why in reserved.flags(snapshot, variant.flags).items()}
+        return found
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> build.Build:
         """What is compiled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -20,6 +21,8 @@ from rigwright.supply.network import network
 RECIPE = 1
 # Measured: source, objects and binaries of a CPU build take 0.6 GiB; CUDA for three architectures 3 GiB.
 WORK_KIB = {False: 1 * 1024 * 1024, True: 6 * 1024 * 1024}
+# Bytes that pip may write into one file beyond the archive's own: it unpacks it, and reads what it says of itself.
+UNPACKED = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -117,17 +120,35 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
     )
 
 
+def fetching(rig: Rig, source: Artefact, tools: str) -> str:
+    """The step that fetches the source, for nobody to run; `tools` is where the host's Python tools lie."""
+    return render(
+        "llama_cpp/fetch.sh.j2",
+        source=source,
+        network=network(rig),
+        urls=rig.urls(source),
+        projects=[one[6:] for one in source.sources if one.startswith("index:")],
+        tools=tools,
+        room=source.size + UNPACKED,
+        sent="",
+    )
+
+
+def compiling(made: Build) -> str:
+    """The step that compiles it, for nobody to run."""
+    return render("llama_cpp/compile.sh.j2", build=made)
+
+
 def script(rig: Rig, made: Build, job: Job) -> str:
-    """The job that compiles it."""
+    """The job that has it fetched, compiled and tried, and installs it."""
     return render(
         "llama_cpp/build.sh.j2",
         build=made,
         job=job,
-        network=network(rig),
         ledger=rig.ledger,
-        urls=[] if job.sent else rig.urls(made.source),
-        projects=[] if job.sent else [s[6:] for s in made.source.sources if s.startswith("index:")],
-        sent=job.sent,
+        fetch=fetching(rig, made.source, job.tools),
+        compile=compiling(made),
+        trial=f"exec {shlex.quote(f'{job.target}/bin/llama-server')} --version",
         inputs=json.dumps(made.record),
         marker=MARKER,
         files=FILES,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -30,8 +31,11 @@ ledger={ledger}
 rm -rf {target} && mkdir -p {target}/bin
 echo 'tree {target}' >> "$ledger"
 echo '==> fetching'
-obtain {url} {target}/bin/toy-server {sha256} {size}
-chmod 755 {target}/bin/toy-server
+printf '%s\n' {fetch} > "$work/fetch.sh"
+online fetch
+is_right "$work/fetch/toy-server" {sha256}
+install -m 755 "$work/fetch/toy-server" {target}/bin/toy-server
+rm -rf "$work"
 (cd {target} && sha256sum bin/toy-server) > {target}/{files}
 printf '%s' '{record}' > {target}/{marker}.new && mv {target}/{marker}.new {target}/{marker}
 """
@@ -78,12 +82,13 @@ class Toy(Kind):
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         (server,) = made.artefacts
-        return render("jobs/fetch.sh.j2") + SCRIPT.format(
+        functions = render("jobs/fetch.sh.j2")
+        fetch = f"{functions}\nobtain {rig.urls(server)[0]} toy-server {server.sha256} {server.size}"
+        return functions + SCRIPT.format(
             ledger=rig.ledger,
             target=job.target,
-            url=rig.urls(server)[0],
+            fetch=shlex.quote(fetch),
             sha256=server.sha256,
-            size=server.size,
             files=FILES,
             marker=MARKER,
             record=json.dumps({"inputs": made.record}),

@@ -1,0 +1,174 @@
+"""A source that is somebody's attack: whatever it does while it is fetched, compiled and tried, it gets nowhere.
+
+It is a llama.cpp for whoever does not look: a folder with CMakeLists.txt that makes a llama-server, in a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+from lab.hosts import Host
+from lab.labs import Lab
+from tests.hosts.conftest import Boot
+from tests.hosts.support import Run, command, deploy, until, write_inventory
+from tests.locks import lock_text
+
+FILE = Path(__file__).with_name("engine_deploy.py")
+CMAKE = """
+cmake_minimum_required(VERSION 3.18)
+project(evil C)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+execute_process(COMMAND sh ${CMAKE_SOURCE_DIR}/attack.sh ${CMAKE_BINARY_DIR}/bin COMMAND_ERROR_IS_FATAL ANY)
+add_executable(llama-server server.c)
+"""
+# what it sees goes into a file that is installed beside the server
+ATTACK = """
+mkdir -p "$1"
+tried() { if "$@" 2>/dev/null >/dev/null; then echo "got $*"; else echo "not $*"; fi; }
+{
+  echo "uid $(id -u)"
+  for path in /etc/evil /opt/rigwright/evil /var/lib/rigwright/evil /srv/models/evil /root/evil /run/evil; do
+    tried touch "$path"
+  done
+  tried cat /etc/shadow
+  tried ls /var/lib/rigwright
+  tried ls /srv/models
+  tried ls /root
+  tried curl --max-time 5 --silent URL
+  tried curl --max-time 5 --silent --unix-socket /run/dbus/system_bus_socket http://x --http0.9
+  tried systemd-run true
+  tried unshare --user true
+  tried chmod u+s "$1"
+} > "$1/report"
+"""
+SERVER = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/socket.h>
+int main(void) {
+  FILE *file = fopen("/opt/rigwright/engines/evil", "w");
+  printf("tried as %s, writes %s, socket %s\n", getuid() ? "nobody" : "root", file ? "yes" : "no",
+         socket(AF_INET, SOCK_STREAM, 0) < 0 && socket(AF_UNIX, SOCK_STREAM, 0) < 0 ? "no" : "yes");
+  return 0;
+}
+"""
+CATALOG = """
+[engines.evil]
+kind = "llama.cpp"
+source = "evil"
+commit = "0123456789abcdef0123456789abcdef01234567"
+
+[variants."evil/demo"]
+engine = "evil"
+model = "tiny-rig"
+context = 4096
+"""
+
+
+class Evil:
+    """A box whose catalogue and lock are an attacker's."""
+
+    def __init__(self, lab: Lab, host: Host, folder: Path) -> None:
+        self.lab, self.host, self.folder = lab, host, folder
+        for noun in ("catalog", "locks"):
+            (folder / noun).mkdir(parents=True)
+        (folder / "catalog" / "evil.toml").write_text(CATALOG)
+        instances = {"chat": {"variant": "evil/demo", "port": 8020}}
+        self.inventory = write_inventory(folder, lab, host, instances=instances)
+
+    def source(self, attack: str = "") -> None:
+        """Give it a source, whose configuration ends with these lines of shell in the folder of what is compiled."""
+        script = ATTACK.replace("URL", f"{self.lab.shelf_url}/") + f'\ncd "$1"\n{attack}\n'
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for name, text in {"CMakeLists.txt": CMAKE, "attack.sh": script, "server.c": SERVER}.items():
+                member = tarfile.TarInfo(f"evil/{name}")
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text.encode()))
+        content = packed.getvalue()
+        (self.lab.shelf / "evil.tar.gz").write_bytes(content)
+        row = f"""
+[[artefact]]
+kind = "source"
+name = "evil"
+version = "1"
+file = "evil.tar.gz"
+sha256 = "{hashlib.sha256(content).hexdigest()}"
+size = {len(content)}
+sources = ["shelf:evil.tar.gz"]
+"""
+        (self.folder / "locks" / "evil.lock.toml").write_text(lock_text(row))
+
+    def deploy(self, attack: str = "") -> Run:
+        """Deploy the engine."""
+        self.source(attack)
+        return deploy(self.inventory, file=FILE)
+
+    def installed(self) -> list[str]:
+        """The folders of engines that are whole."""
+        return self.host.run(
+            "dirname $(ls /opt/rigwright/engines/*/build.json 2>/dev/null) 2>/dev/null || true"
+        ).split()
+
+
+BAD = {
+    "a program that becomes root": "cp /bin/true tool && chmod 6755 tool || touch 'refused there'",
+    "a link to a file": "ln -s /etc/shadow key",
+    "a link out of the folder": "ln -s ../../../../etc etc",
+    "a pipe": "mkfifo pipe",
+    "two names of one file": "echo x > one && ln one two",
+    "a name of several lines": "touch \"$(printf 'a\\nb')\"",
+    "a folder that is a link": "cd .. && mv bin real && ln -s real bin",
+}
+
+
+def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+    host = boot()
+    evil = Evil(lab, host, tmp_path / "box")
+    host.run("mkdir -p /srv/models/mine && date > /srv/models/mine/weights")
+    run = evil.deploy()
+    assert run.status == 0, run.said
+    (folder,) = evil.installed()
+    uid, *tries = host.run(f"cat {folder}/bin/report").splitlines()
+    assert int(uid.removeprefix("uid ")) >= 61184  # systemd.exec(5), DynamicUser=: nobody of the host's
+    assert len(tries) > 10
+    assert [line for line in tries if not line.startswith("not ")] == []
+    log = host.run(f"cat {folder}/build.log")
+    assert "tried as nobody, writes no, socket no" in log
+    assert host.run(f"find {folder} ! -user root -o -perm /6022 ! -type l") == ""
+    assert host.run(f"cd {folder} && sha256sum --check --quiet files.sha256") == ""
+    assert host.run("ls /var/lib/rigwright/build") == ""
+    assert deploy(evil.inventory, file=FILE).changed == []
+
+    for name, attack in BAD.items():
+        run = evil.deploy(attack)
+        assert (run.status, "the build left" in run.said) == (1, True), (name, run.said)
+        assert evil.installed() == [folder], name
+    # what was refused is in nobody's way
+    killed(evil)
+    assert len(evil.installed()) == 2
+
+
+def killed(evil: Evil) -> None:
+    """A job that is killed takes its step along, and the next one converges."""
+    host, inventory = evil.host, evil.inventory
+    evil.source("[ -e /etc/go ] || exec sleep 600")
+    steps = "systemctl list-units --plain --no-legend 'rw-job-evil-*-compile.service'"
+    with subprocess.Popen(
+        command(inventory, "--yes", file=FILE), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as controller:
+        until(lambda: "running" in host.run(steps), "compiling")
+        job = host.run(steps).split()[0].replace("-compile.service", ".service")
+        host.run(f"systemctl kill --signal=KILL --kill-whom=main {job}")
+        said = controller.communicate(timeout=60)[1]
+    assert controller.returncode == 1, said
+    until(lambda: host.run(steps) == "", "without its step")
+    host.run("touch /etc/go")
+    run = deploy(inventory, file=FILE)
+    assert run.status == 0, run.said
+    assert "is already running" not in run.said
