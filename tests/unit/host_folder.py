@@ -44,12 +44,14 @@ class HostFolder:
         for folder in (self.config / "generations", self.config / "credentials", self.units, self.systemd, self.run):
             folder.mkdir(parents=True)
         stand_in(self.root / "bin", "systemctl", SYSTEMCTL)
+        stand_in(self.root / "bin", "ss", f"cat {self.systemd}/listening")
         stand_in(self.root / "bin", "journalctl", 'echo "the log of $*"')
         self.says(
             description="",
             reload="no\n\nno\n",
             processes="",
             sockets="",
+            listening="",
             state="",
             active="inactive\n",
             asked="",

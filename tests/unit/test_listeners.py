@@ -18,6 +18,7 @@ from tests.unit import programs
 from tests.unit.samples import card, instance, rig
 from tests.unit.scripts import stand_in
 
+ON_THE_HOST = "/usr/bin/nsenter --mount=/proc/1/ns/mnt"
 SERVICE, HOLDER = names(8020)
 CHAT = instance("chat")
 
@@ -66,7 +67,7 @@ def test_the_service_carries_the_port_to_the_instances_socket_in_its_group() -> 
     assert f"--connections-max={backlog}" in command.split()
     assert (values(text, "Requires"), values(text, "After")) == ([HOLDER], [HOLDER])
     assert values(text, "SupplementaryGroups") == values(unit(rig(CHAT), CHAT, "x").text, "Group") == ["rigwright-chat"]
-    assert values(text, "ExecStartPost") == [f"+/etc/rigwright/current/started {SERVICE}"]
+    assert values(text, "ExecStartPost") == [f"+{ON_THE_HOST} /etc/rigwright/current/started {SERVICE}"]
     assert text.startswith(f"{OWNED}\n")
 
 

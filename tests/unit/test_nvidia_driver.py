@@ -219,7 +219,7 @@ def test_a_card_that_reports_trouble_is_said(
     ("log", "code", "found"),
     [
         ([f"{XID}79, GPU has fallen off the bus."], 79, "1: it fell off the bus"),
-        ([f"[1.5] {XID}119, a", f"{XID}119, b"], 119, "2: its firmware did not answer"),
+        ([f"{XID}119, a", f"{XID}119, b"], 119, "2: its firmware did not answer"),
         ([f"{XID}154, GPU recovery action changed from 0x0 (None) to 0x2 (OS Reboot)"], 154, "1: it needs a reset"),
         # eight digits of a domain, and a function
         (["NVRM: Xid (PCI:00000000:00:07.0): 48, x"], 48, "1: a memory error that ECC could not correct"),

@@ -184,7 +184,8 @@ def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
     (post,) = values(text, "ExecStartPost")
     key = "/etc/rigwright/credentials/chat.api-key"
     assert post.lstrip("+").split() == [
-        *("/etc/rigwright/current/ready", "rigwright-chat.service", "rigwright-chat", key, "0")
+        *("/usr/bin/nsenter", "--mount=/proc/1/ns/mnt"),
+        *("/etc/rigwright/current/ready", "rigwright-chat.service", "rigwright-chat", key, "0"),
     ]
     (post,) = values(unit(two_cards()).text, "ExecStartPost")
     assert post.split()[-1] == "2"
