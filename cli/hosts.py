@@ -187,7 +187,7 @@ def rollback(inventory: str, limit: str | None, to: int | None, driver: bool, dr
 def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry: bool) -> None:
     """Take off every host of INVENTORY all that Rigwright has put there, and nothing else.
 
-    Services, engines, keys, weights that were fetched, the service user, and packages that nothing else needs.
+    Services, engines, keys, weights that were fetched, instances' users, and packages that nothing else needs.
     Example: rigwright remove ~/boxes/rig.py --limit box1
     """
     options = ["--data", "keep_weights=true"] if keep_weights else []

@@ -18,7 +18,8 @@ from pydantic import AfterValidator, BaseModel, PlainValidator
 from pydantic.fields import FieldInfo
 
 from rigwright.declaration.catalog import Card, Model
-from rigwright.declaration.entry import Driver, InstanceEntry, RigEntry, Roots, Share
+from rigwright.declaration.entry import Driver, RigEntry, Roots, Share
+from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.engines import kinds
 from rigwright.inventory import CONNECTION, ROOT
 from rigwright.supply import archives, bundle

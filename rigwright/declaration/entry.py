@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from rigwright.declaration.catalog import Card
+from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.problems import Frozen
 from rigwright.supply.lock import Artefact
 from rigwright.types import (
@@ -23,17 +24,14 @@ from rigwright.types import (
     HostName,
     HttpUrl,
     Lanes,
-    MemorySize,
     ModuleOption,
     Name,
     Origin,
     Port,
-    Positive,
     ReservedKey,
     Root,
     SysctlName,
     UserName,
-    VariantName,
 )
 
 Watts = Annotated[int, Field(ge=50, le=2000, strict=True)]
@@ -74,29 +72,6 @@ class Roots(Frozen):
     def weight_path(self, artefact: Artefact) -> str:
         """Where an artefact of kind `weight` lies on the host."""
         return f"{self.models}/{artefact.weight_path}"
-
-
-class InstanceEntry(Frozen):
-    """One instance, as declared."""
-
-    variant: VariantName = Field(description="The catalogue's recipe that it serves.")
-    port: Port = Field(description="The TCP port on the loopback interface through which its API is reached.")
-    cards: tuple[CardIndex, ...] = Field(
-        default=(),
-        description="Indices into the rig's cards, as many as the variant takes; no card is in two instances.",
-    )
-    api_key_file: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A file on the operator's machine, from the inventory's folder, that holds the API key; "
-        "without it the host makes one.",
-    )
-    memory_max: MemorySize = Field(
-        default="90%",
-        description="The most memory of the host that it may have, weights in the page cache included, or a part of "
-        "all there is; beyond it its processes are ended.",
-    )
-    tasks_max: Positive = Field(default=4096, description="The most processes and threads that it may have.")
 
 
 def _amount(value: object) -> str:

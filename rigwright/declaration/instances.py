@@ -9,7 +9,8 @@ from typing import Literal
 
 from rigwright.declaration import keys
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import InstanceEntry, RigEntry, Roots
+from rigwright.declaration.entry import RigEntry, Roots
+from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import POWER_UNIT, Instance, Part
 from rigwright.engines import kinds

@@ -124,7 +124,7 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
 
 def only_loading(way: Activation | None) -> bool:
     """Whether all that is left is to wait."""
-    return way is not None and not way.stop and not way.restart and bool(way.await_)
+    return way is not None and not (way.stop or way.restart or way.release) and bool(way.await_)
 
 
 def _up(process: Process) -> bool:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import Annotated
 
 from pydantic import Field
@@ -107,6 +106,9 @@ def release(text: str) -> Release:
 
 
 def _time(value: str) -> str:
+    # a rig without a bundle is judged without it, and importing it takes its time
+    from email.utils import parsedate_to_datetime
+
     try:
         when = parsedate_to_datetime(value)
         if when.tzinfo is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -148,12 +149,17 @@ class OnSocket(ThreadingUnixStreamServer):
 
 
 @contextmanager
-def file_server(socket: Path | None = None) -> Iterator[FileServer]:
-    """A server while the block runs, on a port or on a unix socket."""
+def file_server(socket: Path | None = None, certificate: Path | None = None) -> Iterator[FileServer]:
+    """A server while the block runs, on a port, with TLS where it has a certificate, or on a unix socket."""
     files = FileServer()
     bound = type("Bound", (Handler,), {"files": files})
     with OnSocket(str(socket), bound) if socket else ThreadingHTTPServer(("127.0.0.1", 0), bound) as server:
         files.url = "http://localhost" if socket else f"http://127.0.0.1:{server.server_address[1]}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            files.url = files.url.replace("http:", "https:")
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

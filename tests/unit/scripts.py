@@ -44,15 +44,9 @@ WIDE = rig(
 )
 PLAIN = rig(mirrors={})
 ADDRESSES = ("0000:01:00.0", "0000:02:00.0")
-TUNED = Driver(managed=True, power_w=280, sysctl={"vm.swappiness": 10})
 STATE = "/var/lib/rigwright"
 SUITE = Suite(
-    system="debian-12",
-    archive=0,
-    suite="bookworm",
-    components=("main",),
-    signed="2026-11-21 12:00:00 UTC",
-    valid_until=None,
+    system="debian-12", archive=0, suite="bookworm", components=("main",), signed="2026-11-21 UTC", valid_until=None
 )
 ROWS = (
     Row(path=f"{SUITE.folder}/InRelease", sha256="a" * 64, size=5),

@@ -229,6 +229,7 @@ def test_a_unit_without_a_process_holds_nothing() -> None:
         (Activation((), (), (CHAT,)), True),
         (Activation((), (CODE,), (CHAT,)), False),
         (Activation((FOREIGN,), (), (CHAT,)), False),
+        (Activation((), (), (CHAT,), release=("rigwright_listener-8020.socket",)), False),
     ],
 )
 def test_waiting_is_all_that_is_left(one: Activation | None, expected: bool) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from rigwright.render import render
-from tests.unit.file_server import FileServer, Handler, cut, file_server, status, whole, without_ranges
+from tests.unit import tls
+from tests.unit.file_server import FileServer, Handler, cut, file_server, redirect, status, whole, without_ranges
 
 CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(6000))
 WRONG = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
@@ -44,6 +45,7 @@ class Fetch:
         (programs / "sleep").unlink(missing_ok=True)
         (programs / "sleep").symlink_to("/bin/true")
         environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
+        environment |= tls.trusting()
         tries = [f"obtain {url} {self.path} {DIGEST} {size} && exit 0" for url in urls]
         script = "\n".join([render("jobs/fetch.sh.j2"), "set -u", *tries, "exit 1"])
         return subprocess.run(
@@ -208,3 +210,13 @@ def test_a_server_that_sends_without_end_is_cut_off_at_the_locked_size(fetch: Fe
     assert fetch.path.read_bytes() == CONTENT
     # what was on its way is in buffers of the kernel's
     assert sent < 16 << 20
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["https", "http"])
+def test_a_redirect_leads_nobody_from_https_to_plain_http(fetch: Fetch, plain: bool) -> None:
+    target = fetch.server.serve("m", whole(CONTENT))
+    with file_server(certificate=tls.server()) as private:
+        target = target if plain else private.serve("m", whole(CONTENT))
+        done = fetch.run(private.serve("there", redirect(target)))
+    assert fetch.path.exists() is not plain, done.stdout
+    assert fetch.server.asked == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.rig import Instance
+from rigwright.declaration.rig import SOCKETS, Instance
 from rigwright.render import render
 from rigwright.serving.listeners import PREFIX, Listener, listener, names
 from rigwright.serving.units import OWNED, unit
@@ -120,3 +120,13 @@ def test_a_service_that_has_started_is_known_by_its_text_once_systemd_has_read_i
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     found = {one.name: one.read_text() for one in records.iterdir()}
     assert found == ({} if unread else {SERVICE: f"{made().slot.started_from}\n"})
+
+
+def test_every_user_can_get_to_the_folder_of_sockets_whoever_makes_it(tmp_path: Path) -> None:
+    """Where weights lie on a disk that is slow to come, it is a port's service, whose own files are nobody else's."""
+    (umask,), (before,) = values(made().text, "UMask"), values(made().text, "ExecStartPre")
+    command = before.partition("/proc/1/ns/mnt ")[2].replace(SOCKETS, f"{tmp_path}/run{SOCKETS}")
+    programs.run(["sh", "-c", f"umask {umask}; {command}"], check=True)
+    folders = [tmp_path / "run", *(tmp_path / "run").glob("**/*")]
+    assert len(folders) > 1
+    assert {one.stat().st_mode & 0o777 for one in folders} == {0o755}

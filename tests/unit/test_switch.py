@@ -15,7 +15,7 @@ from tests.unit.samples import instance
 from tests.unit.scripts import activate
 from tests.unit.states import CHAT, CODE, two, wanted
 
-(PORT, HOLDER), PORT_2 = names(8020), names(8021)[0]
+(PORT, HOLDER), (PORT_2, HOLDER_2) = names(8020), names(8021)
 OLD, NEW = wanted(two(instance("chat"))), wanted(two(instance("chat"), instance("code", port=8021)))
 FOREIGN = "rigwright-old.service"
 SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
@@ -182,7 +182,8 @@ def test_after_a_power_cut_the_proven_generation_is_served_again(host: HostFolde
     assert host.sh(settle(host)).returncode == 0
     assert host.current == "generations/1"
     assert linked(host) == set(OLD.unit_files)
-    assert host.asked == ["daemon-reload", *(f"start --no-block {unit}" for unit in (HOLDER, CHAT, PORT))]
+    started = [f"start --no-block {unit}" for unit in (HOLDER, CHAT, PORT)]
+    assert host.asked == [f"stop {HOLDER_2}", "daemon-reload", *started]
     assert not (host.config / JOURNAL).exists()
 
 

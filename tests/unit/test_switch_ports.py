@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.render import render
 from rigwright.serving.activation import Activation
+from rigwright.serving.generation import JOURNAL, Generation
 from rigwright.serving.listeners import PREFIX, names
 from rigwright.serving.slots import Slot
 from tests.unit.host_folder import HostFolder
@@ -122,3 +124,17 @@ def test_a_port_of_the_earlier_generation_that_cannot_be_held_again_is_told(host
     status, said = run(host, MOVED)
     assert status == 1
     assert f"{HOLDER_3} cannot listen again" in said
+
+
+@pytest.mark.parametrize(("old", "free"), [(BEFORE, [HOLDER, HOLDER_2]), (OLD, [HOLDER_2])], ids=["none", "others"])
+def test_after_a_power_cut_ports_that_the_proven_generation_does_not_hold_are_let_go_of(
+    host: HostFolder, old: Generation, free: list[str]
+) -> None:
+    """A boot has systemd hold ports before any service starts: an engine that listens itself could not begin to."""
+    host.write(1, old)
+    host.write(2, NEW)
+    (host.config / "current").symlink_to("generations/2")
+    (host.config / JOURNAL).write_text("1 2\n")
+    done = host.sh(render("generation/settle.j2", config=host.config, journal=JOURNAL, units=host.units))
+    assert (done.returncode, host.current) == (0, "generations/1"), done.stdout
+    assert host.asked[: len(free) + 1] == [*(f"stop {holder}" for holder in free), "daemon-reload"]
