@@ -14,7 +14,7 @@ from rigwright.declaration.rig import Rig
     severity="high",
     why="a service account with a shell is a way in",
 )
-def test_service_user(host: Host, rig: Rig) -> None:
+def test_users(host: Host, rig: Rig) -> None:
     for user in rig.users:
         line = host.check_output("getent passwd %s || true", user)
         expect(line.split(":")[-1] or f"no user {user}", "/usr/sbin/nologin", DEPLOY)

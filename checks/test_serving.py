@@ -84,7 +84,7 @@ def test_exposure(host: Host, instance: Instance, service: Service) -> None:
 def test_listens_on_loopback(host: Host, found: Served, instance: Instance) -> None:
     service, holder = names(instance.port)
     lines = host.check_output(f"ss -Hltnp 'sport = :{instance.port:d}'").splitlines()
-    expect([line.split()[3] for line in lines], [f"127.0.0.1:{instance.port}"], DEPLOY)
+    expect([line.split()[3] for line in lines], [f"{LOOPBACK}:{instance.port}"], DEPLOY)
     held = all('("systemd",pid=1,' in line for line in lines) and holder in found.holding
     expect(held, True, f"end who listens there, and {DEPLOY}")
     carrier = found.processes.get(service)

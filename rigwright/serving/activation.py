@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
@@ -56,9 +56,10 @@ class Activation:
         return (*self.stop, *self.awaited)
 
     @property
-    def listening(self) -> tuple[tuple[str, str], ...]:
-        """Socket units that begin to listen, each with its service."""
-        return tuple((holder, f"{holder.removesuffix('.socket')}.service") for holder in self.listen)
+    def listening(self) -> tuple[tuple[str, str, str], ...]:
+        """Socket units that begin to listen, each with its service and its port."""
+        parts = ((holder, holder.removesuffix(".socket")) for holder in self.listen)
+        return tuple((holder, f"{name}.service", name.rpartition("-")[2]) for holder, name in parts)
 
     @property
     def frees_cards(self) -> bool:
@@ -153,7 +154,7 @@ class Surplus:
     users: tuple[str, ...]
 
 
-def surplus(found: Served, rig: Rig, wanted: Generation, users: Iterable[str]) -> Surplus:
+def surplus(found: Served, rig: Rig, wanted: Generation, users: Collection[str]) -> Surplus:
     """What can go once a generation is activated: all but the newest generations, what is damaged or never
     served, and what only those referred to.
 
@@ -172,8 +173,8 @@ def surplus(found: Served, rig: Rig, wanted: Generation, users: Iterable[str]) -
     stay = {wanted_number, *(k.number for k in kept)}
     gone = sorted(k.number for k in found.generations if k.number not in stay)
     loose = sorted(path for path in found.folders - needed if _ours(path, rig))
-    # a generation of before users were written down ran as the one that their names begin with now
-    run_as = [{rig.service_user} if k.users is None else k.users for k in kept]
+    # as whom a generation of before users were written down ran, nobody knows
+    run_as = [users if k.users is None else k.users for k in kept]
     idle = sorted(set(users) - set(rig.users).union(*run_as))
     return Surplus(tuple(gone), tuple(loose), tuple(idle))
 

@@ -27,7 +27,7 @@ DRIFTS = {
         {"P01", "S04", "S05", "S06"},
         "systemctl stop foreign.socket",
     ),
-    "a service user with a shell": ("usermod --shell /bin/bash rigwright-chat", {"B01"}, ""),
+    "a user of an instance with a shell": ("usermod --shell /bin/bash rigwright-chat", {"B01"}, ""),
     "a user who can speak to an instance past its port": (
         "useradd eve && usermod -aG rigwright-chat eve",
         {"B01"},
@@ -149,7 +149,7 @@ DRIFTS = {
 # Drifts that are there together: of different things, so that each is seen by its own checks alone.
 ROUNDS = (
     (
-        "a service user with a shell",
+        "a user of an instance with a shell",
         "an engine that anybody can write",
         "a half-installed package",
         "another version of a tool",
