@@ -21,6 +21,8 @@ from rigwright.serving.units import STARTED_FROM, UNITS
 PROGRAM = Path(__file__).with_name("escape.py")
 KINDS = ("processes", "network", "files", "devices", "privileges")
 SETTING = re.compile("[A-Z][A-Za-z]*=")
+# What an empty value takes all of (systemd.exec(5)).
+NONE_AT_ALL = re.compile("(CapabilityBoundingSet|AmbientCapabilities)=")
 # Of a unit's settings, what is about its own process and not about what that may do.
 ITS_OWN = re.compile(
     "(Type|Exec[A-Za-z]*|EnvironmentFile|LoadCredential|Restart[A-Za-z]*|Timeout[A-Za-z]*|KillMode|RuntimeDirectory"
@@ -97,12 +99,17 @@ def question(
 
 def settings(cat: str) -> list[str]:
     """What a unit forbids its process, drop-ins included, as `systemctl cat` prints them one after the other."""
-    section, found = "", []
+    section = ""
+    found: list[str] = []
     for line in cat.splitlines():
         if line.startswith("["):
             section = line
         elif section == "[Service]" and SETTING.match(line) and not ITS_OWN.match(line):
-            found.append(line)
+            if line.endswith("=") and not NONE_AT_ALL.match(line):
+                # in a file it takes back what came before; in a transient unit it is an empty list
+                found = [one for one in found if not one.startswith(line)]
+            else:
+                found.append(line)
     return found
 
 

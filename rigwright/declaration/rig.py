@@ -34,6 +34,12 @@ USER_LENGTH = 32
 HUB_CLIENT = "hub-client"
 
 
+def slice_of(unit: str) -> str:
+    """The name of the slice of an instance's unit: an unescaped dash would put that of `a-b` into that of `a`."""
+    escaped = unit.removeprefix("rigwright-").removesuffix(".service").replace("-", r"\x2d")
+    return f"rigwright-{escaped}.slice"
+
+
 @dataclass(frozen=True)
 class Part:
     """One of the things that a model is made of."""
@@ -94,9 +100,8 @@ class Instance:
 
     @property
     def slice(self) -> str:
-        """The name of the slice that its processes are the subtree of: an unescaped dash would put `a-b` into `a`."""
-        escaped = self.name.replace("-", r"\x2d")
-        return f"rigwright-{escaped}.slice"
+        """The slice that its processes are the subtree of."""
+        return slice_of(self.unit)
 
 
 @dataclass(frozen=True)

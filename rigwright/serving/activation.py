@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import Rig, slice_of
 from rigwright.serving.generation import Generation
+from rigwright.serving.listeners import PREFIX
 from rigwright.serving.live import Kept, Process, Served
 from rigwright.serving.slots import Slot
 from rigwright.serving.units import credential_path
@@ -60,6 +61,12 @@ class Activation:
         """Socket units that begin to listen, each with its service and its port."""
         parts = ((holder, holder.removesuffix(".socket")) for holder in self.listen)
         return tuple((holder, f"{name}.service", name.rpartition("-")[2]) for holder, name in parts)
+
+    @property
+    def slices(self) -> tuple[str, ...]:
+        """Those of instances that go: systemd keeps an empty one until it is stopped."""
+        gone = [unit for unit in self.stop if unit not in self.restart and not unit.startswith(PREFIX)]
+        return tuple(map(slice_of, gone))
 
     @property
     def frees_cards(self) -> bool:

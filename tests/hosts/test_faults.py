@@ -33,7 +33,7 @@ from tests.locks import lock_text, resealed
 
 ENGINE = "/etc/rigwright/current/engines/llama.cpp"
 KILLING = Path(__file__).with_name("killing_deploy.py")
-CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT + 2}}
+CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT, "tasks_max": 1234}}
 
 
 def test_a_crash_between_writing_a_generation_and_activating_it_is_finished_by_the_next_run(
@@ -44,7 +44,7 @@ def test_a_crash_between_writing_a_generation_and_activating_it_is_finished_by_t
     killed = deploy(inventory, "--yes", file=KILLING, KILL_AT="Serving | Activate generation")
     assert killed.status == -signal.SIGKILL
     newest = "/etc/rigwright/generations/$(ls /etc/rigwright/generations | sort -n | tail -n 1)"
-    assert str(CHANGED["chat"]["port"]) in converged.run(f"cat {newest}/units/rigwright-chat.service")
+    assert str(CHANGED["chat"]["tasks_max"]) in converged.run(f"cat {newest}/units/rigwright-chat.service")
     assert main_pid(converged) == old
     assert {"G01", "S02"} <= red(inventory)
 
