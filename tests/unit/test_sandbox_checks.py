@@ -1,0 +1,135 @@
+"""What the checks of a sandbox ask it: with its unit's settings, drop-ins and all, and for nothing that changes anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from checks.escape import came_through, device, files, processes, written
+from checks.test_sandbox import PROGRAM, TRIED, inside, settings
+from checks.test_serving import memory
+
+CAT = """# /etc/systemd/system/rigwright-chat.service
+[Unit]
+Description=chat
+PrivateNetwork=no
+
+[Service]
+Type=exec
+User=rigwright-chat
+ExecStart=/x
+RuntimeDirectory=rigwright/instances/chat
+# a comment
+PrivateNetwork=yes
+RestrictAddressFamilies=AF_UNIX
+CapabilityBoundingSet=
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+
+[Install]
+WantedBy=rigwright.target
+"""
+DROP_IN = """
+# /etc/systemd/system/rigwright-chat.service.d/x.conf
+[Service]
+PrivateNetwork=no
+RestrictAddressFamilies=
+SystemCallFilter=
+CapabilityBoundingSet=~
+"""
+
+
+def test_a_units_settings_are_those_of_its_sandbox_alone() -> None:
+    assert settings(CAT) == [
+        "User=rigwright-chat",
+        "PrivateNetwork=yes",
+        "RestrictAddressFamilies=AF_UNIX",
+        "CapabilityBoundingSet=",
+        "SystemCallFilter=@system-service",
+        "SystemCallFilter=~@privileged",
+    ]
+
+
+def test_what_a_drop_in_takes_back_is_not_forbidden() -> None:
+    found = settings(CAT + DROP_IN)
+    assert [one for one in found if one.startswith(("RestrictAddress", "SystemCall"))] == []
+    assert [one for one in found if one.startswith(("Private", "Capability"))] == [
+        *("PrivateNetwork=yes", "CapabilityBoundingSet=", "PrivateNetwork=no", "CapabilityBoundingSet=~"),
+    ]
+
+
+@pytest.mark.parametrize("path", ["/dev/mem", "/dev/sda1", "/dev/nvme0n1", "/dev/dm-0", "/dev/nvidia3", "/dev/net/tun"])
+def test_devices_that_hold_something_of_others_are_tried(path: str) -> None:
+    assert TRIED.fullmatch(path)
+
+
+@pytest.mark.parametrize("path", ["/dev/watchdog", "/dev/watchdog0", "/dev/st0", "/dev/nst0", "/dev/sr0", "/dev/ttyS0"])
+def test_no_device_is_opened_to_which_that_does_something(path: str) -> None:
+    assert not TRIED.fullmatch(path)
+
+
+def test_what_is_asked_reaches_the_program_as_it_is() -> None:
+    asked = {"sockets": ["/run/$HOME `id` 'x' \"y\"\n%n"]}
+    script = inside(["User=nobody"], asked)
+    pipe = script.rindex(" | ")
+    words = shlex.split(script[pipe + 3 :])
+    assert words[0] == "systemd-run"
+    assert "--property=User=nobody" in words
+    assert json.loads(words[-1].replace("$$", "$")) == asked
+    assert shlex.split(script[:pipe])[2] == PROGRAM.read_text()
+
+
+def test_the_program_says_what_came_through_and_changes_nothing(tmp_path: Any) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    secret = own / "secret"
+    secret.write_text("x")
+    asked = {
+        "processes": [os.getpid()],
+        "sockets": [str(tmp_path / "none.sock")],
+        "addresses": [],
+        "secrets": [str(secret), str(own / "none")],
+        "locks": [str(secret)],
+        "folders": [str(own), str(tmp_path / "none")],
+        "devices": [str(tmp_path / "none")],
+        "writes_code": True,
+    }
+    done = subprocess.run(
+        [sys.executable, "-I", "-", json.dumps(asked)], input=PROGRAM.read_bytes(), capture_output=True, check=True
+    )
+    found = json.loads(done.stdout)
+    assert f"can signal process {os.getpid()}" in found["processes"]
+    assert found["files"] == [f"can read {secret}", f"can lock {secret}", f"can write to {own}"]
+    assert found["devices"] == []
+    assert [path.name for path in own.iterdir()] == ["secret"]
+
+
+def test_nobody_is_stopped_by_being_traced() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        done = subprocess.run(
+            [sys.executable, "-c", f"import checks.escape as e; e.processes([{child.pid}])"], check=True
+        )
+        assert done.returncode == 0
+        with open(f"/proc/{child.pid}/stat") as stat:
+            assert stat.read().split(")")[1].split()[0] in "SR"
+        child.kill()
+
+
+def test_what_is_refused_did_not_come_through() -> None:
+    assert not came_through(device, "/dev/none")
+    assert not came_through(written, "/proc")
+    assert processes([]) == files([], [], []) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "size"),
+    [("512M", 512 << 20), ("48G", 48 << 30), ("1T", 1 << 40), ("90%", 1024 * 900), ("100%", 1024000)],
+)
+def test_an_amount_of_memory_is_read_as_systemd_reads_it(declared: str, size: int) -> None:
+    assert memory(declared, 1000) == size
