@@ -1,4 +1,4 @@
-"""What the checks of a sandbox ask it: with its unit's settings, drop-ins and all, and for nothing that changes anything."""
+"""What the checks of a sandbox ask it: as its unit and drop-ins leave it, and nothing that changes anything."""
 
 from __future__ import annotations
 
