@@ -31,8 +31,10 @@ mkdir -p "$1"
 tried() { if "$@" 2>/dev/null >/dev/null; then echo "got $*"; else echo "not $*"; fi; }
 {
   echo "uid $(id -u)"
-  for path in /etc/evil /opt/rigwright/evil /var/lib/rigwright/evil /srv/models/evil /root/evil /run/evil /run/lock/evil \\
-    /var/lib/evil; do
+  for path in /etc/evil /opt/rigwright/evil /var/lib/rigwright/evil /srv/models/evil /root/evil /run/evil; do
+    tried touch "$path"
+  done
+  for path in /run/lock/evil /var/lib/evil; do
     tried touch "$path"
   done
   tried cat /etc/shadow

@@ -76,6 +76,8 @@ def test_the_service_can_make_the_folder_of_sockets_before_any_instance_has_begu
     (folder,) = values(text, "BindReadOnlyPaths")
     (before,) = values(text, "ExecStartPre")
     assert folder == f"-{before.split()[-1]}"
+    # whatever the unit's own UMask= is, instances' users come through it
+    assert before.split()[-4:-1] == ["install", "-d", "--mode=0755"]
 
 
 def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
