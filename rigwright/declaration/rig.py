@@ -161,9 +161,9 @@ class Rig:
     def user(self, instance: Instance) -> str:
         """The system user that an instance runs as, and its group: no other instance's."""
         name = f"{self.service_user}-{instance.name}"
-        if len(name) <= USER_LENGTH:
+        if len(name) < USER_LENGTH:
             return name
-        # the rest of a long name makes the difference
+        # the rest of a long name makes the difference; none that is not cut is as long
         return f"{name[: USER_LENGTH - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
     @property

@@ -18,6 +18,8 @@ PROPERTIES = (
     "NoNewPrivileges=yes",
     "CapabilityBoundingSet=",
     "ProtectSystem=strict",
+    # of that it leaves out, and everybody may write to /run/lock
+    "ReadOnlyPaths=/run",
     "ProtectHome=yes",
     "PrivateTmp=yes",
     "PrivateDevices=yes",

@@ -158,12 +158,14 @@ def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
 
 
 def _ports(rig: Rig, facts: HostFacts) -> list[str]:
-    ports = {instance.port: instance.name for instance in rig.instances}
+    # whoever listens beside us has another address, and any local user can
+    held = {one.port for one in facts.listeners if _ours(one)}
+    ports = {instance.port: instance.name for instance in rig.instances if instance.port not in held}
     taken = [
         f"port {one.port} of instance {ports[one.port]} is taken by {one.process or 'unknown'}"
         f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
         for one in facts.listeners
-        if one.port in ports and not _ours(one)
+        if one.port in ports
     ]
     return sorted(set(taken))  # one listener can have a line for each address
 

@@ -34,6 +34,9 @@ tried() { if "$@" 2>/dev/null >/dev/null; then echo "got $*"; else echo "not $*"
   for path in /etc/evil /opt/rigwright/evil /var/lib/rigwright/evil /srv/models/evil /root/evil /run/evil; do
     tried touch "$path"
   done
+  for path in /run/lock/evil /var/lib/evil; do
+    tried touch "$path"
+  done
   tried cat /etc/shadow
   tried ls /var/lib/rigwright
   tried ls /srv/models

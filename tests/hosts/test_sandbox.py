@@ -30,6 +30,12 @@ while time.monotonic() < until:
 """
 
 
+def room(host: Host) -> tuple[int, int]:
+    """What is used of a host's /run: KiB, and files."""
+    used, inodes = host.run("df --output=used,iused /run").split()[-2:]
+    return int(used), int(inodes)
+
+
 @pytest.fixture
 def eve(converged: Host) -> str:
     """A local user of the box, without any rights."""
@@ -66,6 +72,27 @@ def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: Host, inv
     assert deploy(inventory).changed == ["Serving | Activate generation"]
     assert "tiny-rig" in converged.run(ask)
     assert main_pid(converged, CARRIER) == carrier
+
+
+@on_both
+def test_what_an_instance_writes_fills_nothing_that_is_the_hosts(converged: Host, inventory: Path) -> None:
+    """A full /run keeps systemd from reading units and from starting jobs, and so every deploy away."""
+    folder = str(Path(SOCKET).parent)
+    theirs = "setpriv --reuid=rigwright-chat --regid=rigwright-chat --clear-groups --no-new-privs"
+    deep = f"import os; os.chdir({folder!r}); [(os.mkdir('d'), os.chdir('d')) for _ in range(9999)]"
+    used, inodes = room(converged)
+    converged.run(f'{theirs} sh -c "head -c 9M /dev/zero > {folder}/big" || true; {theirs} python3 -c "{deep}" || true')
+    found = room(converged)
+    assert (found[0] - used < 1000, found[1] - inodes < 100) == (True, True)
+    seen = f"/proc/{main_pid(converged)}/root"
+    for path in ("/tmp", "/var/tmp", "/dev/shm"):
+        assert converged.run(f"stat -f -c %T {seen}{path}").strip() == "tmpfs"
+        # not a folder of the host's own one
+        assert converged.run(f"stat -c %d {seen}{path}") != converged.run(f"stat -c %d {path}")
+    converged.run("systemctl stop rigwright-chat")
+    assert converged.run(f"ls {Path(folder).parent}; findmnt --noheadings {folder} || true") == ""
+    assert deploy(inventory).status == 0
+    until(lambda: red(inventory) == set(), "conforming again")
 
 
 def test_one_instance_cannot_reach_the_next(lab: Lab, converged: Host, tmp_path: Path) -> None:

@@ -71,6 +71,16 @@ def test_the_service_carries_the_port_to_the_instances_socket_in_its_group() -> 
     assert text.startswith(f"{OWNED}\n")
 
 
+def test_the_service_can_make_the_folder_of_sockets_before_any_instance_has_begun() -> None:
+    """What is to be seen by the unit's process would have to be there for the one that makes it, too."""
+    text = made().text
+    (folder,) = values(text, "BindReadOnlyPaths")
+    (before,) = values(text, "ExecStartPre")
+    assert folder == f"-{before.split()[-1]}"
+    # whatever the unit's own UMask= is, instances' users come through it
+    assert before.split()[-4:-1] == ["install", "-d", "--mode=0755"]
+
+
 def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
     text = made().text
     assert values(text, "DynamicUser") == ["yes"]

@@ -153,6 +153,16 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         ({"listeners": (Listener(8020, "llama-server", "rigwright-chat.service"),)}, [CUDA]),
         ({"listeners": (Listener(8020, "systemd", "rigwright_listener-8020.service"),)}, [CUDA]),
         ({"listeners": (Listener(8020, "llama-server", "rigwright-old.service"),)}, [CUDA]),
+        # systemd holds the port already: whoever has it on another address, as every local user can, is in nobody's way
+        (
+            {
+                "listeners": (
+                    Listener(8020, "python3", "user@1000.service"),
+                    Listener(8020, "systemd", "rigwright_listener-8020.service"),
+                )
+            },
+            [CUDA],
+        ),
         ({"listeners": (Listener(22, "sshd", "ssh.service"),)}, [CUDA]),
         ({"pci_cards": (*PRESENT, ("0000:03:00.0", "10de:2b85"))}, [CUDA]),
         ({"memory_kib": 2 * GIB}, [CUDA]),

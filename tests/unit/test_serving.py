@@ -166,6 +166,22 @@ def test_the_unit_has_no_network_and_no_port_but_a_socket_in_a_folder_of_its_own
     assert str(one.port) not in text
 
 
+@pytest.mark.parametrize("one", [instance(), two_cards()], ids=["cpu", "cards"])
+def test_what_it_writes_fills_nothing_that_is_the_hosts(one: Instance) -> None:
+    text = unit(one).text
+    (before,), (after,) = values(text, "ExecStartPre"), values(text, "ExecStopPost")
+    # systemd refuses to read its units anew, and to run a job, where /run is full
+    assert before.split()[-1] == after.split()[-1] == "/run/rigwright/instances/chat"
+    (options,) = re.findall(r" mount -t tmpfs -o ([^ ]+) ", before)
+    assert {"size", "nr_inodes"} < dict(one.partition("=")[::2] for one in options.split(",")).keys()
+    # what was started from an earlier unit has none to give back
+    assert after.startswith("-+")
+    # PrivateTmp= is a folder of the host's own file systems
+    assert values(text, "PrivateTmp") == []
+    mounted = {one.partition(":")[0] for value in values(text, "TemporaryFileSystem") for one in value.split()}
+    assert {"/tmp", "/var/tmp", "/dev/shm"} < mounted
+
+
 def test_the_unit_may_have_as_much_as_is_declared() -> None:
     text = unit(instance(memory_max="48G", tasks_max=77)).text
     assert (values(text, "MemoryMax"), values(text, "TasksMax")) == (["48G"], ["77"])

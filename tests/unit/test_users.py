@@ -32,8 +32,8 @@ def user(name: str, prefix: str = "rigwright") -> str:
     [
         ("rigwright", "chat", "rigwright-chat"),
         ("svc", "a", "svc-a"),
-        # as long as one may be
-        ("rigwright", "a" * 22, "rigwright-" + "a" * 22),
+        # as long as one may be that is not cut
+        ("rigwright", "a" * 21, "rigwright-" + "a" * 21),
     ],
 )
 def test_a_user_is_called_after_its_instance(prefix: str, name: str, expected: str) -> None:
@@ -45,6 +45,11 @@ def test_long_names_that_only_differ_at_their_ends_have_users_of_their_own() -> 
     made = {user(f"{long}{end}") for end in "abc"}
     assert len(made) == 3
     assert all(name.startswith("rigwright-aaa") for name in made)
+
+
+def test_no_instance_can_be_called_like_a_long_ones_user() -> None:
+    taken = user("translate-documents-for-the-archive")
+    assert user(taken.removeprefix("rigwright-")) != taken
 
 
 def test_a_rigs_users_are_its_instances() -> None:
