@@ -13,7 +13,7 @@ from rigwright.engines.kind import Service
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.serving.generation import Generation
-from rigwright.serving.listeners import LOOPBACK, PREFIX, names
+from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, PREFIX, held, names
 from rigwright.serving.live import Served
 from rigwright.serving.units import UNITS, credential_path
 
@@ -102,9 +102,10 @@ def test_exposure(host: Host, instance: Instance, service: Service) -> None:
 def test_listens_on_loopback(host: Host, found: Served, instance: Instance) -> None:
     service, holder = names(instance.port)
     lines = host.check_output(f"ss -Hltnp 'sport = :{instance.port:d}'").splitlines()
-    expect([line.split()[3] for line in lines], [f"{LOOPBACK}:{instance.port}"], DEPLOY)
-    held = all('("systemd",pid=1,' in line for line in lines) and holder in found.holding
-    expect(held, True, f"end who listens there, and {DEPLOY}")
+    at = frozenset(line.split()[3] for line in lines)
+    expect(sorted(at), f"{LOOPBACK}:{instance.port}, and {LOOPBACK_6}", DEPLOY, holds=held(instance.port, at))
+    systemds = all('("systemd",pid=1,' in line for line in lines) and holder in found.holding
+    expect(systemds, True, f"end who listens there, and {DEPLOY}")
     carrier = found.processes.get(service)
     expect(carrier.state if carrier else "not there", "active", DEPLOY)
 

@@ -10,6 +10,8 @@ from rigwright.render import render
 from rigwright.serving.slots import Slot
 
 LOOPBACK = "127.0.0.1"
+# `localhost` is this first, where the host has it.
+LOOPBACK_6 = "[::1]"
 PREFIX = "rigwright_listener-"
 # Requests under way at once, streams among them, that one port takes; beyond it connections are closed.
 CONNECTIONS = 4096
@@ -22,9 +24,15 @@ def names(port: int) -> tuple[str, str]:
     return f"{PREFIX}{port}.service", f"{PREFIX}{port}.socket"
 
 
-def address(holder: str) -> str:
-    """Where a socket unit is to listen."""
-    return f"{LOOPBACK}:{holder.removeprefix(PREFIX).removesuffix('.socket')}"
+def held(port: int | str, addresses: frozenset[str]) -> bool:
+    """Whether a port is held where it is to be, and nowhere else: by IPv4, and by IPv6 where the host has it.
+
+    Args:
+        port: The port.
+        addresses: Where systemd listens on it, as ss prints them.
+    """
+    wanted = f"{LOOPBACK}:{port}"
+    return wanted in addresses <= {wanted, f"{LOOPBACK_6}:{port}"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ def listener(rig: Rig, instance: Instance, owned: str) -> Listener:
         "owned": owned,
         "rig": rig,
         "instance": instance,
-        "address": LOOPBACK,
+        "addresses": (LOOPBACK, LOOPBACK_6),
         "holder": holder,
         "unit": unit,
         "group": rig.user(instance),

@@ -25,7 +25,7 @@ from rigwright.host.channel import (
 )
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL, META, PROVEN, SETTLE, Generation
-from rigwright.serving.listeners import PREFIX, address
+from rigwright.serving.listeners import PREFIX, held
 from rigwright.serving.manifest import Read, read
 from rigwright.serving.slots import Slot
 from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
@@ -194,7 +194,8 @@ def parse(output: Iterable[str]) -> Served:
     # a link to anywhere else is none of ours, and is put right
     current = NUMBER.fullmatch(told.one("current"))
     processes = {name: Process(*rest) for name, *rest in told.many("process")}
-    held = [(name, at.strip()) for name, at in told.many("holding") if name in links]
+    sockets = {name: frozenset(at.split()) for name, at in told.many("holding") if name in links}
+    right = {name for name, at in sockets.items() if held(name.removeprefix(PREFIX).removesuffix(".socket"), at)}
     return Served(
         generations=tuple(sorted((_kept(told, *row) for row in told.many("generation")), key=lambda kept: kept.number)),
         current=int(current[1]) if current else None,
@@ -207,8 +208,8 @@ def parse(output: Iterable[str]) -> Served:
         links=links,
         # a unit that somebody else has given such a name is theirs: we neither wrote its file nor started its process
         processes={name: one for name, one in processes.items() if name and (name in links or one.started_from)},
-        holding=frozenset(name for name, at in held if address(name) == at),
-        astray=frozenset(name for name, at in held if address(name) != at),
+        holding=frozenset(right),
+        astray=frozenset(sockets.keys() - right),
         folders=frozenset(told.all("folder")),
     )
 

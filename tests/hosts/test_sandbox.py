@@ -17,8 +17,8 @@ SQUATTER = f"""
 import socket, time
 until = time.monotonic() + 8
 while time.monotonic() < until:
-    for address in ("127.0.0.1", "0.0.0.0", "127.0.0.2"):
-        one = socket.socket()
+    for address in ("127.0.0.1", "0.0.0.0", "127.0.0.2", "::1", "::"):
+        one = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:
             one.bind((address, {PORT}))
             one.listen()

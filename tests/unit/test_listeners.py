@@ -12,7 +12,7 @@ import pytest
 
 from rigwright.declaration.rig import SOCKETS, Instance
 from rigwright.render import render
-from rigwright.serving.listeners import PREFIX, Listener, listener, names
+from rigwright.serving.listeners import PREFIX, Listener, held, listener, names
 from rigwright.serving.units import OWNED, unit
 from tests.unit import programs
 from tests.unit.samples import card, instance, rig
@@ -41,8 +41,9 @@ def test_a_ports_units_have_its_name_and_not_an_instances() -> None:
 
 def test_the_socket_holds_the_port_on_the_loopback_interface_alone() -> None:
     text = made().socket_text
-    assert values(text, "ListenStream") == ["127.0.0.1:8020"]
-    assert values(made(instance(port=9000)).socket_text, "ListenStream") == ["127.0.0.1:9000"]
+    # localhost is either
+    assert values(text, "ListenStream") == ["127.0.0.1:8020", "[::1]:8020"]
+    assert values(made(instance(port=9000)).socket_text, "ListenStream") == ["127.0.0.1:9000", "[::1]:9000"]
     assert text.startswith(f"{OWNED}\n")
 
 
@@ -77,8 +78,6 @@ def test_the_service_can_make_the_folder_of_sockets_before_any_instance_has_begu
     (folder,) = values(text, "BindReadOnlyPaths")
     (before,) = values(text, "ExecStartPre")
     assert folder == f"-{before.split()[-1]}"
-    # whatever the unit's own UMask= is, instances' users come through it
-    assert before.split()[-4:-1] == ["install", "-d", "--mode=0755"]
 
 
 def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
@@ -140,3 +139,19 @@ def test_every_user_can_get_to_the_folder_of_sockets_whoever_makes_it(tmp_path: 
     folders = [tmp_path / "run", *(tmp_path / "run").glob("**/*")]
     assert len(folders) > 1
     assert {one.stat().st_mode & 0o777 for one in folders} == {0o755}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "right"),
+    [
+        ({"127.0.0.1:8020"}, True),
+        ({"127.0.0.1:8020", "[::1]:8020"}, True),
+        ({"[::1]:8020"}, False),
+        ({"127.0.0.1:8020", "0.0.0.0:8020"}, False),
+        ({"127.0.0.1:8020", "[::]:8020"}, False),
+        ({"127.0.0.1:8021"}, False),
+        (set(), False),
+    ],
+)
+def test_a_port_is_held_on_the_loopback_interface_by_one_protocol_or_both(addresses: set[str], right: bool) -> None:
+    assert held(8020, frozenset(addresses)) is right

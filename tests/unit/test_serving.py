@@ -169,9 +169,9 @@ def test_the_unit_has_no_network_and_no_port_but_a_socket_in_a_folder_of_its_own
 @pytest.mark.parametrize("one", [instance(), two_cards()], ids=["cpu", "cards"])
 def test_what_it_writes_fills_nothing_that_is_the_hosts(one: Instance) -> None:
     text = unit(one).text
-    (before,), (after,) = values(text, "ExecStartPre"), values(text, "ExecStopPost")
+    (freed, before), (after,) = values(text, "ExecStartPre"), values(text, "ExecStopPost")
     # systemd refuses to read its units anew, and to run a job, where /run is full
-    assert before.split()[-1] == after.split()[-1] == "/run/rigwright/instances/chat"
+    assert freed.split()[-1] == before.split()[-1] == after.split()[-1] == "/run/rigwright/instances/chat"
     (options,) = re.findall(r" mount -t tmpfs -o ([^ ]+) ", before)
     assert {"size", "nr_inodes"} < dict(one.partition("=")[::2] for one in options.split(",")).keys()
     # what was started from an earlier unit has none to give back
