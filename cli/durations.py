@@ -17,8 +17,8 @@ from rigwright.inventory import ROOT
 
 FILE = ROOT / "tests" / "durations.json"
 PROCESSES = 2
-# seconds, on two cores, with base images and engines in the cache: 20 minutes, and one for what keeps users, services and
-# mirrors apart
+# seconds, on two cores, with base images and engines in the cache: 20 minutes, and one for what keeps users, services
+# and mirrors apart
 BUDGETS = {"test": 21 * 60, "all": 75 * 60}
 MAY_ADD = 60
 """Seconds that one change may add to `rigwright test`."""
