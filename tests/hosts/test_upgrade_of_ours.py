@@ -16,7 +16,9 @@ from tests.hosts.support import PYINFRA, deploy, main_pid, plan, red, served, un
 # the last one before engines were of several kinds: its instances listen on their ports themselves, as one user
 EARLIER = "e32f42a"
 ENGINES = "stat -c '%n %Y' /opt/rigwright/engines/*/* /srv/models/*/*/*"
-WAY = ["Base | Users", "Serving | Write generation", "Serving | Activate generation"]
+# programs and timer that look after weights are of that version, too
+WAY = ["Base | Users", "Weights | Programs for weights", "Weights | Weights are hashed again as time passes"]
+WAY += ["Serving | Write generation", "Serving | Activate generation"]
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-12"], indirect=True)]
 
