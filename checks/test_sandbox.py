@@ -162,7 +162,7 @@ def test_files(done: dict[str, list[str]]) -> None:
 
 
 @check(
-    "E04", "it opens no device but its cards", severity="critical", why="disks and memory can be read past all files"
+    "E04", "it opens no device but cards", severity="critical", why="disks and memory can be read past all files"
 )
 def test_devices(done: dict[str, list[str]]) -> None:
     expect(done["devices"], [], DEPLOY)
