@@ -161,9 +161,7 @@ def test_files(done: dict[str, list[str]]) -> None:
     expect(done["files"], [], DEPLOY)
 
 
-@check(
-    "E04", "it opens no device but cards", severity="critical", why="disks and memory can be read past all files"
-)
+@check("E04", "it opens no device but cards", severity="critical", why="disks and memory can be read past all files")
 def test_devices(done: dict[str, list[str]]) -> None:
     expect(done["devices"], [], DEPLOY)
 

@@ -1,0 +1,72 @@
+"""The state script on real folders: ports, as systemd holds and a service carries them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.serving.live import Process
+from rigwright.serving.slots import Slot
+from tests.unit.host_folder import HostFolder
+from tests.unit.samples import card, instance, rig
+from tests.unit.states import CHAT, wanted
+
+CARDS = (card("8.6"), card("8.6"))
+ON_CARDS = rig(instance("chat", cards=(1, 0)), instance("code", port=8021), cards=CARDS)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> HostFolder:
+    return HostFolder(tmp_path)
+
+
+def carry(host: HostFolder) -> Slot:
+    """Have the host hold a port and carry it. Returns what the service's process is to be."""
+    slot = wanted(ON_CARDS).listeners[0].slot
+    host.write(1, wanted(ON_CARDS))
+    for name in (slot.unit, slot.holder):
+        (host.units / name).symlink_to(f"{host.config}/current/units/{name}")
+    (host.config / "current").symlink_to("generations/1")
+    (host.run / "rigwright").mkdir(parents=True)
+    (host.run / "rigwright" / slot.unit).write_text(f"{slot.started_from}\n")
+    block = f"Id={slot.unit}\nActiveState=active\nSubState=running\nNRestarts=0\nMainPID=4711\n"
+    # as `systemctl list-units --plain --no-legend` prints it
+    host.says(
+        processes=block,
+        sockets=f"{slot.holder} loaded active running Port 8020 of this rig's instances\n",
+        listening='LISTEN 0 4096 127.0.0.1:8020 0.0.0.0:* users:(("systemd",pid=1,fd=40))\n',
+    )
+    return slot
+
+
+def test_what_carries_a_port_has_neither_key_nor_weights_that_could_be_others(host: HostFolder) -> None:
+    slot = carry(host)
+    found = host.look()
+    assert found.processes == {slot.unit: Process("active", "running", 0, True, slot.started_from, True, True)}
+    assert found.holding == {slot.holder}
+    assert found.held(slot.unit) == slot
+    assert (slot.port, slot.leads_to) == (8020, CHAT)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'LISTEN 0 5 127.0.0.1:8020 0.0.0.0:* users:(("python3",pid=77,fd=3))\n',
+        'LISTEN 0 5 0.0.0.0:8020 0.0.0.0:* users:(("systemd",pid=1,fd=40))\n',
+        'LISTEN 0 5 127.0.0.1:8020 0.0.0.0:* users:(("systemd",pid=1,fd=4))\n'
+        'LISTEN 0 5 [::]:8020 [::]:* users:(("systemd",pid=1,fd=5))\n',
+    ],
+)
+def test_a_port_that_systemd_does_not_hold_where_it_is_to_is_not_held(host: HostFolder, lines: str) -> None:
+    slot = carry(host)
+    host.says(listening=lines)
+    found = host.look()
+    assert (found.holding, found.astray) == (set(), {slot.holder})
+
+
+def test_a_socket_whose_file_is_not_ours_is_not_known(host: HostFolder) -> None:
+    slot = carry(host)
+    (host.units / slot.holder).unlink()
+    (host.units / slot.holder).write_text("[Socket]\n")
+    assert host.look().holding == set()
