@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from dataclasses import asdict, dataclass
 
 import click
 import gevent
 from gevent.queue import Queue
-from paramiko import SSHException
 
 from checks.looking import Box, boxes, each, leave
 from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
-from rigwright.problems import unknown
+from rigwright.problems import printable, unknown
 from rigwright.serving.activation import goal
 from rigwright.serving.live import Process, Served
+from roles import root
 
 JSON = click.option("--json", "as_json", is_flag=True, help="For programs.")
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
@@ -199,7 +200,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
     names = {i.name for box in found for i in box.rig.instances}
     if instance is not None and instance not in names:
         raise click.ClickException(f"--instance: {unknown('instance', instance, names)}")
-    lost: list[str] = []
+    lost: dict[str, str] = {}
     said: Queue[str | None] = Queue(1000)  # no more is read than the terminal takes
 
     def tell(box: Box, units: list[str]) -> None:
@@ -208,8 +209,8 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         try:
             for line in box.lines(shlex.join(command)):
                 said.put(f"{box.name}  {_plain(line)}")
-        except (OSError, EOFError, SSHException):
-            lost.append(box.name)
+        except root.Gone as error:
+            lost[box.name] = str(error)
         finally:
             said.put(None)
 
@@ -228,7 +229,11 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
             telling -= 1
         else:
             click.echo(line)
-    leave(sorted({*gone, *lost}))
+    for name, why in sorted(lost.items()):
+        click.echo(f"{name}: the connection is gone: {printable(why)}", err=True)
+    leave(gone)
+    if lost:
+        sys.exit(2)
 
 
 def _journals(rig: Rig, served: Served, instance: str | None) -> list[str]:

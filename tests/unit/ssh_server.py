@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import paramiko
+from paramiko.common import cMSG_CHANNEL_SUCCESS
 
 
 class Sshd:
@@ -82,6 +83,9 @@ def sshd(folder: Path, **variables: str) -> Iterator[Sshd]:
 class Server(paramiko.ServerInterface):
     """One connection, let in with any key."""
 
+    accepted: threading.Thread | None = None
+    """What runs a command that has been let in, once its client has been told so."""
+
     def __init__(self, told: Path) -> None:
         self.told = told
 
@@ -98,7 +102,7 @@ class Server(paramiko.ServerInterface):
 
     def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
         (self.told / f"{len(list(self.told.iterdir())):04}").write_bytes(command)
-        threading.Thread(target=self.run, args=(channel, command), daemon=True).start()
+        self.accepted = threading.Thread(target=self.run, args=(channel, command), daemon=True)
         return True
 
     def run(self, channel: Any, command: bytes) -> None:
@@ -112,6 +116,17 @@ class Server(paramiko.ServerInterface):
         channel.close()
 
 
+class Transport(paramiko.Transport):
+    """A connection whose commands begin after they were let in, as OpenSSH's do: a quick one would end before that."""
+
+    def _send_user_message(self, data: paramiko.Message) -> None:
+        super()._send_user_message(data)  # type: ignore[misc]
+        server = self.server_object
+        if data.asbytes()[:1] == cMSG_CHANNEL_SUCCESS and isinstance(server, Server) and server.accepted:
+            server.accepted.start()
+            server.accepted = None
+
+
 def serve(folder: Path) -> None:
     """Serve for ever; the port is printed first."""
     key = paramiko.RSAKey.from_private_key_file(str(folder / "key"))
@@ -119,7 +134,7 @@ def serve(folder: Path) -> None:
         print(listener.getsockname()[1], flush=True)
         connections = []
         while True:
-            transport = paramiko.Transport(listener.accept()[0])
+            transport = Transport(listener.accept()[0])
             transport.add_server_key(key)
             # who only asks for the host's key leaves in the middle of it
             with suppress(EOFError, OSError, paramiko.SSHException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -87,3 +88,13 @@ def test_one_that_follows_in_silence_ends_with_an_interrupt(box: Box, host: Sshd
         following.send_signal(signal.SIGINT)
         _, errors = following.communicate(timeout=LIMIT)
     assert (following.returncode, errors) == (130, b"")
+
+
+def test_a_connection_that_ends_is_named(box: Box, host: Sshd) -> None:
+    serving(host, "echo line; exec sleep 1000")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command(box, "--follow"), **pipes) as following:  # type: ignore[call-overload]
+        assert following.stdout.readline() == b"box  line\n"
+        os.kill(host.pid, signal.SIGKILL)
+        _, errors = following.communicate(timeout=LIMIT)
+    assert (following.returncode, errors) == (2, b"box: the connection is gone: the session ended\n")
