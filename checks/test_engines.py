@@ -9,8 +9,9 @@ from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Rig
-from rigwright.engines import apart, kinds
-from rigwright.engines.kind import FILES, MARKER, Installation, Kind
+from rigwright.engines import apart
+from rigwright.engines.kind import FILES, MARKER, Installation
+from rigwright.envs.installer import installer
 
 
 @check(
@@ -40,9 +41,7 @@ def test_files_are_unchanged(host: Host, rig: Rig, installation: Installation) -
 
 @check("L03", "it starts and says its version", severity="critical", why="a missing library shows here first")
 def test_it_starts(host: Host, rig: Rig, installation: Installation) -> None:
-    command, wanted = kind(rig, installation).version(
-        rig.engines[installation.name], rig.installed(installation.folder)
-    )
+    command, wanted = installer(rig, installation).version(rig, installation)
     if not command:
         pytest.skip("has no command that only says its version")
     result = host.run(shlex.join(apart.command(rig.roots, command)))
@@ -58,7 +57,7 @@ def test_it_starts(host: Host, rig: Rig, installation: Installation) -> None:
     why="a card without code of its own fails at the first request, or compiles for minutes at every start",
 )
 def test_machine_code(host: Host, rig: Rig, installation: Installation) -> None:
-    command, wanted = kind(rig, installation).machine_code(rig, installation)
+    command, wanted = installer(rig, installation).machine_code(rig, installation)
     if not command:
         pytest.skip("no instance of this engine uses a card")
     listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", host.check_output(shlex.join(apart.command(rig.roots, command)))))
@@ -71,11 +70,6 @@ def _same(wanted: object, found: object) -> bool:
         exact = "sha256" in wanted or wanted.keys() == found.keys()
         return exact and all(key in found and _same(value, found[key]) for key, value in wanted.items())
     return wanted == found
-
-
-def kind(rig: Rig, installation: Installation) -> Kind:
-    """The kind of an installed engine."""
-    return kinds()[rig.engines[installation.name].kind]
 
 
 def again(rig: Rig, installation: Installation) -> str:

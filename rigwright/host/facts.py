@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.declaration.rig import Rig
+from rigwright.envs.installer import ENVIRONMENTS
 from rigwright.host import basics, channel
 from rigwright.host.basics import Listener
 from rigwright.host.channel import (
@@ -39,6 +40,7 @@ PACKAGES = ("ca-certificates", "curl", "python3-venv")
 def packages(rig: Rig) -> tuple[str, ...]:
     """The distribution's packages that a rig's host needs, beside those of a driver."""
     engines = [package for instance in rig.instances for package in instance.kind.packages]
+    engines += ENVIRONMENTS.packages if rig.envs else ()
     return tuple(dict.fromkeys([*PACKAGES, *engines, *([sharing.PACKAGE] if rig.share else [])]))
 
 
@@ -132,6 +134,7 @@ class HostFacts:
 
 def questions(rig: Rig) -> dict[str, object]:
     """What the probe is asked about a rig's host: the values of its template."""
+    programs = [ENVIRONMENTS.program] if rig.envs else []
     return {
         "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
         "engines": rig.installations,
@@ -144,7 +147,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "ledger": rig.ledger,
         "config": rig.roots.config,
         "units": UNITS,
-        "programs": sorted({one.kind.program for one in rig.instances}),
+        "programs": sorted({*(one.kind.program for one in rig.instances), *programs}),
         "settings": [POWER, SYSCTL],
         **sharing.questions(),
     }

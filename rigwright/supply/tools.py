@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from rigwright.declaration.rig import HUB_CLIENT, TOOLS, Rig
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant
-from rigwright.host.facts import HostFacts
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
+
+if TYPE_CHECKING:
+    from rigwright.host.facts import HostFacts
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,61 @@
+"""How an environment comes to a host: put together as nobody without the network, and judged file by file as root."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from rigwright.declaration.rig import Rig
+from rigwright.engines import kinds
+from rigwright.engines.kind import FILES, MARKER, Installation, Installer, Job
+from rigwright.envs import env
+from rigwright.envs.env import Environment, prefix
+from rigwright.render import render
+
+# What root saw of each file once all were verified: `find` prints the same as long as nobody has touched one.
+TREE = "tree"
+
+
+class Environments(Installer):
+    """Conda and wheels."""
+
+    # what compiles while it runs needs a compiler of C++ beside the toolkit's own
+    packages = ("g++",)
+    program = "python"
+    travels = True
+    record = TREE
+
+    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+        """templates/envs/install.sh.j2."""
+        made = cast(Environment, made)
+        return render(
+            "envs/install.sh.j2",
+            job=job,
+            what=made.what,
+            ledger=rig.ledger,
+            prefix=prefix(job.target),
+            plan=env.plan(rig, made, job.target),
+            step=render("envs/make.sh.j2", python=f"{job.tools}/bin/python"),
+            trial=render("envs/trial.sh.j2", prefix=prefix(job.target), imports=made.imports),
+            activation=render("envs/activation.sh.j2", toolkit=made.toolkit),
+            hidden=rig.roots.state,
+            inputs=json.dumps(made.record),
+            marker=MARKER,
+            files=FILES,
+            tree=TREE,
+        )
+
+    def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
+        """Its Python says its own version and that of the distribution that it is named after."""
+        made = cast(Environment, made)
+        python = f"{prefix(rig.installed(made.folder))}/bin/python"
+        return (python, "-I", "-B", "-c", "import sys; print(sys.version)"), f"{made.interpreter.version} "
+
+
+ENVIRONMENTS = Environments()
+
+
+def installer(rig: Rig, made: Installation) -> Installer:
+    """What installs an engine or an environment of a rig."""
+    engine = rig.engines.get(made.name)
+    return kinds()[engine.kind] if engine else ENVIRONMENTS
