@@ -7,30 +7,46 @@ import shlex
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
-from rigwright.engines import apart, kinds
-from rigwright.engines.kind import MARKER, Installation, Job, Kind
+from rigwright.declaration.rig import INSTALLERS
+from rigwright.engines import apart
+from rigwright.engines.kind import MARKER, Installation, Job
+from rigwright.envs.installer import installer
 from rigwright.host.plan import Desired
 from rigwright.render import render
 from rigwright.supply.tools import Tools
+from rigwright.supply.tools import installers as installers_of
+from roles.fetching import brought
 from roles.operations.jobs import job, sent
+from roles.tools import environment
 
 
 @deploy("Engines")
 def engines(wanted: Desired) -> None:
     """Install each in a folder named by the digest of all inputs, beside older ones."""
+    rig, facts = wanted.rig, wanted.facts
+    installers = installers_of(rig, facts)
     for made in wanted.installations.values():
-        _installed(wanted.rig, made, wanted.tools)
+        if not installer(rig, made).travels:
+            _installed(rig, made, wanted.tools)
+            continue
+        if made.folder not in facts.built_engines:
+            environment(rig, installers, rig.installers, "what puts environments together", alone=f"{INSTALLERS}-")
+            brought(
+                rig, made.artefacts, f"packages of {made.name}", unless=installed_test(rig, made), python=installers
+            )
+        _installed(rig, made, installers)
 
 
 def _installed(rig: Rig, made: Installation, tools: Tools) -> None:
     unit = f"rw-job-{made.folder}"
+    sent_along = rig.bundle and not installer(rig, made).travels
     job(
         name=f"Install {made.name}",
         unit=unit,
         script=script(rig, made, tools, unit),
         test=installed_test(rig, made),
         folder=rig.jobs,
-        files=rig.bundle.files(list(made.artefacts)) if rig.bundle else (),
+        files=rig.bundle.files(list(made.artefacts)) if rig.bundle and sent_along else (),
         present=f"[ -s {shlex.quote(f'{rig.installed(made.folder)}/{MARKER}')} ]",
     )
 
@@ -38,7 +54,7 @@ def _installed(rig: Rig, made: Installation, tools: Tools) -> None:
 def installed_test(rig: Rig, made: Installation) -> str:
     """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
     folder = shlex.quote(rig.installed(made.folder))
-    unfit = render("engines/unfit.sh.j2", programs=[kind(rig, made).program])
+    unfit = render("engines/unfit.sh.j2", programs=[installer(rig, made).program])
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
 
@@ -51,7 +67,7 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
         tools=tools.folder,
         sent=sent(rig.jobs, unit) if rig.bundle else "",
     )
-    one = kind(rig, made)
+    one = installer(rig, made)
     body = one.script(rig, made, place)
     return render(
         "engines/install.sh.j2",
@@ -63,10 +79,6 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
         offline=apart.options(rig.roots),
         marker=MARKER,
         program=one.program,
+        again=one.again(rig, made, place.target),
         body=body,
     )
-
-
-def kind(rig: Rig, made: Installation) -> Kind:
-    """The kind of an installation's engine."""
-    return kinds()[rig.engines[made.name].kind]

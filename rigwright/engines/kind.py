@@ -76,7 +76,7 @@ class Job:
     log: str
     """The file that the job's output goes to."""
     tools: str
-    """The folder of the host's Python tools."""
+    """The folder of the host's Python tools; of what puts environments together where it is one."""
     sent: str = ""
     """Where its artefacts lie that were sent; empty where they are fetched."""
 
@@ -173,6 +173,12 @@ class Installer(ABC):
         Root runs it. What it takes from outside it runs by the functions `online` and `offline` alone
         (templates/engines/apart.sh.j2), and judges what they leave.
         """
+
+    def again(self, rig: Rig, made: Installation, folder: str) -> str:
+        """The shell script that, once a whole installation's owner and modes were given back, proves it and writes its
+        record anew; empty where there is none.
+        """
+        return ""
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """A command that starts it and ends at once, and what its output holds where it is the declared one."""

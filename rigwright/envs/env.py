@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.engines.kind import Installation, Job
 from rigwright.nvidia.cuda.toolkit import toolkit
+from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # Raised when the steps change in a way that changes what they install.
 RECIPE = 1
+# CUDA's first number -> driver branch (NVIDIA, "CUDA Compatibility", minor version compatibility).
+LEAST_DRIVER = {12: 525, 13: 580}
 # Measured with vLLM 0.21.0: 3.8 GB of wheels become 7.9 GB of files, and compiled Python beside them.
 GROWN = 2.4
 # Measured: conda packages are unpacked once beside the prefix.
@@ -45,6 +48,12 @@ class Environment(Installation):
     def distributions(self) -> dict[str, str]:
         """Name, as an index spells it, and version of every wheel."""
         return {canonicalize_name(one.name): one.version for one in self.packages}
+
+    @property
+    def least_driver(self) -> int:
+        """The oldest branch of NVIDIA's driver that can run its CUDA; 0 where nothing in it is for CUDA."""
+        version = self.distributions.get("nvidia-cuda-runtime", "0")
+        return LEAST_DRIVER.get(int(version.partition(".")[0]), 0)
 
 
 def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
@@ -89,8 +98,36 @@ def prefix(folder: str) -> str:
     return f"{folder}/env"
 
 
+def variables(made: Environment) -> dict[str, str]:
+    """What programs in it find in their environment beside PATH and conda's own: activated, in a unit or in a shell."""
+    return {"CUDA_HOME": made.toolkit.root} if made.toolkit else {}
+
+
+def paths(made: Environment, folder: str) -> tuple[str, ...]:
+    """The folders of its programs, first of PATH first.
+
+    Args:
+        made: The environment.
+        folder: Its installation's, on the host.
+    """
+    toolkit_ = (f"{made.toolkit.root}/bin",) if made.toolkit else ()
+    return (f"{prefix(folder)}/bin", *toolkit_)
+
+
+def texts(made: Environment, folder: str) -> dict[str, str]:
+    """What `conda activate` runs of it, and `conda deactivate`: path in the prefix -> text."""
+    given = variables(made)
+    if not given:
+        return {}
+    values = {"variables": given, "paths": paths(made, folder)[1:]}
+    return {
+        f"etc/conda/{what}.d/rigwright.sh": render(f"envs/{what}.d.sh.j2", **values)
+        for what in ("activate", "deactivate")
+    }
+
+
 def plan(rig: Rig, made: Environment, folder: str) -> str:
-    """What is to be put together, as the program that does it reads it (roles/envs/host/make.py), in JSON.
+    """What is to be put together, as the programs in rigwright/envs/host/ read it, in JSON.
 
     Args:
         rig: The rig.
@@ -100,11 +137,12 @@ def plan(rig: Rig, made: Environment, folder: str) -> str:
     models = rig.roots.models
     value = {
         "prefix": prefix(folder),
-        "conda": [{"path": f"{models}/{one.package_path}", "url": f"file:///{one.file}"} for one in made.python],
+        "work": f"{folder}/work",
+        "conda": [{"path": f"{models}/{one.package_path}", "sha256": one.sha256} for one in made.python],
         "wheels": [
             {"name": one.name, "version": one.version, "sha256": one.sha256, "path": f"{models}/{one.package_path}"}
             for one in made.packages
         ],
-        "imports": list(made.imports),
+        "texts": texts(made, folder),
     }
     return json.dumps(value, indent=1) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import cast
 
 from rigwright.declaration.rig import Rig
@@ -14,6 +15,24 @@ from rigwright.render import render
 
 # What root saw of each file once all were verified: `find` prints the same as long as nobody has touched one.
 TREE = "tree"
+
+
+def _program(name: str) -> str:
+    return (Path(__file__).with_name("host") / f"{name}.py").read_text()
+
+
+def changed(folder: str) -> str:
+    """What prints a line for each of the first things that are not as root's record has them; nothing where all are.
+
+    Args:
+        folder: The installation's.
+    """
+    return render("envs/changed.sh.j2", folder=folder, tree=TREE, seen=seen(folder))
+
+
+def seen(folder: str) -> str:
+    """What lists what root sees of every file of an environment; `folder` is its installation's."""
+    return render("envs/seen.sh.j2", folder=folder).rstrip("\n")
 
 
 class Environments(Installer):
@@ -28,22 +47,28 @@ class Environments(Installer):
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         """templates/envs/install.sh.j2."""
         made = cast(Environment, made)
+        inside = prefix(job.target)
         return render(
             "envs/install.sh.j2",
             job=job,
-            what=made.what,
             ledger=rig.ledger,
-            prefix=prefix(job.target),
             plan=env.plan(rig, made, job.target),
+            make=_program("make"),
+            judge=_program("judge"),
             step=render("envs/make.sh.j2", python=f"{job.tools}/bin/python"),
-            trial=render("envs/trial.sh.j2", prefix=prefix(job.target), imports=made.imports),
-            activation=render("envs/activation.sh.j2", toolkit=made.toolkit),
+            trial=render("envs/trial.sh.j2", uv=f"{job.tools}/bin/uv", prefix=inside, imports=made.imports),
+            activate=render("envs/activate.j2", folder=job.target, prefix=inside),
+            seen=seen(job.target),
             hidden=rig.roots.state,
             inputs=json.dumps(made.record),
             marker=MARKER,
             files=FILES,
             tree=TREE,
         )
+
+    def again(self, rig: Rig, made: Installation, folder: str) -> str:
+        """templates/envs/again.sh.j2."""
+        return render("envs/again.sh.j2", folder=folder, files=FILES, tree=TREE, seen=seen(folder))
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """Its Python says its own version and that of the distribution that it is named after."""

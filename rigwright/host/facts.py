@@ -27,6 +27,7 @@ from rigwright.host.channel import (
 )
 from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.serving.units import UNITS
+from rigwright.supply import lock
 from rigwright.weights import sharing
 
 # What the name of a file ends in that is not whole yet.
@@ -140,7 +141,10 @@ def questions(rig: Rig) -> dict[str, object]:
         "engines": rig.installations,
         "builds": rig.builds,
         "jobs": rig.jobs,
-        "weights": sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
+        "weights": [
+            *sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
+            *([f"{rig.roots.models}/{lock.PACKAGES}"] if rig.envs else []),
+        ],
         "cuda_root": rig.cuda_root or NOWHERE,
         "users": list(rig.users),
         "packages": list(packages(rig)),
