@@ -6,8 +6,7 @@ import shlex
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
-from rigwright.declaration.rig import INSTALLERS
+from rigwright.declaration.rig import INSTALLERS, Rig
 from rigwright.engines import apart
 from rigwright.engines.kind import MARKER, Installation, Job
 from rigwright.envs.installer import installer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from rigwright.declaration.rig import DeclaredEnv, Rig
-from rigwright.engines.kind import Installation, Job
+from rigwright.engines.kind import Installation
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
@@ -146,3 +146,32 @@ def plan(rig: Rig, made: Environment, folder: str) -> str:
         "texts": texts(made, folder),
     }
     return json.dumps(value, indent=1) + "\n"
+
+
+# What somebody who enters an environment may do on the host: as little as nobody, but see its cards and the network.
+APART = (
+    "DynamicUser=yes",
+    "NoNewPrivileges=yes",
+    "CapabilityBoundingSet=",
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "PrivateTmp=yes",
+    "RestrictSUIDSGID=yes",
+    "LimitCORE=0",
+    "WorkingDirectory=/tmp",
+)
+
+
+def entering(rig: Rig, folder: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
+    """The command that runs another one in an environment, as nobody.
+
+    Args:
+        rig: The rig.
+        folder: The environment's installation, on the host.
+        words: The program and its arguments; a shell without any.
+        terminal: Whether it has one.
+    """
+    properties = (*APART, f"InaccessiblePaths=-{rig.roots.state}")
+    options = ("--quiet", "--wait", "--collect", "--pty" if terminal else "--pipe", "--service-type=exec")
+    within = ("/bin/sh", "-c", '. "$0" && exec "$@"', f"{folder}/activate", *(words or ("/bin/bash",)))
+    return ("systemd-run", *options, *(f"--property={one}" for one in properties), "--setenv=HOME=/tmp", "--", *within)

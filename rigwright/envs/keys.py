@@ -20,5 +20,5 @@ class EnvKeys(Frozen):
     cuda: bool = Field(
         default=False,
         strict=True,
-        description="Whether what runs in it compiles for cards: it is then given the CUDA toolkit, on a rig with cards.",
+        description="Whether what runs in it compiles for cards: a rig with cards then has the CUDA toolkit for it.",
     )

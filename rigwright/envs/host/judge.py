@@ -58,7 +58,7 @@ def walk(top: Path) -> Tree:
             if not NAME.fullmatch(name) or not relative.isprintable():
                 found.wrong.append(f"{relative!r} has a name that no file of a package has")
             elif stat.S_ISLNK(mode.st_mode):
-                found.links[relative] = os.readlink(path)
+                found.links[relative] = str(path.readlink())
                 if not _inside(relative, found.links[relative]):
                     found.wrong.append(f"{relative} leads out of it, to {found.links[relative]!r}")
             elif stat.S_ISREG(mode.st_mode):
