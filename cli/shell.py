@@ -42,8 +42,8 @@ def shell(inventory: str, environment: str, words: tuple[str, ...], limit: str |
     found, gone = boxes(inventory, limit)
     leave(gone)
     if len(found) > 1:
-        names = ", ".join(sorted(box.name for box in found))
-        raise click.ClickException(f"{inventory} has {len(found)} hosts: say which with --limit: {names}")
+        listed = ", ".join(sorted(box.name for box in found))
+        raise click.ClickException(f"{inventory} has {len(found)} hosts: say which with --limit: {listed}")
     (box,) = found
     names = {env.name for env in box.rig.envs}
     if environment not in names:

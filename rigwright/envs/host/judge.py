@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,10 @@ def walk(top: Path) -> Tree:
 
 def _inside(relative: str, target: str) -> bool:
     """Whether a link's target lies in the same tree, as its text says."""
-    joined = os.path.normpath(Path(relative).parent / target)
-    return not target.startswith("/") and joined != ".." and not joined.startswith("../")
+    parts = target.split("/")
+    ups = len(parts) - len(list(dropwhile(lambda part: part == "..", parts)))
+    # after a name, `..` leads to wherever that name does
+    return not target.startswith("/") and ".." not in parts[ups:] and ups <= relative.count("/")
 
 
 def text(top: Path, relative: str) -> str:
