@@ -14,7 +14,7 @@ from rigwright.host.plan import Desired
 from rigwright.render import render
 from rigwright.supply.tools import Tools
 from rigwright.supply.tools import installers as installers_of
-from roles.fetching import brought
+from roles.fetching import brought, programs
 from roles.operations.jobs import job, sent
 from roles.tools import environment
 
@@ -30,9 +30,9 @@ def engines(wanted: Desired) -> None:
             continue
         if made.folder not in facts.built_engines:
             environment(rig, installers, rig.installers, "what puts environments together", alone=f"{INSTALLERS}-")
-            brought(
-                rig, made.artefacts, f"packages of {made.name}", unless=installed_test(rig, made), python=installers
-            )
+            programs(rig)
+            there, python = installed_test(rig, made), f"{installers.folder}/bin/python"
+            brought(rig, made.artefacts, f"Fetch packages of {made.name}", unless=there, python=python)
         _installed(rig, made, installers)
 
 

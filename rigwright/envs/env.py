@@ -77,7 +77,7 @@ def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
         version=version,
         digest=digest,
         artefacts=artefacts,
-        what=f"make the environment {env.name} of {len(env.python)} conda packages and {len(env.packages)} wheels",
+        what=f"put {env.name} {version} together of {len(env.python)} conda packages and {len(env.packages)} wheels",
         record={"env": env.name, "digest": digest, "artefacts": listed(artefacts), "cuda": inputs["cuda"]},
         toolkit=cuda,
         work_kib=WORK_KIB,
