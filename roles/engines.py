@@ -12,9 +12,10 @@ from rigwright.engines.kind import MARKER, Installation, Job
 from rigwright.envs.installer import installer
 from rigwright.host.plan import Desired
 from rigwright.render import render
+from rigwright.supply.lock import Artefact
 from rigwright.supply.tools import Tools
 from rigwright.supply.tools import installers as installers_of
-from roles.fetching import brought, programs
+from roles.fetching import brought, dropped, programs
 from roles.operations.jobs import job, sent
 from roles.tools import environment
 
@@ -34,6 +35,25 @@ def engines(wanted: Desired) -> None:
             there, python = installed_test(rig, made), f"{installers.folder}/bin/python"
             brought(rig, made.artefacts, f"Fetch packages of {made.name}", unless=there, python=python)
         _installed(rig, made, installers)
+    if installed := _done_with(wanted):
+        programs(rig)
+        dropped(rig, installed, "Remove packages that are installed")
+
+
+def _done_with(wanted: Desired) -> list[Artefact]:
+    """The packages of environments that are on the host now, or will be then, and that nobody fetches from it."""
+    if wanted.rig.share:
+        return []
+    facts, models = wanted.facts, wanted.rig.roots.models
+    found: dict[str, Artefact] = {}
+    for made in wanted.installations.values():
+        if installer(wanted.rig, made).travels:
+            found |= {
+                one.package_path: one
+                for one in made.artefacts
+                if made.folder not in facts.built_engines or f"{models}/{one.package_path}" in facts.weight_bytes
+            }
+    return list(found.values())
 
 
 def _installed(rig: Rig, made: Installation, tools: Tools) -> None:

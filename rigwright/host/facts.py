@@ -143,7 +143,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "jobs": rig.jobs,
         "weights": [
             *sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
-            *([f"{rig.roots.models}/{lock.PACKAGES}"] if rig.envs else []),
+            f"{rig.roots.models}/{lock.PACKAGES}",
         ],
         "cuda_root": rig.cuda_root or NOWHERE,
         "users": list(rig.users),

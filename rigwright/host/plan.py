@@ -230,9 +230,9 @@ STAGES = (
         lambda wanted: not wanted.rig.driver.managed and bool(settings(wanted.rig) or wanted.facts.settings_ours),
     ),
     Stage("cuda_toolkit", _cuda_toolkit, lambda wanted: wanted.toolkit is not None),
-    Stage("engines", _engines),
-    # before weights: others see what is on its way here
+    # before what is fetched for it: others see what is on its way here
     Stage("sharing", _sharing, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing.there)),
+    Stage("engines", _engines),
     Stage("weights", _weights),
     Stage("serving", _serving),
 )

@@ -29,7 +29,7 @@ from rigwright.types import (
 Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
 
 SUFFIX = ".lock.toml"
-# The folder of wheels and conda packages among models.
+# The folder of wheels and conda packages below that of all models.
 PACKAGES = "_packages"
 # What a file begins with that `rigwright lock` may write again, or remove.
 WRITTEN = "# Written by `rigwright lock`"
