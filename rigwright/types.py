@@ -40,7 +40,7 @@ FileName = Annotated[
     str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name: letters, digits, dots, dashes, no folder")
 ]
 DebFileName = Annotated[
-    str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,200}", "a file name: letters, digits and ._+~-, no folder")
+    str, _matching(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,200}", "a file name: letters, digits and ._+~-, no folder")
 ]
 # systemd would expand % and the shell everything else
 AbsolutePath = Annotated[
