@@ -17,7 +17,7 @@ from rigwright.envs.installer import changed, installer
 
 @check(
     "L01",
-    "the engine was built from the locked source with the declared options",
+    "it was made of what is locked, with the declared options",
     severity="critical",
     why="another source or option is another program",
 )
@@ -72,7 +72,7 @@ def test_it_starts(host: Host, rig: Rig, installation: Installation) -> None:
 def test_machine_code(host: Host, rig: Rig, installation: Installation) -> None:
     command, wanted = installer(rig, installation).machine_code(rig, installation)
     if not command:
-        pytest.skip("no instance of this engine uses a card")
+        pytest.skip("nothing of it is compiled for the rig's cards")
     listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", host.check_output(shlex.join(apart.command(rig.roots, command)))))
     expect(sorted(listed), sorted(wanted), again(rig, installation))
 
