@@ -71,6 +71,11 @@ class Damaged(Fault):
 
 
 @dataclass
+class Endless(Fault):
+    """Nothing says how long the answer is, and after the file come zeros for ever."""
+
+
+@dataclass
 class Status(Fault):
     """An error instead of an answer."""
 
