@@ -103,17 +103,16 @@ def compiled(prefix: Path) -> None:
 
     A package may hold what only another Python compiles; that is left as it is.
     """
-    total = sum(1 for _ in prefix.glob("lib/python3.*/**/*.py"))
+    total = sum(1 for _ in prefix.glob("lib/python3.*/**/*.py")) or 1
     done, said = 0, 0
     for library in sorted(prefix.glob("lib/python3.*")):
         command = [str(prefix / "bin" / "python"), "-I", "-m", "compileall", "-j", "0", str(library)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as compiling:
-            assert compiling.stdout
-            for line in compiling.stdout:
+            for line in compiling.stdout or ():
                 done += line.startswith(b"Compiling ")
-                if done * 50 // (total or 1) > said:
+                if done * 50 // total > said:
                     said = done * 50 // total
-                    say(f"[{done}/{total}] files")
+                    say(f"[{min(done, total)}/{total}] files")
 
 
 def written(prefix: Path, texts: Mapping[str, str]) -> None:
