@@ -121,7 +121,7 @@ def test_units_are_read_where_there_are_any(host: WeightHost) -> None:
         ("own/x", None),
         (".progress.json", None),
         (f".hub-x/name/{COMMIT}/x", None),
-        ("_packages/0123456789abcdef/x-1.0-py3-none-any.whl", None),
+        (samples.wheel().package_path, None),
         (f"_packages/0123456789abcdef/{COMMIT}/x", None),
     ],
 )
