@@ -1,4 +1,4 @@
-"""Packages without a mirror: the host's own index is the one that its pip would ask, a channel where py-rattler says."""
+"""Packages without a mirror: the host's own index is the one that its pip would ask, a channel py-rattler's."""
 
 from __future__ import annotations
 
