@@ -53,8 +53,8 @@ elif held and (facts := probe(rig)):
         "nvidia_driver": lambda: nvidia_driver(wanted, upgrading=verb == "upgrade", reboot=asked.reboot),
         "nvidia_cards": lambda: nvidia_cards(rig),
         "cuda_toolkit": lambda: cuda_toolkit(wanted),
-        "engines": lambda: engines(wanted),
         "sharing": lambda: sharing(rig),
+        "engines": lambda: engines(wanted),
         "weights": lambda: weights(rig, facts),
         "serving": lambda: serving(wanted),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from testinfra.host import Host
@@ -13,8 +13,9 @@ from checks.backend import UnknownHost, connect, testinfra_host
 from checks.nvidia import with_cards
 from checks.nvidia_smi import ask
 from checks.report import Reporter, label
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.declaration.rig import DeclaredEnv, Instance, Rig
 from rigwright.engines.kind import Installation, Service
+from rigwright.envs.env import Environment
 from rigwright.host import facts as host_facts
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
@@ -42,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the checks."""
     parser.addoption("--inventory", help="the inventory whose hosts are checked")
     parser.addoption("--limit", help="one host or group of it")
-    parser.addoption("--deep", action="store_true", help="read all bytes of all weights")
+    parser.addoption("--deep", action="store_true", help="read all bytes of weights and environments")
 
 
 @pytest.hookimpl(trylast=True)
@@ -83,7 +84,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     targets = metafunc.config.stash[TARGETS]
     parts: dict[str, Callable[[Rig], Sequence[object]]] = {
         "instance": lambda rig: rig.instances,
-        "engine_name": lambda rig: list(rig.engines),
+        "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
+        "env": lambda rig: rig.envs,
         "weight": lambda rig: rig.weights,
         "share": lambda rig: [rig.share] if rig.share else [],
     }
@@ -147,8 +149,14 @@ def desired(rig: Rig, facts: HostFacts) -> Desired:
 
 @pytest.fixture(scope="session")
 def installation(desired: Desired, engine_name: str) -> Installation:
-    """An engine as it should be installed."""
+    """An engine, or an environment, as it should be installed."""
     return desired.installations[engine_name]
+
+
+@pytest.fixture(scope="session")
+def environment(desired: Desired, env: DeclaredEnv) -> Environment:
+    """An environment as it should be there."""
+    return cast(Environment, desired.installations[env.name])
 
 
 @pytest.fixture(scope="session")

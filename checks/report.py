@@ -108,7 +108,7 @@ def _target(item: pytest.Item) -> str:
 
 def _part(item: pytest.Item) -> str:
     params = getattr(item, "callspec").params  # noqa: B009
-    for name in ("instance", "engine_name", "weight"):
+    for name in ("instance", "engine_name", "env", "weight"):
         if name in params:
             return label(params[name])
     return ""

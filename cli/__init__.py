@@ -34,6 +34,7 @@ PARTS = {
         "logs": "state:logs",
         "generations": "state:generations",
         "models": "models:models",
+        "shell": "shell:shell",
     },
     "Try": {"demo": "demo:demo", "lab": "lab:lab", "test": "test:test", "bench": "bench:bench"},
 }

@@ -199,7 +199,7 @@ def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry
 @INVENTORY
 @LIMIT
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
-@click.option("--deep", is_flag=True, help="Read all bytes of all weights too: minutes for 100 GB.")
+@click.option("--deep", is_flag=True, help="Read all bytes of weights and environments too: minutes for 100 GB.")
 def check(inventory: str, limit: str | None, junit: str | None, deep: bool) -> None:
     """Compare every rig of INVENTORY with what it declares; change nothing.
 

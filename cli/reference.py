@@ -21,6 +21,7 @@ from rigwright.declaration.catalog import Card, Model
 from rigwright.declaration.entry import Driver, RigEntry, Roots, Share
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.engines import kinds
+from rigwright.envs.keys import EnvKeys
 from rigwright.inventory import CONNECTION, ROOT
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
@@ -55,6 +56,7 @@ TABLES = {
     "model": Table(Model),
     **{f"variant-{name}": Table(kind.variant_keys) for name, kind in kinds().items()},
     **{f"engine-{name}": Table(kind.engine_keys) for name, kind in kinds().items()},
+    "env": Table(EnvKeys),
     "card": Table(Card),
     "lock": Table(LockFile),
     "artefact": Table(Artefact),

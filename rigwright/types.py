@@ -40,7 +40,7 @@ FileName = Annotated[
     str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name: letters, digits, dots, dashes, no folder")
 ]
 DebFileName = Annotated[
-    str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,200}", "a file name: letters, digits and ._+~-, no folder")
+    str, _matching(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,200}", "a file name: letters, digits and ._+~-, no folder")
 ]
 # systemd would expand % and the shell everything else
 AbsolutePath = Annotated[
@@ -73,6 +73,9 @@ PciId = Annotated[
     str, _matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in small hexadecimal digits, such as "10de:2204"')
 ]
 Capability = Annotated[str, _matching(r"[0-9]{1,2}\.[0-9]", 'a CUDA compute capability, such as "8.6"')]
+Module = Annotated[
+    str, _matching(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*", "a Python module, such as vllm.engine")
+]
 CmakeOption = Annotated[str, _matching(r"[A-Z][A-Z0-9_]*", "a CMake option name, such as GGML_NATIVE")]
 CmakeValue = Annotated[str, _matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
 Flag = Annotated[str, _matching(r"[a-z][a-z0-9-]*", "a long option's name without its dashes")]

@@ -6,31 +6,66 @@ import shlex
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
-from rigwright.engines import apart, kinds
-from rigwright.engines.kind import MARKER, Installation, Job, Kind
+from rigwright.declaration.rig import INSTALLERS, Rig
+from rigwright.engines import apart
+from rigwright.engines.kind import MARKER, Installation, Job
+from rigwright.envs.installer import installer
 from rigwright.host.plan import Desired
 from rigwright.render import render
+from rigwright.supply.lock import Artefact
 from rigwright.supply.tools import Tools
+from rigwright.supply.tools import installers as installers_of
+from roles.fetching import brought, dropped, programs
 from roles.operations.jobs import job, sent
+from roles.tools import environment
 
 
 @deploy("Engines")
 def engines(wanted: Desired) -> None:
     """Install each in a folder named by the digest of all inputs, beside older ones."""
+    rig, facts = wanted.rig, wanted.facts
+    installers = installers_of(rig, facts)
     for made in wanted.installations.values():
-        _installed(wanted.rig, made, wanted.tools)
+        if not installer(rig, made).travels:
+            _installed(rig, made, wanted.tools)
+            continue
+        if made.folder not in facts.built_engines:
+            environment(rig, installers, rig.installers, "what puts environments together", alone=f"{INSTALLERS}-")
+            programs(rig)
+            there, python = installed_test(rig, made), f"{installers.folder}/bin/python"
+            brought(rig, made.artefacts, f"Fetch packages of {made.name}", unless=there, python=python)
+        _installed(rig, made, installers)
+    if installed := _done_with(wanted):
+        programs(rig)
+        dropped(rig, installed, "Remove packages that are installed")
+
+
+def _done_with(wanted: Desired) -> list[Artefact]:
+    """The packages of environments that are on the host now, or will be then, and that nobody fetches from it."""
+    if wanted.rig.share:
+        return []
+    facts, models = wanted.facts, wanted.rig.roots.models
+    found: dict[str, Artefact] = {}
+    for made in wanted.installations.values():
+        if installer(wanted.rig, made).travels:
+            found |= {
+                one.package_path: one
+                for one in made.artefacts
+                if made.folder not in facts.built_engines or f"{models}/{one.package_path}" in facts.weight_bytes
+            }
+    return list(found.values())
 
 
 def _installed(rig: Rig, made: Installation, tools: Tools) -> None:
     unit = f"rw-job-{made.folder}"
+    sent_along = rig.bundle and not installer(rig, made).travels
     job(
         name=f"Install {made.name}",
         unit=unit,
         script=script(rig, made, tools, unit),
         test=installed_test(rig, made),
         folder=rig.jobs,
-        files=rig.bundle.files(list(made.artefacts)) if rig.bundle else (),
+        files=rig.bundle.files(list(made.artefacts)) if rig.bundle and sent_along else (),
         present=f"[ -s {shlex.quote(f'{rig.installed(made.folder)}/{MARKER}')} ]",
     )
 
@@ -38,7 +73,7 @@ def _installed(rig: Rig, made: Installation, tools: Tools) -> None:
 def installed_test(rig: Rig, made: Installation) -> str:
     """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
     folder = shlex.quote(rig.installed(made.folder))
-    unfit = render("engines/unfit.sh.j2", programs=[kind(rig, made).program])
+    unfit = render("engines/unfit.sh.j2", programs=[installer(rig, made).program])
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
 
@@ -51,7 +86,7 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
         tools=tools.folder,
         sent=sent(rig.jobs, unit) if rig.bundle else "",
     )
-    one = kind(rig, made)
+    one = installer(rig, made)
     body = one.script(rig, made, place)
     return render(
         "engines/install.sh.j2",
@@ -63,10 +98,6 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
         offline=apart.options(rig.roots),
         marker=MARKER,
         program=one.program,
+        again=one.again(rig, made, place.target),
         body=body,
     )
-
-
-def kind(rig: Rig, made: Installation) -> Kind:
-    """The kind of an installation's engine."""
-    return kinds()[rig.engines[made.name].kind]

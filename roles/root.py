@@ -59,7 +59,19 @@ def connected(target: Any) -> bool:
     return transport is not None and transport.is_active()
 
 
-def start(target: Any, command: str, limit: float = LIMIT, together: bool = False) -> Channel:
+@dataclass(frozen=True)
+class Terminal:
+    """The operator's, which a command on a host is to have."""
+
+    kind: str
+    """As TERM has it."""
+    columns: int
+    lines: int
+
+
+def start(
+    target: Any, command: str, limit: float = LIMIT, together: bool = False, terminal: Terminal | None = None
+) -> Channel:
     """Start a shell command; returns its channel, which is to be closed.
 
     Args:
@@ -67,6 +79,7 @@ def start(target: Any, command: str, limit: float = LIMIT, together: bool = Fals
         command: For `sh -c`.
         limit: Seconds without a byte after which reading gives up.
         together: Whether standard error comes with standard output.
+        terminal: What the command sees as its own; none without one.
 
     Raises:
         Gone: there is no connection.
@@ -76,6 +89,8 @@ def start(target: Any, command: str, limit: float = LIMIT, together: bool = Fals
         channel: Channel = target.connector.client.get_transport().open_session()
         channel.settimeout(limit)
         channel.set_combine_stderr(together)
+        if terminal:
+            channel.get_pty(terminal.kind, terminal.columns, terminal.lines)
         channel.exec_command(f"{sudo}sh -c {shlex.quote(command)}")
     except BROKEN as error:
         raise Gone(str(error)) from error

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +17,7 @@ from pathlib import Path
 import click
 import requests
 
+import roles
 from cli.bundling.mirrored import PART, Brought
 from cli.bundling.packages import Archive
 from cli.resolving import web
@@ -32,7 +36,9 @@ from rigwright.supply.lock import Artefact
 from roles.progress import progress
 
 LOCK = ".lock"
-FOLDERS = {"source": "sources", "wheel": "wheels", "weight": "weights"}
+FOLDERS = {"source": "sources", "wheel": "wheels", "conda": "conda", "weight": "weights"}
+# What hosts are told by, too, where a channel is.
+DEFAULTS = Path(roles.__file__).with_name("weights") / "host/defaults.py"
 
 
 class Bundler:
@@ -128,7 +134,10 @@ class Bundler:
 
     def _artefact(self, artefact: Artefact) -> Row:
         # weights lie as on hosts: the folder of a bundle's weights, served as it is, is a peer
-        place = Path(FOLDERS[artefact.kind], artefact.weight_path if artefact.kind == "weight" else artefact.file)
+        name = artefact.weight_path if artefact.kind == "weight" else artefact.file
+        if artefact.kind == "conda":  # one name may be there for two platforms
+            name = f"{artefact.sha256[:16]}/{name}"
+        place = Path(FOLDERS[artefact.kind], name)
         path = self.folder / place
         wanted = Content(artefact.sha256, artefact.size)
         row = Row(path=str(place), sha256=artefact.sha256, size=artefact.size)
@@ -178,6 +187,8 @@ class Bundler:
                 continue
             else:
                 found = self.addresses(artefact.model_copy(update={"sources": (source,)}))
+                if artefact.kind == "conda" and not found:
+                    found = _in_channel(source, failed)
             for url in found:
                 yield self.session, url, None
 
@@ -209,6 +220,18 @@ class Bundler:
         click.echo(f"{self.folder}: {len(rows)} files, {size(sum(sizes.values()))}")
         found = spoken(digest(self.rigs[0].lock, read(self.folder)))
         click.echo(f"the digest of lock and bundle, for `deploy --expect`: {found}")
+
+
+def _in_channel(source: str, failed: list[str]) -> list[str]:
+    """Where a file of a conda channel without mirrors is, by the program that tells it to hosts."""
+    name, _, path = source.partition(":")
+    command = [sys.executable, "-I", str(DEFAULTS), "channel", name]
+    try:
+        told = subprocess.run(command, capture_output=True, check=True).stdout
+    except subprocess.CalledProcessError:
+        failed.append(f"py-rattler, which knows where the channel {name} is, does not run")
+        return []
+    return [f"{base.rstrip('/')}/{path}" for base in json.loads(told)]
 
 
 def _explained(hub: Place | None, artefact: Artefact, error: Unavailable) -> str:

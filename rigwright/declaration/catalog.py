@@ -12,6 +12,7 @@ from rigwright import toml
 from rigwright.engines import kinds
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import Kind
+from rigwright.envs.keys import EnvKeys
 from rigwright.nvidia.driver.tables import tables
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, unknown
 from rigwright.supply.inputs import Input
@@ -65,6 +66,7 @@ class CatalogFile(Frozen):
     # which keys they may have is their kind's to say: Catalog.load asks it
     engines: dict[CatalogName, Any] = Field(default_factory=dict)
     variants: dict[VariantName, Any] = Field(default_factory=dict)
+    envs: dict[CatalogName, EnvKeys] = Field(default_factory=dict)
     inputs: dict[CatalogName, Input] = Field(default_factory=dict)
 
 
@@ -143,6 +145,7 @@ class Catalog(Frozen):
     models: dict[str, Model] = Field(default_factory=dict)
     engines: dict[str, EngineKeys] = Field(default_factory=dict)
     variants: dict[str, VariantKeys] = Field(default_factory=dict)
+    envs: dict[str, EnvKeys] = Field(default_factory=dict)
     inputs: dict[str, Input] = Field(default_factory=dict)
     snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
 

@@ -203,6 +203,11 @@ class RigEntry(Frozen):
         default_factory=dict,
         description="What is served. A name becomes the unit `rigwright-NAME.service`.",
     )
+    envs: tuple[CatalogName, ...] = Field(
+        default=(),
+        description="Environments of the catalogue that it has although no instance runs in them: `rigwright shell` "
+        "enters one.",
+    )
     allow: tuple[ReservedKey, ...] = Field(
         default=(),
         description="What the catalogue may say on this rig although it names a program, a file, a folder, a server or "

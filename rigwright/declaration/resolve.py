@@ -9,10 +9,11 @@ from pydantic import ValidationError
 from rigwright.declaration import certificates, keys
 from rigwright.declaration.catalog import DRIVER, Catalog
 from rigwright.declaration.entry import RigEntry
+from rigwright.declaration.envs import declared_envs
 from rigwright.declaration.instances import Making, Refuse, beside, refuse_keys, refuse_reserved, refuse_shared
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import refuse_token, token_origin
-from rigwright.declaration.rig import CUDA, HUB_CLIENT, TOOLS, Rig, urls
+from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, urls
 from rigwright.nvidia.driver.tables import Tables, tables
 from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
 from rigwright.supply import bundle as bundles
@@ -96,8 +97,15 @@ def parse(
             refuse("ca_file", f"{entry.ca_file} {error}")
     if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
         refuse("tools", wrong)
+    envs = declared_envs(entry, catalog, lock, file, refuse)
+    installers: tuple[Artefact, ...] = ()
+    if envs:
+        if wrong := complaint(INSTALLERS, "wheel", catalog.inputs, lock, file):
+            refuse("envs", f"what puts environments together cannot be had: {wrong}")
+        installers = lock.groups.get(INSTALLERS, ())
     cuda: tuple[Artefact, ...] = ()
-    if entry.cuda_root is None and any(one.cards and one.kind.needs_toolkit for one in instances):
+    compiling = any(one.cards and one.kind.needs_toolkit for one in instances)
+    if entry.cuda_root is None and (compiling or (entry.cards and any(env.keys.cuda for env in envs))):
         if wrong := complaint(CUDA, "wheel", catalog.inputs, lock, file):
             refuse("cuda_root", f"no toolkit of your own is named, and ours cannot be had: {wrong}")
         cuda = lock.groups.get(CUDA, ())
@@ -127,12 +135,14 @@ def parse(
             refuse("hub_token_file", f"{token_file} {error}")
     refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, refuse)
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
+    brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers]
+    brought += [one for env in envs for one in (*env.python, *env.packages)]
     bundle, faults = None, []
     bundle_folder = beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
     if bundle_folder is not None and not making:
         try:
             bundle = bundles.read(Path(bundle_folder))
-            faults = _lacking(bundle, [*needed, *cuda, *lock.groups.get(TOOLS, ())], file, name)
+            faults = _lacking(bundle, [*needed, *brought], file, name)
         except Invalid as error:
             faults = error.problems
     elif bundle_folder is None and making != "bundle":
@@ -170,6 +180,8 @@ def parse(
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
         hub_client=client,
+        envs=envs,
+        installers=installers,
         lock=lock,
     )
 

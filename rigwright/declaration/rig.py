@@ -11,6 +11,7 @@ from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver, Roots, Share
 from rigwright.engines import kinds
 from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.envs.keys import EnvKeys
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.problems import Problem
 from rigwright.supply.bundle import Bundle
@@ -32,6 +33,8 @@ SOCKETS = "/run/rigwright/instances"
 USER_LENGTH = 32
 # The locked environment with the hub's own client, for hosts that fetch from it.
 HUB_CLIENT = "hub-client"
+# The locked environment with what puts environments together: uv and py-rattler.
+INSTALLERS = "installers"
 
 
 def slice_of(unit: str) -> str:
@@ -48,6 +51,18 @@ class Part:
     """The option that names it to the engine, without dashes."""
     files: tuple[Artefact, ...]
     """The file that the option names, then those that the engine finds by it: the rest of a model in several files."""
+
+
+@dataclass(frozen=True)
+class DeclaredEnv:
+    """An environment of the catalogue with what is locked for it."""
+
+    name: str
+    keys: EnvKeys
+    python: tuple[Artefact, ...]
+    """The conda packages of its Python."""
+    packages: tuple[Artefact, ...]
+    """Its wheels."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +170,10 @@ class Rig:
     """The wheels of the hosts' Python tools."""
     hub_client: tuple[Artefact, ...]
     """The wheels of the hub's own client; none where no weights are from there."""
+    envs: tuple[DeclaredEnv, ...]
+    """Its environments, by name."""
+    installers: tuple[Artefact, ...]
+    """The wheels of what puts environments together; none where it has no environment."""
     lock: Lock = field(compare=False, repr=False)
     """All of it that the inventory has, whatever of it is this rig's."""
 
@@ -193,7 +212,8 @@ class Rig:
     def artefacts(self) -> tuple[Artefact, ...]:
         """All that is locked for it, but a driver."""
         engines = [one for found in self.engine_artefacts.values() for one in found]
-        return (*engines, *self.weights, *self.tools, *self.cuda)
+        envs = [one for env in self.envs for one in (*env.python, *env.packages)]
+        return (*engines, *self.weights, *self.tools, *self.cuda, *envs, *self.installers)
 
     @property
     def digest(self) -> str:
@@ -202,8 +222,14 @@ class Rig:
 
     @property
     def needs_toolkit(self) -> bool:
-        """Whether an engine of it is made with a CUDA toolkit."""
-        return any(one.cards and one.kind.needs_toolkit for one in self.instances)
+        """Whether an engine of it is made with a CUDA toolkit, or an environment compiles for its cards."""
+        compiling = bool(self.cards) and any(env.keys.cuda for env in self.envs)
+        return compiling or any(one.cards and one.kind.needs_toolkit for one in self.instances)
+
+    @property
+    def env_inputs(self) -> frozenset[str]:
+        """The inputs that its environments are made of."""
+        return frozenset(name for env in self.envs for name in (env.keys.python, env.keys.packages))
 
     @property
     def jobs(self) -> str:

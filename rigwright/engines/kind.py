@@ -51,6 +51,8 @@ class Installation:
     """The CUDA toolkit that it is made with, or needs; None without one."""
     work_kib: int = 0
     """Room that making it takes in the state's root, KiB; free again afterwards."""
+    installed_kib: int = 0
+    """Room that it takes in the software's root, KiB, where that is worth a look beforehand."""
 
     @property
     def folder(self) -> str:
@@ -74,7 +76,7 @@ class Job:
     log: str
     """The file that the job's output goes to."""
     tools: str
-    """The folder of the host's Python tools."""
+    """The folder of the host's Python tools; of what puts environments together where it is one."""
     sent: str = ""
     """Where its artefacts lie that were sent; empty where they are fetched."""
 
@@ -150,17 +152,52 @@ class Service:
     """The path of its metrics, in Prometheus' format; None where it has none."""
 
 
-class Kind(ABC):
+class Installer(ABC):
+    """How one kind of installation comes to a host, and what proves that it is the declared one."""
+
+    packages: ClassVar[tuple[str, ...]] = ()
+    """The distribution's packages that installing or running it takes."""
+    program: ClassVar[str]
+    """The file name of what is started of it: everybody may run it."""
+    travels: ClassVar[bool] = False
+    """Whether its artefacts are brought as weights are, before the job that installs it; else that fetches them."""
+    record: ClassVar[str] = ""
+    """The file in its folder with what root saw of each of its files once they were verified; empty where there is
+    none.
+    """
+
+    @abstractmethod
+    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+        """The shell script that installs it: fills the folder, and writes FILES and then MARKER last.
+
+        Root runs it. What it takes from outside it runs by the functions `online` and `offline` alone
+        (templates/engines/apart.sh.j2), and judges what they leave.
+        """
+
+    def again(self, rig: Rig, made: Installation, folder: str) -> str:
+        """The shell script that, once a whole installation's owner and modes were given back, proves it and writes its
+        record anew; empty where there is none.
+        """
+        return ""
+
+    def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
+        """A command that starts it and ends at once, and what its output holds where it is the declared one."""
+        return (), ""
+
+    def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
+        """A command that lists the machine code in an installation for cards, and the names, such as sm_86, that its
+        output holds where it is for exactly the cards that it is to run on; none where it has none.
+        """
+        return (), frozenset()
+
+
+class Kind(Installer):
     """One kind of engine."""
 
     name: ClassVar[str]
     """As catalogues name it."""
     engine_keys: ClassVar[type[EngineKeys]]
     variant_keys: ClassVar[type[VariantKeys]]
-    packages: ClassVar[tuple[str, ...]] = ()
-    """The distribution's packages that installing it takes."""
-    program: ClassVar[str]
-    """The file name of what its units start: everybody may run it."""
     needs_toolkit: ClassVar[bool] = False
     """Whether an engine for cards is made with a CUDA toolkit."""
 
@@ -205,14 +242,6 @@ class Kind(ABC):
         """What an engine of a rig is on one host."""
 
     @abstractmethod
-    def script(self, rig: Rig, made: Installation, job: Job) -> str:
-        """The shell script that installs it: fills the folder, and writes FILES and then MARKER last.
-
-        Root runs it. What it takes from outside it runs by the functions `online` and `offline` alone
-        (templates/engines/apart.sh.j2), and judges what they leave.
-        """
-
-    @abstractmethod
     def service(self, rig: Rig, instance: Instance, folder: str) -> Service:
         """How an instance is run.
 
@@ -229,13 +258,3 @@ class Kind(ABC):
         except (ValueError, KeyError, TypeError):
             return None
         return found if isinstance(found, int) else None
-
-    def version(self, engine: EngineKeys, folder: str) -> tuple[tuple[str, ...], str]:
-        """A command that starts it and ends at once, and what its output holds where it is the declared one."""
-        return (), ""
-
-    def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
-        """A command that lists the machine code in an installation for cards, and the names, such as sm_86, that its
-        output holds where it is for exactly the cards that it is to run on; none where it has none.
-        """
-        return (), frozenset()

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.declaration.rig import Rig
+from rigwright.envs.installer import ENVIRONMENTS
 from rigwright.host import basics, channel
 from rigwright.host.basics import Listener
 from rigwright.host.channel import (
@@ -26,6 +27,7 @@ from rigwright.host.channel import (
 )
 from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.serving.units import UNITS
+from rigwright.supply import lock
 from rigwright.weights import sharing
 
 # What the name of a file ends in that is not whole yet.
@@ -39,6 +41,7 @@ PACKAGES = ("ca-certificates", "curl", "python3-venv")
 def packages(rig: Rig) -> tuple[str, ...]:
     """The distribution's packages that a rig's host needs, beside those of a driver."""
     engines = [package for instance in rig.instances for package in instance.kind.packages]
+    engines += ENVIRONMENTS.packages if rig.envs else ()
     return tuple(dict.fromkeys([*PACKAGES, *engines, *([sharing.PACKAGE] if rig.share else [])]))
 
 
@@ -132,19 +135,23 @@ class HostFacts:
 
 def questions(rig: Rig) -> dict[str, object]:
     """What the probe is asked about a rig's host: the values of its template."""
+    programs = [ENVIRONMENTS.program] if rig.envs else []
     return {
         "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
         "engines": rig.installations,
         "builds": rig.builds,
         "jobs": rig.jobs,
-        "weights": sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
+        "weights": [
+            *sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
+            f"{rig.roots.models}/{lock.PACKAGES}",
+        ],
         "cuda_root": rig.cuda_root or NOWHERE,
         "users": list(rig.users),
         "packages": list(packages(rig)),
         "ledger": rig.ledger,
         "config": rig.roots.config,
         "units": UNITS,
-        "programs": sorted({one.kind.program for one in rig.instances}),
+        "programs": sorted({*(one.kind.program for one in rig.instances), *programs}),
         "settings": [POWER, SYSCTL],
         **sharing.questions(),
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rigwright.declaration.rig import Rig
 from rigwright.engines import kinds
 from rigwright.engines.kind import Installation
+from rigwright.envs.env import environment
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
@@ -44,7 +45,7 @@ class Desired:
     toolkit: Toolkit | None
     """The CUDA toolkit; None where nothing is made with one."""
     installations: Mapping[str, Installation]
-    """Engine -> what it is there."""
+    """Engine or environment -> what it is there."""
     generation: Generation
     driver: tuple[DriverFacts, DriverPlan] | None = None
     """The host's, and the one that it is to have; None where the driver is the operator's, or refused."""
@@ -60,6 +61,7 @@ def desired(rig: Rig, facts: HostFacts, driver: tuple[DriverFacts, DriverPlan] |
     """
     tools = tools_of(rig, facts)
     made = {name: kinds()[engine.kind].installation(rig, name, engine, facts) for name, engine in rig.engines.items()}
+    made |= {one.name: environment(rig, one, facts) for one in rig.envs}
     return Desired(rig, facts, tools, toolkit(rig, facts), made, generation(rig, made, tools), driver)
 
 
@@ -228,9 +230,9 @@ STAGES = (
         lambda wanted: not wanted.rig.driver.managed and bool(settings(wanted.rig) or wanted.facts.settings_ours),
     ),
     Stage("cuda_toolkit", _cuda_toolkit, lambda wanted: wanted.toolkit is not None),
-    Stage("engines", _engines),
-    # before weights: others see what is on its way here
+    # before what is fetched for it: others see what is on its way here
     Stage("sharing", _sharing, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing.there)),
+    Stage("engines", _engines),
     Stage("weights", _weights),
     Stage("serving", _serving),
 )

@@ -7,6 +7,7 @@ from collections import Counter
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import Installation
+from rigwright.envs.installer import installer
 from rigwright.host.basics import Listener
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
@@ -201,8 +202,13 @@ def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> lis
     for one in installations:
         if one.folder not in facts.built_engines | facts.started_builds:
             needed[rig.roots.state] += one.work_kib
+            needed[rig.roots.software] += one.installed_kib
             if one.toolkit and rig.cuda_root is None:
                 needed[rig.roots.software] += DISK_KIB
+            if installer(rig, one).travels:
+                for artefact in one.artefacts:
+                    path = f"{rig.roots.models}/{artefact.package_path}"
+                    needed[rig.roots.models] += max(0, artefact.size - facts.weight_bytes.get(path, 0)) // 1024
     largest = 0
     for artefact in rig.weights:
         missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024

@@ -1,4 +1,4 @@
-"""What a host is told to fetch: each file of its weights, and where it is had, in order."""
+"""What a host is told to fetch: files of weights and packages, and where each is had, in order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from rigwright.declaration.rig import Rig, urls
 from rigwright.host.locks import LOCKS
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
-from rigwright.weights.records import records_folder
+from rigwright.supply.network import INDEX
+from rigwright.weights.records import below_models, records_folder
 
 # What the credential with the token is called; systemd puts it where only the job reads it.
 CREDENTIAL = "hub-token"
 
 
 def sources(rig: Rig, artefact: Artefact) -> list[dict[str, object]]:
-    """Where a file of weights is had: from boxes that share theirs, then as its lock says."""
+    """Where a file is had: from boxes that share theirs, then as its lock says.
+
+    An index or a channel without an address is the host's own default: what the pip, or the py-rattler, of an
+    environment on it would ask.
+    """
     found: list[dict[str, object]] = [{"kind": "peer", "base": base.rstrip("/")} for base in rig.peers]
     for source in artefact.sources:
         scheme, _, rest = source.partition(":")
@@ -27,6 +32,11 @@ def sources(rig: Rig, artefact: Artefact) -> list[dict[str, object]]:
             # without an endpoint the client's own is meant
             bases = rig.mirrors.get(HUB) or ("",)
             found += [{**one, **_trust(rig, base), "endpoint": base.rstrip("/")} for base in bases]
+        elif scheme == INDEX:
+            place = {"kind": "index", "project": rest, "file": artefact.file}
+            found += [{**place, "base": base.rstrip("/")} for base in rig.mirrors.get(INDEX) or ("",)]
+        elif artefact.kind == "conda" and scheme not in ("http", "https", *rig.mirrors):
+            found.append({"kind": "channel", "channel": scheme, "file": rest, "base": ""})
         else:
             alone = artefact.model_copy(update={"sources": (source,)})
             found += [{"kind": "http", "url": url} for url in urls(alone, rig.mirrors)]
@@ -41,7 +51,7 @@ def _trust(rig: Rig, base: str) -> dict[str, object]:
     return {"token": place == rig.hub_token_origin, "xet": place == HUB_ORIGIN}
 
 
-def spec(rig: Rig, artefacts: Sequence[Artefact], client: str, sent: str = "") -> str:
+def spec(rig: Rig, artefacts: Sequence[Artefact], client: str = "", sent: str = "", python: str = "") -> str:
     """The file that a fetching run reads (roles/weights/host/spec.py), as JSON.
 
     Args:
@@ -49,6 +59,7 @@ def spec(rig: Rig, artefacts: Sequence[Artefact], client: str, sent: str = "") -
         artefacts: What is to be there.
         client: A Python that has the hub's own client; empty where none is needed.
         sent: The folder with what the operator's machine has sent; then there is no other source.
+        python: A Python that has pip and py-rattler, which know the host's own package index and channels.
     """
     value = {
         "root": rig.roots.models,
@@ -56,12 +67,13 @@ def spec(rig: Rig, artefacts: Sequence[Artefact], client: str, sent: str = "") -
         "ledger": rig.ledger,
         "locks": LOCKS,
         "hub_python": client,
+        "package_python": python,
         "sent": sent,
         "fs_verity": rig.fs_verity,
         "redirects": list(rig.redirects),
         "files": [
             {
-                "path": one.weight_path,
+                "path": below_models(one),
                 "sha256": one.sha256,
                 "size": one.size,
                 "sources": [] if sent else sources(rig, one),
@@ -74,5 +86,6 @@ def spec(rig: Rig, artefacts: Sequence[Artefact], client: str, sent: str = "") -
 
 def run_name(artefacts: Sequence[Artefact]) -> str:
     """The unit that brings these files: two runs of the same files agree on it."""
-    files = "".join(f"{one.sha256} {one.weight_path}\n" for one in artefacts)
-    return f"rw-job-weights-{hashlib.sha256(files.encode()).hexdigest()[:12]}"
+    files = "".join(f"{one.sha256} {below_models(one)}\n" for one in artefacts)
+    what = "weights" if all(one.kind == "weight" for one in artefacts) else "fetch"
+    return f"rw-job-{what}-{hashlib.sha256(files.encode()).hexdigest()[:12]}"

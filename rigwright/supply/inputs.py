@@ -22,7 +22,7 @@ from rigwright.types import CatalogName, FileName, Pattern, Repository, Requirem
 # A source: the hub that weights are published on. Mirrors of that name are its endpoints.
 HUB = "hub"
 # Kinds of input that become a group of rows.
-GROUPED = ("wheel", "deb")
+GROUPED = ("wheel", "conda", "deb")
 # What the names of folders on hosts are made of, beside commits.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}")
 # A driver's own version, and where it is had: a folder of NVIDIA's, or a part of the distribution's archive.

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.rig import HUB_CLIENT, TOOLS, Rig
+from rigwright.declaration.rig import HUB_CLIENT, INSTALLERS, TOOLS, Rig
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant
-from rigwright.host.facts import HostFacts
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
+
+if TYPE_CHECKING:
+    from rigwright.host.facts import HostFacts
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ def tools(rig: Rig, facts: HostFacts) -> Tools:
 def hub_client(rig: Rig, facts: HostFacts) -> Tools | None:
     """The hub's own client on a host; None where nothing is fetched with it."""
     return _environment(rig, facts, HUB_CLIENT, rig.hub_client) if rig.hub_client else None
+
+
+def installers(rig: Rig, facts: HostFacts) -> Tools:
+    """What puts environments together on a host."""
+    return _environment(rig, facts, INSTALLERS, rig.installers)
 
 
 def _environment(rig: Rig, facts: HostFacts, name: str, wheels: Iterable[Artefact]) -> Tools:

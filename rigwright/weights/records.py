@@ -25,6 +25,11 @@ REHASH_STAMP = f"/var/lib/systemd/timers/stamp-{REHASH}.timer"
 DUE_DAYS = 7  # after which verified bytes are hashed again
 
 
+RECORD = channel.matching(r"[0-9a-f]{64}-[0-9a-f]{12}", "a record's name")
+VERIFIED: channel.Schema = {"verified": (RECORD,)}
+"""What templates/weights/verified.sh.j2 tells."""
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A locked file of a host, as its record there knows it."""
@@ -56,9 +61,14 @@ def programs(rig: Rig) -> str:
     return f"{rig.roots.software}/weights"
 
 
+def below_models(artefact: Artefact) -> str:
+    """The path of a file of weights, a wheel or a conda package from the models' root on."""
+    return artefact.package_path if artefact.kind in ("wheel", "conda") else artefact.weight_path
+
+
 def recorded(rig: Rig, artefact: Artefact) -> Recorded:
     """A row of the lock as its record knows it."""
-    return Recorded(rig.roots.models, artefact.weight_path, artefact.sha256)
+    return Recorded(rig.roots.models, below_models(artefact), artefact.sha256)
 
 
 def rehash_units(rig: Rig) -> dict[str, str]:

@@ -13,7 +13,8 @@ from rigwright.host import channel
 from rigwright.host.channel import hexadecimal, matching, number, said, seconds, text, tolerant, unit, word
 from rigwright.render import render
 from rigwright.serving.live import Served
-from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, Recorded, records_folder
+from rigwright.supply.lock import PACKAGES
+from rigwright.weights.records import RECORD, REHASH_STAMP, REHASH_UNITS, Recorded, records_folder
 
 TIMER, SERVICE = REHASH_UNITS
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -149,7 +150,7 @@ def script(rig: Rig) -> str:
     return render("probe/weights.sh.j2", root=roots.models, **values)
 
 
-_record = tolerant(matching(r"[0-9a-f]{64}-[0-9a-f]{12}", "a record's name"))
+_record = tolerant(RECORD)
 SCHEMA: channel.Schema = {
     "now": (number,),
     "begun": (number,),
@@ -196,8 +197,8 @@ def parse(rig: Rig, output: Iterable[str]) -> Stored:
 def place(path: str) -> tuple[str, str] | None:
     """Name and version of the model that a path from the models' root on belongs to; None for none."""
     parts = path.split("/")
-    if path.startswith("."):
-        return None  # a fetch's own
+    if path.startswith(".") or parts[0] == PACKAGES:
+        return None  # a fetch's own, and what environments are installed from
     if len(parts) > 3 and COMMIT.fullmatch(parts[2]):
         return f"{parts[0]}/{parts[1]}", parts[2]
     return (parts[0], parts[1]) if len(parts) > 2 else None

@@ -225,6 +225,8 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         engine_artefacts={"plain": (SOURCE,)},
         tools=(wheel(),),
         hub_client=(),
+        envs=(),
+        installers=(),
         lock=Lock({}),
     )
     return replace(made, **changes)  # type: ignore[arg-type]

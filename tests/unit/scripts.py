@@ -31,8 +31,8 @@ from rigwright.supply.tools import Tools
 from rigwright.weights import sharing, stored
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, hash_scripts, recorded, records_folder, verified_test
 from roles.engines import script as build_script
-from roles.weights import fetch_script
-from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig
+from roles.fetching import fetch_script
+from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig, wheel
 
 TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
 # everything that a rig can say about its way to the world
@@ -205,6 +205,10 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "fetch": lambda: fetch_script(rig(mirrors={"store": ("http://a", "http://b")}), [artefact()]),
     "fetch through a proxy": lambda: fetch_script(WIDE, [artefact(sources=["http://a/b"])]),
     "fetch from nowhere": lambda: fetch_script(rig(), [artefact(sources=["index:project"])]),
+    "fetch packages": lambda: fetch_script(rig(), [wheel()], python="/opt/rigwright/installers/bin/python"),
+    "what of many files is verified": lambda: render(
+        "weights/verified.sh.j2", folder=f"{STATE}/weights", records=[recorded(rig(), wheel()).record]
+    ),
     "fetch from a bundle": lambda: fetch_script(BUNDLED, [artefact()]),
     "build from a bundle": lambda: build_script(replace(BUNDLED, instances=(instance(),)), plan(), TOOLS, "rw-job-x"),
     "tools from a bundle": lambda: tools(network(BUNDLED), sent=f"{STATE}/jobs/rw-job-tools/files"),

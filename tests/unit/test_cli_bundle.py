@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -16,7 +17,8 @@ from rigwright.supply.bundle import INDEX
 from rigwright.supply.expected import heard
 from tests.unit.bundle_world import DEBS, FILES, SOURCE, WEIGHT, WEIGHTS, WHEEL, AptArchive, BundleWorld
 from tests.unit.file_server import cut, status, whole
-from tests.unit.samples import COMMIT, chat, entry
+from tests.unit.samples import COMMIT, artefact, chat, entry
+from tests.unit.scripts import stand_in
 
 
 def test_everything_is_brought_and_the_rig_is_satisfied_with_it(maker: BundleWorld) -> None:
@@ -251,3 +253,41 @@ def test_what_cannot_be_meant_is_said(maker: BundleWorld) -> None:
     assert maker.refused() == [f"{maker.box.inventory}: the rigs name 0 bundles: say which with --output"]
     maker.box.write("rig.py", "raise ValueError('x')\n")
     assert maker.refused() == [f"{maker.box.inventory}: ValueError: x"]
+
+
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_conda_packages_have_a_folder_and_come_from_their_channel(
+    maker: BundleWorld, monkeypatch: pytest.MonkeyPatch, mirrored: bool
+) -> None:
+    content = {"linux-64": b"of this platform", "noarch": b"of any"}
+    rows = []
+    for subdir, its in content.items():
+        maker.files.serve(f"forge/{subdir}/x-1.0-h1_0.conda", whole(its))
+        known = {
+            "kind": "conda",
+            "name": f"x-{subdir}",
+            "version": "1.0",
+            "group": "python",
+            "file": "x-1.0-h1_0.conda",
+        }
+        source = f"{'store' if mirrored else 'forge'}:{subdir}/x-1.0-h1_0.conda"
+        digest = hashlib.sha256(its).hexdigest()
+        rows.append(artefact(**known, sha256=digest, size=len(its), sources=[source]))
+    monkeypatch.setattr(collect.Bundler, "artefacts", rows)
+    if mirrored:
+        maker.inventory("forge")
+    else:
+        say = f"""[ "$3 $4" = "channel forge" ] && echo '["{maker.files.url}/forge/"]'"""
+        monkeypatch.setattr(collect.sys, "executable", str(stand_in(maker.box.folder / "bin", "python", say)))
+    found = maker.bundled()
+    places = {row.sha256: row.path for row in found.rows if row.path.startswith("conda/")}
+    assert places == {row.sha256: f"conda/{row.sha256[:16]}/x-1.0-h1_0.conda" for row in rows}
+    assert {file.name for file in found.files(rows)} == {"x-1.0-h1_0.conda"}
+
+
+def test_a_channel_that_nobody_knows_is_said(maker: BundleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = artefact(kind="conda", name="x", group="python", version="1.0", sources=["forge:noarch/x.conda"])
+    monkeypatch.setattr(collect.Bundler, "artefacts", [row])
+    monkeypatch.setattr(collect.sys, "executable", str(stand_in(maker.box.folder / "bin", "python", "exit 1")))
+    (line,) = maker.refused()
+    assert "py-rattler, which knows where the channel forge is, does not run" in line

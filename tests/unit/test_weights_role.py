@@ -10,26 +10,17 @@ import pytest
 
 import roles.weights
 from rigwright.declaration.entry import Roots
-from rigwright.supply.bundle import Bundle
 from rigwright.weights.records import recorded
+from roles import fetching
 from tests.unit import programs
 from tests.unit.samples import artefact, facts, instance, rig, wheel
-
-
-@pytest.mark.parametrize("bundled", [False, True])
-def test_a_host_that_fetches_nothing_is_given_no_token(monkeypatch: pytest.MonkeyPatch, bundled: bool) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(roles.weights, "job", lambda **settings: given.update(settings))
-    bundle = Bundle(Path("/bundle"), (), ()) if bundled else None
-    roles.weights._fetch(rig(hub_token_file="/home/ops/token", bundle=bundle), [artefact()], None)
-    assert given["secrets"] == ({} if bundled else {"hub-token": "/home/ops/token"})
 
 
 @pytest.mark.parametrize("verified", [False, True])
 def test_a_host_that_has_all_its_files_needs_no_client_of_the_hub(
     monkeypatch: pytest.MonkeyPatch, verified: bool
 ) -> None:
-    monkeypatch.setattr(roles.weights, "connected", SimpleNamespace(get_fact=lambda kind, test: verified))
+    monkeypatch.setattr(fetching, "host", SimpleNamespace(get_fact=lambda kind, test: verified))
     found = roles.weights._client(rig(instance(), hub_client=(wheel(),)), facts())
     assert (found is None) == verified
 
@@ -39,7 +30,7 @@ def test_a_file_of_the_right_size_is_sent_again_once_it_is_known_to_be_wrong(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, mark: bool, present: bool
 ) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr(roles.weights, "job", lambda **settings: given.update(settings))
+    monkeypatch.setattr(fetching, "job", lambda **settings: given.update(settings))
     roots = Roots.model_construct(models=str(tmp_path), state=str(tmp_path), config="", software="")
     made, row = rig(roots=roots), artefact(size=7)
     place = Path(made.weight_path(row))
@@ -48,5 +39,5 @@ def test_a_file_of_the_right_size_is_sent_again_once_it_is_known_to_be_wrong(
     if mark:
         (tmp_path / "weights/wrong").mkdir(parents=True)
         (tmp_path / "weights/wrong" / recorded(made, row).record).touch()
-    roles.weights._fetch(made, [row], None)
+    roles.weights._take(made, row)
     assert (programs.run(["sh", "-c", given["present"]]).returncode == 0) == present

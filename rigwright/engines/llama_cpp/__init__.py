@@ -82,9 +82,10 @@ class LlamaCpp(Kind):
         """llama-server's command line."""
         return command.service(rig, instance, folder)
 
-    def version(self, engine: EngineKeys, folder: str) -> tuple[tuple[str, ...], str]:
+    def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """It says its commit."""
-        return (f"{folder}/bin/llama-server", "--version"), cast(Engine, engine).commit[:7]
+        engine = cast(Engine, rig.engines[made.name])
+        return (f"{rig.installed(made.folder)}/bin/llama-server", "--version"), engine.commit[:7]
 
     def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
         """What cuobjdump finds in the library with its kernels."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
 from rigwright.supply.tools import requirements
+
+if TYPE_CHECKING:
+    from rigwright.host.facts import HostFacts
 
 COMPILER = "nvidia-cuda-nvcc"
 # Measured: wheels of 530 MB, unpacked without what the build does not need.

@@ -15,7 +15,8 @@ from . import direct, records
 from .client import Client, Passed
 from .hashing import Follower, digest
 from .hold import WRITTEN_TO, Hold, Unknown, copy, written_to
-from .http import download, size_of
+from .http import Address, download, size_of
+from .packages import Packages
 from .peers import Peer
 from .place import Place
 from .progress import FETCHING, FOR_PEER, VERIFYING, WAITING, Board, say
@@ -42,6 +43,7 @@ class Means:
         token = Path(credentials, "hub-token")
         self.token_file = token if credentials and token.is_file() else None
         self.token = token.read_text().strip() if self.token_file else ""
+        self.packages = Packages(spec)
         self.client = Client(spec.hub_python, spec.pace, self.token_file, spec.redirects)
         bases = {source.base for wanted in spec.files for source in wanted.sources if source.kind == "peer"}
         self.peers = {base: Peer(base, board.identity, spec.pace) for base in bases}
@@ -222,13 +224,17 @@ class Bringing:
         pace, size = self.means.spec.pace, self.file.size
         if source.kind == "peer":
             return self._from_peer(self.means.peers[source.base], last=last)
-        hub = source.kind == "hub"
-        url = self.means.client.address(source, self.file) if hub else source.url
         token = self.means.token if source.token else ""
-        redirects = self.means.spec.redirects
+        hub, redirects = source.kind == "hub", self.means.spec.redirects
         with self.means.slots:
             self._say_state(FETCHING)
+            url = self._address(source)
             return download(url, self.part, size, pace, last=last, token=token, hub=hub, redirects=redirects)
+
+    def _address(self, source: Source) -> str | Address:
+        if source.kind == "hub":
+            return self.means.client.address(source, self.file)
+        return self.means.packages.address(source, self.file) if source.kind in ("index", "channel") else source.url
 
     def _from_peer(self, peer: Peer, *, last: bool) -> int:
         peer.reach()

@@ -29,6 +29,27 @@ GB = 10**9
 LOCK = "weights"
 
 
+@contextmanager
+def alone(spec: Spec) -> Iterator[None]:
+    """One run at a time, for all of them write below one root.
+
+    Raises:
+        Refused: another one does not end.
+    """
+    turn = spec.pace.turn
+
+    def behind(who: str) -> None:
+        say(f"==> waiting for another run that brings weights, {turn:.0f} s at most: {who}")
+
+    try:
+        with locks.held(spec.locks, LOCK, turn, behind):
+            yield
+    except locks.Held as error:
+        raise Refused(
+            f"another run brings weights, and has not ended in {turn:.0f} s: {error}; deploy again when it has"
+        ) from None
+
+
 class Run:
     """One run over all files."""
 
@@ -41,7 +62,7 @@ class Run:
     def run(self) -> int:
         """Bring what is missing; the exit status."""
         self.place.make(self.spec.root)
-        with self._alone():
+        with alone(self.spec):
             for folder in self.spec.root.glob(".hub-*"):
                 shutil.rmtree(folder, ignore_errors=True)
             open_files = [wanted for wanted in self.spec.files if not self._there(wanted.file)]
@@ -52,22 +73,6 @@ class Run:
                 if self.spec.sent:
                     shutil.rmtree(self.spec.sent, ignore_errors=True)
         return self._report()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One run at a time, for all of them write below one root."""
-        turn = self.spec.pace.turn
-
-        def behind(who: str) -> None:
-            say(f"==> waiting for another run that brings weights, {turn:.0f} s at most: {who}")
-
-        try:
-            with locks.held(self.spec.locks, LOCK, turn, behind):
-                yield
-        except locks.Held as error:
-            raise Refused(
-                f"another run brings weights, and has not ended in {turn:.0f} s: {error}; deploy again when it has"
-            ) from None
 
     def _there(self, file: File) -> bool:
         try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +20,8 @@ from .spec import DiskFull, Pace, Refused
 
 # exit statuses of curl(1)
 NO_HOST, NO_CONNECTION, NOT_WRITTEN, TOO_SLOW, NO_RESUME, REDIRECTED, UNTRUSTED = 6, 7, 23, 28, 33, 47, 60
+CUT_OFF = (NOT_WRITTEN, -signal.SIGXFSZ)
+"""No room, or more bytes than it may write."""
 REDIRECTS = 10
 """That are followed, one after the other."""
 MOST_WITHOUT_BYTES = 1 << 20
@@ -37,7 +41,21 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     """Of the last answer, names in lower case."""
     body: bytes = b""
+    content_type: str = ""
+    url: str = ""
+    """Of the last answer."""
     said: str = ""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a file is."""
+
+    url: str
+    led_from: str = ""
+    """What has named it; empty where the operator or the lock has. It is judged as a redirect from there."""
+    login: str = ""
+    """`USER:PASSWORD` for the origin of what has named it, and no other."""
 
 
 def bound(size: int) -> list[str]:
@@ -57,18 +75,34 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def get(url: str, pace: Pace) -> Answer:
-    """Get a small document.
+def get(
+    url: str,
+    pace: Pace,
+    *,
+    most: int = MOST_WITHOUT_BYTES,
+    options: Sequence[str] = (),
+    redirects: frozenset[str] = frozenset(),
+    login: str = "",
+) -> Answer:
+    """Get a document.
+
+    Args:
+        url: address.
+        pace: how patient to be.
+        most: bytes.
+        options: of curl's, over those that are for small ones.
+        redirects: origins that it may lead to although they are not public.
+        login: `USER:PASSWORD` for the address's own origin, and no other.
 
     Raises:
         Refused: the address leads to where it must not.
     """
-    options = [f"max-time = {max(5, pace.connect)}", f"connect-timeout = {pace.connect}"]
-    return _followed(url, options, MOST_WITHOUT_BYTES, body=True)
+    usual = [f"max-time = {max(5, pace.connect)}", f"connect-timeout = {pace.connect}"]
+    return _followed(Address(url, login=login), [*usual, *options], most, body=True, redirects=redirects)
 
 
 def download(
-    url: str,
+    url: str | Address,
     part: Path,
     size: int,
     pace: Pace,
@@ -83,7 +117,7 @@ def download(
     Each try begins at the address given, so an address that was signed for a while is signed anew.
 
     Args:
-        url: address.
+        url: address, of which it may be said who has named it.
         part: may hold the beginning already.
         size: bytes of the locked file.
         pace: how patient to be.
@@ -99,7 +133,8 @@ def download(
         Refused: the source does not bring it.
         DiskFull: there is no room.
     """
-    if token and not url.startswith("https://"):
+    address = url if isinstance(url, Address) else Address(url)
+    if token and not address.url.startswith("https://"):
         raise Refused("the token is not sent over plain http")
     rate, seconds = (pace.least, pace.longest) if last else (pace.slowest, pace.seconds)
     options = [
@@ -115,7 +150,7 @@ def download(
         before = size_of(part)
         if before >= size:
             return answers
-        answer = _followed(url, options, size + 1, token=token, redirects=redirects)
+        answer = _followed(address, options, size + 1, token=token, redirects=redirects)
         grown = size_of(part) > before
         answers += grown
         if answer.exit == 0:
@@ -128,7 +163,7 @@ def download(
             reason = "it cannot go on where an earlier download ended"
         elif size_of(part) > size:
             return answers
-        elif answer.exit in (NOT_WRITTEN, -25):
+        elif answer.exit in CUT_OFF:
             raise DiskFull(answer.said)
         elif answer.status >= 400:
             reason = sentence(answer.status, *_explained(answer), hub=hub)
@@ -154,7 +189,7 @@ def _explained(answer: Answer) -> tuple[str, str]:
 
 
 def _followed(
-    url: str,
+    address: Address,
     options: list[str],
     most: int,
     token: str = "",
@@ -166,23 +201,25 @@ def _followed(
     Raises:
         Refused: it leads to where it must not.
     """
-    own = origin(url)
-    pinned: list[str] = []
+    url, before = address.url, address.led_from
+    own = origin(before or url)
+    private = [f"header = {_quoted(f'Authorization: Bearer {token}')}"] if token else []
+    private += [f"user = {_quoted(address.login)}"] if address.login else []
     for count in range(REDIRECTS + 1):
-        answer = _curl(url, [*options, *pinned], most, token if origin(url) == own else "", body)
-        answer.redirects = count
-        if not answer.leads:
-            return answer
         try:
-            pinned = judged(answer.leads, url, redirects | {own})
+            pinned = judged(url, before, redirects | {own}) if before else []
         except Unsafe as error:
             raise Refused(f"not followed: {error}") from None
-        url = answer.leads
+        answer = _curl(url, [*options, *pinned, *(private if origin(url) == own else ())], most, body)
+        answer.redirects, answer.url = count, url
+        if not answer.leads:
+            return answer
+        url, before = answer.leads, url
     return replace(answer, said=f"more than {REDIRECTS} redirects")
 
 
-def _curl(url: str, options: list[str], most: int, token: str, body: bool) -> Answer:
-    """Run curl once. Address and token go in by its standard input: arguments are there for everyone to read."""
+def _curl(url: str, options: list[str], most: int, body: bool) -> Answer:
+    """Run curl once. All goes in by its standard input: arguments are there for everyone to read."""
     lines = [
         f"url = {_quoted(url)}",
         "fail",
@@ -195,10 +232,8 @@ def _curl(url: str, options: list[str], most: int, token: str, body: bool) -> An
         'proto = "=http,https"',
         *options,
     ]
-    if token:
-        lines.append(f"header = {_quoted(f'Authorization: Bearer {token}')}")
     if body:
-        lines.append('write-out = "\\n%{http_code} %{redirect_url}"')
+        lines.append('write-out = "\\n%{content_type}\\n%{http_code} %{redirect_url}"')
     else:
         lines += ["dump-header = -", 'write-out = "%{http_code} %{redirect_url}"']
     # a body goes to a file, for the bound does not hold for a pipe; curl itself bounds headers
@@ -214,12 +249,14 @@ def _curl(url: str, options: list[str], most: int, token: str, body: bool) -> An
         printed = ran.stdout if isinstance(output, int) else _written(output)
     said, _, end = printed.rpartition(b"\n")
     status, _, leads = end.decode("utf-8", "replace").partition(" ")
+    content, _, kind = said.rpartition(b"\n") if body else (b"", b"", b"")
     return Answer(
         exit=ran.returncode,
         status=int(status) if status.isdigit() else 0,
         leads=leads if ran.returncode == REDIRECTED else "",
         headers={} if body else _headers(said.decode("latin-1")),
-        body=said if body else b"",
+        body=content,
+        content_type=kind.decode("latin-1"),
         said=_said(ran.stderr.decode("utf-8", "replace")),
     )
 

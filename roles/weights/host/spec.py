@@ -9,6 +9,9 @@ from pathlib import Path, PurePosixPath
 from .reach import origin
 from .records import File
 
+OF_PATH = ("hub", "index", "channel")
+"""Kinds of sources that have `file`."""
+
 
 class Refused(Exception):
     """A source that does not bring the file, or a file that is not brought; the message says why and what to do."""
@@ -51,12 +54,15 @@ class Source:
     """Where a file may be had. Of which kind it is decides which of the other fields are set."""
 
     kind: str
-    """`sent`, `peer`, `hub` or `http`."""
+    """`sent`, `peer`, `hub`, `index`, `channel` or `http`."""
     base: str = ""
+    """Of an index or a channel: empty for the host's own default."""
     endpoint: str = ""
     repository: str = ""
     revision: str = ""
     file: str = ""
+    project: str = ""
+    channel: str = ""
     url: str = ""
     name: str = ""
     token: bool = False
@@ -69,6 +75,8 @@ class Source:
         """How messages call it; never with what an address may hold before its `@`."""
         if self.kind in ("hub", "sent"):
             return self.name or self.kind
+        if self.kind in ("index", "channel") and not self.base:
+            return self.name or f"this host's own {self.channel or 'package index'}"
         host = (self.base or self.url).partition("://")[2].partition("/")[0].rpartition("@")[2]
         return self.name or (f"peer {host}" if self.kind == "peer" else host)
 
@@ -90,6 +98,8 @@ class Spec:
     ledger: Path
     locks: Path
     hub_python: str
+    package_python: str
+    """It has pip or py-rattler."""
     sent: Path | None
     files: tuple[Wanted, ...]
     pace: Pace = field(default_factory=Pace)
@@ -113,7 +123,7 @@ def read(path: Path) -> Spec:
     files = []
     for row in given["files"]:
         sources = tuple(Source(**source) for source in row.get("sources", ()))
-        for relative in (row["path"], *(source.file for source in sources if source.kind == "hub")):
+        for relative in (row["path"], *(source.file for source in sources if source.kind in OF_PATH)):
             check(relative)
         files.append(Wanted(File(row["path"], row["sha256"], row["size"]), sources))
     if twice := {one.file.path for one in files if sum(one.file.path == other.file.path for other in files) > 1}:
@@ -124,6 +134,7 @@ def read(path: Path) -> Spec:
         ledger=Path(given["ledger"]),
         locks=Path(given["locks"]),
         hub_python=given.get("hub_python", ""),
+        package_python=given.get("package_python", ""),
         sent=Path(given["sent"]) if given.get("sent") else None,
         files=tuple(files),
         pace=Pace(**given.get("pace", {})),

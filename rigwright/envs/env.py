@@ -1,0 +1,177 @@
+"""What an environment is on a host: a pure function of what is declared and locked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from rigwright.declaration.rig import DeclaredEnv, Rig
+from rigwright.engines.kind import Installation
+from rigwright.nvidia.cuda.toolkit import toolkit
+from rigwright.render import render
+from rigwright.supply.lock import Artefact
+
+if TYPE_CHECKING:
+    from rigwright.host.facts import HostFacts
+
+# Raised when the steps change in a way that changes what they install.
+RECIPE = 1
+# CUDA's first number -> driver branch (NVIDIA, "CUDA Compatibility", minor version compatibility).
+LEAST_DRIVER = {12: 525, 13: 580}
+# Measured with vLLM 0.21.0: 3.8 GB of wheels become 7.9 GB of files, and compiled Python beside them.
+GROWN = 2.4
+# Measured: conda packages are unpacked once beside the prefix.
+WORK_KIB = 1 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Environment(Installation):
+    """One environment."""
+
+    python: tuple[Artefact, ...] = ()
+    """Its conda packages."""
+    packages: tuple[Artefact, ...] = ()
+    """Its wheels."""
+    imports: tuple[str, ...] = ()
+
+    @property
+    def interpreter(self) -> Artefact:
+        """The conda package of its Python."""
+        return next(one for one in self.python if one.name == "python")
+
+    @property
+    def distributions(self) -> dict[str, str]:
+        """Name, as an index spells it, and version of every wheel."""
+        return {canonicalize_name(one.name): one.version for one in self.packages}
+
+    @property
+    def least_driver(self) -> int:
+        """The oldest branch of NVIDIA's driver that can run its CUDA; 0 where nothing in it is for CUDA."""
+        version = self.distributions.get("nvidia-cuda-runtime", "0")
+        return LEAST_DRIVER.get(int(version.partition(".")[0]), 0)
+
+
+def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
+    """What one of a rig's environments is on its host. The distribution's release is no input: it brings its own C++
+    library, and asks nothing of the host's Python.
+    """
+    cuda = toolkit(rig, facts) if env.keys.cuda and rig.cards else None
+    artefacts = (*env.python, *env.packages)
+    inputs = {
+        "recipe": RECIPE,
+        "artefacts": sorted(one.sha256 for one in artefacts),
+        "imports": env.keys.imports,
+        "cuda": cuda.identity if cuda else None,
+    }
+    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
+    named = canonicalize_name(env.keys.distribution)
+    version = next((one.version for one in env.packages if canonicalize_name(one.name) == named), "0")
+    size = sum(one.size for one in artefacts)
+    return Environment(
+        name=env.name,
+        version=version,
+        digest=digest,
+        artefacts=artefacts,
+        what=f"put {env.name} {version} together of {len(env.python)} conda packages and {len(env.packages)} wheels",
+        record={"env": env.name, "digest": digest, "artefacts": listed(artefacts), "cuda": inputs["cuda"]},
+        toolkit=cuda,
+        work_kib=WORK_KIB,
+        installed_kib=int(size * GROWN) // 1024,
+        python=env.python,
+        packages=env.packages,
+        imports=env.keys.imports,
+    )
+
+
+def listed(artefacts: Iterable[Artefact]) -> dict[str, dict[str, str]]:
+    """File -> what it is."""
+    return {one.file: one.identity for one in sorted(artefacts, key=lambda one: one.file)}
+
+
+def prefix(folder: str) -> str:
+    """The environment in its installation's folder: CONDA_PREFIX."""
+    return f"{folder}/env"
+
+
+def variables(made: Environment) -> dict[str, str]:
+    """What programs in it find in their environment beside PATH and conda's own: activated, in a unit or in a shell."""
+    return {"CUDA_HOME": made.toolkit.root} if made.toolkit else {}
+
+
+def paths(made: Environment, folder: str) -> tuple[str, ...]:
+    """The folders of its programs, first of PATH first.
+
+    Args:
+        made: The environment.
+        folder: Its installation's, on the host.
+    """
+    toolkit_ = (f"{made.toolkit.root}/bin",) if made.toolkit else ()
+    return (f"{prefix(folder)}/bin", *toolkit_)
+
+
+def texts(made: Environment, folder: str) -> dict[str, str]:
+    """What `conda activate` runs of it, and `conda deactivate`: path in the prefix -> text."""
+    given = variables(made)
+    if not given:
+        return {}
+    values = {"variables": given, "paths": paths(made, folder)[1:]}
+    return {
+        f"etc/conda/{what}.d/rigwright.sh": render(f"envs/{what}.d.sh.j2", **values)
+        for what in ("activate", "deactivate")
+    }
+
+
+def plan(rig: Rig, made: Environment, folder: str) -> str:
+    """What is to be put together, as the programs in rigwright/envs/host/ read it, in JSON.
+
+    Args:
+        rig: The rig.
+        made: The environment.
+        folder: Its installation's, on the host.
+    """
+    models = rig.roots.models
+    value = {
+        "prefix": prefix(folder),
+        "work": f"{folder}/work",
+        "conda": [{"path": f"{models}/{one.package_path}", "sha256": one.sha256} for one in made.python],
+        "wheels": [
+            {"name": one.name, "version": one.version, "sha256": one.sha256, "path": f"{models}/{one.package_path}"}
+            for one in made.packages
+        ],
+        "texts": texts(made, folder),
+    }
+    return json.dumps(value, indent=1) + "\n"
+
+
+# What somebody who enters an environment may do on the host: as little as nobody, but see its cards and the network.
+APART = (
+    "DynamicUser=yes",
+    "NoNewPrivileges=yes",
+    "CapabilityBoundingSet=",
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "PrivateTmp=yes",
+    "RestrictSUIDSGID=yes",
+    "LimitCORE=0",
+    "WorkingDirectory=/tmp",
+)
+
+
+def entering(rig: Rig, folder: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
+    """The command that runs another one in an environment, as nobody.
+
+    Args:
+        rig: The rig.
+        folder: The environment's installation, on the host.
+        words: The program and its arguments; a shell without any.
+        terminal: Whether it has one.
+    """
+    properties = (*APART, f"InaccessiblePaths=-{rig.roots.state}")
+    options = ("--quiet", "--wait", "--collect", "--pty" if terminal else "--pipe", "--service-type=exec")
+    within = ("/bin/sh", "-c", '. "$0" && exec "$@"', f"{folder}/activate", *(words or ("/bin/bash",)))
+    return ("systemd-run", *options, *(f"--property={one}" for one in properties), "--setenv=HOME=/tmp", "--", *within)

@@ -1,0 +1,1 @@
+"""Programs that run on hosts: each stands alone, and is sent there as a text."""

@@ -1,0 +1,134 @@
+"""Put an environment together: `python make.py`, in a folder with plan.json, as nobody and without the network.
+
+Runs with the Python that has uv and py-rattler. What it leaves is judged afterwards by somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import rattler
+from rattler.package_streaming import extract
+
+LOOK = 0.5
+"""Seconds between two looks at how far uv is."""
+
+
+def say(text: str) -> None:
+    """A line for the operator."""
+    print(text, flush=True)  # noqa: T201
+
+
+def conda(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> None:
+    """Link conda packages into a prefix; their own scripts are not run.
+
+    Args:
+        prefix: Absolute: it is written into texts of the packages.
+        packages: `path` and `sha256` of each.
+        work: An empty folder on the prefix's file system.
+    """
+    records = []
+    for package in packages:
+        archive = Path(package["path"])
+        unpacked = work / "read" / archive.name
+        extract(archive, unpacked)
+        size = archive.stat().st_size
+        index = unpacked / "info" / "index.json"
+        record = rattler.PackageRecord.from_index_json(index, size=size, sha256=package["sha256"])
+        # an address is asked for; the file's own would tell the next reader of a folder that may be gone
+        records.append(rattler.RepoDataRecord(record, archive.name, archive.as_uri(), archive.parent.as_uri()))
+    cache = work / "cache"
+    made = rattler.install(records, prefix, cache_dir=cache, show_progress=False, execute_link_scripts=False)
+    asyncio.run(_awaited(made))
+
+
+async def _awaited(made: object) -> None:
+    await made  # type: ignore[misc]
+
+
+def wheels(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> None:
+    """Install wheels, each by its hash, and nothing else.
+
+    Args:
+        prefix: Where its Python is.
+        packages: `name`, `version`, `sha256` and `path` of each.
+        work: An empty folder on the prefix's file system: files get a second name, and are not copied.
+    """
+    offered, cache = work / "wheels", work / "uv"
+    offered.mkdir(parents=True)
+    for package in packages:
+        (offered / Path(package["path"]).name).symlink_to(package["path"])
+    asked = work / "requirements.txt"
+    asked.write_text("".join(f"{one['name']}=={one['version']} --hash=sha256:{one['sha256']}\n" for one in packages))
+    uv = str(Path(sys.executable).with_name("uv"))
+    command = [uv, "pip", "install", "--quiet", "--no-config", "--offline", "--no-index", f"--find-links={offered}"]
+    command += ["--no-deps", "--no-build", "--require-hashes", "--link-mode=hardlink", f"--cache-dir={cache}"]
+    command += [f"--python={prefix / 'bin' / 'python'}", f"--requirements={asked}"]
+    with counting(cache, len(packages)):
+        subprocess.run(command, check=True)
+
+
+@contextmanager
+def counting(cache: Path, total: int) -> Iterator[None]:
+    """Say how many wheels are unpacked while the block runs."""
+    ended = Event()
+
+    def look() -> None:
+        said = 0
+        while not ended.wait(LOOK):
+            there = min(total, len(list(cache.glob("archive-v*/*"))))
+            if there > said:
+                say(f"[{there}/{total}] wheels")
+                said = there
+
+    looking = Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()
+
+
+def compiled(prefix: Path) -> None:
+    """Compile what Python would compile at every start: nobody can write there afterwards.
+
+    A package may hold what only another Python compiles; that is left as it is.
+    """
+    python = str(prefix / "bin" / "python")
+    for library in sorted(prefix.glob("lib/python3.*")):
+        subprocess.run([python, "-I", "-m", "compileall", "-qq", "-j", "0", str(library)], check=False)
+
+
+def written(prefix: Path, texts: Mapping[str, str]) -> None:
+    """Write texts below the prefix, by their paths in it."""
+    for name, text in texts.items():
+        path = prefix / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def main() -> None:
+    """Do what the plan says."""
+    plan = json.loads(Path("plan.json").read_text())
+    prefix, work = Path(plan["prefix"]), Path(plan["work"])
+    os.umask(0o022)
+    say(f"==> unpacking {len(plan['conda'])} conda packages")
+    conda(prefix, plan["conda"], work / "conda")
+    say(f"==> unpacking {len(plan['wheels'])} wheels")
+    wheels(prefix, plan["wheels"], work / "python")
+    say("==> compiling Python")
+    compiled(prefix)
+    written(prefix, plan["texts"])
+
+
+if __name__ == "__main__":
+    main()

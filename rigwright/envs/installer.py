@@ -1,0 +1,86 @@
+"""How an environment comes to a host: put together as nobody without the network, and judged file by file as root."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+from rigwright.declaration.rig import Rig
+from rigwright.engines import kinds
+from rigwright.engines.kind import FILES, MARKER, Installation, Installer, Job
+from rigwright.envs import env
+from rigwright.envs.env import Environment, prefix
+from rigwright.render import render
+
+# What root saw of each file once all were verified: `find` prints the same as long as nobody has touched one.
+TREE = "tree"
+
+
+def _program(name: str) -> str:
+    return (Path(__file__).with_name("host") / f"{name}.py").read_text()
+
+
+def changed(folder: str) -> str:
+    """What prints a line for each of the first things that are not as root's record has them; nothing where all are.
+
+    Args:
+        folder: The installation's.
+    """
+    return render("envs/changed.sh.j2", folder=folder, tree=TREE, seen=seen(folder))
+
+
+def seen(folder: str) -> str:
+    """What lists what root sees of every file of an environment; `folder` is its installation's."""
+    return render("envs/seen.sh.j2", folder=folder).rstrip("\n")
+
+
+class Environments(Installer):
+    """Conda and wheels."""
+
+    # what compiles while it runs needs a compiler of C++ beside the toolkit's own
+    packages = ("g++",)
+    program = "python"
+    travels = True
+    record = TREE
+
+    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+        """templates/envs/install.sh.j2."""
+        made = cast(Environment, made)
+        inside = prefix(job.target)
+        return render(
+            "envs/install.sh.j2",
+            job=job,
+            ledger=rig.ledger,
+            plan=env.plan(rig, made, job.target),
+            make=_program("make"),
+            judge=_program("judge"),
+            step=render("envs/make.sh.j2", python=f"{job.tools}/bin/python"),
+            trial=render("envs/trial.sh.j2", uv=f"{job.tools}/bin/uv", prefix=inside, imports=made.imports),
+            activate=render("envs/activate.j2", folder=job.target, prefix=inside),
+            seen=seen(job.target),
+            hidden=rig.roots.state,
+            inputs=json.dumps(made.record),
+            marker=MARKER,
+            files=FILES,
+            tree=TREE,
+        )
+
+    def again(self, rig: Rig, made: Installation, folder: str) -> str:
+        """templates/envs/again.sh.j2."""
+        return render("envs/again.sh.j2", folder=folder, files=FILES, tree=TREE, seen=seen(folder))
+
+    def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
+        """Its Python says its own version and that of the distribution that it is named after."""
+        made = cast(Environment, made)
+        python = f"{prefix(rig.installed(made.folder))}/bin/python"
+        return (python, "-I", "-B", "-c", "import sys; print(sys.version)"), f"{made.interpreter.version} "
+
+
+ENVIRONMENTS = Environments()
+
+
+def installer(rig: Rig, made: Installation) -> Installer:
+    """What installs an engine or an environment of a rig."""
+    engine = rig.engines.get(made.name)
+    return kinds()[engine.kind] if engine else ENVIRONMENTS

@@ -1,0 +1,24 @@
+"""The keys of an environment in a catalogue."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from rigwright.problems import Frozen
+from rigwright.types import CatalogName, Module
+
+
+class EnvKeys(Frozen):
+    """A conda environment with Python packages in it."""
+
+    python: CatalogName = Field(description="An input of kind `conda`: the interpreter and what it needs.")
+    packages: CatalogName = Field(description="An input of kind `wheel`, of that Python: what is installed into it.")
+    distribution: CatalogName = Field(description="The one of these packages whose version is the environment's own.")
+    imports: tuple[Module, ...] = Field(
+        min_length=1, description="Modules that must come in, without a card, before it is used."
+    )
+    cuda: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether what runs in it compiles for cards: a rig with cards then has the CUDA toolkit for it.",
+    )

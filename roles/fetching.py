@@ -1,0 +1,147 @@
+"""Files below the models' root, brought by one job each time: weights, and what environments are installed from."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyinfra import host
+from pyinfra.api import StringCommand
+
+from rigwright.declaration.rig import Rig
+from rigwright.host import channel
+from rigwright.render import render
+from rigwright.supply.fetching import CREDENTIAL, run_name, spec
+from rigwright.supply.inputs import HUB
+from rigwright.supply.lock import Artefact
+from rigwright.supply.network import network
+from rigwright.weights.records import PACKAGE, VERIFIED, recorded, records_folder, verified_test
+from rigwright.weights.records import programs as programs_folder
+from roles.operations.files import Text, directories, texts
+from roles.operations.jobs import Done, job, sent
+from roles.operations.look import Look
+
+# What runs on hosts; it imports nothing but itself and the standard library.
+PROGRAMS = Path(__file__).with_name("weights") / "host"
+
+
+class Verified(Look[frozenset[str]]):
+    """The records that hold, of those that are asked for."""
+
+    default = frozenset
+
+    def command(self, folder: str, records: Sequence[str]) -> StringCommand:
+        """templates/weights/verified.sh.j2."""
+        return self.script("weights/verified.sh.j2", folder=folder, records=records)
+
+    def read(self, output: list[str]) -> frozenset[str]:
+        """Read what it tells."""
+        return frozenset(channel.read(output, VERIFIED).all("verified"))
+
+
+def programs(rig: Rig) -> None:
+    """Place the programs that bring files on the host."""
+    folder = programs_folder(rig)
+    directories(
+        name="Folder of programs for weights",
+        paths=dict.fromkeys((folder, f"{folder}/{PACKAGE}"), ("755", "root", "root")),
+        ledger=rig.ledger,
+    )
+    sources = [Text(f"{folder}/{PACKAGE}/{path.name}", path.read_text()) for path in sorted(PROGRAMS.glob("*.py"))]
+    texts(name="Programs for weights", files=sources)
+
+
+def verified(rig: Rig, artefacts: Sequence[Artefact]) -> str:
+    """A shell condition: all of them lie there as they were verified."""
+    return verified_test(records_folder(rig), [recorded(rig, artefact) for artefact in artefacts])
+
+
+def whole(rig: Rig, artefacts: Sequence[Artefact]) -> bool:
+    """Whether that holds on the host of the running deploy."""
+    return not artefacts or bool(host.get_fact(Done, test=verified(rig, artefacts)))
+
+
+def brought(
+    rig: Rig,
+    artefacts: Sequence[Artefact],
+    title: str,
+    *,
+    unless: str = "",
+    client: str = "",
+    python: str = "",
+    present: str = "",
+) -> None:
+    """Have files verified below the models' root; the programs are there.
+
+    Args:
+        rig: The rig.
+        artefacts: Weights, wheels or conda packages.
+        title: What the job does, in the operator's words.
+        unless: Shell condition under which they are not needed.
+        client: The folder of the hub's own client on the host; empty where none is needed.
+        python: A Python on the host that has pip and py-rattler, for what has no mirror.
+        present: Shell condition under which nothing is sent from a bundle.
+    """
+    test = verified(rig, artefacts)
+    hub = any(source.startswith(f"{HUB}:") for artefact in artefacts for source in artefact.sources)
+    job(
+        name=title,
+        unit=run_name(artefacts),
+        script=fetch_script(rig, artefacts, client, python),
+        test=f"{{ {unless}; }} || {test}" if unless else test,
+        folder=rig.jobs,
+        watch=f"files {rig.roots.models}/.progress.json",
+        files=rig.bundle.files(_unverified(rig, artefacts)) if rig.bundle else (),
+        present=present,
+        secrets={CREDENTIAL: rig.hub_token_file} if hub and rig.hub_token_file and not rig.bundle else {},
+    )
+
+
+def dropped(rig: Rig, artefacts: Sequence[Artefact], title: str) -> None:
+    """Have packages away from below the models' root; the programs are there.
+
+    Args:
+        rig: The rig.
+        artefacts: Wheels or conda packages.
+        title: What the job does, in the operator's words.
+    """
+    paths = shlex.join(one.package_path for one in artefacts)
+    made = spec(rig, artefacts)
+    job(
+        name=title,
+        unit=f"rw-job-drop-{hashlib.sha256(made.encode()).hexdigest()[:12]}",
+        script=render("weights/drop.sh.j2", programs=programs_folder(rig), package=PACKAGE, spec=made),
+        test=f"! (cd {shlex.quote(rig.roots.models)} 2>/dev/null && ls -d -- {paths} 2>/dev/null | grep -q .)",
+        folder=rig.jobs,
+    )
+
+
+def _unverified(rig: Rig, artefacts: Sequence[Artefact]) -> list[Artefact]:
+    """What a bundle has to send: a job that was ended may have verified some of many files before."""
+    if len(artefacts) == 1:
+        return list(artefacts)
+    names = [recorded(rig, artefact).record for artefact in artefacts]
+    there = host.get_fact(Verified, folder=records_folder(rig), records=names)
+    return [artefact for artefact, name in zip(artefacts, names, strict=True) if name not in there]
+
+
+def fetch_script(rig: Rig, artefacts: Sequence[Artefact], client: str = "", python: str = "") -> str:
+    """The job's script.
+
+    Args:
+        rig: The rig.
+        artefacts: What it brings.
+        client: As `brought` is given it.
+        python: As `brought` is given it.
+    """
+    given = sent(rig.jobs, run_name(artefacts)) if rig.bundle else ""
+    return render(
+        "weights/fetch.sh.j2",
+        network=network(rig),
+        sent=given,
+        programs=programs_folder(rig),
+        package=PACKAGE,
+        spec=spec(rig, artefacts, f"{client}/bin/python" if client else "", given, "" if given else python),
+    )

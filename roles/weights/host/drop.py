@@ -1,0 +1,121 @@
+"""Take packages away again: `python3 -m rigwright_weights.drop SPEC.json`, as root; SPEC.json is a fetching run's.
+
+What is installed from them is another tree. It may be ended at any moment, and the next run does the rest: the ledger
+goes last. Who has another use for one of these files is not asked here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import records
+from .fetch import alone
+from .place import Place
+from .progress import say
+from .records import DEEP, WRONG, File
+from .spec import Refused, Spec, read
+from .verity import FOLDER
+
+PAUSE, PATIENCE = 0.01, 30.0
+"""Seconds between two looks at whether a ledger is still written to, and in all."""
+
+
+def drop(spec: Spec) -> None:
+    """Remove the files of a run that are ours, what was fetched of them so far, and all that is known of them.
+
+    Raises:
+        Refused: another run brings files, and does not end; or something else lies in the way to one.
+        OSError: a file cannot be removed.
+    """
+    place = Place(spec)
+    gone: list[str] = []
+    for file in (wanted.file for wanted in spec.files):
+        path = place.path(file)
+        part = place.part(path)
+        ours = place.ours(path) or not path.exists()
+        for one in (path, part) if ours else (part,):
+            one.unlink(missing_ok=True)
+            gone.append(f"file {one}")
+        if ours:
+            _forget(spec.records, file)
+        else:
+            say(f"note: {path} stays, for it was placed there by somebody")
+        gone += _emptied(spec.root, path.parent)
+    _strike(spec.ledger, frozenset(gone))
+    say(f"==> {len(spec.files)} packages are gone")
+
+
+def _forget(folder: Path, file: File) -> None:
+    name = records.name(file)
+    for one in (folder, folder / DEEP, folder / WRONG, folder / FOLDER):
+        (one / name).unlink(missing_ok=True)
+
+
+def _emptied(root: Path, folder: Path) -> Iterator[str]:
+    """Remove folders that hold nothing more, up to the root; the lines of those that are gone in the ledger."""
+    while folder != root:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            pass  # an earlier run has come to this
+        except OSError:
+            return
+        yield f"dir {folder}"
+        folder = folder.parent
+
+
+def _strike(ledger: Path, lines: frozenset[str]) -> None:
+    """Take lines out of the ledger, in one step; jobs of other kinds may add theirs meanwhile."""
+    try:
+        before = ledger.open("rb")
+    except FileNotFoundError:
+        return
+    with before:
+        found = before.read().decode().splitlines(keepends=True)
+        kept = [line for line in found if line.rstrip("\n") not in lines]
+        if len(kept) == len(found):
+            return
+        records.replace(ledger, "".join(kept))
+        # whoever had opened it before adds to the old one, which nobody can open any more
+        _settled(before.fileno())
+        late = before.read()
+    if late:
+        with ledger.open("ab") as after:
+            after.write(late)
+            after.flush()
+            os.fsync(after.fileno())
+
+
+def _settled(handle: int) -> None:
+    """Wait until nobody has a file open to write to it; a lease says so (roles/weights/host/hold.py)."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except BlockingIOError:
+            time.sleep(PAUSE)
+        except OSError:  # a file system without leases; a line is written within a moment
+            return
+        else:
+            return
+
+
+def main() -> int:
+    """Run the file that is named."""
+    try:
+        spec = read(Path(sys.argv[1]))
+        with alone(spec):
+            drop(spec)
+    except (Refused, OSError) as error:
+        say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""An environment is used only when every file of it is a locked package's, with the bytes that it says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.envs.host.judge import Refused, judge
+
+SITE = "lib/python3.10/site-packages"
+PYTHON = "python-3.10.20-0_a.conda"
+Plan = dict[str, Any]
+
+
+class Env:
+    """One that is as it should be: a Python, and a distribution in it."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.write("bin/python3.10", "a program")
+        self.write("lib/python3.10/os.py", "import sys")
+        (top / "bin/python").symlink_to("python3.10")
+        self.write(f"{SITE}/demo/__init__.py", "x = 1")
+        self.write(f"{SITE}/demo/__pycache__/__init__.cpython-310.pyc", "compiled")
+        self.write("bin/demo", "#!python")
+        self.write("conda-meta/history", "")
+        self.write("etc/conda/activate.d/rigwright.sh", "export A=1")
+        self.plan: Plan = {
+            "conda": [{"path": f"/srv/{PYTHON}", "sha256": "1" * 64}],
+            "wheels": [{"name": "Demo_Package", "version": "1.0", "sha256": "2" * 64, "path": "/srv/demo.whl"}],
+            "texts": {"etc/conda/activate.d/rigwright.sh": "export A=1"},
+        }
+        self.conda({"bin/python3.10": "a program", "lib/python3.10/os.py": "import sys"}, links=["bin/python"])
+        self.record({f"{SITE}/demo/__init__.py": "x = 1", "bin/demo": "#!python"})
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def conda(self, files: dict[str, str], links: list[str], **more: object) -> None:
+        rows = [{"_path": name, "path_type": "hardlink", "sha256": _sha256(text)} for name, text in files.items()]
+        rows += [{"_path": name, "path_type": "softlink", "sha256": "0" * 64} for name in links]
+        meta = {"fn": PYTHON, "sha256": "1" * 64, "paths_data": {"paths": rows}, **more}
+        self.write("conda-meta/python-3.10.20-0_a.json", json.dumps(meta))
+
+    def record(self, files: dict[str, str], folder: str = "demo_package-1.0.dist-info") -> None:
+        rows = [f"{_from_site(name)},sha256={_encoded(text)},{len(text)}" for name, text in files.items()]
+        self.write(f"{SITE}/{folder}/RECORD", "\n".join([*rows, f"{folder}/RECORD,,"]) + "\n")
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _encoded(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+def _from_site(name: str) -> str:
+    return os.path.relpath(name, SITE)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Env:
+    return Env(tmp_path / "env")
+
+
+def test_one_that_is_as_it_was_locked_is_right(env: Env) -> None:
+    found = judge(env.top, env.plan)
+    assert found["bin/demo"] == _sha256("#!python")
+    assert "bin/python" not in found  # a link has no bytes
+    assert f"{SITE}/demo/__pycache__/__init__.cpython-310.pyc" in found
+
+
+def _setuid(env: Env) -> None:
+    (env.top / "bin/demo").chmod(0o4755)
+
+
+def _second_name(env: Env) -> None:
+    os.link(env.top / "bin/demo", env.top.parent / "elsewhere")
+
+
+def _pipe(env: Env) -> None:
+    os.mkfifo(env.top / "bin/pipe")
+
+
+def _out_of_it(env: Env) -> None:
+    (env.top / "bin/away").symlink_to("../../etc/passwd")
+
+
+def _absolute(env: Env) -> None:
+    (env.top / "bin/away").symlink_to("/etc/passwd")
+
+
+def _folder_away(env: Env) -> None:
+    (env.top / "lib/python3.10/away").symlink_to("/etc")
+
+
+WRONG: dict[str, tuple[Callable[[Env], object], str]] = {
+    "a byte of a wheel's": (lambda env: env.write(f"{SITE}/demo/__init__.py", "x = 2"), "demo/__init__.py has other"),
+    "a byte of Python's": (lambda env: env.write("lib/python3.10/os.py", "import os"), "os.py has other bytes"),
+    "a file too many": (lambda env: env.write(f"{SITE}/more.py", ""), "more.py is no package's"),
+    "a .pth": (lambda env: env.write(f"{SITE}/evil.pth", "import evil"), "evil.pth is no package's"),
+    "sitecustomize": (lambda env: env.write("lib/python3.10/sitecustomize.py", ""), "sitecustomize.py is no"),
+    "compiled of nothing": (lambda env: env.write(f"{SITE}/__pycache__/a.cpython-310.pyc", ""), "a.cpython-310.pyc is"),
+    "a file that lacks": (lambda env: (env.top / "bin/demo").unlink(), "bin/demo is missing"),
+    "our own text": (lambda env: env.write("etc/conda/activate.d/rigwright.sh", "rm"), "rigwright.sh has other"),
+    "another distribution": (lambda env: env.record({}, "other-2.0.dist-info"), "not the locked dist.*other 2.0"),
+    "another version": (lambda env: env.plan["wheels"][0].update(version="1.1"), "demo-package 1.0, demo-package 1.1"),
+    "another conda package": (lambda env: env.plan["conda"][0].update(sha256="3" * 64), "not the locked conda"),
+    "a link out of it": (_out_of_it, "bin/away leads out"),
+    "an absolute link": (_absolute, "bin/away leads out"),
+    "a folder that leads away": (_folder_away, "away leads out"),
+    "a link of nobody's": (lambda env: (env.top / "bin/p").symlink_to("python"), "bin/p is no package's link"),
+    "a link through another": (
+        lambda env: (env.top / "bin/away").symlink_to("python/../../../etc"),
+        "bin/away leads out",
+    ),
+    "setuid": (_setuid, "bin/demo has another name, or"),
+    "a second name": (_second_name, "bin/demo has another name"),
+    "a pipe": (_pipe, "bin/pipe is neither"),
+    "a name of two lines": (lambda env: env.write("bin/a\nb", ""), r"'bin/a\\nb' has a name"),
+    "a list that is none": (lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,b"), "a row that is"),
+    "another hash": (
+        lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,md5=00,1"),
+        "'md5' of 'a': only sha256",
+    ),
+    "no JSON": (lambda env: env.write("conda-meta/python-3.10.20-0_a.json", "{"), "python-3.10.20-0_a.json cannot be"),
+    "a list without paths": (lambda env: env.conda({}, [], paths_data=[]), "python-3.10.20-0_a.json cannot be read"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_named(env: Env, what: str) -> None:
+    change, said = WRONG[what]
+    change(env)
+    with pytest.raises(Refused, match=said):
+        judge(env.top, env.plan)
+
+
+def test_a_link_in_the_place_of_a_list_is_not_followed(env: Env, tmp_path: Path) -> None:
+    path = env.top / SITE / "demo_package-1.0.dist-info" / "RECORD"
+    path.rename(tmp_path / "RECORD")
+    path.symlink_to("../../../../../RECORD")
+    with pytest.raises(Refused, match="RECORD leads out"):
+        judge(env.top, env.plan)

@@ -1,0 +1,169 @@
+"""Environments: what is declared, what it comes to on a host, and who may enter it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rigwright.declaration.rig import DeclaredEnv, Rig
+from rigwright.envs.env import Environment, entering, environment, plan, texts
+from rigwright.envs.keys import EnvKeys
+from rigwright.envs.told import installed, installed_script, wanted
+from rigwright.host.plan import desired
+from rigwright.host.preflight import refusals
+from rigwright.nvidia.cuda.toolkit import toolkit
+from rigwright.render import render
+from rigwright.supply.lock import Artefact
+from tests.unit.samples import GIB, NOW, Box, artefact, card, facts, rig, wheel
+
+GIB_OF_BYTES = 1 << 30
+
+
+def conda(name: str = "python", version: str = "3.10.20", build: str = "0_a", **changes: object) -> Artefact:
+    """A locked conda package."""
+    file = f"{name}-{version}-{build}.conda"
+    own = {"kind": "conda", "name": name, "version": version, "group": "py", "file": file, "sha256": "c" * 64}
+    return artefact(**(own | {"sources": [f"forge:linux-64/{file}"]} | changes))
+
+
+def declared(*more: Artefact, cuda: bool = False) -> DeclaredEnv:
+    keys = EnvKeys(python="py", packages="pk", distribution="Demo", imports=("demo",), cuda=cuda)
+    return DeclaredEnv("env", keys, (conda(),), (wheel("demo", version="2.0", group="pk"), *more))
+
+
+def made(rig_: Rig | None = None, env: DeclaredEnv | None = None) -> Environment:
+    return environment(rig_ or rig(), env or declared(), facts())
+
+
+def compiling() -> tuple[Rig, Environment]:
+    """One on a rig with a card, with the toolkit for it."""
+    env = declared(cuda=True)
+    nvcc = wheel("nvidia-cuda-nvcc", version="13.0.88", group="cuda")
+    with_card = rig(cards=(card("8.6"),), envs=(env,), cuda_root=None, cuda=(nvcc,))
+    return with_card, made(with_card, env)
+
+
+def test_its_folder_is_named_by_its_distribution_and_all_that_it_is_made_of() -> None:
+    first = made()
+    assert first.folder.startswith("env-2.0-")
+    assert made().digest == first.digest
+    assert made(env=declared(wheel("more", group="pk", sha256="e" * 64))).digest != first.digest
+    moved = wheel("demo", version="2.0", group="pk", sources=["store:demo.whl"])
+    elsewhere = DeclaredEnv("env", declared().keys, (conda(),), (moved,))
+    assert made(env=elsewhere).digest == first.digest
+
+
+def test_the_toolkit_is_another_input() -> None:
+    with_card, one = compiling()
+    assert one.toolkit == toolkit(with_card, facts())
+    assert one.digest != made().digest
+
+
+def test_it_is_installed_beside_engines_and_kept_as_they_are() -> None:
+    box = rig(envs=(declared(),))
+    found = desired(box, facts())
+    folder = box.installed(found.installations["env"].folder)
+    assert found.generation.links["engines/env"] == folder
+    assert folder in found.generation.files["references"].splitlines()
+
+
+def test_what_puts_it_together_reads_where_each_package_lies_and_what_it_is() -> None:
+    read = json.loads(plan(rig(), made(), "/opt/x/engines/env"))
+    assert read["prefix"] == "/opt/x/engines/env/env"
+    assert read["conda"] == [
+        {"path": f"/srv/models/_packages/{'c' * 16}/python-3.10.20-0_a.conda", "sha256": "c" * 64},
+    ]
+    (one,) = read["wheels"]
+    assert (one["name"], one["version"], one["path"]) == (
+        "demo",
+        "2.0",
+        f"/srv/models/_packages/{'b' * 16}/demo-1.0-py3-none-any.whl",
+    )
+
+
+def _shell(script: str) -> list[str]:
+    done = subprocess.run(
+        ["sh", "-euc", script], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    return done.stdout.splitlines()
+
+
+def test_activating_and_deactivating_leaves_nothing(tmp_path: Path) -> None:
+    _, one = compiling()
+    root = one.toolkit.root if one.toolkit else ""
+    for name, text in texts(one, "/opt/x").items():
+        path = tmp_path / "env" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    activate = tmp_path / "activate"
+    activate.write_text(render("envs/activate.j2", folder=str(tmp_path), prefix=str(tmp_path / "env")))
+    said = _shell(
+        f". {activate}; echo $CONDA_PREFIX; echo $CUDA_HOME; echo $PATH; "
+        f". {tmp_path}/env/etc/conda/deactivate.d/rigwright.sh; echo ${{CUDA_HOME-none}}; echo $PATH",
+    )
+    assert said == [
+        f"{tmp_path}/env",
+        root,
+        f"{root}/bin:{tmp_path}/env/bin:/usr/bin:/bin",
+        "none",
+        f"{tmp_path}/env/bin:/usr/bin:/bin",
+    ]
+
+
+def test_without_a_card_it_has_nothing_of_a_toolkit() -> None:
+    assert texts(made(rig(), declared(cuda=True)), "/opt/x") == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"envs": ["demo-env"]}, 'envs[0]: no environment is called "demo-env"; did you mean "demo"?'),
+        ({"envs": ["demo", "demo"]}, "envs[1]: demo is there twice"),
+        ({"envs": ["plain"]}, "envs[0]: plain is an engine's name, too: what is installed would lie in one place"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    box = Box(tmp_path)
+    for name in ("demo", "plain"):
+        box.write(
+            f"catalog/{name}.toml",
+            f'[envs.{name}]\npython = "py"\npackages = "pk"\ndistribution = "demo"\nimports = ["demo"]\n',
+        )
+    assert any(said in line for line in box.refusal(**changes)), box.refusal(**changes)
+
+
+def test_room_for_packages_and_for_what_they_become_is_asked_for() -> None:
+    big = declared(wheel("big", group="pk", size=4 * GIB_OF_BYTES, sha256="d" * 64))
+    box = rig(envs=(big,))
+    free = {"/srv/models": 4 * GIB, "/opt/rigwright": 9 * GIB, "/var/lib/rigwright": 50 * GIB, "/etc/rigwright": GIB}
+    found = refusals(desired(box, facts(disk_free_kib=free)), NOW)
+    assert [line.partition(" has ")[0] for line in found] == ["/opt/rigwright", "/srv/models"]
+    there = {f"/srv/models/{big.packages[1].package_path}": 4 * GIB_OF_BYTES}
+    found = refusals(desired(box, facts(disk_free_kib=free, weight_bytes=there)), NOW)
+    assert [line.partition(" has ")[0] for line in found] == ["/opt/rigwright"]
+
+
+def test_who_enters_is_nobody_and_the_words_stay_apart() -> None:
+    words = entering(rig(), "/opt/x", ("echo", "a b", "$HOME"), terminal=False)
+    assert {"--property=DynamicUser=yes", "--property=NoNewPrivileges=yes", "--pipe"} <= set(words)
+    assert words[-5:] == ('. "$0" && exec "$@"', "/opt/x/activate", "echo", "a b", "$HOME")
+    assert "--pty" in entering(rig(), "/opt/x", (), terminal=True)
+
+
+def test_what_an_environment_says_that_it_has(tmp_path: Path) -> None:
+    box, one = rig(), made()
+    prefix = tmp_path / "env"
+    site = prefix / "lib/python3.10/site-packages"
+    for folder in ("demo-2.0.dist-info", "Other_Thing-1.0+cu130.dist-info", "\x1b[31m-1.dist-info"):
+        (site / folder).mkdir(parents=True)
+    (prefix / "conda-meta").mkdir()
+    (prefix / "conda-meta" / "python-3.10.20-0_a.json").touch()
+    script = installed_script(box, one).replace(f"{box.installed(one.folder)}/env", str(prefix))
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert installed(said) == wanted(one) | {"other-thing==1.0+cu130"}
+    prefix.rename(tmp_path / "gone")
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert installed(said) == frozenset()

