@@ -1,0 +1,153 @@
+"""Environments on a real host: they come whole or not at all, stay as they are, and what touches one is seen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.hub.faults import Endless, flipped, truncated
+from lab.labs import Lab
+from tests.hosts import env_box
+from tests.hosts.conftest import Boot
+from tests.hosts.env_box import Ground
+from tests.hosts.support import command, deploy, plan, red, until
+
+# neither Python nor what installs packages is the release's own
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+SITE = "env/lib/python3.*/site-packages"
+
+
+@pytest.fixture(scope="session")
+def made(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """What hosts fetch from."""
+    found = env_box.ground(lab, tmp_path_factory.mktemp("channel"))
+    with found.index, found.channel:
+        yield found
+
+
+def entered(inventory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`rigwright shell`."""
+    command_ = [sys.executable, "-m", "cli", "shell", str(inventory), "small", *words]
+    return subprocess.run(command_, capture_output=True, text=True)
+
+
+DRIFTS = {
+    "a byte of a module": (f"cp -a {SITE}/yaml/__init__.py /root/; echo >> {SITE}/yaml/__init__.py", {"L02"}),
+    "a module too many": (f"touch {SITE}/more.py", {"L02"}),
+    "a .pth": (f"echo 'import os' > {SITE}/more.pth", {"L02"}),
+    "sitecustomize": (f"touch {SITE}/sitecustomize.py", {"L02"}),
+    "another distribution": (f"mkdir {SITE}/more-1.0.dist-info", {"L02", "V01"}),
+    "another version": (f"mv {SITE}/pathspec-*.dist-info {SITE}/pathspec-0.1.dist-info", {"L02", "V01"}),
+    "a distribution that lacks": (f"mv {SITE}/pathspec-*.dist-info /root/", {"L02", "V01"}),
+    "another Python": ("ln -sf /bin/true env/bin/python", {"L02", "L03"}),
+    "a module that others can write": (f"chmod o+w {SITE}/yaml/__init__.py", {"L02"}),
+    "somebody's module": (f"chown nobody {SITE}/yaml/__init__.py", {"L02"}),
+}
+
+
+def test_it_comes_stays_and_shows_what_touches_it(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+    host = boot()
+    inventory = env_box.write(tmp_path, lab, host, made)
+    planned = plan(inventory).planned
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert set(run.changed) <= set(planned)
+    assert "Engines | Install small" in run.changed
+    assert host.run("ls /srv/models") == ""  # what is installed is not kept twice
+    assert deploy(inventory).changed == []
+    python = made.python[0].version
+    said = entered(inventory, "python", "-c", "import sys, os, yaml; print(sys.version.split()[0], os.getuid() > 0)")
+    assert (said.stdout, said.returncode) == (f"{python} True\n", 0), said.stderr
+    assert entered(inventory, "sh", "-c", "exit 7").returncode == 7
+    host.reboot()
+    assert plan(inventory).planned == []
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+    folder = env_box.folder_of(host)
+    # what is told apart afterwards is told apart in a copy
+    host.run(f"cp -a {folder} /root/kept")
+    for what, (change, seen) in DRIFTS.items():
+        host.run(f"cd {folder} && {change}")
+        assert red(inventory) - {"B02"} == seen, what
+        host.run(f"rm -rf {folder} && cp -a /root/kept {folder}")
+        env_box.settle(host)
+        assert red(inventory) == set(), what
+
+
+def test_what_is_not_locked_never_gets_there(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+    host = boot()
+    inventory = env_box.write(tmp_path, lab, host, made)
+    wheel, python = made.packages[0], made.python[0]
+    for fault in (flipped("middle"), truncated(), Endless()):
+        made.index.fault(fault, wheel.name, wheel.file)
+        made.channel.fault(fault, "linux-64", python.file)
+        run = deploy(inventory)
+        made.index.heal()
+        made.channel.heal()
+        assert run.status == 1
+        for file in (wheel.file, python.file):
+            assert file in run.said
+        assert host.run(f"ls {env_box.FOLDER}") == ""
+    # the bytes are right, and are of another version than the lock says
+    other = env_box.changed(python, version="3.10.99", file=python.file.replace(python.version, "3.10.99"))
+    lying = env_box.changed(other, sources=python.sources)
+    run = deploy(env_box.write(tmp_path / "lying", lab, host, made, python=[lying, *made.python[1:]]))
+    assert run.status == 1
+    assert "not the locked conda packages" in run.said
+    assert host.run(f"find {env_box.FOLDER} -name build.json") == ""
+    poisoned = f"/srv/models/{wheel.package_path}"
+    host.run(f"mkdir -p $(dirname {poisoned}) && rm -f {poisoned} && head -c {wheel.size} /dev/zero > {poisoned}")
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert red(inventory) == set()
+
+
+STEPS = ("unpacking", "verifying every file", "trying it")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.all_only
+def test_a_power_cut_in_a_step_of_it_leaves_nothing_half_done(
+    lab: Lab, boot: Boot, made: Ground, tmp_path: Path, step: str
+) -> None:
+    host = boot()
+    inventory = env_box.write(tmp_path, lab, host, made)
+    log = "cat /var/lib/rigwright/jobs/rw-job-small-*/log"
+    with subprocess.Popen(
+        command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as controller:
+        until(lambda: step in host.run(log, check=False), f"at {step}")
+        host.kill()
+        controller.kill()
+    host.start()
+    host.wait()
+    assert host.run(f"ls {env_box.FOLDER}/small-*/build.json 2>/dev/null", check=False) == ""
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert red(inventory) == set()
+    assert host.run(f"ls -A {env_box.FOLDER}").split() == [Path(env_box.folder_of(host)).name]
+    assert host.run("ls /var/lib/rigwright/build") == ""
+
+
+def test_two_lie_side_by_side_and_what_nothing_needs_goes(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+    host = boot()
+    whole = env_box.write(tmp_path / "one", lab, host, made, keep_generations=2)
+    assert deploy(whole).status == 0
+    first = env_box.folder_of(host)
+    less = [row for row in made.packages if row.name != "pathspec"]
+    smaller = env_box.write(tmp_path / "two", lab, host, made, packages=less, keep_generations=2)
+    (smaller.parent / "catalog" / "env.toml").write_text(
+        (smaller.parent / "catalog" / "env.toml").read_text().replace('"pathspec", ', "")
+    )
+    assert deploy(smaller).status == 0
+    assert len(host.run(f"ls {env_box.FOLDER}").split()) == 2
+    assert red(smaller) == set()
+    alone = env_box.write(tmp_path / "three", lab, host, made, packages=less, keep_generations=1)
+    (alone.parent / "catalog" / "env.toml").write_text((smaller.parent / "catalog" / "env.toml").read_text())
+    assert deploy(alone).status == 0
+    (left,) = host.run(f"ls -d {env_box.FOLDER}/*").split()
+    assert left != first
