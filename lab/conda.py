@@ -220,15 +220,5 @@ def _runs(interpreter: Interpreter, staged: Path) -> None:
         astray = {line for line in astray if f"/python{interpreter.series}/" in line}
     if done.returncode or not done.stdout.startswith(f"{staged}\n") or astray:
         raise RuntimeError(f"{interpreter} does not run from {staged}: {done.stderr[-500:]} {' '.join(sorted(astray))}")
-    compiling = [
-        "-m",
-        "compileall",
-        "-q",
-        "--invalidation-mode",
-        "unchecked-hash",
-        "-s",
-        staged,
-        "-x",
-        "_sysconfigdata",
-    ]
-    subprocess.run([*program, *compiling, str(staged / f"lib/python{interpreter.series}")], check=True)
+    compiling = [*program, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-x", "_sysconfigdata"]
+    subprocess.run([*compiling, "-s", str(staged), str(staged / f"lib/python{interpreter.series}")], check=True)
