@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from rigwright.declaration.catalog import Model
 from rigwright.declaration.models import Missing, Selection
 from rigwright.engines.llama_cpp.model import parts
-from rigwright.supply.inputs import Input, complaint, mismatch
+from rigwright.supply.answers import complaint, mismatch
+from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import COMMIT
 
