@@ -87,9 +87,13 @@ def _newer_resolution(rows: list[Artefact], newest: list[Artefact], found: Findi
     # another file of a locked version is no reason to move
     known = {_release(row) for row in rows}
     now = {_release(row) for row in newest}
-    fresh = [row.model_copy(update={"as_of": None}) for row in newest if _release(row) not in known]
-    dropped = [row.model_copy(update={"as_of": None}) for row in rows if _release(row) not in now]
-    found.moved += [f"{line} (a newer resolution)" for line in difference(dropped, fresh)]
+    fresh = [row for row in newest if _release(row) not in known]
+    dropped = [row for row in rows if _release(row) not in now]
+    # that nothing new was judged yet is no news, nor is the day
+    own, todays = (
+        [row.model_copy(update={"as_of": None, "machine_code": None}) for row in one] for one in (dropped, fresh)
+    )
+    found.moved += [f"{line} (a newer resolution)" for line in difference(own, todays)]
 
 
 def _release(row: Artefact) -> tuple[str | None, ...]:

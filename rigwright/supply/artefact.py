@@ -92,7 +92,7 @@ class Artefact(Frozen):
     def _of_its_kind(cls, value: object, info: ValidationInfo) -> object:
         kinds = _OF[str(info.field_name)]
         if value is not None and info.data.get("kind") not in kinds:
-            raise ValueError(f"left out: only a {' or '.join(kinds)} has it")
+            raise ValueError(f"left out: only kind {' or '.join(kinds)} has it")
         return value
 
     @field_validator("build", "selection")

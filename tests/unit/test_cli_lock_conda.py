@@ -176,7 +176,7 @@ def test_an_index_that_does_not_come_to_an_end_is_left(box: Box, monkeypatch: py
     assert "no answer within 0.05 s" in " ".join(box.lock().stderr.split())
 
 
-@pytest.mark.parametrize(("limit", "size"), [("DISK", 1 << 20), ("MEMORY", 1 << 28)])
+@pytest.mark.parametrize(("limit", "size"), [("DISK", 1 << 20), ("MEMORY", 1 << 20)])
 def test_an_index_that_is_too_large_is_refused(
     box: Box, monkeypatch: pytest.MonkeyPatch, limit: str, size: int
 ) -> None:

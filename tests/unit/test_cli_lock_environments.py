@@ -210,6 +210,7 @@ def test_check_compares_with_today_and_reads_no_wheel(dated: World, judged: list
     (line,) = dated.checked(1)
     assert line.startswith("~ wheel env/fast 1.0 -> 1.1")
     assert line.endswith("(a newer resolution)")
+    assert "machine code" not in line
     assert judged == [package.file]
 
 

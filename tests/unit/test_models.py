@@ -173,5 +173,5 @@ def test_what_is_no_input_of_many_files_is_refused(value: dict[str, Any]) -> Non
 def test_only_weights_have_what_weights_have(key: str) -> None:
     value = row("a/q4.gguf", licence="apache-2.0").model_dump()
     others = {"repository": None, "folder": None, "selection": None, "licence": None, key: value[key]}
-    with pytest.raises(ValidationError, match="only weights have it"):
+    with pytest.raises(ValidationError, match="only kind weight"):
         Artefact.model_validate(value | {"kind": "source"} | others)
