@@ -9,7 +9,7 @@ from pyinfra.api import deploy
 from rigwright.declaration.rig import INSTALLERS, Rig
 from rigwright.engines import apart
 from rigwright.engines.kind import MARKER, Installation, Job
-from rigwright.envs.installer import installer
+from rigwright.envs.installer import TREE, installer
 from rigwright.host.plan import Desired
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
@@ -73,7 +73,7 @@ def _installed(rig: Rig, made: Installation, tools: Tools) -> None:
 def installed_test(rig: Rig, made: Installation) -> str:
     """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
     folder = shlex.quote(rig.installed(made.folder))
-    unfit = render("engines/unfit.sh.j2", programs=[installer(rig, made).program])
+    unfit = render("engines/unfit.sh.j2", programs=[installer(rig, made).program], record=TREE)
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
 

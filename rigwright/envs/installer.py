@@ -27,12 +27,7 @@ def changed(folder: str) -> str:
     Args:
         folder: The installation's.
     """
-    return render("envs/changed.sh.j2", folder=folder, tree=TREE, seen=seen(folder))
-
-
-def seen(folder: str) -> str:
-    """What lists what root sees of every file of an environment; `folder` is its installation's."""
-    return render("envs/seen.sh.j2", folder=folder).rstrip("\n")
+    return render("envs/changed.sh.j2", folder=folder, tree=TREE)
 
 
 class Environments(Installer):
@@ -58,7 +53,7 @@ class Environments(Installer):
             step=render("envs/make.sh.j2", python=f"{job.tools}/bin/python"),
             trial=render("envs/trial.sh.j2", uv=f"{job.tools}/bin/uv", prefix=inside, imports=made.imports),
             activate=render("envs/activate.j2", folder=job.target, prefix=inside),
-            seen=seen(job.target),
+            folder=job.target,
             hidden=rig.roots.state,
             inputs=json.dumps(made.record),
             marker=MARKER,
@@ -68,7 +63,7 @@ class Environments(Installer):
 
     def again(self, rig: Rig, made: Installation, folder: str) -> str:
         """templates/envs/again.sh.j2."""
-        return render("envs/again.sh.j2", folder=folder, files=FILES, tree=TREE, seen=seen(folder))
+        return render("envs/again.sh.j2", folder=folder, files=FILES, tree=TREE)
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """Its Python says its own version and that of the distribution that it is named after."""

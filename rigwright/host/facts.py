@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.declaration.rig import Rig
-from rigwright.envs.installer import ENVIRONMENTS
+from rigwright.envs.installer import ENVIRONMENTS, TREE
 from rigwright.host import basics, channel
 from rigwright.host.basics import Listener
 from rigwright.host.channel import (
@@ -151,6 +151,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "ledger": rig.ledger,
         "config": rig.roots.config,
         "units": UNITS,
+        "record": TREE,
         "programs": sorted({*(one.kind.program for one in rig.instances), *programs}),
         "settings": [POWER, SYSCTL],
         **sharing.questions(),

@@ -29,8 +29,6 @@ from rigwright.types import (
 Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
 
 SUFFIX = ".lock.toml"
-# The folder of wheels and conda packages below that of all models.
-PACKAGES = "_packages"
 # What a file begins with that `rigwright lock` may write again, or remove.
 WRITTEN = "# Written by `rigwright lock`"
 
@@ -101,11 +99,8 @@ class Artefact(Frozen):
 
     @property
     def package_path(self) -> str:
-        """Of wheels and conda packages: from the folder of all models on hosts, where shares and peers have them, too.
-
-        No model is called so: the name of a hub's owner does not begin with `_`.
-        """
-        return f"{PACKAGES}/{self.sha256[:16]}/{self.file}"
+        """Of a wheel or conda package: from the folder of all models, where hosts keep it until it is installed."""
+        return f"_packages/{self.sha256[:16]}/{self.file}"
 
     @property
     def identity(self) -> dict[str, str]:

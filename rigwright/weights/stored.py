@@ -13,11 +13,12 @@ from rigwright.host import channel
 from rigwright.host.channel import hexadecimal, matching, number, said, seconds, text, tolerant, unit, word
 from rigwright.render import render
 from rigwright.serving.live import Served
-from rigwright.supply.lock import PACKAGES
 from rigwright.weights.records import RECORD, REHASH_STAMP, REHASH_UNITS, Recorded, records_folder
 
 TIMER, SERVICE = REHASH_UNITS
 COMMIT = re.compile(r"[0-9a-f]{40}")
+# Where packages lie (Artefact.package_path). No hub's owner has a name that begins so.
+PACKAGES = "_packages"
 # what a fetch leaves that has not ended, and somebody's file that it has found to be wrong and put aside
 LEFT_OVER = (".part", ".wrong")
 

@@ -230,8 +230,10 @@ class _Watcher:
         return told.one("active") == "inactive" and self.holds(test)
 
     def _report(self, task: Any, size: int, log: list[str]) -> None:
-        steps = [line.removeprefix("==> ") for line in log if line.startswith("==> ")]
-        built = NINJA.findall("\n".join(log))
+        begins = [number for number, line in enumerate(log) if line.startswith("==> ")]
+        steps = [log[number].removeprefix("==> ") for number in begins]
+        # what an earlier step has counted is not this one's
+        built = NINJA.findall("\n".join(log[begins[-1] :] if begins else log))
         if steps:
             task.label(said(steps[-1]))
         if built:

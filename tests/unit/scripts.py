@@ -206,9 +206,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "fetch through a proxy": lambda: fetch_script(WIDE, [artefact(sources=["http://a/b"])]),
     "fetch from nowhere": lambda: fetch_script(rig(), [artefact(sources=["index:project"])]),
     "fetch packages": lambda: fetch_script(rig(), [wheel()], python="/opt/rigwright/installers/bin/python"),
-    "what of many files is verified": lambda: render(
-        "weights/verified.sh.j2", folder=f"{STATE}/weights", records=[recorded(rig(), wheel()).record]
-    ),
+    "what is verified": lambda: render("weights/verified.sh.j2", folder=f"{STATE}/weights", records=["0", "a b"]),
     "fetch from a bundle": lambda: fetch_script(BUNDLED, [artefact()]),
     "build from a bundle": lambda: build_script(replace(BUNDLED, instances=(instance(),)), plan(), TOOLS, "rw-job-x"),
     "tools from a bundle": lambda: tools(network(BUNDLED), sent=f"{STATE}/jobs/rw-job-tools/files"),

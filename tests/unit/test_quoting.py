@@ -17,6 +17,7 @@ MACROS = {"record", "caller"}
 ALLOWED = {
     ("channel.sh.j2", "varargs"): "formats of find and stat, written in templates",
     ("engines/install.sh.j2", "body"): "a script, made by a kind of engine of templates that are read here",
+    ("engines/install.sh.j2", "again"): "likewise",
     ("look/holds.sh.j2", "test"): "a condition in shell, built by a role of quoted words",
 }
 """(Template, expression's name) -> why it is no word."""

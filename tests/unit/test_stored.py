@@ -121,6 +121,8 @@ def test_units_are_read_where_there_are_any(host: WeightHost) -> None:
         ("own/x", None),
         (".progress.json", None),
         (f".hub-x/name/{COMMIT}/x", None),
+        (samples.wheel().package_path, None),
+        (f"_packages/0123456789abcdef/{COMMIT}/x", None),
     ],
 )
 def test_a_path_is_a_models(path: str, where: tuple[str, str] | None) -> None:

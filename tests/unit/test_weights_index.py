@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pip._internal.models.index import PyPI
 
 from roles.weights.host import http
 from roles.weights.host.records import File
 from roles.weights.host.spec import Pace
 from tests.unit.file_server import Answer, FileServer, cut, file_server, redirect, slow, status, whole
 from tests.unit.index_server import Package, PackageIndex
-from tests.unit.scripts import stand_in
 from tests.unit.weights_world import CONTENT, HALF, LYING, Source, World, until, world
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
@@ -152,6 +147,15 @@ def test_a_file_that_the_index_has_with_another_hash_is_not_fetched(host: World)
     assert asked(host.server) == []
 
 
+@pytest.mark.parametrize("said", ["x\n==> note: all is well", "0" * 63, 7, ["0" * 64], {}])
+def test_a_hash_that_is_none_is_as_if_nothing_was_said(host: World, said: Any) -> None:
+    rows = [{"filename": NAME, "url": f"../../{PLACE}", "hashes": {"sha256": said}}]
+    done = host.bring({wheel(): index(host, page(files=rows))})
+    assert done.returncode == 0, done.stdout
+    assert "all is well" not in done.stdout
+    assert host.there(wheel())
+
+
 def test_an_index_that_lies_gives_way_to_the_next_one(host: World) -> None:
     host.server.serve(PLACE, whole(LYING))
     sources = index(host, page(sha256=wheel().sha256))
@@ -231,83 +235,6 @@ def test_a_file_that_is_cut_off_goes_on_where_it_was(host: World) -> None:
     assert done.returncode == 0, done.stdout
     assert asked(host.server) == [None, f"bytes={HALF}-"]
     assert host.there(wheel())
-
-
-def own(host: World, *, file: str = "", **variables: str) -> list[Source]:
-    """The host's own index, as pip is configured there."""
-    host.settings["package_python"] = sys.executable
-    (host.folder / "pip.conf").write_text(file)
-    host.environment |= {"PIP_CONFIG_FILE": str(host.folder / "pip.conf"), **variables}
-    return [of_index("")]
-
-
-@pytest.mark.parametrize("how", ["file", "environment", "second"])
-def test_without_a_mirror_the_index_of_the_hosts_own_pip_is_asked(host: World, how: str) -> None:
-    index(host, page())
-    url = f"{host.server.url}/simple/"
-    if how == "file":
-        sources = own(host, file=f"[global]\nindex-url = {url}\n")
-    elif how == "environment":
-        sources = own(host, file="[global]\nindex-url = http://127.0.0.1:1/\n", PIP_INDEX_URL=url)
-    else:
-        sources = own(host, PIP_INDEX_URL=f"{host.server.url}/empty", PIP_EXTRA_INDEX_URL=f"file:///nowhere {url}")
-    done = host.bring({wheel(): sources})
-    assert done.returncode == 0, done.stdout
-    assert host.there(wheel())
-
-
-def test_pips_own_constant_comes_last(host: World) -> None:
-    program = Path(__file__).parents[2] / "roles/weights/host/defaults.py"
-    environment = {"PATH": os.environ["PATH"], "HOME": str(host.folder), "PIP_CONFIG_FILE": os.devnull}
-    said = subprocess.run([sys.executable, "-I", program, "index"], env=environment, capture_output=True, check=True)
-    assert json.loads(said.stdout) == [PyPI.simple_url]
-
-
-def test_a_password_in_pips_configuration_goes_to_the_index_alone(host: World, inner: FileServer) -> None:
-    inner.serve("file", whole(CONTENT))
-    host.redirects = [inner.url]
-    host.server.serve(PLACE, redirect(f"{inner.url}/file"))
-    index(host, page())
-    done = host.bring({wheel(): own(host, PIP_INDEX_URL=f"{host.server.url}/simple".replace("//", "//me:a%20word@"))})
-    assert done.returncode == 0, done.stdout
-    login = f"Basic {base64.b64encode(b'me:a word').decode()}"
-    assert {one.authorization for one in host.server.asked} == {login}
-    assert [one.authorization for one in inner.asked] == [None]
-    assert "word" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("python", "why"),
-    [
-        ("", "no mirror is named for it, and no Python is there that knows this host's own index"),
-        ("/nonexistent", "does not say which index this host asks by itself"),
-        ("exit 1", "does not say which index"),
-        ("echo nonsense", "does not say which index"),
-        ("echo '[1]'", "does not say which index"),
-        ("echo '[]'", "configured to ask no index"),
-        ("""echo '["file:///x"]'""", "no http(s) address, but one of file"),
-    ],
-)
-def test_a_host_that_does_not_say_its_index_is_said_to(host: World, python: str, why: str) -> None:
-    made = python if python[:1] in ("", "/") else str(stand_in(host.folder / "bin", "python", python))
-    host.settings["package_python"] = made
-    done = host.bring({wheel(): [of_index("")]})
-    assert done.returncode == 1
-    assert f"this host's own package index: {why}" in done.stdout or why in done.stdout
-
-
-@pytest.mark.parametrize("given", [True, False])
-def test_a_conda_package_is_had_below_its_channel(host: World, given: bool) -> None:
-    one = wheel(CONTENT, "python-3.10.20-h_0_cpython.conda")
-    host.server.serve("channels/forge/linux-64/python-3.10.20-h_0_cpython.conda", whole(CONTENT))
-    base = f"{host.server.url}/channels/forge"
-    say = f"""[ "$3 $4" = "channel forge" ] && echo '["{base}/"]'"""
-    host.settings["package_python"] = "" if given else str(stand_in(host.folder / "bin", "python", say))
-    place = "linux-64/python-3.10.20-h_0_cpython.conda"
-    source = {"kind": "channel", "channel": "forge", "file": place, "base": base if given else ""}
-    done = host.bring({one: [source]})
-    assert done.returncode == 0, done.stdout
-    assert host.there(one)
 
 
 @pytest.mark.parametrize("kind", ["index", "channel"])

@@ -103,9 +103,16 @@ def compiled(prefix: Path) -> None:
 
     A package may hold what only another Python compiles; that is left as it is.
     """
-    python = str(prefix / "bin" / "python")
+    total = sum(1 for _ in prefix.glob("lib/python3.*/**/*.py")) or 1
+    done, said = 0, 0
     for library in sorted(prefix.glob("lib/python3.*")):
-        subprocess.run([python, "-I", "-m", "compileall", "-qq", "-j", "0", str(library)], check=False)
+        command = [str(prefix / "bin" / "python"), "-I", "-m", "compileall", "-j", "0", str(library)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as compiling:
+            for line in compiling.stdout or ():
+                done += line.startswith(b"Compiling ")
+                if done * 50 // total > said:
+                    said = done * 50 // total
+                    say(f"[{min(done, total)}/{total}] files")
 
 
 def written(prefix: Path, texts: Mapping[str, str]) -> None:

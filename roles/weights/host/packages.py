@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from .answers import passing, sentence, wait_for
+from .answers import passing, sentence
 from .http import CUT_OFF, TOO_SLOW, Address, Answer, get
 from .records import File
 from .simple import ACCEPT, Listed, listed
@@ -47,8 +47,10 @@ class Packages:
             Refused: nobody says where, or the index has another file of this name.
         """
         if source.kind == "channel":
-            (base,) = [source.base] if source.base else self._defaults("channel", source.channel)
-            bare, login = _apart(base)
+            bases = [source.base] if source.base else self._defaults("channel", source.channel)
+            if not bases:
+                raise Refused("py-rattler does not say where it is")
+            bare, login = _apart(bases[0])
             return Address(f"{bare}/{quote(source.file)}", login=login)
         reasons = []
         for base in [source.base] if source.base else self._defaults("index"):
@@ -87,7 +89,7 @@ class Packages:
             if answer.exit == TOO_SLOW or (answer.status >= 400 and not passing(answer.status)):
                 break
             if count + 1 < pace.tries:
-                time.sleep(wait_for("", pace.pause, pace.retry_after))
+                time.sleep(pace.pause)
         raise Refused(_why(answer))
 
     def _defaults(self, *asked: str) -> list[str]:

@@ -84,7 +84,9 @@ def _of_json(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
         name, link, hashes = row.get("filename"), row.get("url"), row.get("hashes")
         said = hashes.get("sha256") if isinstance(hashes, dict) else ""
         if isinstance(name, str) and isinstance(link, str):
-            yield name, url, link, said.lower() if isinstance(said, str) else ""
+            # what is none is nobody's word, and is not to be said to anybody
+            whole = isinstance(said, str) and re.fullmatch("[0-9a-f]{64}", said.lower())
+            yield name, url, link, said.lower() if whole else ""
 
 
 def _of_html(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
