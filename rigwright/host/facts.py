@@ -27,8 +27,7 @@ from rigwright.host.channel import (
 )
 from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.serving.units import UNITS
-from rigwright.supply import lock
-from rigwright.weights import sharing
+from rigwright.weights import sharing, stored
 
 # What the name of a file ends in that is not whole yet.
 PART = ".part"
@@ -143,7 +142,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "jobs": rig.jobs,
         "weights": [
             *sorted({f"{rig.roots.models}/{artefact.weight_folder}" for artefact in rig.weights}),
-            f"{rig.roots.models}/{lock.PACKAGES}",
+            f"{rig.roots.models}/{stored.PACKAGES}",
         ],
         "cuda_root": rig.cuda_root or NOWHERE,
         "users": list(rig.users),

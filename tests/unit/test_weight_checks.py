@@ -162,12 +162,12 @@ DRIFTS: dict[str, tuple[Callable[[WeightHost, File, Path], object], set[str], st
     "a timer that does not go off": (
         lambda host, file, path: host.went_off(4),
         {"W05"},
-        "expected a run less than 3 hours ago, found 4.0 hours; see `systemctl list-timers",
+        "expected a run less than 3 hours ago, found 4",
     ),
     "a timer that has never gone off": (
         lambda host, file, path: host.stamp.unlink(),
         {"W05"},
-        "expected a run less than 3 hours ago, found 960.0 hours",
+        "expected a run less than 3 hours ago, found 960",
     ),
     "a service that is masked": (
         lambda host, file, path: host.says(SERVICE, "LoadState=masked\nActiveState=inactive\nUnitFileState=masked\n"),
