@@ -243,6 +243,32 @@ def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
     click.echo(f"{report.date}, {report.cpus} CPUs, {report.data_bytes / 1e9:.1f} GB, medians of up to {runs} runs")
 
 
+@bench.command()
+@click.option("--which", type=click.Choice(["vllm", "small"]), default="vllm", show_default=True, help="That is timed.")
+@click.option(
+    "--fleet", type=click.Choice(["vllm", "small"]), default="small", show_default=True, help="Of four boxes."
+)
+@click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
+@click.option("--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="How often it is made.")
+@JSON
+def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> None:
+    """Time environments on throwaway hosts: made beside uv, unchanged beside a host that has none, shared by four.
+
+    Needs root, a CPython 3.10 and, for vLLM's, 25 GB of disk and about a quarter of an hour; for it in a fleet, 60 GB.
+    """
+    from bench import envs as bench_envs
+
+    try:
+        report = bench_envs.measure(which, fleet, release, runs, _say)
+    except (bench_envs.NotMeasured, Unsupported, RuntimeError, TimeoutError) as error:
+        raise click.ClickException(str(error)) from None
+    if file:
+        Path(file).write_text(report.as_json())
+    show(("what", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
+    click.echo(report.fleet)
+    click.echo(report.about)
+
+
 def _rows(report: Report) -> list[tuple[str, ...]]:
     """A line for each way of serving under so many streams, with what it is in terms of the one beside it."""
     rows = []

@@ -91,11 +91,16 @@ class Index(Serving):
         self.uploaded = uploaded
         self.projects: dict[str, list[Wheel]] = {}
         self.files: dict[str, Wheel] = {}
-        for wheel in wheels:
-            self.projects.setdefault(wheel.page, []).append(wheel)
-            self.files[wheel.sha256] = wheel
+        self.add(wheels)
         super().__init__(address, {_Pages: 0}, bytes_a_second=bytes_a_second)
         (self.url,) = self.urls
+
+    def add(self, wheels: Iterable[Wheel]) -> None:
+        """Have more, from the next answer on."""
+        for wheel in wheels:
+            if wheel.sha256 not in self.files:
+                self.files[wheel.sha256] = wheel
+                self.projects.setdefault(wheel.page, []).append(wheel)
 
     def stored(self, wheel: Wheel) -> Stored:
         """A wheel as it is sent."""

@@ -1,0 +1,138 @@
+"""What environments are made of, from this machine alone: kept wheels in an index, and a channel with a real Python.
+
+with Source(lab.gateway, folder) as source:
+    packages = source.offer(rows)
+    declare(inventory.parent, Env("some", source.python, packages, "vllm", ("vllm",)))
+    rig = {"envs": ["some"], "mirrors": source.mirrors}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from packaging.markers import Marker
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import parse_wheel_filename
+
+from lab import conda, wheels
+from lab.index import Channel, Index
+from lab.wheels import PLATFORMS, Wheel
+from rigwright.inventory import ROOT
+from rigwright.supply.lock import Artefact, Lock, text
+
+CHANNEL = "lab"
+"""What the mirrors of the channel are called."""
+INTERPRETER, PACKAGES = "lab-python", "lab-packages"
+"""The groups of their rows."""
+# what the product has on hosts for itself comes from the same index
+OURS = ("tools", "installers")
+
+
+@dataclass(frozen=True)
+class Env:
+    """One environment, as a catalogue has it."""
+
+    name: str
+    distribution: str
+    imports: tuple[str, ...]
+
+    @property
+    def catalogue(self) -> str:
+        """The catalogue's text."""
+        values = {"python": INTERPRETER, "packages": PACKAGES, "distribution": self.distribution}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in {**values, "imports": self.imports}.items()]
+        return "\n".join([f"[envs.{json.dumps(self.name)}]", *lines]) + "\n"
+
+
+class Source:
+    """An index and a channel, while the block runs or until `close`.
+
+    Args:
+        address: Of this machine, to listen on.
+        folder: Where the channel is made.
+        interpreter: What it packs.
+    """
+
+    def __init__(self, address: str, folder: Path, interpreter: conda.Interpreter) -> None:
+        self.interpreter = interpreter
+        made = conda.write(folder, interpreter)
+        self.python = tuple(_package(package) for package in (made.python, made.note))
+        """The rows of what the channel has."""
+        self.channel, self.index = Channel(address, folder), Index(address, ())
+        groups = Lock.load([ROOT / "locks"]).groups
+        self.offer([row for group in OURS for row in groups.get(group, ())])
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End both."""
+        self.channel.close()
+        self.index.close()
+
+    @property
+    def mirrors(self) -> dict[str, list[str]]:
+        """An inventory's, for a rig that has nothing from elsewhere."""
+        return {"index": [self.index.url], CHANNEL: [self.channel.url]}
+
+    @property
+    def sent_bytes(self) -> int:
+        """Of files, over both."""
+        return self.channel.sent_bytes + self.index.sent_bytes
+
+    def offer(self, rows: Iterable[Artefact]) -> None:
+        """Have wheels in the index, each fetched once on this machine."""
+        found = [Wheel(row.name, row.version, row.file, row.sha256, row.size) for row in rows]
+        wheels.keep(found, self.interpreter.series)
+        self.index.add(found)
+
+    def packages(self, rows: Iterable[Artefact]) -> tuple[Artefact, ...]:
+        """Those of locked wheels that are for the interpreter, as rows of an environment's; the index has them then."""
+        found = [row.model_copy(update=self._of_it(row)) for row in rows if suits(row, self.interpreter)]
+        self.offer(found)
+        return tuple(found)
+
+    def _of_it(self, row: Artefact) -> dict[str, object]:
+        # resolved for another release of the same series, which takes the same wheels
+        release = {"python": self.interpreter.version} if getattr(row, "python", None) else {}
+        return {"group": PACKAGES, "marker": None, **release}
+
+
+def suits(row: Artefact, interpreter: conda.Interpreter) -> bool:
+    """Whether a wheel is for an interpreter."""
+    series = tuple(int(part) for part in interpreter.series.split("."))
+    tags = {*cpython_tags(series, platforms=PLATFORMS), *compatible_tags(series, platforms=PLATFORMS)}
+    around = {"python_version": interpreter.series, "python_full_version": interpreter.version}
+    marked = row.marker is None or Marker(row.marker).evaluate({**around})
+    return marked and not tags.isdisjoint(parse_wheel_filename(row.file)[3])
+
+
+def declare(folder: Path, env: Env, rows: Sequence[Artefact]) -> None:
+    """Write catalogue and lock of an environment beside an inventory in this folder.
+
+    Args:
+        folder: The inventory's.
+        env: What the catalogue says.
+        rows: Of its interpreter and its packages.
+    """
+    for name in ("catalog", "locks"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "catalog" / "lab.toml").write_text(env.catalogue)
+    (folder / "locks" / "lab.lock.toml").write_text(text(rows, "catalog/lab.toml"))
+
+
+def _package(path: Path) -> Artefact:
+    said = json.loads((path.parent / "repodata.json").read_text())["packages.conda"][path.name]
+    own = {key: said[key] for key in ("name", "version", "build", "sha256", "size")}
+    source = f"{CHANNEL}:{path.parent.name}/{path.name}"
+    row = {"kind": "conda", "group": INTERPRETER, "file": path.name, "sources": [source], **own}
+    return Artefact.model_validate(row)

@@ -1,0 +1,42 @@
+"""What of a lock is for the Python that the lab packs, and what is written beside an inventory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.conda import Interpreter
+from lab.envs import INTERPRETER, PACKAGES, Env, declare, suits
+from rigwright.declaration.catalog import Catalog
+from rigwright.supply.lock import Lock
+from tests.unit.samples import wheel
+
+OLD = Interpreter(Path("/usr/bin/python3.10"), "3.10.13", Path("/usr"))
+
+
+@pytest.mark.parametrize(
+    ("file", "marker", "found"),
+    [
+        ("demo-1.0-py3-none-any.whl", None, True),
+        ("demo-1.0-cp310-cp310-manylinux_2_28_x86_64.whl", None, True),
+        ("demo-1.0-cp38-abi3-manylinux2014_x86_64.whl", None, True),
+        ("demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", None, False),
+        ("demo-1.0-cp311-abi3-manylinux_2_28_x86_64.whl", None, False),
+        ("demo-1.0-cp310-cp310-manylinux_2_28_aarch64.whl", None, False),
+        ("demo-1.0-py3-none-any.whl", "python_full_version < '3.11'", True),
+        ("demo-1.0-py3-none-any.whl", "python_full_version >= '3.11'", False),
+    ],
+)
+def test_a_wheel_is_for_a_python_by_its_tags_and_its_marker(file: str, marker: str | None, found: bool) -> None:
+    assert suits(wheel("demo", file=file, marker=marker), OLD) is found
+
+
+def test_what_is_declared_is_read(tmp_path: Path) -> None:
+    python = wheel("python", kind="conda", group=INTERPRETER, sources=["lab:linux-64/python.conda"])
+    row = wheel("demo", group=PACKAGES)
+    declare(tmp_path, Env("small", "demo", ("demo", "demo.more")), [python, row])
+    found = Catalog.load([tmp_path / "catalog"]).envs["small"]
+    assert (found.python, found.packages, found.imports) == (INTERPRETER, PACKAGES, ("demo", "demo.more"))
+    groups = Lock.load([tmp_path / "locks"]).groups
+    assert [groups[INTERPRETER][0].file, groups[PACKAGES][0].file] == [python.file, row.file]
