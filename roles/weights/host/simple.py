@@ -85,8 +85,8 @@ def _of_json(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
         said = hashes.get("sha256") if isinstance(hashes, dict) else ""
         if isinstance(name, str) and isinstance(link, str):
             # what is none is nobody's word, and is not to be said to anybody
-            whole = isinstance(said, str) and re.fullmatch("[0-9a-f]{64}", said.lower())
-            yield name, url, link, said.lower() if whole else ""
+            digest = said.lower() if isinstance(said, str) else ""
+            yield name, url, link, digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
 
 
 def _of_html(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
