@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -29,15 +29,7 @@ SUBDIRS = ("linux-64", "noarch")
 
 Mirrors = Callable[[str], Sequence[str]]
 """Base addresses of a channel's mirrors, in order; none where conda's clients know where it is."""
-
-
-@dataclass(frozen=True)
-class Solution:
-    """What channels have for match specs."""
-
-    rows: list[Artefact]
-    present: frozenset[str]
-    """Of the packages that were asked about, the SHA-256 of those that are there."""
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -46,29 +38,39 @@ class Conda:
 
     mirrors: Mirrors
 
-    def solve(
-        self, name: str, wanted: Input, preferred: Sequence[Artefact] = (), present: Sequence[Artefact] = ()
-    ) -> Solution:
-        """Packages for an input, as its channels were on its day.
+    def solve(self, name: str, wanted: Input, preferred: Sequence[Artefact] = ()) -> list[Artefact]:
+        """The rows of an input, as its channels were on its day.
 
         Args:
             name: The input's.
             wanted: The input.
             preferred: Packages that stay where they can.
-            present: Packages to look for in the channels.
 
         Raises:
             Unavailable: there is no solution, a channel is not to be had, or says what cannot be.
         """
+
+        def found(places: list[tuple[str, str]]) -> list[Artefact]:
+            told = _asked(name, wanted, wanted.requirements, preferred, places)
+            return [_row(name, wanted, record, places) for record in told["found"]]
+
+        return self._first(wanted, found)
+
+    def present(self, name: str, wanted: Input, rows: Sequence[Artefact]) -> frozenset[str]:
+        """Of locked packages, the SHA-256 of those that their channels still have.
+
+        Raises:
+            Unavailable: a channel is not to be had.
+        """
+        return self._first(wanted, lambda places: frozenset(_asked(name, wanted, (), rows, places)["known"]))
+
+    def _first(self, wanted: Input, attempt: Callable[[list[tuple[str, str]]], Found]) -> Found:
         failed: list[str] = []
         for places in self._places(wanted):
             try:
-                told = _asked(name, wanted, [place for _, place in places], preferred, present)
-                rows = [_row(name, wanted, record, places) for record in told["found"]]
+                return attempt(places)
             except Unavailable as error:  # one mirror may be behind another
                 failed.append(str(error))
-                continue
-            return Solution(rows, frozenset(told["present"]))
         raise Unavailable(f"cannot be locked: {'; '.join(dict.fromkeys(failed))}")
 
     def _places(self, wanted: Input) -> Iterator[list[tuple[str, str]]]:
@@ -79,18 +81,18 @@ class Conda:
 
 
 def _asked(
-    name: str, wanted: Input, places: list[str], preferred: Sequence[Artefact], present: Sequence[Artefact]
+    name: str, wanted: Input, specs: Sequence[str], known: Sequence[Artefact], places: list[tuple[str, str]]
 ) -> Any:
+    bases = [place for _, place in places]
     with (
         progress.task("lock", f"solving {name} from {', '.join(wanted.channels)}"),
         tempfile.TemporaryDirectory() as cache,
     ):
         asked = {
-            "specs": wanted.requirements,
-            "channels": places,
+            "specs": specs,
+            "channels": bases,
             "before": f"{wanted.as_of}T00:00:00+00:00" if wanted.as_of else None,
-            "preferred": [{"name": row.name, "sha256": row.sha256} for row in preferred],
-            "present": [{"name": row.name, "sha256": row.sha256} for row in present],
+            "known": [{"name": row.name, "sha256": row.sha256} for row in known],
             "cache": cache,
             "disk": DISK,
             "memory": MEMORY,
@@ -101,15 +103,15 @@ def _asked(
                 command, input=json.dumps(asked), capture_output=True, text=True, timeout=PATIENCE, check=False
             )
         except subprocess.TimeoutExpired:
-            raise Unavailable(f"{', '.join(places)}: no answer within {PATIENCE} s") from None
+            raise Unavailable(f"{', '.join(bases)}: no answer within {PATIENCE} s") from None
     try:
         told = json.loads(done.stdout)
         failed = told.get("failed")
     except (ValueError, AttributeError):
         last = _plain(done.stderr)[-300:]
-        raise Unavailable(f"{', '.join(places)}: the solver ended with {done.returncode}: {last}") from None
+        raise Unavailable(f"{', '.join(bases)}: the solver ended with {done.returncode}: {last}") from None
     if failed is not None:
-        raise Unavailable(f"{', '.join(places)}: py-rattler says: {_plain(failed)}")
+        raise Unavailable(f"{', '.join(bases)}: py-rattler says: {_plain(failed)}")
     return told
 
 

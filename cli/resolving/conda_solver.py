@@ -26,22 +26,23 @@ RECORDS = 5000
 
 
 async def answer(asked: dict[str, Any]) -> dict[str, object]:
-    """What is asked: `specs`, `channels`, `before` (an instant, or null), `preferred` and `present` (packages)."""
+    """What `channels` have for `specs`, `before` an instant or ever; without specs, what there is of `known`."""
     client = Client.default_client(max_retries=2, timeout=60)
     gateway = rattler.Gateway(cache_dir=asked["cache"], client=client)
     channels = [rattler.Channel(one) for one in asked["channels"]]
-    known = {one["sha256"]: one for one in (*asked["preferred"], *asked["present"])}
-    there: dict[str, rattler.RepoDataRecord] = {}
-    if known:
-        names = sorted({one["name"] for one in known.values()})
+    there: list[rattler.RepoDataRecord] = []
+    if asked["known"]:
+        names, hashes = ({one[key] for one in asked["known"]} for key in ("name", "sha256"))
         listed = await gateway.query(channels, PLATFORMS, names, recursive=False, channel_relations="disabled")
-        there = {one.sha256.hex(): one for group in listed for one in group if one.sha256}
+        there = [one for group in listed for one in group if one.sha256 and one.sha256.hex() in hashes]
+    if not asked["specs"]:
+        return {"known": [one.sha256.hex() for one in there if one.sha256]}
     found = await rattler.solve(
         channels,
         asked["specs"],
         gateway=gateway,
         platforms=PLATFORMS,
-        locked_packages=[there[one["sha256"]] for one in asked["preferred"] if one["sha256"] in there],
+        locked_packages=there,
         virtual_packages=[
             rattler.GenericVirtualPackage(
                 rattler.PackageName(name), rattler.Version(version), rattler.BuildString(build)
@@ -54,8 +55,7 @@ async def answer(asked: dict[str, Any]) -> dict[str, object]:
     )
     if len(found) > RECORDS:
         return {"failed": f"the solution has {len(found)} packages"}
-    present = [one["sha256"] for one in asked["present"] if one["sha256"] in there]
-    return {"found": [_record(one) for one in found], "present": present}
+    return {"found": [_record(one) for one in found]}
 
 
 def _record(one: rattler.RepoDataRecord) -> dict[str, object]:

@@ -103,7 +103,7 @@ class Resolver:
             if locked and not self.refresh and not mismatch(wanted.input, locked):
                 return locked
             _refuse_future(wanted.input.as_of)
-            return self.conda.solve(wanted.name, wanted.input, self._preferred(wanted, locked)).rows
+            return self.conda.solve(wanted.name, wanted.input, self._preferred(wanted, locked))
         if wanted.input.grouped:
             return self._model(wanted, folders)
         row = wanted.input.provisional(wanted.name)

@@ -75,11 +75,12 @@ def _environment(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found
 
 
 def _conda(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
-    newest = resolver.conda.solve(wanted.name, wanted.input.model_copy(update={"as_of": None}), present=rows)
+    there = resolver.conda.present(wanted.name, wanted.input, rows)
     for row in rows:
-        if row.sha256 not in newest.present:
+        if row.sha256 not in there:
             found.moved.append(f"{row}: {row.file} is gone from channel {channel_of(row)}, or is another one")
-    _newer_resolution(rows, newest.rows, found)
+    newest = resolver.conda.solve(wanted.name, wanted.input.model_copy(update={"as_of": None}))
+    _newer_resolution(rows, newest, found)
 
 
 def _newer_resolution(rows: list[Artefact], newest: list[Artefact], found: Findings) -> None:

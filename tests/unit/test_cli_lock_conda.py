@@ -198,6 +198,15 @@ def test_check_says_what_is_newer_and_what_is_gone(box: Box) -> None:
     assert any(line.startswith("~ conda py/tz 2026a 0 -> 2026b 0") for line in lines)
 
 
+def test_check_says_what_is_gone_where_nothing_fits_any_more(box: Box) -> None:
+    box.locked()
+    box.channel.remove("linux-64", PYTHON)
+    box.channel.publish()
+    lines = box.checked(2)
+    assert f"python 3.10.20: {PYTHON} is gone from channel forge, or is another one" in lines
+    assert any(line.startswith("could not look: py: ") for line in lines)
+
+
 def test_check_says_that_a_file_became_another_one(box: Box) -> None:
     box.locked()
     box.channel.changes[PYTHON] = {"sha256": "f" * 64}
