@@ -87,7 +87,7 @@ class Report:
     @property
     def table(self) -> list[tuple[str, ...]]:
         """A line a row: medians, and what one is in terms of the other and how much more."""
-        told = []
+        told: list[tuple[str, ...]] = []
         for row in self.rows:
             ours, theirs = median(row.ours), median(row.theirs) if row.theirs else 0.0
             beside = (f"{theirs:.2f}", f"{ours / theirs:.2f}", f"{ours - theirs:+.2f}") if theirs else ("", "", "")

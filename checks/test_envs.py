@@ -6,10 +6,11 @@ import pytest
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.envs.env import Environment
 from rigwright.envs.told import installed, installed_script, wanted
 from rigwright.nvidia.cards.smi import Gpu
+from rigwright.supply.machine_code import refusals
 
 
 @check(
@@ -35,6 +36,21 @@ def test_cuda(rig: Rig, environment: Environment, gpus: tuple[Gpu, ...]) -> None
         pytest.skip("nothing in it is for CUDA")
     found = sorted({one.driver for one in gpus if int(one.driver.partition(".")[0]) < least})
     expect(found, [], f"install a driver of branch {least} or newer")
+
+
+@check(
+    "V03",
+    "its machine code is for the rig's cards",
+    severity="critical",
+    why="a library without code for a card fails at its first call",
+)
+def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> None:
+    if not rig.cards:
+        pytest.skip("the rig declares no cards")
+    found = {
+        line for card in rig.cards for line in refusals(environment.packages, env.for_other_cards, card.capability)[0]
+    }
+    expect(sorted(found), [], "lock another version, or declare other cards")
 
 
 def again(rig: Rig, environment: Environment) -> str:

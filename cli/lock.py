@@ -28,9 +28,10 @@ class CannotLook(click.ClickException):
 def lock(inventory: Path | None, only_look: bool, refresh: bool, from_dir: Path | None) -> None:
     """Find and hash the inputs of the catalogue beside INVENTORY, and write them to the locks folder beside it.
 
-    Models of Rigwright's own catalogue are locked there too, where a rig of INVENTORY uses them. Without INVENTORY,
-    Rigwright's own catalogue is locked, without its models. What is locked already stays as it is: only a changed input
-    is fetched, and packages keep their versions, unless --refresh is given. Nothing is written when one input fails.
+    Models and conda packages of Rigwright's own catalogue are locked there too, where a rig of INVENTORY uses them.
+    Without INVENTORY, Rigwright's own catalogue is locked, without those. What is locked already stays as it is: only a
+    changed input is fetched, and packages keep their versions, unless --refresh is given. Nothing is written when one
+    input fails.
 
     Exit status of --check: 0, nothing moved upstream. 1: something did. 2: something could not be looked at.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
+from datetime import date, datetime
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Literal
 
@@ -12,7 +13,7 @@ from packaging.markers import InvalidMarker
 from packaging.markers import Marker as PythonMarker
 from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as PythonRequirement
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 
 def _matching(pattern: str, description: str) -> AfterValidator:
@@ -33,13 +34,15 @@ CatalogName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "lett
 Version = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}", "letters, digits, dots, dashes and +")]
 # Of a distribution's packages: an epoch's colon, and the tilde of what is older than without it.
 DebVersion = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,95}", "letters, digits and ._+:~-")]
+# Of artefacts: conda's own can begin with an underscore, as _libgcc_mutex does.
+ArtefactName = Annotated[str, _matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
 VariantName = Annotated[
     str, _matching(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "engine/name, such as llamacpp/65k")
 ]
 FileName = Annotated[
     str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name: letters, digits, dots, dashes, no folder")
 ]
-DebFileName = Annotated[
+ArtefactFile = Annotated[
     str, _matching(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,200}", "a file name: letters, digits and ._+~-, no folder")
 ]
 # systemd would expand % and the shell everything else
@@ -229,12 +232,42 @@ def _requirement(value: str) -> str:
     try:
         addressed = PythonRequirement(value).url
     except InvalidRequirement:
-        addressed = value
+        addressed = None if re.fullmatch(_SPEC, value) else value
     if addressed:
-        raise ValueError("a Python requirement, such as scikit-build-core>=1, without an address")
+        raise ValueError(
+            "a Python requirement, such as scikit-build-core>=1, without an address; of kind conda, python ==3.10.20"
+        )
     return value
 
 
+def _day(value: object) -> object:
+    # TOML has dates of its own
+    return value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else value
+
+
+def _calendar(value: str) -> str:
+    try:
+        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+            return date.fromisoformat(value).isoformat()
+    except ValueError:
+        pass
+    raise ValueError("a day, such as 2026-06-10")
+
+
+Day = Annotated[str, BeforeValidator(_day), AfterValidator(_calendar)]
+PythonRelease = Annotated[str, _matching(r"3\.[0-9]{1,2}\.[0-9]{1,3}", "a release of CPython, such as 3.10.20")]
+# A match spec (https://conda.org/learn/ceps/cep-0029) without what could name another channel, an address or a file.
+_SPEC = r"[a-z0-9_][a-z0-9._-]{0,63}(?: +[A-Za-z0-9._*+!=<>~|,]{1,100}(?: +[A-Za-z0-9._*]{1,100})?)?"
+MatchSpec = Annotated[str, _matching(_SPEC, "a conda package with its version and build, such as python ==3.10.20")]
+BuildString = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+]{0,95}", "letters, digits, dots, _ and +")]
+# A file of a wheel and what nvcc made it for: architectures (sm_) and PTX (compute_).
+MachineCode = Annotated[
+    str,
+    _matching(
+        r"(?!.*(?:\A|/)\.\.?[/ ])[A-Za-z0-9._+~-]+(?:/[A-Za-z0-9._+~-]+)*(?: (?:sm|compute)_[1-9][0-9]{1,3}[af]?)+",
+        "PATH/IN/WHEEL.so and what it is for, such as sm_86 or compute_80",
+    ),
+]
 _LINE = _matching(r"[ -~]+", "letters, digits and punctuation on one line")
 Marker = Annotated[str, _LINE, AfterValidator(_marker)]
 Requirement = Annotated[str, _LINE, AfterValidator(_requirement)]

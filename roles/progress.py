@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # imported where a job begins: a deploy that changes nothing 
 from rigwright.host import channel
 
 PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
-COMMIT = re.compile(r"\b[0-9a-f]{40}/")  # of a path, where it tells the operator nothing
+# Of a path, where it tells the operator nothing: a commit, or the folder of one package.
+COMMIT = re.compile(r"\b[0-9a-f]{40}/|\A_packages/[0-9a-f]{16}/")
 
 
 @dataclass

@@ -10,8 +10,9 @@ from rigwright.supply.lock import Artefact
 
 def difference(old: Iterable[Artefact], new: Iterable[Artefact]) -> list[str]:
     """`+` for what is new, `~` for what is another one, `-` for what is gone; nothing for what stays."""
-    before, after = _named(old), _named(new)
-    lines = []
+    old, new = list(old), list(new)
+    lines = [line for group in sorted({row.group or "" for row in new}) for line in _asked(group, old, new)]
+    before, after = _named(map(_itself, old)), _named(map(_itself, new))
     for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key, []), after.get(key, [])
         if any(row.kind == "deb" for row in (*one, *other)):
@@ -34,6 +35,23 @@ def _named(rows: Iterable[Artefact]) -> dict[tuple[str, str], list[Artefact]]:
         whole = row.group and row.kind in ("deb", "key", "weight")
         named.setdefault((row.group or "", "" if whole else row.name), []).append(row)
     return named
+
+
+def _itself(row: Artefact) -> Artefact:
+    """A package without what its whole environment was asked for."""
+    asked = {"python": None, "as_of": None} | ({"selection": None} if row.kind == "conda" else {})
+    return row.model_copy(update=asked)
+
+
+def _asked(group: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
+    """For what, and as of when, an environment is, where that is something else than before."""
+    said = []
+    for key, word in (("python", "for Python"), ("as_of", "as of")):
+        one, other = ({getattr(row, key) for row in rows if row.group == group} for rows in (old, new))
+        if group and one and one != other:
+            texts = [", ".join(sorted(map(str, values - {None}))) or "none" for values in (one, other)]
+            said.append(f"~ environment {group} {word} {' -> '.join(texts)}")
+    return said
 
 
 def _driver(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
@@ -87,7 +105,7 @@ def _title(rows: list[Artefact]) -> str:
 
 
 def _versions(*sides: list[Artefact]) -> str:
-    texts = [", ".join(sorted({row.version for row in rows})) for rows in sides]
+    texts = [", ".join(sorted({" ".join(filter(None, (row.version, row.build))) for row in rows})) for rows in sides]
     return " -> ".join(dict.fromkeys(texts))
 
 
@@ -114,5 +132,6 @@ def _changes(old: list[Artefact], new: list[Artefact]) -> str:
         said += f"  sha256 {before.sha256[:8]}… -> {after.sha256[:8]}…"
     if before.size != after.size:
         said += f"  {amount(before.size)} -> {amount(after.size)}"
-    others = [key for key in ("kind", "file", "marker", "sources") if getattr(before, key) != getattr(after, key)]
+    keys = ("kind", "file", "marker", "machine_code", "sources")
+    others = [key.replace("_", " ") for key in keys if getattr(before, key) != getattr(after, key)]
     return said + (f"  another {', '.join(others)}" if others else "")

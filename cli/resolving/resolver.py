@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import requests
+from pypi_simple import DistributionPackage
 
 from cli.resolving import web, wheels
+from cli.resolving.conda import Conda
 from cli.resolving.drivers import Addresses, Drivers
 from cli.resolving.folders import Folders, Wanted
 from cli.resolving.index import Index
+from cli.resolving.judging import Judge
 from cli.resolving.models import Models, called, own, own_folder
 from cli.resolving.web import Content, Unavailable
 from cli.resolving.wheels import Pin
 from rigwright.problems import Invalid, Problem
-from rigwright.supply.inputs import mismatch
+from rigwright.supply.answers import mismatch
+from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
 from roles.progress import progress
 
@@ -42,6 +47,8 @@ class Resolver:
     addresses: Addresses
     drivers: Drivers
     models: Models
+    conda: Conda
+    judge: Judge
     from_dir: Path | None = None
     refresh: bool = False
 
@@ -54,6 +61,7 @@ class Resolver:
         rows: dict[str, list[Artefact]] = {}
         keys: dict[str, str] = {}
         problems: list[Problem] = []
+        self.judge.knows(folders.rows)
         for wanted in folders.wanted:
             try:
                 if wanted.input.kind == "deb":
@@ -89,8 +97,13 @@ class Resolver:
         """
         locked = folders.rows_of(wanted)
         if wanted.input.kind == "wheel":
-            preferred = [] if self.refresh else pins(locked)
-            return self.environment(wanted.name, wanted.input.requirements, preferred)
+            found = self.environment(wanted.name, wanted.input, pins(self._preferred(wanted, locked)))
+            return self.judge.judged(wanted.name, found) if wanted.input.python else found
+        if wanted.input.kind == "conda":
+            if locked and not self.refresh and not mismatch(wanted.input, locked):
+                return locked
+            _refuse_future(wanted.input.as_of)
+            return self.conda.solve(wanted.name, wanted.input, self._preferred(wanted, locked))
         if wanted.input.grouped:
             return self._model(wanted, folders)
         row = wanted.input.provisional(wanted.name)
@@ -101,6 +114,10 @@ class Resolver:
         if locked and not self.refresh and not mismatch(wanted.input, locked):
             return locked
         return [self._found(wanted, row)]
+
+    def _preferred(self, wanted: Wanted, locked: list[Artefact]) -> list[Artefact]:
+        """What of the locked packages stays where it can: nothing where another day was asked for."""
+        return [] if self.refresh else [row for row in locked if row.as_of == wanted.input.as_of]
 
     def _model(self, wanted: Wanted, folders: Folders) -> list[Artefact]:
         """The rows of weights of many files."""
@@ -160,43 +177,61 @@ class Resolver:
             raise Unavailable(f"the index calls the file {package.filename}, not {wanted.input.file_name}")
         return _filled(row.model_copy(update={"file": package.filename}), self.index.content(package))
 
-    def environment(self, group: str, requirements: tuple[str, ...], preferred: list[Pin]) -> list[Artefact]:
-        """The wheels of an environment, all that hosts of any supported distribution need.
+    def environment(self, group: str, wanted: Input, preferred: list[Pin]) -> list[Artefact]:
+        """The wheels of an environment: one a package for one Python, else all that hosts of any distribution need.
 
         Raises:
             Unavailable: it has no solution, or a package has no wheel for one of them.
         """
-        found = wheels.closure(requirements, preferred, self.index.url)
-        with ThreadPoolExecutor(TOGETHER) as pool:
-            return [row for rows in pool.map(lambda pin: self._wheels(group, pin), found) for row in rows]
+        _refuse_future(wanted.as_of)
+        with progress.task("lock", f"resolving {group}"), ThreadPoolExecutor(TOGETHER) as pool:
+            found = wheels.closure(wanted.requirements, preferred, self.index.url, wanted.python, wanted.as_of)
+            return [row for rows in pool.map(lambda pin: self._wheels(group, wanted, pin), found) for row in rows]
 
-    def _wheels(self, group: str, pin: Pin) -> list[Artefact]:
-        found = self.index.wheels(pin.name, pin.version)
-        hosts = wheels.pythons(pin.marker)
-        without = [host for host in hosts if not any(wheels.fits(one.filename, host) for one in found)]
-        if without:
-            names = ", ".join(f"{major}.{minor}" for major, minor in without)
-            raise Unavailable(f"{pin} has no wheel for Linux on x86_64 with Python {names}: ask for another version")
+    def _wheels(self, group: str, wanted: Input, pin: Pin) -> list[Artefact]:
         rows = []
-        for package in found:
-            if any(wheels.fits(package.filename, host) for host in hosts):
-                content = self.index.content(package)
-                if content.sha256 not in pin.hashes:
-                    raise Unavailable(f"{package.filename} was changed on the index a moment ago: try again")
-                rows.append(
-                    Artefact(
-                        kind="wheel",
-                        name=pin.name,
-                        version=pin.version,
-                        group=group,
-                        marker=pin.marker,
-                        file=package.filename,
-                        sha256=content.sha256,
-                        size=content.size,
-                        sources=(f"index:{pin.name}",),
-                    )
+        for package in self._fitting(wanted, pin):
+            content = self.index.content(package)
+            if content.sha256 not in pin.hashes:
+                raise Unavailable(f"{package.filename} was changed on the index a moment ago: try again")
+            rows.append(
+                Artefact(
+                    kind="wheel",
+                    name=pin.name,
+                    version=pin.version,
+                    group=group,
+                    marker=pin.marker,
+                    python=wanted.python,
+                    as_of=wanted.as_of,
+                    file=package.filename,
+                    sha256=content.sha256,
+                    size=content.size,
+                    sources=(f"index:{pin.name}",),
                 )
+            )
         return rows
+
+    def _fitting(self, wanted: Input, pin: Pin) -> list[DistributionPackage]:
+        """The wheels of a package that hosts need."""
+        found = self.index.wheels(pin.name, pin.version)
+        if wanted.python:
+            best = wheels.best(found, wanted.python, wanted.as_of)
+            without = [] if best else [wanted.python]
+            fitting = [best] if best else []
+        else:
+            hosts = wheels.pythons(pin.marker)
+            lacking = [host for host in hosts if not any(wheels.fits(one.filename, host) for one in found)]
+            without = [f"{major}.{minor}" for major, minor in lacking]
+            fitting = [one for one in found if any(wheels.fits(one.filename, host) for host in hosts)]
+        if without:
+            names = ", ".join(without)
+            raise Unavailable(f"{pin} has no wheel for Linux on x86_64 with Python {names}: ask for another version")
+        return fitting
+
+
+def _refuse_future(as_of: str | None) -> None:
+    if as_of and wheels.began(as_of) > datetime.now(timezone.utc):
+        raise Unavailable(f"as_of {as_of} is refused: that day has not begun, and what is there then is not known")
 
 
 def _filled(row: Artefact, content: Content) -> Artefact:

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from packaging.version import InvalidVersion, Version
-from pypi_simple import DistributionPackage
+from pypi_simple import DistributionPackage, ProjectStatus
 
 from cli.resolving import upstream_models, web
 from cli.resolving.difference import difference
@@ -16,7 +16,9 @@ from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
 from rigwright.nvidia.cuda.compilers import numbers
 from rigwright.nvidia.packages.versions import locked_driver
-from rigwright.supply.inputs import mismatch
+from rigwright.problems import shown
+from rigwright.supply.answers import mismatch
+from rigwright.supply.environments import channel_of
 from rigwright.supply.lock import Artefact
 
 
@@ -35,7 +37,7 @@ def look(resolver: Resolver, folders: Folders) -> Findings:
     """Compare what is locked with the catalogue and with what the index and mirrors have now; nothing is fetched."""
     found = Findings()
     names = {(one.name, one.input.grouped) for one in folders.wanted}
-    environments = {row.group for row in folders.rows if row.kind == "wheel"}
+    environments = {row.group for row in folders.rows if row.kind in ("wheel", "conda")}
     for key, grouped in sorted({(row.group or row.name, bool(row.group)) for row in folders.rows} - names):
         what = f"environment {key}" if grouped and key in environments else key
         found.moved.append(f"{what} is locked, and no input of the catalogue any more")
@@ -49,6 +51,8 @@ def look(resolver: Resolver, folders: Folders) -> Findings:
         try:
             if wanted.input.kind == "wheel":
                 _environment(resolver, wanted, rows, found)
+            elif wanted.input.kind == "conda":
+                _conda(resolver, wanted, rows, found)
             elif wanted.input.kind == "deb":
                 _driver(resolver, wanted, rows, found)
             elif wanted.input.repository:
@@ -62,16 +66,47 @@ def look(resolver: Resolver, folders: Folders) -> Findings:
 
 
 def _environment(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
+    for name in sorted({row.name for row in rows}):
+        _project(resolver, name, f"{wanted.name}: {name}", found)
     for row in rows:
         _on_index(row, resolver.index.wheels(row.name, row.version), found)
-    newest = resolver.environment(wanted.name, wanted.input.requirements, [])
+    newest = resolver.environment(wanted.name, wanted.input.model_copy(update={"as_of": None}), [])
+    _newer_resolution(rows, newest, found)
+
+
+def _conda(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
+    there = resolver.conda.present(wanted.name, wanted.input, rows)
+    for row in rows:
+        if row.sha256 not in there:
+            found.moved.append(f"{row}: {row.file} is gone from channel {channel_of(row)}, or is another one")
+    newest = resolver.conda.solve(wanted.name, wanted.input.model_copy(update={"as_of": None}))
+    _newer_resolution(rows, newest, found)
+
+
+def _newer_resolution(rows: list[Artefact], newest: list[Artefact], found: Findings) -> None:
+    """Say what a resolution of today has, of environments as of a day, too."""
     # another file of a locked version is no reason to move
-    known = {(row.name, row.version, row.marker) for row in rows}
-    now = {(row.name, row.version, row.marker) for row in newest}
-    kept = [row for row in rows if (row.name, row.version, row.marker) in now]
-    fresh = [row for row in newest if (row.name, row.version, row.marker) not in known]
-    dropped = [row for row in rows if row not in kept]
-    found.moved += [f"{line} (a newer resolution)" for line in difference(dropped, fresh)]
+    known = {_release(row) for row in rows}
+    now = {_release(row) for row in newest}
+    fresh = [row for row in newest if _release(row) not in known]
+    dropped = [row for row in rows if _release(row) not in now]
+    # that nothing new was judged yet is no news, nor is the day
+    own, todays = (
+        [row.model_copy(update={"as_of": None, "machine_code": None}) for row in one] for one in (dropped, fresh)
+    )
+    found.moved += [f"{line} (a newer resolution)" for line in difference(own, todays)]
+
+
+def _release(row: Artefact) -> tuple[str | None, ...]:
+    return (row.name, row.version, row.build, row.marker)
+
+
+def _project(resolver: Resolver, project: str, what: str, found: Findings) -> None:
+    """Say what an index says of a project as a whole (PEP 792)."""
+    page = resolver.index.page(project)
+    if page.status not in (None, ProjectStatus.ACTIVE):
+        why = f": {shown(page.status_reason)}" if page.status_reason else ""
+        found.moved.append(f"{what} is {page.status.value} on the index{why}")
 
 
 def _driver(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
@@ -97,7 +132,9 @@ def _file(resolver: Resolver, row: Artefact, found: Findings) -> None:
     for source in row.sources:
         if source.startswith("index:"):
             seen = True
-            packages = resolver.index.page(source.removeprefix("index:")).packages
+            project = source.removeprefix("index:")
+            packages = resolver.index.page(project).packages
+            _project(resolver, project, str(row), found)
             _on_index(row, packages, found)
             _newer(row, newest_source(packages), found)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import click
 
 from cli.resolving import folders as folders_of
 from cli.resolving import upstream, web
+from cli.resolving.conda import Conda
 from cli.resolving.difference import difference
 from cli.resolving.drivers import Addresses, Drivers
-from cli.resolving.folders import Folders
+from cli.resolving.folders import Folders, Wanted
 from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
+from cli.resolving.judging import Judge
 from cli.resolving.models import Models
 from cli.resolving.resolver import Resolver
 from rigwright.declaration import keys
@@ -24,8 +27,9 @@ from rigwright.declaration.rig import Rig, urls
 from rigwright.inventory import ROOT, layers, load, making
 from rigwright.nvidia.driver.tables import tables
 from rigwright.problems import Invalid, Problem
+from rigwright.supply.answers import mismatch
 from rigwright.supply.expected import digest, spoken
-from rigwright.supply.inputs import HUB, mismatch
+from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
 
 
@@ -88,25 +92,38 @@ def _read(inventory: Path | None, from_dir: Path | None = None, refresh: bool = 
     base = inventory.resolve().parent if inventory else ROOT
     folders, left = _folders(base, rigs)
     if inventory is None and left:
-        click.echo(f"left out: {', '.join(left)}: `rigwright lock INVENTORY` locks the models that its rigs use")
+        what = "models and conda packages" if any(one.input.kind == "conda" for one in left) else "models"
+        names = ", ".join(one.name for one in left)
+        click.echo(f"left out: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use")
     session, of = web.session(), addresses(rigs)
-    apt = tuple(dict.fromkeys(url for rig in rigs for url in rig.mirrors.get("apt", ())))
-    drivers = Drivers(session, of, tables(base), apt)
+    drivers = Drivers(session, of, tables(base), _mirrors(rigs, "apt"))
     models = Models(places(rigs))
-    return folders, Resolver(session, Index(session, index_url()), of, drivers, models, from_dir, refresh)
+    index, conda = Index(session, index_url()), Conda(lambda name: _mirrors(rigs, name))
+    judge = Judge(session, index, from_dir)
+    if base != ROOT:
+        with suppress(Invalid):  # nothing but time is saved
+            judge.knows(row for rows in Lock.load([ROOT / "locks"]).groups.values() for row in rows)
+    return folders, Resolver(session, index, of, drivers, models, conda, judge, from_dir, refresh)
 
 
-def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[str]]:
-    """What is to be locked in a folder: its own catalogue, and of ours the models that its rigs use.
+def _mirrors(rigs: list[Rig], name: str) -> list[str]:
+    """The addresses that rigs have for a name."""
+    return list(dict.fromkeys(base for rig in rigs for base in rig.mirrors.get(name, ())))
+
+
+def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[Wanted]]:
+    """What is to be locked in a folder: its own catalogue, and of ours the models and conda packages that its rigs use.
+
+    Hubs and channels have other addresses in each operator's network, or none.
 
     Returns:
-        That, and the models of our own catalogue that nobody uses here.
+        That, and the models and conda packages of our own catalogue that nobody uses here.
 
     Raises:
         Invalid: there is nothing to lock, or a mistake in it.
     """
     catalog, shipped = base / "catalog", folders_of.inputs(ROOT / "catalog")
-    offered = [one for one in shipped if one.input.repository]
+    offered = [one for one in shipped if one.input.repository or one.input.kind == "conda"]
     if base == ROOT:
         own = [one for one in shipped if one not in offered]
     else:
@@ -117,11 +134,16 @@ def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[str]]:
             for one in offered
             if one.name not in names and mismatch(one.input, answered.get(one.name, ()))
         ]
-    used = {row.group or row.name for rig in rigs for one in rig.instances for row in one.weights}
-    folders = folders_of.read(base, own, offered, used)
+    folders = folders_of.read(base, own, offered, _used(rigs))
     if not catalog.is_dir() and not folders.wanted:
         raise Invalid([Problem(str(catalog), "the folder", "is not there: it has the inputs to lock")])
-    return folders, [one.name for one in offered if one not in folders.wanted]
+    return folders, [one for one in offered if one not in folders.wanted]
+
+
+def _used(rigs: list[Rig]) -> set[str]:
+    """The inputs that rigs use: of their weights, and of the environments of their engines."""
+    weights = {row.group or row.name for rig in rigs for one in rig.instances for row in one.weights}
+    return weights | {name for rig in rigs for name in getattr(rig, "env_inputs", ())}
 
 
 def places(rigs: list[Rig]) -> tuple[Place, ...]:

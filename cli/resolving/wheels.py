@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from pypi_simple import DistributionPackage
 
 from cli.resolving.web import Unavailable
 
@@ -46,8 +49,18 @@ class Pin:
         return f"{self.name}=={self.version}" + (f" ; {self.marker}" if self.marker else "")
 
 
-def closure(requirements: tuple[str, ...], preferred: list[Pin], index: str) -> list[Pin]:
-    """What requirements need, for all platforms at once; versions that are preferred stay where they can.
+def closure(
+    requirements: tuple[str, ...], preferred: list[Pin], index: str, python: str | None = None, as_of: str | None = None
+) -> list[Pin]:
+    """What requirements need; versions that are preferred stay where they can.
+
+    Args:
+        requirements: The Python packages that it is for.
+        preferred: What was chosen before.
+        index: Its address.
+        python: The Python that it is for, on Linux x86_64 with the oldest C library of all hosts; without it, all
+            platforms and Pythons at once.
+        as_of: Only what was published before this day is looked at.
 
     Raises:
         Unavailable: they cannot be had together, or the index does not answer.
@@ -56,7 +69,9 @@ def closure(requirements: tuple[str, ...], preferred: list[Pin], index: str) -> 
         asked, made = Path(folder, "asked.in"), Path(folder, "made.txt")
         asked.write_text("\n".join(requirements) + "\n")
         made.write_text("".join(f"{pin}\n" for pin in preferred))
-        command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--universal", "--python-version=3.10"]
+        command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", f"--python-version={python or '3.10'}"]
+        command += [f"--python-platform=x86_64-manylinux_2_{GLIBC[0]}"] if python else ["--universal"]
+        command += [f"--exclude-newer={began(as_of).isoformat()}"] if as_of else []
         command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate", "--quiet"]
         # nothing of a package is run here, and nothing but the index is asked
         command += ["--only-binary=:all:", "--no-config", "--no-python-downloads", "--system-certs"]
@@ -105,17 +120,46 @@ def _holds(marker: str, version: tuple[int, int], patch: int) -> bool:
     return Marker(marker).evaluate(host)
 
 
+def began(day: str) -> datetime:
+    """When a day began, UTC."""
+    return datetime.fromisoformat(f"{day}T00:00:00+00:00")
+
+
 @cache
-def _tags(version: tuple[int, int]) -> frozenset[Tag]:
+def _tags(version: tuple[int, int]) -> dict[Tag, int]:
+    """What a host with this Python installs -> its place in the order in which pip and uv prefer it."""
     platforms = [name for minor in GLIBC for name in (f"manylinux_2_{minor}_x86_64", ALIASES.get(minor)) if name]
     interpreter = f"cp{version[0]}{version[1]}"
     own = cpython_tags(version, [interpreter], platforms)
-    return frozenset([*own, *compatible_tags(version, interpreter, platforms)])
+    return {tag: place for place, tag in enumerate([*own, *compatible_tags(version, interpreter, platforms)])}
 
 
 def fits(file: str, version: tuple[int, int]) -> bool:
     """Whether a wheel can be installed on a host with this Python."""
     try:
-        return bool(parse_wheel_filename(file)[3] & _tags(version))
+        return not parse_wheel_filename(file)[3].isdisjoint(_tags(version))
     except InvalidWheelFilename:
         return False
+
+
+def best(files: Iterable[DistributionPackage], python: str, as_of: str | None) -> DistributionPackage | None:
+    """The one wheel of a version that pip and uv install: not a withdrawn one, of the best tag, of the highest build.
+
+    Args:
+        files: The version's wheels.
+        python: The Python that it is for, such as 3.10.20.
+        as_of: Only what was published before this day counts.
+    """
+    major, minor, _ = python.split(".")
+    version = (int(major), int(minor))
+    fitting = [
+        one
+        for one in files
+        if fits(one.filename, version) and (not as_of or (one.upload_time and one.upload_time < began(as_of)))
+    ]
+
+    def rank(one: DistributionPackage) -> tuple[bool, int, tuple[int, str] | tuple[()]]:
+        _, _, build, tags = parse_wheel_filename(one.filename)
+        return not one.is_yanked, -min(_tags(version).get(tag, len(_tags(version))) for tag in tags), build
+
+    return max(fitting, key=rank, default=None)

@@ -7,8 +7,18 @@ from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Refuse
 from rigwright.declaration.rig import DeclaredEnv
 from rigwright.problems import unknown
-from rigwright.supply.inputs import complaint
+from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Kind, Lock
+from rigwright.supply.machine_code import refusals
+
+# Files without code for a card that are named: a whole environment for other cards has dozens.
+LISTED = 3
+
+
+def capabilities(entry: RigEntry, catalog: Catalog) -> frozenset[str]:
+    """The compute capabilities of an entry's cards, as far as they are known."""
+    cards = (catalog.cards.get(one) if isinstance(one, str) else one for one in entry.cards)
+    return frozenset(card.capability for card in cards if card)
 
 
 def declared_envs(
@@ -38,5 +48,13 @@ def declared_envs(
         for source, kind in inputs:
             if wrong := complaint(source, kind, catalog.inputs, lock, inventory):
                 refuse(key, f"{name}: {wrong}")
-        found[name] = DeclaredEnv(name, keys, lock.groups.get(keys.python, ()), lock.groups.get(keys.packages, ()))
+        packages, asked = lock.groups.get(keys.packages, ()), catalog.inputs.get(keys.packages)
+        patterns = asked.for_other_cards if asked else ()
+        for capability in sorted(capabilities(entry, catalog)):
+            refused, _ = refusals(packages, patterns, capability)
+            for line in refused[:LISTED]:
+                refuse(key, f"{name}: {line}")
+            if len(refused) > LISTED:
+                refuse(key, f"{name}: {len(refused) - LISTED} more of its files have none for it")
+        found[name] = DeclaredEnv(name, keys, lock.groups.get(keys.python, ()), packages, patterns)
     return tuple(found[name] for name in sorted(found))

@@ -15,7 +15,7 @@ from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import POWER_UNIT, Instance, Part
 from rigwright.engines import kinds
 from rigwright.problems import Invalid, counted, shown, suggestion, unknown
-from rigwright.supply.inputs import complaint
+from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Lock
 
 Refuse = Callable[[str, str], None]

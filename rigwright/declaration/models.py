@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rigwright.problems import unknown
-from rigwright.supply.inputs import Input, complaint
+from rigwright.supply.answers import complaint
+from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
 
 

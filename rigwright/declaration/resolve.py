@@ -17,8 +17,9 @@ from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, 
 from rigwright.nvidia.driver.tables import Tables, tables
 from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
 from rigwright.supply import bundle as bundles
+from rigwright.supply.answers import complaint
 from rigwright.supply.bundle import Bundle
-from rigwright.supply.inputs import HUB, complaint
+from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
 
 

@@ -63,6 +63,8 @@ class DeclaredEnv:
     """The conda packages of its Python."""
     packages: tuple[Artefact, ...]
     """Its wheels."""
+    for_other_cards: tuple[str, ...] = ()
+    """Patterns of files in them that other cards than the rig's may need."""
 
 
 @dataclass(frozen=True)

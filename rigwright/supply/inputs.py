@@ -1,28 +1,38 @@
-"""Inputs: what a catalogue asks of the world outside, and whether the lock answers it."""
+"""Inputs: what a catalogue asks of the world outside."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from packaging.requirements import Requirement as PythonRequirement
-from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from rigwright.nvidia.packages.versions import locked_driver
-from rigwright.problems import Frozen, unknown
-from rigwright.supply.lock import Artefact, Kind, Lock
-from rigwright.types import CatalogName, FileName, Pattern, Repository, Requirement, Revision, Source
+from rigwright.problems import Frozen
+from rigwright.supply import environments
+from rigwright.supply.lock import Artefact, Kind
+from rigwright.types import (
+    Day,
+    FileName,
+    Name,
+    Pattern,
+    PythonRelease,
+    Repository,
+    Requirement,
+    Revision,
+    Source,
+)
 
 # A source: the hub that weights are published on. Mirrors of that name are its endpoints.
 HUB = "hub"
 # Kinds of input that become a group of rows.
 GROUPED = ("wheel", "conda", "deb")
+# What inputs of some kinds alone have.
+_OF = {"python": ("wheel",), "as_of": ("wheel", "conda"), "channels": ("conda",), "for_other_cards": ("wheel",)}
 # What the names of folders on hosts are made of, beside commits.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}")
 # A driver's own version, and where it is had: a folder of NVIDIA's, or a part of the distribution's archive.
@@ -31,10 +41,15 @@ _ARCHIVE = re.compile(r"nvidia:.+|apt:[a-z][a-z-]*")
 
 
 class Input(Frozen):
-    """One file, one environment of wheels, or one driver, that `rigwright lock` finds and hashes."""
+    """One file, one environment of wheels or of conda packages, or one driver, that `rigwright lock` finds and hashes.
+
+    Of an environment, `python` says for what and `as_of` says when; neither needs the other. Without `python`, wheels
+    are for every host's own Python, as the tools of hosts are. Without `as_of`, the newest are locked, and stay.
+    """
 
     kind: Kind = Field(
-        description="What it is; `wheel` stands for a whole environment, `deb` for an NVIDIA driver with its packages."
+        description="What it is; `wheel` and `conda` stand for a whole environment, `deb` for an NVIDIA driver with "
+        "its packages."
     )
     version: Revision | None = Field(
         default=None,
@@ -59,14 +74,42 @@ class Input(Frozen):
         "archive, `nvidia:FOLDER` or `apt:COMPONENT`.",
     )
     requirements: tuple[Requirement, ...] = Field(
-        default=(), description="Of an environment: the Python packages that it is for; theirs are found."
+        default=(),
+        description="Of an environment: the Python packages, or of kind `conda` the match specs, that it is for; what "
+        "those need is found.",
     )
+    channels: tuple[Name, ...] = Field(
+        default=(),
+        description="Of kind `conda`: where packages are from, in order; an inventory's mirrors of the name, or else "
+        "where conda's clients find it.",
+    )
+    python: PythonRelease | None = Field(
+        default=None,
+        description="Of kind `wheel`: the one Python that it is for, on Linux x86_64; without it, the Python of every "
+        "host.",
+    )
+    as_of: Day | None = Field(
+        default=None,
+        description="Of an environment: only what was published before this day began, UTC, is looked at.",
+    )
+    for_other_cards: tuple[Pattern, ...] = Field(
+        default=(),
+        description="Of kind `wheel` with `python`: patterns of the files that other cards alone use; a card that "
+        "cannot run one of those is not refused.",
+    )
+
+    @field_validator(*_OF)
+    @classmethod
+    def _of_its_kind(cls, value: object, info: ValidationInfo) -> object:
+        kinds = _OF[str(info.field_name)]
+        if info.data.get("kind") not in kinds:
+            raise ValueError(f"left out: only kind {' or '.join(kinds)} has it")
+        return value
 
     @model_validator(mode="after")
     def _whole(self) -> Input:
-        if self.kind == "wheel":
-            if not self.requirements or self.model_fields_set - {"kind", "requirements"}:
-                raise ValueError("an environment: kind and requirements, nothing else")
+        if self.kind in ("wheel", "conda"):
+            environments.refuse(self)
             return self
         if self.kind == "deb":
             return self._driver()
@@ -121,6 +164,8 @@ class Input(Frozen):
     @property
     def selection(self) -> str:
         """Digest of its patterns and revision: a lock that was made with others is not the answer to it."""
+        if self.kind == "conda":
+            return environments.selection(self)
         asked = [self.version if self.repository else None, self.include, self.exclude]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
 
@@ -161,7 +206,10 @@ class Input(Frozen):
 
     def provisional(self, name: str) -> Artefact:
         """The row that it will have, or one like its rows, with a hash and a size that are nobody's."""
-        if self.kind == "deb":
+        if self.kind == "conda":
+            file = f"{name}-0-0.conda"
+            sources = tuple(f"{channel}:noarch/{file}" for channel in self.channels)
+        elif self.kind == "deb":
             file, sources = f"{name}.deb", tuple(f"{source}/{name}.deb" for source in self.sources)
         elif self.many:
             file, sources = name, self.sources_of(name) if self.repository else self.sources
@@ -171,9 +219,12 @@ class Input(Frozen):
             kind=self.kind,
             name=name,
             version=self.version if self.version and not self.repository else "0",
+            build="0" if self.kind == "conda" else None,
             group=name if self.grouped else None,
+            python=self.python,
+            as_of=self.as_of,
             repository=self.repository,
-            selection=self.selection if self.many else None,
+            selection=self.selection if self.many or self.kind == "conda" else None,
             file=file,
             sha256="0" * 64,
             size=1,
@@ -188,104 +239,3 @@ def _refuse_on_index(kind: str, version: str) -> None:
         PythonVersion(version)
     except InvalidVersion:
         raise ValueError(f"of an exact version of the index, such as 0.3.36, not {version}") from None
-
-
-def mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
-    """What the lock has other than an input asks for: "" where they agree.
-
-    Args:
-        wanted: The input.
-        rows: Its row, or the rows of its group.
-    """
-    if not rows:
-        return "is not locked"
-    if wanted.kind == "wheel":
-        missing = [text for text in wanted.requirements if not _met(text, rows)]
-        return f"is locked without {', '.join(missing)}" if missing else ""
-    if wanted.kind == "deb":
-        return _driver_mismatch(wanted, rows)
-    if wanted.many:
-        return _many_mismatch(wanted, rows)
-    if len(rows) > 1 or rows[0].group:
-        return f"is locked as {len(rows)} files, not as one"
-    (row,) = rows
-    for key in ("kind", "version", "sources"):
-        if getattr(row, key) != getattr(wanted, key):
-            return f"is locked with {key} {_shown(getattr(row, key))}, not {_shown(getattr(wanted, key))}"
-    if wanted.file_name not in (None, row.file):
-        return f"is locked with file {row.file}, not {wanted.file_name}"
-    return ""
-
-
-def _many_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
-    for row in rows:
-        if row.kind != wanted.kind:
-            return f"is locked with kind {row.kind}, not {wanted.kind}"
-        if row.repository != wanted.repository:
-            return f"is locked from {row.repository or 'no repository'}, not {wanted.repository or 'your own files'}"
-        if row.sources != wanted.sources_of(row.path):
-            return f"is locked with sources {_shown(row.sources)}, not {_shown(wanted.sources_of(row.path))}"
-        if row.selection != wanted.selection:
-            return "is locked with another version, or other patterns in include and exclude"
-    exact = wanted.version if not wanted.repository or re.fullmatch("[0-9a-f]{40}", wanted.version or "") else None
-    if exact and (others := {row.version for row in rows} - {exact}):
-        return f"is locked with version {min(others)}, not {exact}"
-    return ""
-
-
-def _driver_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
-    if (driver := locked_driver(rows)) != wanted.version:
-        return f"is locked with {f'version {driver}' if driver else 'no version'}, not {wanted.version}"
-    (source,) = wanted.sources
-    # the archive says which part of it a package of the distribution's lies in
-    place = "apt:" if source.startswith("apt:") else f"{source}/"
-    for row in rows:
-        if not row.sources[0].startswith(place):
-            return f"is locked with sources {row.sources[0]}, not {source}"
-    if place != "apt:" and not any(row.kind == "key" for row in rows):
-        return "is locked without the key of its archive"
-    return ""
-
-
-def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _met(text: str, rows: Sequence[Artefact]) -> bool:
-    requirement = PythonRequirement(text)
-    if requirement.marker:  # it may be for no host that there is
-        return True
-    name = canonicalize_name(requirement.name)
-    return any(row.name == name and requirement.specifier.contains(row.version, prereleases=True) for row in rows)
-
-
-def complaint(name: str, kind: Kind, inputs: Mapping[CatalogName, Input], lock: Lock, inventory: str) -> str:
-    """Why a rig cannot have what it names: "" where it can.
-
-    Args:
-        name: The artefact's or environment's name.
-        kind: What it has to be; `wheel` stands for an environment, `deb` for a driver.
-        inputs: The catalogue's.
-        lock: What is locked.
-        inventory: The file to lock for, for messages.
-    """
-    asked = inputs.get(name)
-    if asked and asked.kind != kind:
-        return f"the catalogue's input {name} is a {asked.kind}, not a {kind}"
-    if kind in GROUPED:
-        names = {group for group, found in lock.groups.items() if any(row.kind == kind for row in found)}
-        rows = lock.groups.get(name, ())
-    else:
-        names = {row.name for row in lock.artefacts.values() if row.kind == kind}
-        rows = tuple(row for row in lock.artefacts.values() if row.name == name)
-        if kind == "weight":
-            names |= {group for group, found in lock.groups.items() if found[0].kind == kind}
-            rows = rows or lock.groups.get(name, ())
-    if asked and (wrong := mismatch(asked, rows)):
-        return f"{name} {wrong}: run `rigwright lock {inventory}`"
-    if name not in names and not rows:
-        names |= {other for other, one in inputs.items() if one.kind == kind}
-        return unknown("locked environment" if kind == "wheel" else f"locked {kind}", name, names)
-    if others := {row.kind for row in rows} - ({kind, "key"} if kind == "deb" else {kind}):
-        return f"the lock's {name} is a {min(others)}, not a {kind}"
-    return ""

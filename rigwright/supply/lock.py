@@ -12,108 +12,13 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from rigwright import toml
 from rigwright.problems import Frozen, Invalid, Problem
-from rigwright.types import (
-    CatalogName,
-    DebFileName,
-    DebVersion,
-    Digits,
-    Marker,
-    Positive,
-    RelativePath,
-    Repository,
-    Sha256,
-    Source,
-    Text,
-)
-
-Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
+from rigwright.supply.artefact import Artefact as Artefact
+from rigwright.supply.artefact import Kind as Kind
+from rigwright.types import Sha256
 
 SUFFIX = ".lock.toml"
 # What a file begins with that `rigwright lock` may write again, or remove.
 WRITTEN = "# Written by `rigwright lock`"
-
-
-class Artefact(Frozen):
-    """One file from outside."""
-
-    kind: Kind = Field(description="What it is.")
-    name: CatalogName = Field(description="What catalogue entries call it.")
-    version: DebVersion = Field(description="Its version, or the revision of the repository that it comes from.")
-    group: CatalogName | None = Field(
-        default=None,
-        description="The environment that a wheel is a part of, the driver that a package is of, or the model that a "
-        "file is of.",
-    )
-    marker: Marker | None = Field(default=None, description="Which hosts a wheel is for, as in PEP 508.")
-    repository: Repository | None = Field(
-        default=None, description="Of weights: the hub's, that they are from; `version` is the commit."
-    )
-    folder: RelativePath | None = Field(default=None, description="Of weights: their folder in the repository.")
-    selection: Digits | None = Field(default=None, description="Digest of the revision and patterns that selected it.")
-    licence: Text | None = Field(default=None, description="Of weights: what the repository says.")
-    gated: Literal[True] | None = Field(default=None, description="Whether the hub asks for a token with access.")
-    file: DebFileName = Field(description="Its file name.")
-    sha256: Sha256 = Field(description="Of its bytes.")
-    size: Positive = Field(description="Bytes.")
-    sources: tuple[Source, ...] = Field(
-        min_length=1,
-        description="Where it is had, in order: `index:PROJECT` (the host's package index), `NAME:PATH` "
-        "(below each of the rig's mirrors of that name) or an http(s) URL.",
-    )
-
-    @field_validator("marker")
-    @classmethod
-    def _of_a_wheel(cls, marker: str | None, info: ValidationInfo) -> str | None:
-        if marker is not None and info.data.get("kind") != "wheel":
-            raise ValueError("left out: only a wheel has a marker")
-        return marker
-
-    @field_validator("repository", "folder", "selection", "licence", "gated")
-    @classmethod
-    def _of_weights(cls, value: object, info: ValidationInfo) -> object:
-        if value is not None and info.data.get("kind") != "weight":
-            raise ValueError("left out: only weights have it")
-        return value
-
-    @field_validator("version", "file")
-    @classmethod
-    def _plain(cls, value: str, info: ValidationInfo) -> str:
-        if set(":~") & set(value) and info.data.get("kind") != "deb":  # these names become paths on hosts
-            raise ValueError("letters, digits, dots, dashes and +: only a deb has : and ~ in them")
-        return value
-
-    @property
-    def path(self) -> str:
-        """From the top of its repository."""
-        return f"{self.folder}/{self.file}" if self.folder else self.file
-
-    @property
-    def weight_path(self) -> str:
-        """Of weights: from the folder of all models, on hosts, in bundles and on peers."""
-        return f"{self.weight_folder}/{self.path}"
-
-    @property
-    def weight_folder(self) -> str:
-        """Of weights: the folder of their model and version in the folder of all models."""
-        return f"{self.repository or self.name}/{self.version}"
-
-    @property
-    def package_path(self) -> str:
-        """Of a wheel or conda package: from the folder of all models, where hosts keep it until it is installed."""
-        return f"_packages/{self.sha256[:16]}/{self.file}"
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """What it is, wherever it comes from."""
-        return {"name": self.name, "version": self.version, "sha256": self.sha256}
-
-    @property
-    def order(self) -> tuple[str, str, str]:
-        """Where the row stands in a lock."""
-        return (self.group or "", self.name, self.path)
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.version}"
 
 
 class LockFile(Frozen):

@@ -67,6 +67,7 @@ def _package(path: Path) -> Artefact:
             "version": version,
             "build": build,
             "group": "interpreter",
+            "selection": "0" * 12,
             "file": path.name,
             "sha256": hashlib.sha256(content).hexdigest(),
             "size": len(content),

@@ -24,6 +24,7 @@ SITE = "env/lib/python3.*/site-packages"
 @pytest.fixture(scope="session")
 def made(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """What hosts fetch from."""
+    lab.up([])  # its network, for what is served there
     found = env_box.ground(lab, tmp_path_factory.mktemp("channel"))
     with found.index, found.channel:
         yield found

@@ -17,10 +17,11 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from rigwright.host.locks import LOCKS
+from rigwright.supply.bundle import Row, text
 from rigwright.supply.lock import read
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.servers import Mirror, _MirrorHandler, index
-from tests.hosts.support import command, deploy, until
+from tests.hosts.support import command, deploy, until, write_inventory
 from tests.locks import lock_text
 
 PACKAGES = Path(__file__).with_name("packages_deploy.py")
@@ -91,18 +92,24 @@ class Fleet:
         return len(found)
 
 
-@pytest.fixture
-def fleet(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> Iterator[Fleet]:
-    """The first one shares by a deploy; what the others need for fetching, a converged one has."""
-    wheels, rows = tmp_path / "wheels", []
-    wheels.mkdir()
-    for group in ("one", "two"):
+def locked(folder: Path, wheels: Path, *groups: str) -> None:
+    """Make stand-ins for wheels, and a lock beside an inventory in which they are groups."""
+    rows = []
+    wheels.mkdir(parents=True)
+    for group in groups:
         for number, size in enumerate(SIZES):
             name, content = f"{group}{number}", os.urandom(size)
             (wheels / f"{name}-1.0-py3-none-any.whl").write_bytes(content)
             rows.append(ROW.format(group=group, name=name, size=size, sha256=hashlib.sha256(content).hexdigest()))
-    (tmp_path / "locks").mkdir()
-    (tmp_path / "locks/mine.lock.toml").write_text(lock_text(*rows))
+    (folder / "locks").mkdir()
+    (folder / "locks/mine.lock.toml").write_text(lock_text(*rows))
+
+
+@pytest.fixture
+def fleet(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> Iterator[Fleet]:
+    """The first one shares by a deploy; what the others need for fetching, a converged one has."""
+    wheels = tmp_path / "wheels"
+    locked(tmp_path, wheels, "one", "two")
     boxes = [boot(first_run.layer) for _ in range(4)]
     with Counting(lab.gateway, index(wheels)) as outside:
         made = Fleet(boxes, outside, tmp_path)
@@ -167,3 +174,33 @@ def _dropped(fleet: Fleet, box: Host) -> None:
     assert fleet.there(box) == len(SIZES)
     assert len(box.run(f"ls {STATE}/weights/*-*").splitlines()) == before - len(SIZES)
     assert len(box.run(f"grep '^dir {ROOT}/' {STATE}/owned").splitlines()) == len(SIZES)
+
+
+@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+def test_a_bundle_sends_packages_in_one_job_and_what_is_verified_no_more(
+    lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
+) -> None:
+    locked(tmp_path, tmp_path / "bundle/wheels", "one")
+    rows = read(tmp_path / "locks/mine.lock.toml")
+    listed = [Row(path=f"wheels/{row.file}", sha256=row.sha256, size=row.size) for row in rows]
+    (tmp_path / "bundle/bundle.json").write_text(text("now", [], [], listed))
+    host = boot(first_run.layer)
+    inventory = write_inventory(tmp_path, lab, host, bundle="bundle")
+    run = deploy(inventory, file=PACKAGES, GROUP="one")
+    assert run.status == 0, run.said
+    assert run.changed[-1:] == ["Fetch the packages"]
+    assert f"sending {len(SIZES)} files" in run.said
+    assert deploy(inventory, file=PACKAGES, GROUP="one").changed == []
+    # as a job leaves it that was ended in the middle
+    kept, lost = rows[0].package_path, rows[1].package_path
+    host.run(f"cd /srv/models && cp {kept} {lost}.part && echo x >> {lost}")
+    run = deploy(inventory, file=PACKAGES, GROUP="one")
+    assert run.status == 0, run.said
+    assert "sending 1 files" in run.said
+    assert deploy(inventory, file=PACKAGES, GROUP="one").changed == []
+    sums = host.run("cd /srv/models/_packages && sha256sum */*.whl").split()[::2]
+    assert sorted(sums) == sorted(row.sha256 for row in rows)
+    assert (
+        host.run("find /srv/models -name '*.part'; ls -d /var/lib/rigwright/jobs/rw-job-fetch-*/files", check=False)
+        == ""
+    )

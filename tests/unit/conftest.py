@@ -40,13 +40,19 @@ def box(tmp_path: Path) -> Box:
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A box to lock, with an index of either form."""
     with file_server() as files:
-        folder = tmp_path / "box"
-        folder.mkdir()
-        made = World(folder, files, request.param)
-        monkeypatch.setenv("PIP_INDEX_URL", made.index.url)
-        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-        monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
-        yield made
+        yield locking(tmp_path, files, request.param, monkeypatch)
+
+
+def locking(
+    folder: Path, files: FileServer, form: str, monkeypatch: pytest.MonkeyPatch, kind: type[World] = World
+) -> World:
+    """A box to lock beside a server, which is its index, too."""
+    (folder / "box").mkdir()
+    made = kind(folder / "box", files, form)
+    monkeypatch.setenv("PIP_INDEX_URL", made.index.url)
+    monkeypatch.setenv("UV_CACHE_DIR", str(folder / "uv"))
+    monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
+    return made
 
 
 @pytest.fixture(scope="session")

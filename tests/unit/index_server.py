@@ -21,6 +21,7 @@ class Package:
     yanked: str | None = None
     digest: str | None = None
     sized: bool = True
+    uploaded: str | None = "2026-01-01T00:00:00Z"
 
     @property
     def sha256(self) -> str:
@@ -35,6 +36,8 @@ class PackageIndex:
     files: FileServer
     form: str
     projects: dict[str, dict[str, Package]] = field(default_factory=dict)
+    status: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Project -> what is said of it as a whole."""
 
     @property
     def url(self) -> str:
@@ -56,14 +59,15 @@ class PackageIndex:
     def show(self, project: str) -> None:
         """Answer with what a project has now."""
         packages = list(self.projects[project].values())
-        kind, body = _page(project, packages) if self.form == "json" else _links(packages)
+        kind, body = _page(project, packages, self.status.get(project)) if self.form == "json" else _links(packages)
         self.files.serve(f"simple/{project}/", whole(body.encode(), ("Content-Type", kind)))
 
     def wheel(
-        self, project: str, version: str, *needs: str, tag: str = "py3-none-any", yanked: str | None = None
+        self, project: str, version: str, *needs: str, tag: str = "py3-none-any", yanked: str | None = None, **more: str
     ) -> Package:
         """Publish a wheel that needs other packages."""
-        return self.add(project, Package(f"{project}-{version}-{tag}.whl", _wheel(project, version, needs), yanked))
+        content = _wheel(project, version, needs)
+        return self.add(project, Package(f"{project}-{version}-{tag}.whl", content, yanked, **more))  # type: ignore[arg-type]
 
     def source(self, project: str, version: str, **changes: object) -> Package:
         """Publish a source distribution."""
@@ -71,7 +75,7 @@ class PackageIndex:
         return self.add(project, package)
 
 
-def _page(project: str, packages: list[Package]) -> tuple[str, str]:
+def _page(project: str, packages: list[Package], status: dict[str, str] | None) -> tuple[str, str]:
     files = [
         {
             "filename": one.file,
@@ -80,9 +84,12 @@ def _page(project: str, packages: list[Package]) -> tuple[str, str]:
             "yanked": one.yanked if one.yanked else False,
         }
         | ({"size": len(one.content)} if one.sized else {})
+        | ({"upload-time": one.uploaded} if one.sized and one.uploaded else {})
         for one in packages
     ]
     page = {"meta": {"api-version": "1.1" if all(one.sized for one in packages) else "1.0"}, "name": project}
+    if status:
+        page |= {"project-status": status, "meta": {"api-version": "1.4"}}
     return "application/vnd.pypi.simple.v1+json", json.dumps(page | {"files": files, "versions": []})
 
 

@@ -1,4 +1,4 @@
-"""Models of Rigwright's own catalogue are locked beside the inventory whose rigs use them."""
+"""Models and conda packages of Rigwright's own catalogue are locked beside the inventory whose rigs use them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,9 +15,12 @@ from cli import main
 from cli.resolving import verb
 from lab.hub import Hub
 from rigwright import inventory
+from rigwright.declaration.instances import Making
 from rigwright.inventory import load, making
 from rigwright.supply.lock import WRITTEN, Lock
 from tests.locks import lock_text
+from tests.unit.conda_channel import Channel
+from tests.unit.file_server import file_server
 
 MODELS = """
 [models.one]
@@ -197,3 +201,57 @@ def test_an_inventory_whose_model_is_not_locked_yet_says_so(shipped: Shipped) ->
     with making("bundle"), pytest.raises(SystemExit) as ended:
         runpy.run_path(str(shipped.folder / "rig.py"))
     assert f"one-gguf is not locked: run `rigwright lock {shipped.folder}/rig.py`" in str(ended.value.code)
+
+
+CONDA = """
+[inputs.py]
+kind = "conda"
+requirements = ["python ==3.10.20"]
+channels = ["forge"]
+"""
+
+
+@pytest.fixture
+def uses(shipped: Shipped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Names of inputs that the environments of every rig use; one of our own catalogue's is had from a channel."""
+    (shipped.root / "catalog" / "conda.toml").write_text(CONDA)
+    names: set[str] = set()
+    inner = verb.rigs_of
+
+    def rigs_of(path: Path | None, what: Making) -> list[SimpleNamespace]:
+        mirrors = {"hub": (shipped.hub.url,), "forge": (f"{files.url}/forge",)}
+        known = {"mirrors": mirrors, "hub_token_file": None, "hub_token_origin": None, "env_inputs": tuple(names)}
+        return [SimpleNamespace(instances=rig.instances, **known) for rig in inner(path, what)]
+
+    monkeypatch.setattr(verb, "rigs_of", rigs_of)
+    with file_server() as files:
+        channel = Channel(tmp_path / "channel", files)
+        channel.package("python", "3.10.20")
+        channel.publish()
+        yield names
+
+
+def test_conda_packages_that_an_environment_uses_are_locked_beside_the_inventory(
+    shipped: Shipped, uses: set[str]
+) -> None:
+    assert shipped.locked() == ["+ model one-gguf org/one"]
+    uses.add("py")
+    assert [line.partition("  ")[0] for line in shipped.locked()] == ["+ conda py/python 3.10.20 0"]
+    assert shipped.groups == {"one-gguf", "py"}
+    assert (
+        (shipped.folder / "locks/conda.lock.toml")
+        .read_text()
+        .startswith(f"{WRITTEN} from Rigwright's own catalog/conda")
+    )
+
+
+def test_without_an_inventory_conda_packages_are_left_out_in_one_line(shipped: Shipped, uses: set[str]) -> None:
+    for path in (shipped.root / "catalog").glob("*.toml"):
+        if path.name not in ("more.toml", "conda.toml"):
+            path.unlink()
+    for path in (shipped.root / "locks").glob("*"):
+        path.unlink()
+    (line,) = CliRunner().invoke(main, ["lock"]).stdout.splitlines()
+    assert line.startswith(
+        "left out: py, eye-gguf, one-gguf, two-gguf: `rigwright lock INVENTORY` locks the models and conda"
+    )

@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.inventory import load, making
-from rigwright.supply.inputs import Input, mismatch
+from rigwright.supply.answers import mismatch
+from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
 from tests.locks import lock_text
 from tests.unit.sample_texts import CATALOG, LOCK, SOURCE_ROW
@@ -41,7 +42,7 @@ def asked(data: dict[str, object], **changes: object) -> Input:
         (WEIGHT, {"sha256": "a" * 64}, "Extra inputs"),
         (SOURCE, {"version": "latest"}, "an exact version of the index, such as 0.3.36, not latest"),
         (SOURCE, {"version": ">=0.3"}, "letters, digits"),
-        (TOOLS, {"requirements": None}, "an environment: kind and requirements, nothing else"),
+        (TOOLS, {"requirements": None}, "an environment: requirements, and at most python"),
         (TOOLS, {"requirements": []}, "an environment"),
         (TOOLS, {"version": "1"}, "an environment"),
         (TOOLS, {"file": "a.whl"}, "an environment"),

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from rigwright.declaration.catalog import Model
 from rigwright.declaration.models import Missing, Selection
 from rigwright.engines.llama_cpp.model import parts
-from rigwright.supply.inputs import Input, complaint, mismatch
+from rigwright.supply.answers import complaint, mismatch
+from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import COMMIT
 
@@ -172,5 +173,5 @@ def test_what_is_no_input_of_many_files_is_refused(value: dict[str, Any]) -> Non
 def test_only_weights_have_what_weights_have(key: str) -> None:
     value = row("a/q4.gguf", licence="apache-2.0").model_dump()
     others = {"repository": None, "folder": None, "selection": None, "licence": None, key: value[key]}
-    with pytest.raises(ValidationError, match="only weights have it"):
+    with pytest.raises(ValidationError, match="only kind weight"):
         Artefact.model_validate(value | {"kind": "source"} | others)

@@ -1,0 +1,184 @@
+"""Environments: what a catalogue may ask of wheels and conda packages, and whether the lock answers it."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from rigwright.problems import Invalid
+from rigwright.supply.answers import complaint, mismatch
+from rigwright.supply.inputs import Input
+from rigwright.supply.lock import Artefact, Lock, read, text
+from tests.unit.samples import artefact, wheel
+
+WHEELS = {"kind": "wheel", "requirements": ["tool>=1"], "python": "3.10.20", "as_of": "2026-06-10"}
+CONDA = {"kind": "conda", "requirements": ["python ==3.10.20"], "channels": ["conda-forge"], "as_of": "2026-06-10"}
+
+
+def asked(data: dict[str, object], **changes: object) -> Input:
+    return Input.model_validate({key: value for key, value in (data | changes).items() if value is not None})
+
+
+def conda(name: str = "python", **changes: object) -> Artefact:
+    version, build = changes.get("version", "3.10.20"), changes.get("build", "h3c07f61_0_cpython")
+    own = {
+        "kind": "conda",
+        "name": name,
+        "version": version,
+        "build": build,
+        "group": "py",
+        "as_of": "2026-06-10",
+        "selection": asked(CONDA).selection,
+        "file": f"{name}-{version}-{build}.conda",
+        "sources": [f"conda-forge:linux-64/{name}-{version}-{build}.conda"],
+    }
+    return artefact(**own | changes)
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "text"),
+    [
+        (WHEELS, {"python": "3.10"}, "a release of CPython, such as 3.10.20"),
+        (WHEELS, {"python": "3.10.20\n"}, "a release of CPython"),
+        (WHEELS, {"as_of": "2026-13-01"}, "a day, such as 2026-06-10"),
+        (WHEELS, {"as_of": "2026-06-10T00:00:00Z"}, "a day, such as"),
+        (WHEELS, {"as_of": 20260610}, "text|valid string"),
+        (WHEELS, {"channels": ["conda-forge"]}, "left out: only kind conda has it"),
+        (WHEELS, {"requirements": ["python 3.10.*"]}, "a Python requirement each, not 'python 3.10.*'"),
+        (WHEELS, {"version": "1"}, "at most python, as_of and for_other_cards, nothing else"),
+        (WHEELS, {"for_other_cards": ["*.so"], "python": None}, "given a python for its for_other_cards"),
+        (WHEELS, {"for_other_cards": ["a b"]}, "a pattern of letters"),
+        (CONDA, {"requirements": None}, "conda packages: requirements and channels, and at most as_of, nothing else"),
+        (CONDA, {"channels": None}, "given the channels"),
+        (CONDA, {"channels": ["conda-forge", "conda-forge"]}, "named once each"),
+        (CONDA, {"channels": ["https://h/c"]}, "small letters, digits and dashes"),
+        *((CONDA, {"channels": [name]}, f"other than '{name}'") for name in ("index", "hub", "apt", "nvidia", "https")),
+        (CONDA, {"python": "3.10.20"}, "left out: only kind wheel has it"),
+        (CONDA, {"for_other_cards": ["a"]}, "left out: only kind wheel has it"),
+        (CONDA, {"requirements": ["python[extra]>=3"]}, "such as python ==3.10.20 each, not 'python.extra.>=3'"),
+        *(
+            (CONDA, {"requirements": [text]}, "of kind conda, python ==3.10.20")
+            for text in ("other::python", "python[url=x]", "https://h/a.conda", "--x", "/etc/x.conda", "a @ http://h/a")
+        ),
+    ],
+)
+def test_an_environment_that_says_too_much_or_too_little_is_refused(
+    data: dict[str, object], changes: dict[str, object], text: str
+) -> None:
+    with pytest.raises(ValidationError, match=text):
+        asked(data, **changes)
+
+
+@pytest.mark.parametrize("kind", ["source", "weight", "deb"])
+@pytest.mark.parametrize("key", [{"python": "3.10.20"}, {"as_of": "2026-06-10"}, {"channels": ["a"]}])
+def test_what_is_no_environment_has_no_key_of_one(kind: str, key: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="left out: only kind"):
+        asked({"kind": kind, "version": "1", "sources": ["index:a"]}, **key)
+
+
+def test_a_day_is_a_date_of_toml_too() -> None:
+    assert asked(WHEELS, as_of=date(2026, 6, 10)).as_of == "2026-06-10"
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "row", "text"),
+    [
+        (WHEELS, {}, {}, ""),
+        (WHEELS, {"python": "3.10.21"}, {}, "is locked for Python 3.10.20, not 3.10.21"),
+        (WHEELS, {"python": None}, {}, "is locked for Python 3.10.20, not of every host"),
+        (WHEELS, {}, {"python": None}, "is locked for Python of every host, not 3.10.20"),
+        (WHEELS, {"as_of": "2026-06-11"}, {}, "is locked as of 2026-06-10, not 2026-06-11"),
+        (WHEELS, {"as_of": None}, {}, "is locked as of 2026-06-10, not no day"),
+        (WHEELS, {"requirements": ["tool>=2"]}, {}, "is locked without tool>=2"),
+        (WHEELS, {"for_other_cards": ["*_fa3_*"]}, {}, ""),
+        (CONDA, {}, {}, ""),
+        (CONDA, {"as_of": None}, {}, "is locked as of 2026-06-10, not no day"),
+        (CONDA, {"requirements": ["python ==3.10.21"]}, {}, "is locked with python 3.10.20, not python ==3.10.21"),
+        (CONDA, {"requirements": ["tzdata"]}, {}, "is locked with no tzdata, not tzdata"),
+        (CONDA, {"requirements": ["python >=3.10"]}, {}, "is locked with other requirements or channels"),
+        (CONDA, {"channels": ["other"]}, {}, "is locked from channel conda-forge, not other"),
+        (CONDA, {"channels": ["conda-forge", "other"]}, {}, "is locked with other requirements or channels"),
+    ],
+)
+def test_what_the_lock_has_other_than_an_environment_asks_for(
+    data: dict[str, object], changes: dict[str, object], row: dict[str, object], text: str
+) -> None:
+    made = conda() if data is CONDA else wheel(**{"python": "3.10.20", "as_of": "2026-06-10"} | row)
+    assert mismatch(asked(data, **changes), [made]) == text
+
+
+def test_wheels_are_no_conda_packages() -> None:
+    assert mismatch(asked(CONDA), [wheel()]) == "is locked with kind wheel, not conda"
+
+
+@pytest.mark.parametrize("data", [WHEELS, CONDA])
+def test_the_row_that_it_will_have_answers_all_but_what_is_found(data: dict[str, object]) -> None:
+    row = asked(data).provisional("one-1.0")
+    assert (row.group, row.python, row.as_of) == ("one-1.0", data.get("python"), "2026-06-10")
+    assert mismatch(asked(data), [row]).startswith("is locked with")
+
+
+def test_conda_packages_that_nobody_locked_are_named_with_the_nearest() -> None:
+    lock = Lock({}, {"python-3.10.20": (conda(),)})
+    said = complaint("python-3.10.2", "conda", {}, lock, "rig.py")
+    assert said.startswith('no locked environment of conda packages is called "python-3.10.2"')
+    assert "python-3.10.20" in said
+    assert complaint("python-3.10.20", "conda", {}, lock, "rig.py") == ""
+    assert "is a conda, not a wheel" in complaint("python-3.10.20", "wheel", {}, lock, "rig.py")
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    code = ("a/b.so sm_75 sm_90a compute_80", "c.so.1 sm_100f")
+    rows = (
+        conda(name="_libgcc_mutex", version="0.1", build="conda_forge"),
+        wheel(python="3.10.20", as_of="2026-06-10", machine_code=code),
+        wheel("bare", machine_code=()),
+        wheel("unread"),
+    )
+    path = tmp_path / "a.lock.toml"
+    path.write_text(text(rows, "catalog/a.toml"))
+    assert set(read(path)) == set(rows)
+    assert path.read_text().count("machine_code") == 2
+    assert "\npython" not in text([wheel()], "a")
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "value"),
+    [
+        (wheel(), "build", "0"),
+        (wheel(), "selection", "0" * 12),
+        (wheel(), "name", "_tool"),
+        (wheel(), "file", "_tool-1.0-py3-none-any.whl"),
+        (wheel(), "python", "3.10"),
+        (wheel(), "as_of", "10.6.2026"),
+        (wheel(), "machine_code", ["a.so"]),
+        (wheel(), "machine_code", ["../a.so sm_75"]),
+        (wheel(), "machine_code", ["/a.so sm_75"]),
+        (wheel(), "machine_code", ["a.so sm_75 $(id)"]),
+        (wheel(), "machine_code", ["a.so sm_75\n"]),
+        (conda(), "machine_code", []),
+        (conda(), "python", "3.10.20"),
+        (conda(), "marker", "python_version < '3'"),
+        (conda(), "build", None),
+        (conda(), "build", "a/b"),
+        (conda(), "build", "a-b"),
+        (conda(), "selection", None),
+        (conda(), "version", "1!2"),
+        (conda(), "file", "../python.conda"),
+        (artefact(), "as_of", "2026-06-10"),
+        (artefact(), "python", "3.10.20"),
+        (artefact(), "build", "0"),
+    ],
+)
+def test_a_row_has_what_is_of_its_kind_alone(tmp_path: Path, row: Artefact, key: str, value: object) -> None:
+    path = tmp_path / "a.lock.toml"
+    path.write_text(text([row.model_copy(update={key: value})], "catalog/a.toml"))
+    with pytest.raises(Invalid, match=rf"artefact\[0\]\.{key}"):
+        read(path)
+
+
+def test_where_hosts_keep_a_package() -> None:
+    assert conda().package_path == f"_packages/{'b' * 16}/python-3.10.20-h3c07f61_0_cpython.conda"
