@@ -1,0 +1,27 @@
+"""`rigwright bench envs`, with as little as it takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab import conda
+from tests.bench.support import bench
+
+
+def test_environments_are_timed_beside_uv_and_drawn_once(tmp_path: Path) -> None:
+    if not (found := conda.find()).wanted:
+        pytest.skip(f"{found} is here alone")
+    file = tmp_path / "figures.json"
+    bench("envs", "--which", "small", "--json", file)
+    figures = json.loads(file.read_text())
+    assert {row["what"]: len(row["theirs"]) > 0 for row in figures["rows"]} == {
+        "deploy that brings it": True,
+        "of it putting together, judging, trying": False,
+        "deploy that changes nothing": True,
+        "files compared with root's record": False,
+    }
+    assert all(min(row["ours"]) > 0 for row in figures["rows"])
+    assert figures["uplink"] >= 1
