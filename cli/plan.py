@@ -51,7 +51,7 @@ def _plan(box: Box) -> Planned:
             brought = (there, chosen)
     wanted = desired(box.rig, facts, brought)
     refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
-    return Planned(planning.plan(wanted, found), refused, warnings(facts), driver, box.rig.digest)
+    return Planned(planning.plan(wanted, found), refused, warnings(box.rig, facts), driver, box.rig.digest)
 
 
 @click.command()

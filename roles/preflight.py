@@ -17,7 +17,7 @@ def preflight(wanted: Desired, driver: Chosen) -> bool:
 
     No operation: a plan must say the same, and end the same way, as a run.
     """
-    for warning in warnings(wanted.facts):
+    for warning in warnings(wanted.rig, wanted.facts):
         logger.warning(f"{host.print_prefix}{warning}")
     reasons = refusals(wanted, time.time())
     if isinstance(driver.plan, Refused):

@@ -33,6 +33,7 @@ from rigwright.weights.sharing import endpoint, reason
 REBOOT = "reboot"
 # What a driver lacks is told in one line: a count stands for what is beyond this
 LISTED = 2
+KIB, GB = 1024, 10**9  # bytes
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,10 @@ def _engines(wanted: Desired, found: Served) -> list[Step]:
     for made in wanted.installations.values():
         if made.folder not in wanted.facts.built_engines:
             why = f"no build with these inputs ({made.digest}) is there"
+            if made.installed_kib:
+                final = made.installed_kib * KIB
+                peak = final + made.work_kib * KIB + made.fetched_bytes
+                why += f"; takes {final / GB:.1f} GB of disk, up to {peak / GB:.1f} GB while it is made"
             steps.append(Step("engines", made.what, why, made.fetched_bytes))
         elif made.folder in wanted.facts.unfit_engines:
             why = "others than root can change it, or not everybody can run it"

@@ -28,6 +28,10 @@ GIB = 1024 * 1024  # in KiB
 MEMORY_MINIMUM = 2 * GIB
 # Seconds. apt refuses package lists from the future, and TLS certificates have a beginning; a slow probe takes some.
 CLOCK_TOLERANCE = 600
+# Measured with vLLM 0.21.0: its processes map 160 to 240 MiB each there, two of them on one card and four on two.
+ENV_SHM = 1 * GIB
+# Measured with it: a process that has imported what serves takes 0.8 GiB; there is one, and one a card.
+ENV_MEMORY = 4 * GIB
 # A file system filled to the brim breaks more than a download.
 DISK_RESERVE = 1 * GIB
 
@@ -74,11 +78,20 @@ def refusals(wanted: Desired, now: float) -> list[str]:
     return found + _bundle(rig, facts) + _ports(rig, facts) + _share(rig, facts) + _disks(rig, facts, installations)
 
 
-def warnings(facts: HostFacts) -> list[str]:
+def warnings(rig: Rig, facts: HostFacts) -> list[str]:
     """What does not stand in the way but is worth knowing."""
+    found = []
     if facts.apt_lock_holder:
-        return [f"dpkg's lock is held by {facts.apt_lock_holder}: packages wait until it is free"]
-    return []
+        found.append(f"dpkg's lock is held by {facts.apt_lock_holder}: packages wait until it is free")
+    if rig.envs and facts.memory_kib < ENV_MEMORY:
+        have, need = facts.memory_kib / GIB, ENV_MEMORY // GIB
+        found.append(f"{have:.1f} GiB of memory: an engine in an environment takes {need} GiB before it loads a model")
+    if rig.envs and facts.shm_kib < ENV_SHM:
+        have, need = facts.shm_kib / GIB, ENV_SHM // GIB
+        found.append(
+            f"{have:.1f} GiB free in /dev/shm: an engine on two cards maps up to {need} GiB there; mount it larger"
+        )
+    return found
 
 
 def _cards(rig: Rig, facts: HostFacts) -> list[str]:

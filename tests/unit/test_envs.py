@@ -13,10 +13,10 @@ from rigwright.envs.env import Environment, entering, environment, plan, texts
 from rigwright.envs.keys import EnvKeys
 from rigwright.envs.told import installed, installed_script, wanted
 from rigwright.host.plan import desired
-from rigwright.host.preflight import refusals
+from rigwright.host.preflight import refusals, warnings
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.render import render
-from rigwright.supply.lock import Artefact
+from rigwright.supply.lock import Artefact, text
 from tests.unit.samples import GIB, NOW, Box, artefact, card, facts, rig, wheel
 
 GIB_OF_BYTES = 1 << 30
@@ -95,10 +95,10 @@ def _shell(script: str) -> list[str]:
 def test_activating_and_deactivating_leaves_nothing(tmp_path: Path) -> None:
     _, one = compiling()
     root = one.toolkit.root if one.toolkit else ""
-    for name, text in texts(one, "/opt/x").items():
+    for name, content in texts(one, "/opt/x").items():
         path = tmp_path / "env" / name
         path.parent.mkdir(parents=True)
-        path.write_text(text)
+        path.write_text(content)
     activate = tmp_path / "activate"
     activate.write_text(render("envs/activate.j2", folder=str(tmp_path), prefix=str(tmp_path / "env")))
     said = _shell(
@@ -145,6 +145,32 @@ def test_room_for_packages_and_for_what_they_become_is_asked_for() -> None:
     there = {f"/srv/models/{big.packages[1].package_path}": 4 * GIB_OF_BYTES}
     found = refusals(desired(box, facts(disk_free_kib=free, weight_bytes=there)), NOW)
     assert [line.partition(" has ")[0] for line in found] == ["/opt/rigwright"]
+
+
+def test_memory_that_an_engine_takes_is_warned_of() -> None:
+    small = facts(memory_kib=3 * GIB, shm_kib=GIB // 2)
+    assert [line.partition(" ")[0] for line in warnings(rig(envs=(declared(),)), small)] == ["3.0", "0.5"]
+    assert warnings(rig(), small) == warnings(rig(envs=(declared(),)), facts(memory_kib=8 * GIB, shm_kib=GIB)) == []
+
+
+def test_a_card_without_code_is_refused_with_the_file(tmp_path: Path) -> None:
+    box = Box(tmp_path)
+    code = ["lib/main.so sm_80 compute_80", "lib/other.so sm_90a"]
+    rows = [
+        conda(),
+        wheel("demo", version="2.0", group="pk", python="3.10.20", as_of="2026-06-10", machine_code=code),
+        wheel("uv", group="installers"),
+    ]
+    box.write("locks/env.lock.toml", text(rows, "a test").replace("# Written by", "# By"))
+    box.write(
+        "catalog/env.toml",
+        '[envs.env]\npython = "py"\npackages = "pk"\ndistribution = "demo"\nimports = ["demo"]\n'
+        '[inputs.pk]\nkind = "wheel"\npython = "3.10.20"\nas_of = "2026-06-10"\nrequirements = ["demo"]\n'
+        'for_other_cards = ["lib/other.so"]\n',
+    )
+    (line,) = [one for one in box.refusal(envs=["env"]) if "has code for" in one]
+    assert "box.envs[0]: env: lib/main.so of demo 2.0 has code for sm_80, compute_80, none for" in line
+    assert "7.5" in line
 
 
 def test_who_enters_is_nobody_and_the_words_stay_apart() -> None:

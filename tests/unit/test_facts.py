@@ -30,6 +30,7 @@ RECORDS = [
     ("disk", "/opt/rigwright", "51234567", "/"),
     ("disk", "/srv/models", "1234567890", "/srv"),
     ("sent_kib", "300"),
+    ("shm_kib", "400"),
     ("cuda_version", "13.0"),
     ("nvcc", "13.0.88"),
     ("apt_lock", "apt-get"),
@@ -83,7 +84,7 @@ MANY = {
     "address",
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
-CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere"}
+CUT = {"os_version", "systemd", "sent_kib", "shm_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere"}
 """What may be told as nothing."""
 
 
@@ -99,6 +100,7 @@ def test_a_probes_lines_become_facts() -> None:
         disk_free_kib={"/opt/rigwright": 51234567, "/srv/models": 1234567890},  # type: ignore[arg-type]
         file_systems={"/opt/rigwright": "/", "/srv/models": "/srv"},  # type: ignore[arg-type]
         sent_kib=300,
+        shm_kib=400,
         cuda_version="13.0",
         nvcc="13.0.88",
         apt_lock_holder="apt-get",
@@ -266,7 +268,8 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "engines": "/opt/rigwright/engines",
         "builds": "/var/lib/rigwright/build",
         "jobs": "/var/lib/rigwright/jobs",
-        "weights": [made.weight_path(artefact()).rpartition("/")[0]],
+        "weights": [made.weight_path(artefact()).rpartition("/")[0], "/srv/models/_packages"],
+        "record": "tree",
         "cuda_root": "/opt/cuda",
         "users": ["svc-a", "svc-b"],
         "packages": [*PACKAGES, "cmake", "g++", "ninja-build"],

@@ -52,7 +52,7 @@ def test_a_clock_that_is_wrong_by_more_than_ten_minutes_is_refused(clock: int, s
 def test_nothing_stands_in_the_way_on_a_good_host(system: tuple[str, str]) -> None:
     host = good(os_id=system[0], os_version=system[1])
     assert refusals(comes_to(box(), host, CUDA), NOW) == []
-    assert warnings(host) == []
+    assert warnings(rig(), host) == []
 
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
@@ -214,7 +214,7 @@ def test_the_space_for_all_missing_weights_is_summed() -> None:
 def test_a_held_dpkg_lock_is_worth_knowing_and_no_reason_to_refuse() -> None:
     host = good(apt_lock_holder="unattended-upgr")
     assert refusals(comes_to(box(), host, CUDA), NOW) == []
-    (warning,) = warnings(host)
+    (warning,) = warnings(rig(), host)
     assert "unattended-upgr" in warning
 
 
