@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from pyinfra.api import deploy
 
@@ -12,9 +13,11 @@ from rigwright.engines.kind import MARKER, Installation, Job
 from rigwright.envs.installer import TREE, installer
 from rigwright.host.plan import Desired
 from rigwright.render import render
+from rigwright.supply.fetching import spec
 from rigwright.supply.lock import Artefact
-from rigwright.supply.tools import Tools
-from rigwright.supply.tools import installers as installers_of
+from rigwright.supply.tools import Tools, installers
+from rigwright.weights.records import PACKAGE
+from rigwright.weights.records import programs as programs_folder
 from roles.fetching import brought, dropped, programs
 from roles.operations.jobs import job, sent
 from roles.tools import environment
@@ -24,45 +27,52 @@ from roles.tools import environment
 def engines(wanted: Desired) -> None:
     """Install each in a folder named by the digest of all inputs, beside older ones."""
     rig, facts = wanted.rig, wanted.facts
-    installers = installers_of(rig, facts)
+    tools = installers(rig, facts)
+    travelling = [made for made in wanted.installations.values() if installer(rig, made).travels]
+    missing = [made for made in travelling if made.folder not in facts.built_engines]
     for made in wanted.installations.values():
-        if not installer(rig, made).travels:
+        if made not in travelling:
             _installed(rig, made, wanted.tools)
             continue
-        if made.folder not in facts.built_engines:
-            environment(rig, installers, rig.installers, "what puts environments together", alone=f"{INSTALLERS}-")
+        if made in missing:
+            environment(rig, tools, rig.installers, "what puts environments together", alone=f"{INSTALLERS}-")
             programs(rig)
-            there, python = installed_test(rig, made), f"{installers.folder}/bin/python"
+            there, python = installed_test(rig, made), f"{tools.folder}/bin/python"
             brought(rig, made.artefacts, f"Fetch packages of {made.name}", unless=there, python=python)
-        _installed(rig, made, installers)
-    if installed := _done_with(wanted):
+            missing.remove(made)
+        _installed(rig, made, tools, () if rig.share else _only_of(made, missing))
+    if left := [] if rig.share else _left(wanted, travelling):
         programs(rig)
-        dropped(rig, installed, "Remove packages that are installed")
+        dropped(rig, left, "Remove packages that are installed")
 
 
-def _done_with(wanted: Desired) -> list[Artefact]:
-    """The packages of environments that are on the host now, or will be then, and that nobody fetches from it."""
-    if wanted.rig.share:
-        return []
+def _only_of(made: Installation, others: Sequence[Installation]) -> tuple[Artefact, ...]:
+    """Packages that no other one still is to be put together of."""
+    needed = {one.package_path for other in others for one in other.artefacts}
+    return tuple(one for one in made.artefacts if one.package_path not in needed)
+
+
+def _left(wanted: Desired, travelling: Sequence[Installation]) -> list[Artefact]:
+    """Packages of environments that are whole, which a job that was ended has left."""
     facts, models = wanted.facts, wanted.rig.roots.models
-    found: dict[str, Artefact] = {}
-    for made in wanted.installations.values():
-        if installer(wanted.rig, made).travels:
-            found |= {
-                one.package_path: one
-                for one in made.artefacts
-                if made.folder not in facts.built_engines or f"{models}/{one.package_path}" in facts.weight_bytes
-            }
+    missing = [made for made in travelling if made.folder not in facts.built_engines]
+    found = {
+        one.package_path: one
+        for made in travelling
+        if made not in missing
+        for one in _only_of(made, missing)
+        if f"{models}/{one.package_path}" in facts.weight_bytes
+    }
     return list(found.values())
 
 
-def _installed(rig: Rig, made: Installation, tools: Tools) -> None:
+def _installed(rig: Rig, made: Installation, tools: Tools, done_with: Sequence[Artefact] = ()) -> None:
     unit = f"rw-job-{made.folder}"
     sent_along = rig.bundle and not installer(rig, made).travels
     job(
         name=f"Install {made.name}",
         unit=unit,
-        script=script(rig, made, tools, unit),
+        script=script(rig, made, tools, unit, done_with),
         test=installed_test(rig, made),
         folder=rig.jobs,
         files=rig.bundle.files(list(made.artefacts)) if rig.bundle and sent_along else (),
@@ -77,8 +87,16 @@ def installed_test(rig: Rig, made: Installation) -> str:
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
 
-def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
-    """The job's script."""
+def script(rig: Rig, made: Installation, tools: Tools, unit: str, done_with: Sequence[Artefact] = ()) -> str:
+    """The job's script.
+
+    Args:
+        rig: The rig.
+        made: What is installed.
+        tools: The host's Python tools, or what puts environments together.
+        unit: The job's.
+        done_with: Packages that are removed once it is whole.
+    """
     place = Job(
         target=rig.installed(made.folder),
         work=f"{rig.builds}/{made.folder}",
@@ -100,4 +118,7 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str) -> str:
         program=one.program,
         again=one.again(rig, made, place.target),
         body=body,
+        spec=spec(rig, done_with) if done_with else "",
+        programs=programs_folder(rig),
+        package=PACKAGE,
     )

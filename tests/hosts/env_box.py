@@ -50,7 +50,10 @@ def ground(lab: Lab, folder: Path) -> Ground:
     native = [row for row in locked["hub-client"] if row.name == NATIVE and f"-{tag}-" in row.file]
     packages = tuple(row.model_copy(update={"group": "packages", "marker": None}) for row in (*pure, *native))
     installers = locked["installers"]
-    offered = [Wheel(row.name, row.version, row.file, row.sha256, row.size) for row in (*packages, *installers)]
+    # what hosts need beside them, whatever Python they have
+    tools = [row for row in locked["tools"] if row.file.endswith("-none-any.whl") and row.name not in PURE]
+    kept = (*packages, *installers, *tools)
+    offered = [Wheel(row.name, row.version, row.file, row.sha256, row.size) for row in kept]
     wheels.keep(offered, interpreter.series)
     channel = Channel(lab.gateway, folder)
     python = tuple(_package(path) for path in (made.python, made.note))

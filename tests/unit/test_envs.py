@@ -26,6 +26,7 @@ def conda(name: str = "python", version: str = "3.10.20", build: str = "0_a", **
     """A locked conda package."""
     file = f"{name}-{version}-{build}.conda"
     own = {"kind": "conda", "name": name, "version": version, "group": "py", "file": file, "sha256": "c" * 64}
+    own |= {"build": build, "selection": "0" * 12}
     return artefact(**(own | {"sources": [f"forge:linux-64/{file}"]} | changes))
 
 
