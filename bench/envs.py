@@ -202,7 +202,7 @@ def _made(
 
 
 def _uv(world: World, host: Host, rows: Sequence[Artefact]) -> float:
-    """As an operator would, in an environment of this Python; in seconds. It ends, as ours does, once all is on the disk."""
+    """Seconds of it in an environment of this Python. It ends, as ours does, once all is on the disk."""
     wheels = [row for row in rows if row.kind == "wheel"]
     asked = "".join(f"{row.name}=={row.version} --hash=sha256:{row.sha256}\n" for row in wheels)
     host.run(f"rm -rf {PEER} && mkdir {PEER} && printf %s {shlex.quote(asked)} > {PEER}/asked.txt")
