@@ -103,7 +103,7 @@ class Source:
 
     def _of_it(self, row: Artefact) -> dict[str, object]:
         # resolved for another release of the same series, which takes the same wheels
-        release = {"python": self.interpreter.version} if getattr(row, "python", None) else {}
+        release = {"python": self.interpreter.version} if row.python else {}
         return {"group": PACKAGES, "marker": None, **release}
 
 
@@ -134,5 +134,6 @@ def _package(path: Path) -> Artefact:
     said = json.loads((path.parent / "repodata.json").read_text())["packages.conda"][path.name]
     own = {key: said[key] for key in ("name", "version", "build", "sha256", "size")}
     source = f"{CHANNEL}:{path.parent.name}/{path.name}"
-    row = {"kind": "conda", "group": INTERPRETER, "file": path.name, "sources": [source], **own}
+    # the lab chose it, and no input of a catalogue
+    row = {"kind": "conda", "group": INTERPRETER, "selection": "0" * 12, "file": path.name, "sources": [source], **own}
     return Artefact.model_validate(row)

@@ -33,7 +33,8 @@ def test_a_wheel_is_for_a_python_by_its_tags_and_its_marker(file: str, marker: s
 
 
 def test_what_is_declared_is_read(tmp_path: Path) -> None:
-    python = wheel("python", kind="conda", group=INTERPRETER, sources=["lab:linux-64/python.conda"])
+    conda = {"kind": "conda", "build": "lab_0", "selection": "0" * 12, "file": "python-1.0-lab_0.conda"}
+    python = wheel("python", group=INTERPRETER, sources=["lab:linux-64/python-1.0-lab_0.conda"], **conda)
     row = wheel("demo", group=PACKAGES)
     declare(tmp_path, Env("small", "demo", ("demo", "demo.more")), [python, row])
     found = Catalog.load([tmp_path / "catalog"]).envs["small"]
