@@ -49,7 +49,8 @@ class Env:
     def conda(self, files: dict[str, str], links: list[str], **more: object) -> None:
         rows = [{"_path": name, "path_type": "hardlink", "sha256": _sha256(text)} for name, text in files.items()]
         rows += [{"_path": name, "path_type": "softlink", "sha256": "0" * 64} for name in links]
-        meta = {"fn": PYTHON, "sha256": "1" * 64, "paths_data": {"paths": rows}, **more}
+        said = {"name": "python", "version": "3.10.20", "build": "0_a"}
+        meta = {**said, "fn": PYTHON, "sha256": "1" * 64, "paths_data": {"paths": rows}, **more}
         self.write("conda-meta/python-3.10.20-0_a.json", json.dumps(meta))
 
     def record(self, files: dict[str, str], folder: str = "demo_package-1.0.dist-info") -> None:
@@ -117,6 +118,10 @@ WRONG: dict[str, tuple[Callable[[Env], object], str]] = {
     "another distribution": (lambda env: env.record({}, "other-2.0.dist-info"), "not the locked dist.*other 2.0"),
     "another version": (lambda env: env.plan["wheels"][0].update(version="1.1"), "demo-package 1.0, demo-package 1.1"),
     "another conda package": (lambda env: env.plan["conda"][0].update(sha256="3" * 64), "not the locked conda"),
+    "a package that says it is another version": (
+        lambda env: env.conda({}, [], version="3.10.13"),
+        "python-3.10.20-0_a.conda says that it is python-3.10.13-0_a",
+    ),
     "a link out of it": (_out_of_it, "bin/away leads out"),
     "an absolute link": (_absolute, "bin/away leads out"),
     "a folder that leads away": (_folder_away, "away leads out"),

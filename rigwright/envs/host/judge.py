@@ -152,10 +152,13 @@ def of_conda(top: Path, tree: Tree, wanted: Iterable[Mapping[str, str]]) -> Iter
     for relative in sorted(filter(META.fullmatch, tree.files)):
         try:
             meta = json.loads(text(top, relative))
+            said = f"{meta['name']}-{meta['version']}-{meta['build']}"
             found[str(meta["fn"])] = str(meta["sha256"])
             rows = [(row["_path"], row["path_type"], row) for row in meta["paths_data"]["paths"]]
         except (ValueError, KeyError, TypeError):
             raise Refused(f"{relative} cannot be read") from None
+        if str(meta["fn"]) not in (f"{said}.conda", f"{said}.tar.bz2"):
+            raise Refused(f"not the locked conda packages: {meta['fn']} says that it is {said}")
         for path, kind, row in rows:
             yield os.path.normpath(str(path)), _in_prefix(kind, row)
     if found != (asked := {Path(one["path"]).name: one["sha256"] for one in wanted}):
