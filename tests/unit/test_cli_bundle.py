@@ -265,6 +265,8 @@ def test_conda_packages_have_a_folder_and_come_from_their_channel(
         maker.files.serve(f"forge/{subdir}/x-1.0-h1_0.conda", whole(its))
         known = {
             "kind": "conda",
+            "build": "h1_0",
+            "selection": "0" * 12,
             "name": f"x-{subdir}",
             "version": "1.0",
             "group": "python",
@@ -286,7 +288,15 @@ def test_conda_packages_have_a_folder_and_come_from_their_channel(
 
 
 def test_a_channel_that_nobody_knows_is_said(maker: BundleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = artefact(kind="conda", name="x", group="python", version="1.0", sources=["forge:noarch/x.conda"])
+    row = artefact(
+        kind="conda",
+        build="0",
+        selection="0" * 12,
+        name="x",
+        group="python",
+        version="1.0",
+        sources=["forge:noarch/x.conda"],
+    )
     monkeypatch.setattr(collect.Bundler, "artefacts", [row])
     monkeypatch.setattr(collect.sys, "executable", str(stand_in(maker.box.folder / "bin", "python", "exit 1")))
     (line,) = maker.refused()

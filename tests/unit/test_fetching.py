@@ -29,6 +29,8 @@ PEER = "http://10.0.0.5:8090"
 def package(**changes: Any) -> Artefact:
     row: dict[str, Any] = {"kind": "conda", "name": "python", "version": "3.10.20", "group": "python-3.10.20"}
     row |= {
+        "build": "h1_0_cpython",
+        "selection": "0" * 12,
         "file": "python-3.10.20-h1_0_cpython.conda",
         "sources": ["forge:linux-64/python-3.10.20-h1_0_cpython.conda"],
     }
