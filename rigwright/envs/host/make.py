@@ -71,6 +71,8 @@ def wheels(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> N
     uv = str(Path(sys.executable).with_name("uv"))
     command = [uv, "pip", "install", "--quiet", "--no-config", "--offline", "--no-index", f"--find-links={offered}"]
     command += ["--no-deps", "--no-build", "--require-hashes", "--link-mode=hardlink", f"--cache-dir={cache}"]
+    # Python would do it at every start: nobody can write there afterwards
+    command.append("--compile-bytecode")
     command += [f"--python={prefix / 'bin' / 'python'}", f"--requirements={asked}"]
     with counting(cache, len(packages)):
         subprocess.run(command, check=True)
@@ -99,20 +101,13 @@ def counting(cache: Path, total: int) -> Iterator[None]:
 
 
 def compiled(prefix: Path) -> None:
-    """Compile what Python would compile at every start: nobody can write there afterwards.
+    """Compile what of Python's own library is not: nobody can write there afterwards. uv has compiled what it brought.
 
     A package may hold what only another Python compiles; that is left as it is.
     """
-    total = sum(1 for _ in prefix.glob("lib/python3.*/**/*.py")) or 1
-    done, said = 0, 0
+    command = [str(prefix / "bin" / "python"), "-I", "-m", "compileall", "-qq", "-j", "0", "-x", "site-packages"]
     for library in sorted(prefix.glob("lib/python3.*")):
-        command = [str(prefix / "bin" / "python"), "-I", "-m", "compileall", "-j", "0", str(library)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as compiling:
-            for line in compiling.stdout or ():
-                done += line.startswith(b"Compiling ")
-                if done * 50 // total > said:
-                    said = done * 50 // total
-                    say(f"[{min(done, total)}/{total}] files")
+        subprocess.run([*command, str(library)], check=False)
 
 
 def written(prefix: Path, texts: Mapping[str, str]) -> None:
@@ -130,10 +125,9 @@ def main() -> None:
     os.umask(0o022)
     say(f"==> unpacking {len(plan['conda'])} conda packages")
     conda(prefix, plan["conda"], work / "conda")
-    say(f"==> unpacking {len(plan['wheels'])} wheels")
-    wheels(prefix, plan["wheels"], work / "python")
-    say("==> compiling Python")
     compiled(prefix)
+    say(f"==> unpacking and compiling {len(plan['wheels'])} wheels")
+    wheels(prefix, plan["wheels"], work / "python")
     written(prefix, plan["texts"])
 
 
