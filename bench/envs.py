@@ -206,11 +206,11 @@ def _uv(world: World, host: Host, rows: Sequence[Artefact]) -> float:
     wheels = [row for row in rows if row.kind == "wheel"]
     asked = "".join(f"{row.name}=={row.version} --hash=sha256:{row.sha256}\n" for row in wheels)
     host.run(f"rm -rf {PEER} && mkdir {PEER} && printf %s {shlex.quote(asked)} > {PEER}/asked.txt")
-    uv = host.run("ls -d /opt/rigwright/installers-*/bin/uv").split()[0]
+    uv = shlex.quote(host.run("ls -d /opt/rigwright/installers-*/bin/uv").split()[0])
     host.run(f"{uv} --no-config venv -q --python {ENGINES}/bench-*/env/bin/python {PEER}/env 2>&1")
     words = ["pip", "sync", "-q", "--require-hashes", "--no-build", "--compile-bytecode", "--link-mode=hardlink"]
     words += [f"--default-index={world.source.index.url}", f"--python={PEER}/env", f"--cache-dir={PEER}/cache"]
-    seconds = _timed(host, f"{shlex.join([uv, '--no-config', *words, f'{PEER}/asked.txt'])} && sync -f {PEER}")
+    seconds = _timed(host, f"{uv} --no-config {shlex.join([*words, f'{PEER}/asked.txt'])} && sync -f {PEER}")
     host.run(f"rm -rf {PEER}")
     return seconds
 
@@ -255,7 +255,7 @@ def _fleet(world: World, which: str, release: str, say: Callable[[str], None]) -
 
 def _timed(host: Host, command: str) -> float:
     """Seconds of a command on a host, by its own clock: connections are not counted."""
-    said = host.run(f"a=$(date +%s%N); {{ {command}\n}} >&2 || exit; echo $(($(date +%s%N) - a))")
+    said = host.run(f"a=$(date +%s%N); sh -c {shlex.quote(command)} >&2 || exit; echo $(($(date +%s%N) - a))")
     return int(said.split()[-1]) / 1e9
 
 

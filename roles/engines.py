@@ -83,7 +83,7 @@ def _installed(rig: Rig, made: Installation, tools: Tools, done_with: Sequence[A
 def installed_test(rig: Rig, made: Installation) -> str:
     """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
     folder = shlex.quote(rig.installed(made.folder))
-    unfit = render("engines/unfit.sh.j2", programs=[installer(rig, made).program], record=TREE)
+    unfit = render("engines/unfit.sh.j2", programs=[installer(rig, made).program], tree=TREE)
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
 

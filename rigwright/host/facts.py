@@ -152,7 +152,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "ledger": rig.ledger,
         "config": rig.roots.config,
         "units": UNITS,
-        "record": TREE,
+        "tree": TREE,
         "programs": sorted({*(one.kind.program for one in rig.instances), *programs}),
         "settings": [POWER, SYSCTL],
         **sharing.questions(),

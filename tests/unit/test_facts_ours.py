@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.envs.installer import TREE
 from tests.unit.scripts import stand_in
 from tests.unit.test_facts import probe
 
@@ -91,6 +92,18 @@ def test_the_probe_finds_engines_that_others_can_change_or_cannot_run(tmp_path: 
     found = probe(engines=str(tmp_path))
     assert found.built_engines == {"good", "closed", "open", "still"}
     assert found.unfit_engines == {"closed", "open", "still"}
+
+
+def test_the_probe_leaves_files_of_an_environment_to_its_check(tmp_path: Path) -> None:
+    for name in ("whole", "open"):
+        deep = tmp_path / name / "env/lib/module.py"
+        deep.parent.mkdir(parents=True, mode=0o755)
+        deep.touch()
+        deep.chmod(0o666)  # which `rigwright check` tells: all of them take half a second of every deploy
+        for file in ("build.json", TREE):
+            (tmp_path / name / file).touch(mode=0o644)
+    (tmp_path / "open/env").chmod(0o777)
+    assert probe(engines=str(tmp_path)).unfit_engines == {"open"}
 
 
 def test_the_probe_finds_roots_that_are_links_and_builds_that_have_begun(tmp_path: Path) -> None:
