@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from pyinfra.api import deploy
 
@@ -21,6 +22,9 @@ from rigwright.weights.records import programs as programs_folder
 from roles.fetching import brought, dropped, programs
 from roles.operations.jobs import job, sent
 from roles.tools import environment
+
+# What puts environments together on hosts, and judges them: sent there as texts.
+PROGRAMS = Path(__file__).with_name("envs") / "host"
 
 
 @deploy("Engines")
@@ -97,14 +101,15 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str, done_with: Seq
         unit: The job's.
         done_with: Packages that are removed once it is whole.
     """
+    one = installer(rig, made)
     place = Job(
         target=rig.installed(made.folder),
         work=f"{rig.builds}/{made.folder}",
         log=f"{rig.jobs}/{unit}/log",
         tools=tools.folder,
+        programs={path.stem: path.read_text() for path in PROGRAMS.glob("*.py")} if one.travels else {},
         sent=sent(rig.jobs, unit) if rig.bundle else "",
     )
-    one = installer(rig, made)
     body = one.script(rig, made, place)
     return render(
         "engines/install.sh.j2",

@@ -77,6 +77,8 @@ class Job:
     """The file that the job's output goes to."""
     tools: str
     """The folder of the host's Python tools; of what puts environments together where it is one."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Name -> text of what the role has to run on hosts."""
     sent: str = ""
     """Where its artefacts lie that were sent; empty where they are fetched."""
 

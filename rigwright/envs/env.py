@@ -127,7 +127,7 @@ def texts(made: Environment, folder: str) -> dict[str, str]:
 
 
 def plan(rig: Rig, made: Environment, folder: str) -> str:
-    """What is to be put together, as the programs in rigwright/envs/host/ read it, in JSON.
+    """What is to be put together, as the programs in roles/envs/host/ read it, in JSON.
 
     Args:
         rig: The rig.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import cast
 
 from rigwright.declaration.rig import Rig
@@ -15,10 +14,6 @@ from rigwright.render import render
 
 # What root saw of each file once all were verified: `find` prints the same as long as nobody has touched one.
 TREE = "tree"
-
-
-def _program(name: str) -> str:
-    return (Path(__file__).with_name("host") / f"{name}.py").read_text()
 
 
 def changed(folder: str) -> str:
@@ -48,8 +43,8 @@ class Environments(Installer):
             job=job,
             ledger=rig.ledger,
             plan=env.plan(rig, made, job.target),
-            make=_program("make"),
-            judge=_program("judge"),
+            make=job.programs["make"],
+            judge=job.programs["judge"],
             step=render("envs/make.sh.j2", python=f"{job.tools}/bin/python"),
             trial=render("envs/trial.sh.j2", uv=f"{job.tools}/bin/uv", prefix=inside, imports=made.imports),
             activate=render("envs/activate.j2", folder=job.target, prefix=inside),

@@ -10,6 +10,8 @@ from types import MappingProxyType
 from rigwright.declaration.entry import Driver, Share
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
+from rigwright.envs.installer import changed
+from rigwright.envs.told import installed_script
 from rigwright.host.locks import LEASE, LOCKS
 from rigwright.nvidia.cards import health, holders, live, presence, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
@@ -32,6 +34,8 @@ from rigwright.weights import sharing, stored
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, hash_scripts, recorded, records_folder, verified_test
 from roles.engines import script as build_script
 from roles.fetching import fetch_script
+from tests.unit.env_samples import declared
+from tests.unit.env_samples import made as made_env
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig, wheel
 
 TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
@@ -69,6 +73,11 @@ def running(*cards: int) -> Rig:
 def compiled(*cards: int) -> str:
     """The build of an engine for these cards."""
     return build_script(running(*cards), wanted(running(*cards)), TOOLS, "rw-job-x")
+
+
+def environment() -> str:
+    """The job that puts an environment together, and removes its packages."""
+    return build_script(rig(envs=(declared(),)), made_env(), TOOLS, "rw-job-x", made_env().artefacts)
 
 
 def generated(name: str) -> str:
@@ -222,6 +231,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "tools": lambda: tools(network(PLAIN)),
     "hub's client": lambda: tools(network(PLAIN), title="the hub's client", alone="/opt/rigwright/hub-client-"),
     "tools from mirrors": lambda: tools(network(WIDE)),
+    "environment": environment,
+    "what an environment has": lambda: installed_script(rig(), made_env()),
+    "what of an environment was touched": lambda: changed("/opt/rigwright/engines/env"),
     "packages": lambda: packages(PLAIN),
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": sharing.LEFT}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),

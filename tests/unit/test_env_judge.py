@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.envs.host.judge import Refused, judge
+from roles.envs.host.judge import Refused, judge
 
 SITE = "lib/python3.10/site-packages"
 PYTHON = "python-3.10.20-0_a.conda"

@@ -9,34 +9,17 @@ from pathlib import Path
 import pytest
 
 from rigwright.declaration.rig import DeclaredEnv, Rig
-from rigwright.envs.env import Environment, entering, environment, plan, texts
-from rigwright.envs.keys import EnvKeys
+from rigwright.envs.env import Environment, entering, plan, texts
 from rigwright.envs.told import installed, installed_script, wanted
 from rigwright.host.plan import desired
 from rigwright.host.preflight import refusals, warnings
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.render import render
-from rigwright.supply.lock import Artefact, text
-from tests.unit.samples import GIB, NOW, Box, artefact, card, facts, rig, wheel
+from rigwright.supply.lock import text
+from tests.unit.env_samples import conda, declared, made
+from tests.unit.samples import GIB, NOW, Box, card, facts, rig, wheel
 
 GIB_OF_BYTES = 1 << 30
-
-
-def conda(name: str = "python", version: str = "3.10.20", build: str = "0_a", **changes: object) -> Artefact:
-    """A locked conda package."""
-    file = f"{name}-{version}-{build}.conda"
-    own = {"kind": "conda", "name": name, "version": version, "group": "py", "file": file, "sha256": "c" * 64}
-    own |= {"build": build, "selection": "0" * 12}
-    return artefact(**(own | {"sources": [f"forge:linux-64/{file}"]} | changes))
-
-
-def declared(*more: Artefact, cuda: bool = False) -> DeclaredEnv:
-    keys = EnvKeys(python="py", packages="pk", distribution="Demo", imports=("demo",), cuda=cuda)
-    return DeclaredEnv("env", keys, (conda(),), (wheel("demo", version="2.0", group="pk"), *more))
-
-
-def made(rig_: Rig | None = None, env: DeclaredEnv | None = None) -> Environment:
-    return environment(rig_ or rig(), env or declared(), facts())
 
 
 def compiling() -> tuple[Rig, Environment]:

@@ -86,7 +86,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a fetch gives files to r
 
 def place(shelf: Shelf, fs_verity: bool) -> Place:
     return Place(
-        Spec(shelf.root, shelf.records, shelf.root / "owned", shelf.root / "locks", "", None, (), fs_verity=fs_verity)
+        Spec(
+            shelf.root, shelf.records, shelf.root / "owned", shelf.root / "locks", "", "", None, (), fs_verity=fs_verity
+        )
     )
 
 

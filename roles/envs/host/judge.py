@@ -233,9 +233,9 @@ def main() -> int:
     """Judge the tree that is named; the exit status."""
     plan = json.loads(Path("plan.json").read_text())
     try:
-        found = judge(Path(sys.argv[1]), plan, lambda part: print(f"[{part}/100] per cent", flush=True))  # noqa: T201
+        found = judge(Path(sys.argv[1]), plan, lambda part: print(f"[{part}/100] per cent", flush=True))
     except Refused as error:
-        print(f"the environment is not the locked one:\n{error}", flush=True)  # noqa: T201
+        print(f"the environment is not the locked one:\n{error}", flush=True)
         return 1
     Path("files.sha256").write_text("".join(f"{digest}  env/{path}\n" for path, digest in sorted(found.items())))
     return 0

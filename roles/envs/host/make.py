@@ -24,7 +24,7 @@ LOOK = 0.5
 
 def say(text: str) -> None:
     """A line for the operator."""
-    print(text, flush=True)  # noqa: T201
+    print(text, flush=True)
 
 
 def conda(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> None:

@@ -1,0 +1,1 @@
+"""Programs of environments: the role engines sends them to hosts as texts."""
