@@ -158,3 +158,10 @@ def test_a_link_in_the_place_of_a_list_is_not_followed(env: Env, tmp_path: Path)
     path.symlink_to("../../../../../RECORD")
     with pytest.raises(Refused, match="RECORD leads out"):
         judge(env.top, env.plan)
+
+
+def test_one_that_is_a_link_itself_is_not_followed(env: Env) -> None:
+    kept = env.top.rename(env.top.with_name("somebodys"))
+    env.top.symlink_to(kept)
+    with pytest.raises(Refused, match="is no folder"):
+        judge(env.top, env.plan)

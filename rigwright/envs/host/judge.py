@@ -51,6 +51,10 @@ class Tree:
 def walk(top: Path) -> Tree:
     """Everything below a folder; what no environment has is told as wrong."""
     found = Tree()
+    # whoever has made it may have put a link to a folder of somebody's there, who can go on writing to that
+    if not stat.S_ISDIR(top.lstat().st_mode):
+        found.wrong.append(f"{top.name} is no folder")
+        return found
     for folder, folders, names in os.walk(top, followlinks=False):
         for name in (*folders, *names):
             path = Path(folder, name)
