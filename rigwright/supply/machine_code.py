@@ -110,12 +110,16 @@ def _sections(library: _Reader, size: int) -> Iterator[tuple[int, int, bool]]:
     if each != _HEADER.size or not names < count:
         raise Unreadable(f"it has {count} sections of {each} bytes, whose names are in the one of number {names}")
     headers = [library.unpack(_HEADER, table + number * each) for number in range(count)]
-    texts = headers[names]
+    texts, left = headers[names], size
     for name, kind, flags, _, offset, length, *_ in headers:
         called = library.some(texts[4] + name, len(LINKED) + 1).partition(b"\0")[0]
         if kind == _DATA and flags & (_LOADED | _PROGRAM) == _LOADED and called != LINKED:
             if offset + length > size:
                 raise Unreadable("a section begins or ends outside of it")
+            # each is searched whole, and there may be 65,000
+            left -= length
+            if left < 0:
+                raise Unreadable("its sections lie in each other")
             yield offset, offset + length, called == SECTION
 
 

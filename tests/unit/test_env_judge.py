@@ -140,6 +140,13 @@ WRONG: dict[str, tuple[Callable[[Env], object], str]] = {
         "'md5' of 'a': only sha256",
     ),
     "no JSON": (lambda env: env.write("conda-meta/python-3.10.20-0_a.json", "{"), "python-3.10.20-0_a.json cannot be"),
+    "no end of JSON": (lambda env: env.write("conda-meta/python-3.10.20-0_a.json", "[" * 100_000), "cannot be read"),
+    "a list without end": (
+        lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a" * 200_000),
+        "RECORD cannot be read",
+    ),
+    "a path of two lines": (lambda env: env.conda({"bin/a\n==> done": ""}, []), r"bin/a\\n==> done' is missing"),
+    "a package that forges lines": (lambda env: env.conda({}, [], fn="a\nb"), r"a\\nb' says"),
     "a list without paths": (lambda env: env.conda({}, [], paths_data=[]), "python-3.10.20-0_a.json cannot be read"),
 }
 
@@ -157,4 +164,11 @@ def test_a_link_in_the_place_of_a_list_is_not_followed(env: Env, tmp_path: Path)
     path.rename(tmp_path / "RECORD")
     path.symlink_to("../../../../../RECORD")
     with pytest.raises(Refused, match="RECORD leads out"):
+        judge(env.top, env.plan)
+
+
+def test_one_that_is_a_link_itself_is_not_followed(env: Env) -> None:
+    kept = env.top.rename(env.top.with_name("somebodys"))
+    env.top.symlink_to(kept)
+    with pytest.raises(Refused, match="is no folder"):
         judge(env.top, env.plan)

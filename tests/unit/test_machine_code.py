@@ -162,3 +162,12 @@ def test_what_other_cards_alone_use_is_a_warning_and_all_else_refused() -> None:
     fa2 = "v/_fa2_C.so of vllm 1.0 has code for sm_80, compute_80, none for compute capability 7.5"
     assert refused == [fa2]
     assert warned == ["v/_fa3_C.so of vllm 1.0 has code for sm_90a, none for compute capability 7.5"]
+
+
+def test_sections_that_lie_in_each_other_are_not_searched_one_by_one() -> None:
+    content = b"x" * 4096
+    one = elf({".ldata": content, ".again": b"", ".names": b""})
+    table = struct.unpack_from("<Q", one, 40)[0]
+    first = one[table : table + 64]
+    with pytest.raises(Unreadable, match="in each other"):
+        read(one[: table + 64] + first + one[table + 128 :])

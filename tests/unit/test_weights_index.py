@@ -89,6 +89,7 @@ def test_files_of_a_project_are_found_by_their_names_and_its_page_is_asked_once(
         f"<A rel=internal HREF = '/{PLACE}#egg=x&sha256={wheel().sha256}'>torch</A>",
         f"<a href=../../{PLACE.replace('+', '%2B')}>torch</a>",
         f'<html><base href="/files/"><a href="{NAME}?x=1&amp;y=2">torch</a>',
+        f'<base href="/files/"><base href="more/"><a href="{NAME}?x=1&amp;y=2">torch</a>',
         f'<a name="top">no link</a><a href="../../{PLACE}#md5=0">torch</a>',
     ],
 )

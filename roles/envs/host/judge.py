@@ -32,6 +32,8 @@ BESIDE = ("CACHEDIR.TAG", "conda-meta/history")
 LARGEST = 64 << 20
 """Bytes of a list of files; torch's has 2 MB."""
 PART = 1 << 20
+LONGEST = 300
+"""Characters of a word that is told."""
 
 
 class Refused(Exception):
@@ -51,6 +53,10 @@ class Tree:
 def walk(top: Path) -> Tree:
     """Everything below a folder; what no environment has is told as wrong."""
     found = Tree()
+    # whoever has made it may have put a link to a folder of somebody's there, who can go on writing to that
+    if not stat.S_ISDIR(top.lstat().st_mode):
+        found.wrong.append(f"{top.name} is no folder")
+        return found
     for folder, folders, names in os.walk(top, followlinks=False):
         for name in (*folders, *names):
             path = Path(folder, name)
@@ -106,6 +112,12 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _shown(said: object) -> str:
+    """A word of somebody's as part of a line, which is to stay one."""
+    word = str(said)
+    return word if word.isprintable() and len(word) <= LONGEST else repr(word[:LONGEST])
+
+
 def spelt(name: str) -> str:
     """A distribution's name as an index spells it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -122,7 +134,11 @@ def of_wheels(top: Path, tree: Tree, wanted: Mapping[str, str]) -> Iterator[tupl
         if not (of := DIST_INFO.fullmatch(relative)):
             continue
         found[spelt(of[2])] = of[3]
-        for row in csv.reader(io.StringIO(text(top, relative))):
+        try:
+            rows = list(csv.reader(io.StringIO(text(top, relative))))
+        except csv.Error:
+            raise Refused(f"{relative} cannot be read") from None
+        for row in rows:
             if len(row) != 3:
                 raise Refused(f"{relative} has a row that is none: {row!r}")
             path = os.path.normpath(of[1] + row[0])
@@ -155,16 +171,15 @@ def of_conda(top: Path, tree: Tree, wanted: Iterable[Mapping[str, str]]) -> Iter
             said = f"{meta['name']}-{meta['version']}-{meta['build']}"
             found[str(meta["fn"])] = str(meta["sha256"])
             rows = [(row["_path"], row["path_type"], row) for row in meta["paths_data"]["paths"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise Refused(f"{relative} cannot be read") from None
         if str(meta["fn"]) not in (f"{said}.conda", f"{said}.tar.bz2"):
-            raise Refused(f"not the locked conda packages: {meta['fn']} says that it is {said}")
+            raise Refused(f"not the locked conda packages: {_shown(meta['fn'])} says that it is {_shown(said)}")
         for path, kind, row in rows:
             yield os.path.normpath(str(path)), _in_prefix(kind, row)
     if found != (asked := {Path(one["path"]).name: one["sha256"] for one in wanted}):
-        raise Refused(
-            f"not the locked conda packages: {', '.join(sorted(found.keys() ^ asked.keys())) or 'their hashes'}"
-        )
+        other = ", ".join(map(_shown, sorted(found.keys() ^ asked.keys())))
+        raise Refused(f"not the locked conda packages: {other or 'their hashes'}")
 
 
 def _in_prefix(kind: str, row: Mapping[str, Any]) -> str:
@@ -194,7 +209,7 @@ def judge(top: Path, plan: Mapping[str, Any], said: Any = None) -> dict[str, str
     for name, content in plan["texts"].items():
         listed[name] = {hashlib.sha256(content.encode()).hexdigest()}
     found = hashed(top, tree.files, said)
-    wrong = [f"{path} is missing" for path in sorted(listed) if path not in found and path not in tree.links]
+    wrong = [f"{_shown(path)} is missing" for path in sorted(listed) if path not in found and path not in tree.links]
     for path, digest in sorted(found.items()):
         if _is_compiled(path, listed):
             continue  # anew, whatever its package brought

@@ -91,18 +91,19 @@ def _of_json(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
 
 def _of_html(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
     """The same of each link; the file is what its address ends in, as PEP 503 has it."""
-    base = url
+    base = ""
     for tag in _TAG.finditer(text):
         found = _HREF.search(tag[2])
         if not found:
             continue
         link = unescape(found[1] or found[2] or found[3] or "").strip()
         if tag[1].lower() == "base":
-            base = _joined(base, link)
+            # the first alone counts (HTML, "the base element"); each from the one before, a page could take hours
+            base = base or _joined(url, link)
             continue
         whole, _, fragment = link.partition("#")
         said = _SHA256.search(fragment)
-        yield unquote(whole.partition("?")[0].rpartition("/")[2]), base, whole, said[1].lower() if said else ""
+        yield unquote(whole.partition("?")[0].rpartition("/")[2]), base or url, whole, said[1].lower() if said else ""
 
 
 def _joined(url: str, link: str) -> str:
