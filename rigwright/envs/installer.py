@@ -14,6 +14,9 @@ from rigwright.render import render
 
 # What root saw of each file once all were verified: `find` prints the same as long as nobody has touched one.
 TREE = "tree"
+# In the order in which it is put together: nothing of conda packages is run before they are judged.
+PARTS = ("conda", "wheels")
+LONGEST = 3600  # seconds for each; measured with 189 wheels on two busy cores: 150
 
 
 def changed(folder: str) -> str:
@@ -44,8 +47,10 @@ class Environments(Installer):
             ledger=rig.ledger,
             plan=env.plan(rig, made, job.target),
             make=job.programs["make"],
-            judge=job.programs["judge"],
-            step=render("envs/make.sh.j2", python=f"{job.tools}/bin/python"),
+            judging={name: text for name, text in job.programs.items() if name != "make"},
+            steps={part: render("envs/make.sh.j2", python=f"{job.tools}/bin/python", part=part) for part in PARTS},
+            largest=made.installed_kib * 1024,
+            longest=LONGEST,
             trial=render("envs/trial.sh.j2", uv=f"{job.tools}/bin/uv", prefix=inside, imports=made.imports),
             activate=render("envs/activate.j2", folder=job.target, prefix=inside),
             folder=job.target,

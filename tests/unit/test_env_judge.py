@@ -6,13 +6,16 @@ import base64
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roles.envs.host.judge import Refused, judge
+from roles.envs.host.judge import judge
+from roles.envs.host.lists import of_conda
+from roles.envs.host.tree import Refused
 
 SITE = "lib/python3.10/site-packages"
 PYTHON = "python-3.10.20-0_a.conda"
@@ -34,11 +37,22 @@ class Env:
         self.write("etc/conda/activate.d/rigwright.sh", "export A=1")
         self.plan: Plan = {
             "conda": [{"path": f"/srv/{PYTHON}", "sha256": "1" * 64}],
-            "wheels": [{"name": "Demo_Package", "version": "1.0", "sha256": "2" * 64, "path": "/srv/demo.whl"}],
+            "wheels": [{"name": "Demo_Package", "version": "1.0", "sha256": "2" * 64, "path": f"{top}.whl"}],
             "texts": {"etc/conda/activate.d/rigwright.sh": "export A=1"},
         }
         self.conda({"bin/python3.10": "a program", "lib/python3.10/os.py": "import sys"}, links=["bin/python"])
         self.record({f"{SITE}/demo/__init__.py": "x = 1", "bin/demo": "#!python"})
+        self.wheel({"demo/__init__.py": "x = 1"})
+        self.listed = of_conda(top, self.plan)
+
+    def judge(self) -> dict[str, str]:
+        return judge(self.top, self.plan, self.listed)
+
+    def wheel(self, files: dict[str, str], name: str = "demo_package-1.0.dist-info/RECORD", rows: str = "") -> None:
+        """What was installed: its list, with more rows, and no more."""
+        listed = "".join(f"{path},sha256={_encoded(text)},{len(text)}\n" for path, text in files.items())
+        with zipfile.ZipFile(f"{self.top}.whl", "w") as made:
+            made.writestr(name, f"{listed}{rows}{name},,\n")
 
     def write(self, name: str, text: str) -> Path:
         path = self.top / name
@@ -76,7 +90,7 @@ def env(tmp_path: Path) -> Env:
 
 
 def test_one_that_is_as_it_was_locked_is_right(env: Env) -> None:
-    found = judge(env.top, env.plan)
+    found = env.judge()
     assert found["bin/demo"] == _sha256("#!python")
     assert "bin/python" not in found  # a link has no bytes
     assert f"{SITE}/demo/__pycache__/__init__.cpython-310.pyc" in found
@@ -106,6 +120,7 @@ def _folder_away(env: Env) -> None:
     (env.top / "lib/python3.10/away").symlink_to("/etc")
 
 
+EVIL = {f"{SITE}/demo/__init__.py": "x = 2", "bin/demo": "#!python"}
 WRONG: dict[str, tuple[Callable[[Env], object], str]] = {
     "a byte of a wheel's": (lambda env: env.write(f"{SITE}/demo/__init__.py", "x = 2"), "demo/__init__.py has other"),
     "a byte of Python's": (lambda env: env.write("lib/python3.10/os.py", "import os"), "os.py has other bytes"),
@@ -117,11 +132,6 @@ WRONG: dict[str, tuple[Callable[[Env], object], str]] = {
     "our own text": (lambda env: env.write("etc/conda/activate.d/rigwright.sh", "rm"), "rigwright.sh has other"),
     "another distribution": (lambda env: env.record({}, "other-2.0.dist-info"), "not the locked dist.*other 2.0"),
     "another version": (lambda env: env.plan["wheels"][0].update(version="1.1"), "demo-package 1.0, demo-package 1.1"),
-    "another conda package": (lambda env: env.plan["conda"][0].update(sha256="3" * 64), "not the locked conda"),
-    "a package that says it is another version": (
-        lambda env: env.conda({}, [], version="3.10.13"),
-        "python-3.10.20-0_a.conda says that it is python-3.10.13-0_a",
-    ),
     "a link out of it": (_out_of_it, "bin/away leads out"),
     "an absolute link": (_absolute, "bin/away leads out"),
     "a folder that leads away": (_folder_away, "away leads out"),
@@ -137,18 +147,56 @@ WRONG: dict[str, tuple[Callable[[Env], object], str]] = {
     "a list that is none": (lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,b"), "a row that is"),
     "another hash": (
         lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a,md5=00,1"),
-        "'md5' of 'a': only sha256",
+        "a md5 of a: only sha256",
     ),
-    "no JSON": (lambda env: env.write("conda-meta/python-3.10.20-0_a.json", "{"), "python-3.10.20-0_a.json cannot be"),
-    "no end of JSON": (lambda env: env.write("conda-meta/python-3.10.20-0_a.json", "[" * 100_000), "cannot be read"),
     "a list without end": (
         lambda env: env.write(f"{SITE}/demo_package-1.0.dist-info/RECORD", "a" * 200_000),
         "RECORD cannot be read",
     ),
+    "a module that the list of what was installed was changed for, too": (
+        lambda env: (env.write(f"{SITE}/demo/__init__.py", "x = 2"), env.record(EVIL)),
+        "demo/__init__.py has other bytes",
+    ),
+    "a module that it alone has": (
+        lambda env: (env.write(f"{SITE}/demo/a.pth", "import a"), env.record({f"{SITE}/demo/a.pth": "import a"})),
+        "demo/a.pth is no package's",
+    ),
+    "a file of Python's that its record was changed for, too": (
+        lambda env: (env.write("lib/python3.10/os.py", "x"), env.conda({"lib/python3.10/os.py": "x"}, [])),
+        "os.py has other bytes",
+    ),
+    "a wheel that has one of Python's": (
+        lambda env: env.wheel({"demo/__init__.py": "x = 1", "../../../bin/python3.10": "another"}),
+        "bin/python3.10 is a conda package's, and env.whl has another one",
+    ),
+    "a wheel that has one of Python's as data": (
+        lambda env: env.wheel({"demo/__init__.py": "x = 1", "d-1.data/data/bin/python3.10": "another"}),
+        "bin/python3.10 is a conda package's",
+    ),
+    "a wheel with a hash of nothing": (lambda env: env.wheel({}, rows="demo/a.py,sha256=,1\n"), "a hash that is none"),
+    "a wheel without a list": (lambda env: env.wheel({}, name="demo/RECORD"), "env.whl has no list"),
+    "no wheel": (lambda env: Path(f"{env.top}.whl").write_text(""), "env.whl has no list"),
+}
+CONDA: dict[str, tuple[Callable[[Env], object], str]] = {
+    "another conda package": (lambda env: env.plan["conda"][0].update(sha256="3" * 64), "not the locked conda"),
+    "a package that says it is another version": (
+        lambda env: env.conda({}, [], version="3.10.13"),
+        "python-3.10.20-0_a.conda says that it is python-3.10.13-0_a",
+    ),
+    "no JSON": (lambda env: env.write("conda-meta/python-3.10.20-0_a.json", "{"), "python-3.10.20-0_a.json cannot be"),
+    "no end of JSON": (lambda env: env.write("conda-meta/python-3.10.20-0_a.json", "[" * 100_000), "cannot be read"),
     "a path of two lines": (lambda env: env.conda({"bin/a\n==> done": ""}, []), r"bin/a\\n==> done' is missing"),
     "a package that forges lines": (lambda env: env.conda({}, [], fn="a\nb"), r"a\\nb' says"),
     "a list without paths": (lambda env: env.conda({}, [], paths_data=[]), "python-3.10.20-0_a.json cannot be read"),
 }
+
+
+@pytest.mark.parametrize("what", CONDA)
+def test_what_is_wrong_before_anything_is_run_is_named(env: Env, what: str) -> None:
+    change, said = CONDA[what]
+    change(env)
+    with pytest.raises(Refused, match=said):
+        judge(env.top, env.plan, of_conda(env.top, env.plan))
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -156,7 +204,7 @@ def test_what_is_wrong_is_named(env: Env, what: str) -> None:
     change, said = WRONG[what]
     change(env)
     with pytest.raises(Refused, match=said):
-        judge(env.top, env.plan)
+        env.judge()
 
 
 def test_a_link_in_the_place_of_a_list_is_not_followed(env: Env, tmp_path: Path) -> None:
@@ -164,11 +212,11 @@ def test_a_link_in_the_place_of_a_list_is_not_followed(env: Env, tmp_path: Path)
     path.rename(tmp_path / "RECORD")
     path.symlink_to("../../../../../RECORD")
     with pytest.raises(Refused, match="RECORD leads out"):
-        judge(env.top, env.plan)
+        env.judge()
 
 
 def test_one_that_is_a_link_itself_is_not_followed(env: Env) -> None:
     kept = env.top.rename(env.top.with_name("somebodys"))
     env.top.symlink_to(kept)
     with pytest.raises(Refused, match="is no folder"):
-        judge(env.top, env.plan)
+        env.judge()

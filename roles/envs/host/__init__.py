@@ -1,1 +1,1 @@
-"""Programs that run on hosts: each stands alone, and is sent there as a text."""
+"""Programs for environments on hosts: what puts one together stands alone, what judges it is a package."""

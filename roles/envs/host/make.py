@@ -1,4 +1,4 @@
-"""Put an environment together: `python make.py`, in a folder with plan.json, as nobody and without the network.
+"""Put an environment together: `python make.py PART`, in a folder with plan.json, as nobody and without the network.
 
 Runs with the Python that has uv and py-rattler. What it leaves is judged afterwards by somebody else.
 """
@@ -119,12 +119,14 @@ def written(prefix: Path, texts: Mapping[str, str]) -> None:
 
 
 def main() -> None:
-    """Do what the plan says."""
+    """Do one part of what the plan says: `conda`, of which nothing is run, and then `wheels`."""
     plan = json.loads(Path("plan.json").read_text())
     prefix, work = Path(plan["prefix"]), Path(plan["work"])
     os.umask(0o022)
-    say(f"==> unpacking {len(plan['conda'])} conda packages")
-    conda(prefix, plan["conda"], work / "conda")
+    if sys.argv[1] == "conda":
+        say(f"==> unpacking {len(plan['conda'])} conda packages")
+        conda(prefix, plan["conda"], work / "conda")
+        return
     compiled(prefix)
     say(f"==> unpacking and compiling {len(plan['wheels'])} wheels")
     wheels(prefix, plan["wheels"], work / "python")

@@ -1,0 +1,138 @@
+"""What packages list: conda's as they are in the prefix, wheels in themselves and where they are installed."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .tree import LARGEST, SHOWN, Refused, Tree, shown, text, walk
+
+DIST_INFO = re.compile(r"(lib/python3\.[0-9]+/site-packages/)([^/]+)-([^/-]+)\.dist-info/RECORD")
+META = re.compile(r"conda-meta/[^/]+\.json")
+RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+LINK = "link"
+"""What stands for the SHA-256 of a link."""
+
+
+def spelt(name: str) -> str:
+    """A distribution's name as an index spells it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def of_wheel(path: Path, site: str) -> Iterator[tuple[str, str]]:
+    """Path and SHA-256 of every file of a wheel that installing it does not write anew.
+
+    Args:
+        path: The wheel, whose bytes are the locked ones.
+        site: Where its modules go, from the environment's top.
+
+    Raises:
+        Refused: it is none, or its list cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            (name,) = filter(RECORD.fullmatch, wheel.namelist())
+            with wheel.open(name) as file:
+                content = file.read(LARGEST + 1)
+        rows = _rows(content[:LARGEST].decode(), path.name)
+    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        raise Refused(f"{path.name} has no list of its files that can be read") from None
+    for listed, digest in rows:
+        place, _, rest = listed.partition(".data/")
+        scheme, _, inner = rest.partition("/")
+        if rest and "/" not in place:
+            if scheme in ("purelib", "platlib", "data"):
+                yield os.path.normpath(inner if scheme == "data" else site + inner), digest
+        elif digest:  # the list itself has none
+            yield os.path.normpath(site + listed), digest
+
+
+def of_distributions(top: Path, tree: Tree, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Path and SHA-256 of every file that the distributions that are there list; "" where one lists none.
+
+    Raises:
+        Refused: other distributions are there than those wanted, or one's list cannot be read.
+    """
+    found: dict[str, str] = {}
+    for relative in sorted(tree.files):
+        if of := DIST_INFO.fullmatch(relative):
+            found[spelt(of[2])] = of[3]
+            for path, digest in _rows(text(top, relative), relative):
+                yield os.path.normpath(of[1] + path), digest
+    if found != wanted:
+        other = sorted(f"{name} {version}" for name, version in set(found.items()) ^ set(wanted.items()))
+        raise Refused(f"not the locked distributions: {', '.join(map(shown, other))}")
+
+
+def _rows(content: str, name: str) -> list[tuple[str, str]]:
+    """The rows of a RECORD (packaging.python.org, "Recording installed projects"): path, and SHA-256 or ""."""
+    found = []
+    try:
+        rows = list(csv.reader(io.StringIO(content)))
+    except csv.Error:
+        raise Refused(f"{name} cannot be read") from None
+    for row in rows:
+        if len(row) != 3:
+            raise Refused(f"{name} has a row that is none: {shown(row)}")
+        algorithm, _, encoded = row[1].partition("=")
+        if row[1] and algorithm != "sha256":
+            raise Refused(f"{name} has a {shown(algorithm)} of {shown(row[0])}: only sha256 is read")
+        found.append((row[0], _decoded(encoded, name) if row[1] else ""))
+    return found
+
+
+def _decoded(encoded: str, name: str) -> str:
+    try:
+        digest = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
+    except ValueError:
+        digest = ""
+    if not SHA256.fullmatch(digest):
+        raise Refused(f"{name} has a hash that is none")
+    return digest
+
+
+def of_conda(top: Path, plan: Mapping[str, Any]) -> dict[str, str]:
+    """Path -> SHA-256 of every file that conda packages list, as it is in this prefix; LINK of links.
+
+    Raises:
+        Refused: other packages are there than those of the plan, or one's list cannot be read.
+    """
+    tree = walk(top)
+    if tree.wrong:
+        raise Refused("\n".join(tree.wrong[:SHOWN]))
+    found: dict[str, str] = {}
+    listed: dict[str, str] = {}
+    for relative in sorted(filter(META.fullmatch, tree.files)):
+        try:
+            meta = json.loads(text(top, relative))
+            said = f"{meta['name']}-{meta['version']}-{meta['build']}"
+            found[str(meta["fn"])] = str(meta["sha256"])
+            rows = [(str(row["_path"]), _in_prefix(row)) for row in meta["paths_data"]["paths"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Refused(f"{relative} cannot be read") from None
+        if str(meta["fn"]) not in (f"{said}.conda", f"{said}.tar.bz2"):
+            raise Refused(f"not the locked conda packages: {shown(meta['fn'])} says that it is {shown(said)}")
+        listed |= {os.path.normpath(path): digest for path, digest in rows if digest}
+    if found != (asked := {Path(one["path"]).name: one["sha256"] for one in plan["conda"]}):
+        other = ", ".join(map(shown, sorted(found.keys() ^ asked.keys())))
+        raise Refused(f"not the locked conda packages: {other or 'their hashes'}")
+    return listed
+
+
+def _in_prefix(row: Mapping[str, Any]) -> str:
+    if row["path_type"] != "hardlink":
+        return LINK if row["path_type"] == "softlink" else ""
+    digest = str(row.get("sha256_in_prefix") or row["sha256"])
+    if not SHA256.fullmatch(digest):
+        raise ValueError("a hash that is none")
+    return digest
