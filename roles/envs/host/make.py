@@ -135,3 +135,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # seen once: py-rattler's threads crash the interpreter on its way out, when all is done
+    sys.stdout.flush()
+    os._exit(0)
