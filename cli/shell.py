@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -10,7 +11,7 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO
 
 import click
@@ -36,7 +37,7 @@ def shell(inventory: str, environment: str, words: tuple[str, ...], limit: str |
     """Run COMMAND, or a shell, in ENVIRONMENT of the one host of INVENTORY that --limit names.
 
     It runs as a user who exists for as long as that and owns nothing: it sees cards and network, and writes to /tmp,
-    which is its own. Ends with the command's exit status.
+    which is its own. Ends with the command's exit status; an interrupt ends the command, too.
     Example: rigwright shell --limit box1 ~/boxes/rig.py vllm python -c 'import vllm; print(vllm.__version__)'
     """
     found, gone = boxes(inventory, limit)
@@ -57,7 +58,8 @@ def shell(inventory: str, environment: str, words: tuple[str, ...], limit: str |
 
 def _run(box: Box, folder: str, words: tuple[str, ...]) -> int:
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    command = shlex.join(entering(box.rig, folder, words, terminal=interactive))
+    unit = f"rigwright_shell-{secrets.token_hex(4)}.service"
+    command = shlex.join(entering(box.rig, folder, words, unit, terminal=interactive))
     try:
         channel = root.start(box.target, f"exec {command}", terminal=_terminal() if interactive else None)
         channel.settimeout(None)
@@ -72,6 +74,10 @@ def _run(box: Box, folder: str, words: tuple[str, ...]) -> int:
         return channel.recv_exit_status() & 0xFF
     except root.BROKEN as error:
         raise click.ClickException(f"{box.name}: the connection is gone: {printable(str(error))}") from None
+    finally:
+        # it would go on by itself, with whatever it holds of the cards
+        with suppress(root.Gone):
+            root.run(box.target, f"systemctl stop {unit} 2>/dev/null || true")
 
 
 def _send(channel: Channel) -> None:

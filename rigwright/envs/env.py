@@ -158,20 +158,31 @@ APART = (
     "PrivateTmp=yes",
     "RestrictSUIDSGID=yes",
     "LimitCORE=0",
+    # the host's own would outlast it, and be anybody's to read
+    "PrivateIPC=yes",
+    "TemporaryFileSystem=/dev/shm:mode=1777",
     "WorkingDirectory=/tmp",
 )
 
 
-def entering(rig: Rig, folder: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
+def entering(rig: Rig, folder: str, words: tuple[str, ...], unit: str, *, terminal: bool) -> tuple[str, ...]:
     """The command that runs another one in an environment, as nobody.
 
     Args:
         rig: The rig.
         folder: The environment's installation, on the host.
         words: The program and its arguments; a shell without any.
+        unit: What it runs as.
         terminal: Whether it has one.
     """
     properties = (*APART, f"InaccessiblePaths=-{rig.roots.state}")
-    options = ("--quiet", "--wait", "--collect", "--pty" if terminal else "--pipe", "--service-type=exec")
+    options = (
+        f"--unit={unit}",
+        "--quiet",
+        "--wait",
+        "--collect",
+        "--pty" if terminal else "--pipe",
+        "--service-type=exec",
+    )
     within = ("/bin/sh", "-c", '. "$0" && exec "$@"', f"{folder}/activate", *(words or ("/bin/bash",)))
     return ("systemd-run", *options, *(f"--property={one}" for one in properties), "--setenv=HOME=/tmp", "--", *within)
