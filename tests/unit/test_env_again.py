@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 from checks import Drift
 from checks.test_engines import test_files_are_unchanged as files_are_unchanged
-from rigwright.engines.kind import FILES
+from rigwright.engines.kind import FILES, MARKER
 from rigwright.envs.installer import TREE, changed
 from rigwright.render import render
 
@@ -81,3 +82,25 @@ def test_a_deep_check_sees_what_any_check_sees(folder: Path, what: str, deep: bo
     CHANGES[what](folder / "env")
     with pytest.raises(Drift):
         files_are_unchanged(host, rig, made, asked, lambda *_: None)
+
+
+def given_back(folder: Path) -> subprocess.CompletedProcess[str]:
+    """What a deploy does where owner or modes of a whole one are wrong."""
+    (folder / MARKER).write_text("{}")
+    values: dict[str, Any] = {"job": SimpleNamespace(target=str(folder)), "again": "echo proven", "spec": ""}
+    values |= dict.fromkeys(("unit", "work", "body", "programs", "package"), "") | {"marker": MARKER}
+    values |= {"online": (), "offline": (), "seen": {"work": "", "script": ""}, "program": "python"}
+    return shell(folder, render("engines/install.sh.j2", **values))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_lists_that_others_could_change_prove_nothing(folder: Path) -> None:
+    folder.chmod(0o755)
+    (folder / "env").chmod(0o777)
+    assert "proven" in given_back(folder).stdout
+    for path in (folder, folder / FILES):
+        path.chmod(0o777)
+        done = given_back(folder)
+        assert (done.returncode, "proven" in done.stdout) == (1, False), path
+        assert "others could change the lists" in done.stdout
+        path.chmod(0o755)
