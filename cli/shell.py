@@ -77,7 +77,7 @@ def _run(box: Box, folder: str, words: tuple[str, ...]) -> int:
     finally:
         # it would go on by itself, with whatever it holds of the cards
         with suppress(root.Gone):
-            root.run(box.target, f"systemctl stop {unit} 2>/dev/null || true")
+            root.run(box.target, f"systemctl stop {shlex.quote(unit)} 2>/dev/null || true")
 
 
 def _send(channel: Channel) -> None:
