@@ -110,8 +110,8 @@ class Toy(Kind):
     def answered(self, said: str) -> int | None:
         return 1 if said.startswith("{") and json.loads(said).get("argv") else None
 
-    def version(self, engine: EngineKeys, folder: str) -> tuple[tuple[str, ...], str]:
-        return (f"{folder}/bin/toy-server", "--version"), "toy 1"
+    def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
+        return (f"{rig.installed(made.folder)}/bin/toy-server", "--version"), "toy 1"
 
 
 KIND = Toy()
