@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from bench.converge import own_lab
+from bench.rows import Row
 from lab import conda
 from lab.envs import Env, Source, declare
 from lab.hosts import Host, HostSpec
@@ -44,19 +45,6 @@ FORGET = f"rm -rf {ENGINES}/.making-* {ENGINES}/bench-* {MODELS}/* /var/lib/rigw
 
 class NotMeasured(Exception):
     """A deploy or a program failed; the text is its words."""
-
-
-@dataclass
-class Row:
-    """One thing that was timed, and what it is compared with."""
-
-    what: str
-    against: str
-    goal: str
-    ours: list[float] = field(default_factory=list)
-    """Seconds."""
-    theirs: list[float] = field(default_factory=list)
-    """Seconds."""
 
 
 @dataclass(frozen=True)

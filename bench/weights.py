@@ -13,12 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
 from bench.made import REPOSITORY, World, end, shared, start, timed
+from bench.rows import Row
 from lab.hub import Hub
 from rigwright.weights.records import Recorded, verified_test
 
@@ -26,24 +27,6 @@ SHARDS = 8
 MIB = 1 << 20
 GIGABIT = 125_000_000  # bytes a second
 SPARSE = (50, 2 * 10**9)  # files and bytes each of what is only looked at: 100 GB
-
-
-@dataclass
-class Row:
-    """One thing that was timed, and what it is compared with."""
-
-    what: str
-    against: str
-    goal: str
-    ours: list[float] = field(default_factory=list)
-    """Seconds."""
-    theirs: list[float] = field(default_factory=list)
-    """Seconds."""
-
-    @property
-    def ratio(self) -> float | None:
-        """Ours in terms of theirs; None where there is nothing to compare with."""
-        return median(self.ours) / median(self.theirs) if self.theirs else None
 
 
 @dataclass

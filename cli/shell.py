@@ -36,8 +36,8 @@ PART = 1 << 15  # bytes
 def shell(inventory: str, environment: str, words: tuple[str, ...], limit: str | None) -> None:
     """Run COMMAND, or a shell, in ENVIRONMENT of the one host of INVENTORY that --limit names.
 
-    It runs as a user who exists for as long as that and owns nothing: it sees cards and network, and writes to /tmp,
-    which is its own. Ends with the command's exit status; an interrupt ends the command, too.
+    It runs as a user who exists for as long as that and owns nothing: it sees cards and network, and has a /tmp and a
+    /dev/shm of its own to write to. Ends with the command's exit status; an interrupt ends the command, too.
     Example: rigwright shell --limit box1 ~/boxes/rig.py vllm python -c 'import vllm; print(vllm.__version__)'
     """
     found, gone = boxes(inventory, limit)
