@@ -11,11 +11,11 @@ from paramiko import SSHException
 
 from bench.figures import BARE, PORT, UNIT
 from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines.kind import KEY_FILE
+from rigwright.engines.kind import KEY_FILE, Installation, Service
 from rigwright.host.locks import LEASE
 from rigwright.serving.listeners import LOOPBACK, listener
 from rigwright.serving.slots import Slot
-from rigwright.serving.units import OWNED, RUN, STARTED_FROM, credential_path, service, unit
+from rigwright.serving.units import OWNED, RUN, STARTED_FROM, credential_path, unit
 from roles.lease import SILENCE, Lease
 from roles.root import Failed, Root
 
@@ -33,13 +33,13 @@ class Deployed:
 
     rig: Rig
     instance: Instance
-    engine_folder: str
-    """The name of its engine's installation."""
+    installation: Installation
+    """Its engine's, or the environment that it runs in."""
 
     @property
     def slots(self) -> tuple[Slot, Slot]:
         """What its process is to be started from, and that of its port."""
-        return unit(self.rig, self.instance, self.engine_folder).slot, listener(self.rig, self.instance, OWNED).slot
+        return unit(self.rig, self.instance, self.installation).slot, listener(self.rig, self.instance, OWNED).slot
 
     @property
     def environment_file(self) -> str:
@@ -59,7 +59,7 @@ class Deployed:
     @property
     def program(self) -> str:
         """What its unit starts."""
-        return str(service(self.rig, self.instance, self.engine_folder).command[0])
+        return str(self._service.command[0])
 
     @property
     def bare(self) -> list[str]:
@@ -68,7 +68,7 @@ class Deployed:
         Raises:
             NotMeasured: it does not name the unit's socket, so the process would take it.
         """
-        command = service(self.rig, self.instance, self.engine_folder).command
+        command = self._service.command
         if self.instance.socket not in command:
             raise NotMeasured(f"the command line of {self.instance.name} has no word {self.instance.socket}")
         moved = {self.instance.socket: BARE_SOCKET}
@@ -77,7 +77,11 @@ class Deployed:
     @property
     def health(self) -> str:
         """The path that says whether it is up."""
-        return service(self.rig, self.instance, self.engine_folder).health
+        return self._service.health
+
+    @property
+    def _service(self) -> Service:
+        return self.instance.kind.service(self.rig, self.instance, self.installation)
 
 
 def start_bare(found: Deployed) -> str:

@@ -62,8 +62,8 @@ def measure(
     rows = {(count, way): Row(count, way) for count in streams for way in (BARE, UNIT, PORT)}
     turns = [(number, process) for number in range(rounds) for process in TURNS]
     doing = f"bench serving {instance.name} of {box.rig.inventory}"
-    folder = box.desired().installations[instance.engine_name].folder
-    with contest(box.target, Deployed(box.rig, instance, folder), doing, say) as found:
+    made = box.desired().installations[instance.installed_as]
+    with contest(box.target, Deployed(box.rig, instance, made), doing, say) as found:
         warm = Asked("", found.unit.key_file, slots, slots, 1, PROMPT, tokens, seed=0)
         for done, (number, process) in enumerate(turns):
             turn = f"round {number + 1} of {rounds}, {process} (turn {done + 1} of {len(turns)})"

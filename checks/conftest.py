@@ -33,7 +33,6 @@ from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served, state_script
-from rigwright.serving.units import service as service_of
 from rigwright.weights import stored as weights_stored
 from rigwright.weights.records import hash_scripts, parse_hashes, recorded
 from rigwright.weights.stored import Stored
@@ -162,7 +161,7 @@ def environment(desired: Desired, env: DeclaredEnv) -> Environment:
 @pytest.fixture(scope="session")
 def service(rig: Rig, desired: Desired, instance: Instance) -> Service:
     """How an instance should be run."""
-    return service_of(rig, instance, desired.installations[instance.engine_name].folder)
+    return instance.kind.service(rig, instance, desired.installations[instance.installed_as])
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Refuse
 from rigwright.declaration.rig import DeclaredEnv
+from rigwright.engines import kinds
 from rigwright.problems import unknown
 from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Kind, Lock
@@ -22,27 +25,30 @@ def capabilities(entry: RigEntry, catalog: Catalog) -> frozenset[str]:
 
 
 def declared_envs(
-    entry: RigEntry, catalog: Catalog, lock: Lock, inventory: str, refuse: Refuse
+    entry: RigEntry, running: Mapping[str, str], catalog: Catalog, lock: Lock, inventory: str, refuse: Refuse
 ) -> tuple[DeclaredEnv, ...]:
-    """The environments that an entry names, by name; those that cannot be had are refused.
+    """The environments that an entry names and its instances run in, by name; those that cannot be had are refused.
 
     Args:
         entry: The rig's.
+        running: Key of an instance -> the environment that its engine runs in.
         catalog: What it names.
         lock: What that is made of.
         inventory: The file, for messages.
         refuse: Told what is wrong.
     """
     found: dict[str, DeclaredEnv] = {}
-    for index, name in enumerate(entry.envs):
-        key = f"envs[{index}]"
+    asked_for = [(f"envs[{index}]", name) for index, name in enumerate(entry.envs)]
+    for key, name in (*asked_for, *running.items()):
+        if name in found and key in running:
+            continue
         keys = catalog.envs.get(name)
         if keys is None:
             refuse(key, unknown("environment", name, catalog.envs))
             continue
         if name in found:
             refuse(key, f"{name} is there twice")
-        if name in catalog.engines:
+        if name in catalog.engines and kinds()[catalog.engines[name].kind].env(catalog.engines[name]) is None:
             refuse(key, f"{name} is an engine's name, too: what is installed would lie in one place")
         inputs: tuple[tuple[str, Kind], ...] = ((keys.python, "conda"), (keys.packages, "wheel"))
         for source, kind in inputs:

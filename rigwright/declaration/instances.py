@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,10 @@ from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import POWER_UNIT, Instance, Part
 from rigwright.engines import kinds
+from rigwright.engines.keys import EngineKeys
+from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.problems import Invalid, counted, shown, suggestion, unknown
+from rigwright.supply import lock as locks
 from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Lock
 
@@ -57,7 +60,7 @@ def instance(
     if model is None:
         refuse(f"{key}.variant", said + unknown("model", variant.model, catalog.models))
     kind = kinds()[engine.kind] if engine else None
-    inputs = kind.inputs(engine) if kind and engine else {}
+    inputs = _inputs(kind, engine, catalog, key, said, refuse) if kind and engine else {}
     for source, what in inputs.items():
         if wrong := complaint(source, what, catalog.inputs, lock, str(inventory)):
             refuse(f"{key}.variant", said + wrong)
@@ -101,6 +104,19 @@ def instance(
         api_key_file=key_file,
         key_name=key_name,
     )
+
+
+def _inputs(
+    kind: Kind, engine: EngineKeys, catalog: Catalog, key: str, said: str, refuse: Refuse
+) -> Mapping[str, locks.Kind]:
+    """What an engine is installed from: input of the catalogue -> the kind of its artefacts in the lock."""
+    if isinstance(kind, InstallingKind):
+        return kind.inputs(engine)
+    env = kind.env(engine) or ""
+    if (keys_ := catalog.envs.get(env)) is None:
+        refuse(f"{key}.variant", said + unknown("environment", env, catalog.envs))
+        return {}
+    return {keys_.packages: "wheel"}
 
 
 def refuse_keys(instance: Instance, roots: Roots, folder: Path, refuse: Refuse) -> None:

@@ -13,7 +13,7 @@ from rigwright.declaration.envs import declared_envs
 from rigwright.declaration.instances import Making, Refuse, beside, refuse_keys, refuse_reserved, refuse_shared
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import refuse_token, token_origin
-from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, urls
+from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
 from rigwright.nvidia.driver.tables import Tables, tables
 from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
 from rigwright.supply import bundle as bundles
@@ -98,15 +98,15 @@ def parse(
             refuse("ca_file", f"{entry.ca_file} {error}")
     if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
         refuse("tools", wrong)
-    envs = declared_envs(entry, catalog, lock, file, refuse)
+    running = {f"instances.{one.name}.variant": one.env for one in instances if one.env}
+    envs = declared_envs(entry, running, catalog, lock, file, refuse)
     installers: tuple[Artefact, ...] = ()
     if envs:
         if wrong := complaint(INSTALLERS, "wheel", catalog.inputs, lock, file):
             refuse("envs", f"what puts environments together cannot be had: {wrong}")
         installers = lock.groups.get(INSTALLERS, ())
     cuda: tuple[Artefact, ...] = ()
-    compiling = any(one.cards and one.kind.needs_toolkit for one in instances)
-    if entry.cuda_root is None and (compiling or (entry.cards and any(env.keys.cuda for env in envs))):
+    if entry.cuda_root is None and needs_toolkit(bool(entry.cards), instances, envs):
         if wrong := complaint(CUDA, "wheel", catalog.inputs, lock, file):
             refuse("cuda_root", f"no toolkit of your own is named, and ours cannot be had: {wrong}")
         cuda = lock.groups.get(CUDA, ())
@@ -116,7 +116,7 @@ def parse(
     for group in locked:
         if wrong := complaint(group, "deb", catalog.inputs, lock, file):
             refuse("driver.managed", wrong)
-    engine_artefacts = {one.engine_name: one.artefacts for one in instances}
+    engine_artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}
     for instance in instances:
         refuse_keys(instance, entry.roots, Path(file).parent, refuse)
     if len(instances) == len(entry.instances):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver, Roots, Share
 from rigwright.engines import kinds
 from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.envs.keys import EnvKeys
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.problems import Problem
@@ -18,9 +18,6 @@ from rigwright.supply.bundle import Bundle
 from rigwright.supply.expected import digest
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
-
-if TYPE_CHECKING:
-    from rigwright.engines.kind import Kind
 
 # Locked environments: what hosts need in Python, and the CUDA toolkit.
 TOOLS = "tools"
@@ -104,6 +101,16 @@ class Instance:
     def kind(self) -> Kind:
         """Its engine's."""
         return kinds()[self.engine.kind]
+
+    @property
+    def env(self) -> str | None:
+        """The environment that it runs in, if it is one."""
+        return self.kind.env(self.engine)
+
+    @property
+    def installed_as(self) -> str:
+        """The name of the installation that it is run from: its engine's, or that of an environment."""
+        return self.env or self.engine_name
 
     @property
     def unit(self) -> str:
@@ -194,8 +201,8 @@ class Rig:
 
     @property
     def engines(self) -> dict[str, EngineKeys]:
-        """The engines that instances need, by name."""
-        return {instance.engine_name: instance.engine for instance in self.instances}
+        """The engines of instances that are installed by themselves, by name; others run in environments."""
+        return {one.engine_name: one.engine for one in self.instances if one.env is None}
 
     @property
     def weights(self) -> tuple[Artefact, ...]:
@@ -225,8 +232,7 @@ class Rig:
     @property
     def needs_toolkit(self) -> bool:
         """Whether an engine of it is made with a CUDA toolkit, or an environment compiles for its cards."""
-        compiling = bool(self.cards) and any(env.keys.cuda for env in self.envs)
-        return compiling or any(one.cards and one.kind.needs_toolkit for one in self.instances)
+        return needs_toolkit(bool(self.cards), self.instances, self.envs)
 
     @property
     def env_inputs(self) -> frozenset[str]:
@@ -274,6 +280,20 @@ class Rig:
     def urls(self, artefact: Artefact) -> list[str]:
         """The http(s) addresses to try, in order; `index:` sources are not among them."""
         return urls(artefact, self.mirrors)
+
+
+def needs_toolkit(cards: bool, instances: Iterable[Instance], envs: Iterable[DeclaredEnv]) -> bool:
+    """Whether a CUDA toolkit is needed on a rig.
+
+    Args:
+        cards: Whether it has any.
+        instances: Its instances.
+        envs: Its environments.
+    """
+    if cards and any(env.keys.cuda for env in envs):
+        return True
+    kinds_ = (one.kind for one in instances if one.cards)
+    return any(isinstance(kind, InstallingKind) and kind.needs_toolkit for kind in kinds_)
 
 
 def urls(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str]:

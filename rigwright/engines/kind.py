@@ -193,19 +193,19 @@ class Installer(ABC):
         return (), frozenset()
 
 
-class Kind(Installer):
-    """One kind of engine."""
+class Kind(ABC):
+    """One kind of engine: it is installed by itself (`InstallingKind`), or runs in an environment."""
 
     name: ClassVar[str]
     """As catalogues name it."""
     engine_keys: ClassVar[type[EngineKeys]]
     variant_keys: ClassVar[type[VariantKeys]]
-    needs_toolkit: ClassVar[bool] = False
-    """Whether an engine for cards is made with a CUDA toolkit."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """The distribution's packages that installing or running it takes."""
 
-    @abstractmethod
-    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
-        """Inputs of the catalogue that it is installed from -> the kind of their artefacts in the lock."""
+    def env(self, engine: EngineKeys) -> str | None:
+        """The environment of the catalogue that it runs in; None where it is installed by itself."""
+        return None
 
     @abstractmethod
     def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
@@ -240,17 +240,13 @@ class Kind(Installer):
         return {}
 
     @abstractmethod
-    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
-        """What an engine of a rig is on one host."""
-
-    @abstractmethod
-    def service(self, rig: Rig, instance: Instance, folder: str) -> Service:
+    def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         """How an instance is run.
 
         Args:
             rig: Its rig.
             instance: The instance.
-            folder: The absolute path of its engine's installation.
+            made: Its engine's installation, or the environment that it runs in.
         """
 
     def answered(self, said: str) -> int | None:
@@ -260,3 +256,18 @@ class Kind(Installer):
         except (ValueError, KeyError, TypeError):
             return None
         return found if isinstance(found, int) else None
+
+
+class InstallingKind(Kind, Installer):
+    """A kind whose engines are installed by themselves."""
+
+    needs_toolkit: ClassVar[bool] = False
+    """Whether an engine for cards is made with a CUDA toolkit."""
+
+    @abstractmethod
+    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
+        """Inputs of the catalogue that it is installed from -> the kind of their artefacts in the lock."""
+
+    @abstractmethod
+    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
+        """What an engine of a rig is on one host."""

@@ -7,7 +7,7 @@ from typing import cast
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines import kinds
-from rigwright.engines.kind import FILES, MARKER, Installation, Installer, Job
+from rigwright.engines.kind import FILES, MARKER, Installation, Installer, InstallingKind, Job
 from rigwright.envs import env
 from rigwright.envs.env import Environment, prefix
 from rigwright.render import render
@@ -78,4 +78,4 @@ ENVIRONMENTS = Environments()
 def installer(rig: Rig, made: Installation) -> Installer:
     """What installs an engine or an environment of a rig."""
     engine = rig.engines.get(made.name)
-    return kinds()[engine.kind] if engine else ENVIRONMENTS
+    return cast(InstallingKind, kinds()[engine.kind]) if engine else ENVIRONMENTS

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright.declaration.rig import Rig
+from rigwright.engines.kind import InstallingKind
 from rigwright.envs.installer import ENVIRONMENTS, TREE
 from rigwright.host import basics, channel
 from rigwright.host.basics import Listener
@@ -136,7 +137,8 @@ class HostFacts:
 
 def questions(rig: Rig) -> dict[str, object]:
     """What the probe is asked about a rig's host: the values of its template."""
-    programs = [ENVIRONMENTS.program] if rig.envs else []
+    programs = {ENVIRONMENTS.program} if rig.envs else set()
+    programs |= {one.kind.program for one in rig.instances if isinstance(one.kind, InstallingKind)}
     return {
         "folders": [rig.roots.state, rig.roots.software, rig.roots.models, rig.roots.config],
         "engines": rig.installations,
@@ -153,7 +155,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "config": rig.roots.config,
         "units": UNITS,
         "tree": TREE,
-        "programs": sorted({*(one.kind.program for one in rig.instances), *programs}),
+        "programs": sorted(programs),
         "settings": [POWER, SYSCTL],
         **sharing.questions(),
     }

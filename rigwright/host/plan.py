@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines import kinds
-from rigwright.engines.kind import Installation
+from rigwright.engines.kind import Installation, InstallingKind
 from rigwright.envs.env import environment
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import settings
@@ -61,8 +62,10 @@ def desired(rig: Rig, facts: HostFacts, driver: tuple[DriverFacts, DriverPlan] |
         driver: As in `Desired`.
     """
     tools = tools_of(rig, facts)
-    made = {name: kinds()[engine.kind].installation(rig, name, engine, facts) for name, engine in rig.engines.items()}
-    made |= {one.name: environment(rig, one, facts) for one in rig.envs}
+    made: dict[str, Installation] = {one.name: environment(rig, one, facts) for one in rig.envs}
+    for name, engine in rig.engines.items():
+        kind = cast(InstallingKind, kinds()[engine.kind])
+        made[name] = kind.installation(rig, name, engine, facts)
     return Desired(rig, facts, tools, toolkit(rig, facts), made, generation(rig, made, tools), driver)
 
 

@@ -67,7 +67,7 @@ def generation(rig: Rig, installations: Mapping[str, Installation], tools: Tools
     """The generation that a rig asks for; the same rig on the same host gives the same bytes."""
     toolkits = sorted({made.toolkit.folder for made in installations.values() if made.toolkit and made.toolkit.folder})
     engines = {name: rig.installed(made.folder) for name, made in installations.items()}
-    units = tuple(unit(rig, instance, installations[instance.engine_name].folder) for instance in rig.instances)
+    units = tuple(unit(rig, instance, installations[instance.installed_as]) for instance in rig.instances)
     listeners = tuple(listener(rig, instance, OWNED) for instance in rig.instances)
     scripts = {
         "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS),

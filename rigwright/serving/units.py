@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines.kind import Service
+from rigwright.engines.kind import Installation, Service
 from rigwright.render import render
 from rigwright.serving.slots import Slot
 from rigwright.serving.systemd import command_line, environment_file
@@ -53,17 +53,6 @@ class Unit:
         return Slot(self.name, started_from, 0, self.cards)
 
 
-def service(rig: Rig, instance: Instance, engine_folder: str) -> Service:
-    """How an instance's engine has it run.
-
-    Args:
-        rig: Its rig.
-        instance: The instance.
-        engine_folder: The name of its engine's installation.
-    """
-    return instance.kind.service(rig, instance, rig.installed(engine_folder))
-
-
 def environment(instance: Instance, service: Service) -> dict[str, str]:
     """The instance's environment: which cards the process may see. An empty list hides them all."""
     return {
@@ -74,9 +63,9 @@ def environment(instance: Instance, service: Service) -> dict[str, str]:
     }
 
 
-def unit(rig: Rig, instance: Instance, engine_folder: str) -> Unit:
+def unit(rig: Rig, instance: Instance, installation: Installation) -> Unit:
     """The instance's unit, with its digest in its environment."""
-    made = service(rig, instance, engine_folder)
+    made = instance.kind.service(rig, instance, installation)
     user = rig.user(instance)
     text = render(
         "serving/instance.service.j2",

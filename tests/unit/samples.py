@@ -14,6 +14,7 @@ import pytest
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver, Roots
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.kind import Installation
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.engines.llama_cpp.flags import file_name, read
 from rigwright.engines.llama_cpp.keys import Engine, Variant
@@ -190,6 +191,12 @@ def instance(name: str = "chat", *, cards: tuple[int, ...] = (), **changes: obje
         key_name=f"{name}.api-key",
     )
     return replace(made, **own)  # type: ignore[arg-type] # a test names the fields it means
+
+
+def installation(folder: str = "plain-1.0-0123456789ab") -> Installation:
+    """What an engine is on a host, in this folder."""
+    name, version, digest = folder.rsplit("-", 2)
+    return Installation(name, version, digest, (SOURCE,), f"make {name}")
 
 
 def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -> Rig:

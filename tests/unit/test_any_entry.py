@@ -138,7 +138,7 @@ def test_any_entry_is_refused_in_words_or_becomes_units_with_our_lines_only(
         return
     rig = load(data["rig"])
     for instance in rig.instances:
-        made = unit(rig, instance, "plain-1.0-0123456789ab")
+        made = unit(rig, instance, samples.installation())
         right = sample(len(instance.cards))
         assert directives(made.text) == directives(right)
         assert characters(made.text) <= characters(right) | set(string.ascii_letters + string.digits + "._+@-/,")
@@ -147,5 +147,5 @@ def test_any_entry_is_refused_in_words_or_becomes_units_with_our_lines_only(
 @pytest.mark.parametrize("injected", ["a\nExecStartPre=/bin/id", "a\rb", "a%n", "a\\b", "é"], ids=ascii)
 def test_what_is_not_ours_would_be_seen(injected: str) -> None:
     instance = samples.instance(name=injected)
-    text = unit(samples.rig(instance), instance, "x").text
+    text = unit(samples.rig(instance), instance, samples.installation()).text
     assert directives(text) != directives(sample(0)) or not characters(text) <= characters(sample(0))

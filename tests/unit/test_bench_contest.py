@@ -14,11 +14,11 @@ from bench.contest import BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Contest, Deployed, N
 from bench.serving import measure
 from checks.looking import Box
 from roles.root import Failed
-from tests.unit.samples import instance, rig
+from tests.unit.samples import installation, instance, rig
 
 CHAT = instance()
 MADE = rig(CHAT)
-DECLARED = Deployed(MADE, CHAT, "x")
+DECLARED = Deployed(MADE, CHAT, installation())
 STARTED_FROM = {slot.unit: slot.started_from for slot in DECLARED.slots}
 
 

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 import pytest
 from click.testing import CliRunner
 
-from bench import contest
 from bench.contest import BARE_SOCKET, BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, NotMeasured, guard, start_bare
 from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
 from cli import main
@@ -18,15 +17,15 @@ from rigwright.engines.kind import Sandbox, Service
 from rigwright.engines.llama_cpp.command import command
 from rigwright.host.locks import LEASE
 from rigwright.serving.units import credential_path
-from tests.unit.samples import instance, rig
+from tests.unit.samples import installation, instance, rig
 
-ENGINE = "llama.cpp-x"
+ENGINE = installation()
 
 
 def test_the_bare_command_is_the_units_but_for_socket_and_key() -> None:
     one = instance()
     found = Deployed(rig(one), one, ENGINE)
-    declared = command(found.rig, one, found.rig.installed(ENGINE))
+    declared = command(found.rig, one, found.rig.installed(ENGINE.folder))
     changed = {word: new for word, new in zip(declared, found.bare, strict=True) if word != new}
     assert changed == {one.socket: BARE_SOCKET, "${CREDENTIALS_DIRECTORY}/api-key": credential_path(found.rig, one)}
     assert found.environment_file == f"/etc/rigwright/current/env/{one.name}"
@@ -37,7 +36,7 @@ def test_a_command_that_would_take_the_units_socket_is_not_started(monkeypatch: 
     one = instance()
     found = Deployed(rig(one), one, ENGINE)
     made = Service((found.program, f"--listen=unix:{one.socket}"), {}, Sandbox(0, 0))
-    monkeypatch.setattr(contest, "service", lambda *_: made)
+    monkeypatch.setattr(type(one.kind), "service", lambda *_: made)
     with pytest.raises(NotMeasured, match=f"the command line of {one.name} has no word {one.socket}"):
         start_bare(found)
 

@@ -15,7 +15,7 @@ from rigwright.render import render
 from rigwright.serving.listeners import PREFIX, Listener, held, listener, names
 from rigwright.serving.units import OWNED, unit
 from tests.unit import programs
-from tests.unit.samples import card, instance, rig
+from tests.unit.samples import card, installation, instance, rig
 from tests.unit.scripts import stand_in
 
 ON_THE_HOST = "/usr/bin/nsenter --mount=/proc/1/ns/mnt"
@@ -67,7 +67,11 @@ def test_the_service_carries_the_port_to_the_instances_socket_in_its_group() -> 
     (backlog,) = values(made().socket_text, "Backlog")
     assert f"--connections-max={backlog}" in command.split()
     assert (values(text, "Requires"), values(text, "After")) == ([HOLDER], [HOLDER])
-    assert values(text, "SupplementaryGroups") == values(unit(rig(CHAT), CHAT, "x").text, "Group") == ["rigwright-chat"]
+    assert (
+        values(text, "SupplementaryGroups")
+        == values(unit(rig(CHAT), CHAT, installation()).text, "Group")
+        == ["rigwright-chat"]
+    )
     assert values(text, "ExecStartPost") == [f"+{ON_THE_HOST} /etc/rigwright/current/started {SERVICE}"]
     assert text.startswith(f"{OWNED}\n")
 

@@ -14,7 +14,7 @@ from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.llama_cpp.command import command
 from rigwright.engines.llama_cpp.flags import Snapshot
 from rigwright.serving import units as serving
-from tests.unit.samples import COMMIT, HELP, artefact, card, instance, parts, rig
+from tests.unit.samples import COMMIT, HELP, artefact, card, installation, instance, parts, rig
 from tests.unit.test_flags import OLD
 
 FOLDER = "plain-1.0-0123456789ab"
@@ -41,7 +41,7 @@ def two_cards() -> Instance:
 
 
 def unit(one: Instance, made: Rig | None = None, folder: str = FOLDER) -> serving.Unit:
-    return serving.unit(made or rig(one, cards=CARDS), one, folder)
+    return serving.unit(made or rig(one, cards=CARDS), one, installation(folder))
 
 
 def values(text: str, directive: str) -> list[str]:
@@ -189,7 +189,7 @@ def test_the_unit_may_have_as_much_as_is_declared() -> None:
 
 def test_the_unit_runs_as_a_user_of_its_own_after_its_file_systems_are_mounted() -> None:
     made = rig(instance(), service_user="svc", roots=Roots(models="/data/m", software="/data/s"))
-    text = serving.unit(made, made.instances[0], FOLDER).text
+    text = serving.unit(made, made.instances[0], installation()).text
     assert values(text, "User") == values(text, "Group") == ["svc-chat"]
     assert values(text, "RequiresMountsFor") == ["/data/m /data/s"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from rigwright.declaration.rig import Instance
 from rigwright.serving.units import unit
-from tests.unit.samples import artefact, card, instance, parts, rig
+from tests.unit.samples import artefact, card, installation, instance, parts, rig
 
 BYTES = Path(__file__).with_name("data") / "serving"
 INSTANCES: dict[str, Callable[[], Instance]] = {
@@ -45,6 +45,6 @@ INSTANCES: dict[str, Callable[[], Instance]] = {
 @pytest.mark.parametrize("name", INSTANCES)
 def test_a_unit_and_its_environment_are_what_they_were(name: str) -> None:
     one = INSTANCES[name]()
-    made = unit(rig(one, cards=(card("7.5"), card("8.6"))), one, "plain-1.0-0123456789ab")
+    made = unit(rig(one, cards=(card("7.5"), card("8.6"))), one, installation())
     assert made.text == (BYTES / f"{name}.service").read_text()
     assert made.environment == (BYTES / f"{name}.env").read_text()

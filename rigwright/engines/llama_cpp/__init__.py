@@ -11,7 +11,7 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.keys import EngineKeys
-from rigwright.engines.kind import Installation, Job, Kind, Service
+from rigwright.engines.kind import Installation, InstallingKind, Job, Service
 from rigwright.engines.llama_cpp import build, command, flags, model, reserved
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
 from rigwright.host.facts import HostFacts
@@ -19,7 +19,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 
-class LlamaCpp(Kind):
+class LlamaCpp(InstallingKind):
     """llama-server."""
 
     name = "llama.cpp"
@@ -78,9 +78,9 @@ class LlamaCpp(Kind):
         """templates/llama_cpp/build.sh.j2."""
         return build.script(rig, cast(build.Build, made), job)
 
-    def service(self, rig: Rig, instance: Instance, folder: str) -> Service:
+    def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         """llama-server's command line."""
-        return command.service(rig, instance, folder)
+        return command.service(rig, instance, rig.installed(made.folder))
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """It says its commit."""

@@ -18,7 +18,7 @@ from rigwright.declaration.catalog import Model
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.keys import EngineKeys, VariantKeys
-from rigwright.engines.kind import FILES, KEY_FILE, MARKER, Installation, Job, Kind, Request, Sandbox, Service
+from rigwright.engines.kind import FILES, KEY_FILE, MARKER, Installation, InstallingKind, Job, Request, Sandbox, Service
 from rigwright.host.facts import HostFacts
 from rigwright.render import render
 from rigwright.supply import lock
@@ -59,7 +59,7 @@ class Variant(VariantKeys):
         return 1, len(self.greeting)
 
 
-class Toy(Kind):
+class Toy(InstallingKind):
     """A toy."""
 
     name = "toy"
@@ -94,10 +94,16 @@ class Toy(Kind):
             record=json.dumps({"inputs": made.record}),
         )
 
-    def service(self, rig: Rig, instance: Instance, folder: str) -> Service:
+    def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         variant = cast(Variant, instance.variant)
         (model,) = instance.weights
-        words = [f"{folder}/bin/toy-server", instance.socket, KEY_FILE, rig.weight_path(model), variant.greeting]
+        words = [
+            f"{rig.installed(made.folder)}/bin/toy-server",
+            instance.socket,
+            KEY_FILE,
+            rig.weight_path(model),
+            variant.greeting,
+        ]
         return Service(
             command=(*words, json.dumps(variant.settings)),
             environment={"GREETING": variant.greeting},
