@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from rigwright import toml
 from rigwright.engines import kinds
@@ -43,19 +43,56 @@ class Card(Frozen):
 
 
 class Model(Frozen):
-    """Weights."""
+    """Weights: one file with its parts, or a folder."""
 
-    file: ModelFile = Field(
-        description="What is loaded. Of an input with many files: the one at PATH, with all its parts; without PATH "
-        "its only GGUF that is no projector."
+    file: ModelFile | None = Field(
+        default=None,
+        description="What is loaded, for `llama.cpp`. Of an input with many files: the one at PATH, with all its "
+        "parts; without PATH its only GGUF that is no projector. A model has this key or `folder`.",
     )
-    mmproj: ModelFile | None = Field(default=None, description="Its vision projector; without one it sees no images.")
+    folder: CatalogName | None = Field(
+        default=None,
+        description="What is loaded where that is a whole checkpoint: an input with many files, of which one is "
+        "config.json; its weights are safetensors.",
+    )
+    mmproj: ModelFile | None = Field(
+        default=None, description="The vision projector of a `file`; without one it sees no images."
+    )
     draft: ModelFile | None = Field(
-        default=None, description="A small model that guesses its next tokens; `flags.spec-type` says how."
+        default=None,
+        description="A small model that guesses its next tokens; the variant says how. Of a `folder`: an input that "
+        "is one, too.",
     )
     chat_template: ModelFile | None = Field(
-        default=None, description="A Jinja template in place of the one in its own file."
+        default=None, description="A Jinja template in place of the one in its own file or folder."
     )
+
+    @field_validator("folder")
+    @classmethod
+    def _alone(cls, folder: str | None, info: ValidationInfo) -> str | None:
+        if folder is not None and info.data.get("file") is not None:
+            raise ValueError("left out: a model has file or folder, and this one has file")
+        return folder
+
+    @field_validator("mmproj")
+    @classmethod
+    def _of_a_file(cls, mmproj: str | None, info: ValidationInfo) -> str | None:
+        if mmproj is not None and info.data.get("folder") is not None:
+            raise ValueError("left out: a folder has its projector in it")
+        return mmproj
+
+    @field_validator("draft")
+    @classmethod
+    def _a_folder_too(cls, draft: str | None, info: ValidationInfo) -> str | None:
+        if draft is not None and ":" in draft and info.data.get("folder") is not None:
+            raise ValueError("an input without a path: the model is a folder, and so is what guesses for it")
+        return draft
+
+    @model_validator(mode="after")
+    def _something(self) -> Model:
+        if self.file is None and self.folder is None:
+            raise ValueError("given file or folder")
+        return self
 
 
 class CatalogFile(Frozen):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.problems import unknown
 from rigwright.supply.answers import complaint
+from rigwright.supply.artefact import CONFIG
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
 
@@ -55,9 +56,28 @@ class Selection:
             Missing: there is no such input, or it is not locked.
         """
         name, _, path = reference.partition(":")
-        if wrong := complaint(name, "weight", self.inputs, self.lock, self.inventory):
-            raise Missing(wrong)
-        rows = self.lock.groups.get(name) or (self.lock.artefacts[name],)
+        rows = self._rows(name)
         if self.lenient:
             return Candidates(name, rows[0].path, {rows[0].path: rows[0]})
         return Candidates(name, path, {row.path: row for row in rows})
+
+    def folder(self, name: str) -> tuple[Artefact, ...]:
+        """All files of an input, config.json first; while the lock is being made, any that stands for them.
+
+        Raises:
+            Missing: there is no such input, it is not locked, or is one file.
+        """
+        rows = self._rows(name)
+        if not rows[0].group:
+            raise Missing(f"{name} is one file, no folder: make it an input with include, or name it with file")
+        return tuple(sorted(rows, key=lambda row: (row.path != CONFIG, row.order)))
+
+    def _rows(self, name: str) -> tuple[Artefact, ...]:
+        """What an input is locked as.
+
+        Raises:
+            Missing: it is not, or there is none of that name.
+        """
+        if wrong := complaint(name, "weight", self.inputs, self.lock, self.inventory):
+            raise Missing(wrong)
+        return self.lock.groups.get(name) or (self.lock.artefacts[name],)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -28,6 +29,9 @@ from rigwright.types import (
 
 Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "patch", "plugin"]
 
+# The file of a model's folder that says what the model is.
+CONFIG = "config.json"
+TEXT = 64 << 10  # bytes of it that a lock takes; the largest of published models have 30 KiB
 # What rows of some kinds alone have.
 _OF = {
     "marker": ("wheel",),
@@ -40,6 +44,7 @@ _OF = {
     "selection": ("weight", "conda"),
     "licence": ("weight",),
     "gated": ("weight",),
+    "text": ("weight",),
 }
 
 
@@ -86,6 +91,9 @@ class Artefact(Frozen):
         description="Where it is had, in order: `index:PROJECT` (the host's package index), `NAME:PATH` "
         "(below each of the rig's mirrors of that name) or an http(s) URL.",
     )
+    text: str | None = Field(
+        default=None, description=f"Of a model's {CONFIG}: the file itself, at most {TEXT >> 10} KiB."
+    )
 
     @field_validator(*_OF)
     @classmethod
@@ -114,6 +122,20 @@ class Artefact(Frozen):
     def _plain(cls, value: str, info: ValidationInfo) -> str:
         if set(":~") & set(value) and info.data.get("kind") != "deb":  # these names become paths on hosts
             raise ValueError("letters, digits, dots, dashes and +: only a deb has : and ~ in them")
+        return value
+
+    @field_validator("text")
+    @classmethod
+    def _itself(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        if info.data.get("file") != CONFIG or info.data.get("folder") or not info.data.get("group"):
+            raise ValueError(f"left out: only {CONFIG} at the top of a model's folder has it")
+        content = value.encode(errors="replace")
+        if len(content) > TEXT:
+            raise ValueError(f"at most {TEXT} bytes, not {len(content)}")
+        if (hashlib.sha256(content).hexdigest(), len(content)) != (info.data.get("sha256"), info.data.get("size")):
+            raise ValueError("the file of the row's sha256 and size: one of them was changed")
         return value
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +18,7 @@ from rigwright.supply.artefact import Kind as Kind
 from rigwright.types import Sha256
 
 SUFFIX = ".lock.toml"
+_ESCAPED = re.compile(r"[^\x00-\x7e]")
 # What a file begins with that `rigwright lock` may write again, or remove.
 WRITTEN = "# Written by `rigwright lock`"
 
@@ -95,9 +97,19 @@ def text(rows: Iterable[Artefact], catalogue: str) -> str:
     lines += [f"artefacts = {len(ordered)}", f'digest = "{seal(_written(row) for row in ordered)}"']
     for row in ordered:
         lines += ["", "[[artefact]]"]
-        # JSON's strings, numbers and lists of strings are TOML's
-        lines += [f"{key} = {json.dumps(value)}" for key, value in _written(row).items()]
+        lines += [f"{key} = {_toml(value)}" for key, value in _written(row).items()]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    """A text, number or list of texts as TOML has it: as JSON does, but for what neither of JSON's ways suits.
+
+    TOML has no escapes for halves of a character, and takes a DEL only as an escape.
+    """
+    return _ESCAPED.sub(
+        lambda found: f"\\U{code:08x}" if (code := ord(found[0])) > 0xFFFF else f"\\u{code:04x}",
+        json.dumps(value, ensure_ascii=False),
+    )
 
 
 def _key(row: Artefact) -> tuple[str | None, str]:

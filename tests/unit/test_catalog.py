@@ -143,8 +143,8 @@ def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     assert re.findall(r"/([abc]\.toml): ([\w. ]+):", text) == [
         ("a.toml", "cards.ampere.capability"),
         ("b.toml", "the file"),
-        ("c.toml", "models.x.file"),
-        ("c.toml", "models.y.file"),
+        ("c.toml", "models.x"),
+        ("c.toml", "models.y"),
     ]
 
 

@@ -25,6 +25,8 @@ def parts(model: Model, selection: Selection) -> tuple[Part, ...]:
     Raises:
         Missing: with every key that stands for nothing, a line each.
     """
+    if model.folder is not None:
+        raise Missing(f"llama.cpp loads GGUF files: name one of {model.folder} with file, not the folder")
     found, wrong = [], []
     for key, option in OPTIONS.items():
         if reference := getattr(model, key):

@@ -1,0 +1,203 @@
+"""Checkpoints: what their config says, in the words of each family of models, and what is missing in a folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rigwright.declaration.models import Missing
+from rigwright.supply.inputs import Input
+from rigwright.supply.lock import Artefact
+from rigwright.weights.checkpoint import checkpoint
+from tests.unit import checkpoints
+from tests.unit.checkpoints import TOKENIZER, WHOLE, row, rows
+
+# heads, kv_heads, layers, head_size, vocabulary, dtype, quantization, max_positions, experts
+FACTS: dict[str, tuple[dict[str, Any], tuple[object, ...]]] = {
+    "Llama 3.2": (checkpoints.LLAMA, (32, 8, 16, 64, 128256, "bfloat16", "", 131072, 0)),
+    "Llama 2": (checkpoints.OLD_LLAMA, (32, 32, 32, 128, 32000, "float16", "", 4096, 0)),
+    "Qwen3": (checkpoints.QWEN3, (32, 8, 36, 128, 151936, "bfloat16", "", 40960, 0)),
+    "Qwen3, made longer": (checkpoints.QWEN3_YARN, (32, 8, 36, 128, 151936, "bfloat16", "", 131072, 0)),
+    "Qwen3 in AWQ": (checkpoints.QWEN3_AWQ, (32, 8, 36, 128, 151936, "float16", "awq", 40960, 0)),
+    "Qwen3 of experts": (checkpoints.QWEN3_MOE, (32, 4, 48, 128, 151936, "bfloat16", "", 262144, 128)),
+    "Qwen3.6": (checkpoints.QWEN3_6, (24, 4, 64, 256, 248320, "bfloat16", "", 262144, 0)),
+    "Qwen3.6 in AWQ": (checkpoints.QWEN3_6_AWQ, (24, 4, 64, 256, 248320, "bfloat16", "awq", 262144, 0)),
+    "DeepSeek": (checkpoints.DEEPSEEK, (16, 16, 27, 192, 102400, "bfloat16", "", 163840, 64)),
+    "nothing": ({}, (0, 0, 0, 0, 0, "", "", 0, 0)),
+}
+
+
+@pytest.mark.parametrize("family", FACTS)
+def test_what_a_config_says(family: str) -> None:
+    config, expected = FACTS[family]
+    made = checkpoint(rows(config=config))
+    assert (
+        *(made.heads, made.kv_heads, made.layers, made.head_size, made.vocabulary),
+        *(made.dtype, made.quantization, made.max_positions, made.experts),
+    ) == expected
+    assert made.config == config
+    assert list(made.architectures) == config.get("architectures", [])
+
+
+QUANTIZED: dict[str, tuple[dict[str, Any], str]] = {
+    "in the language model alone": ({"text_config": {"quantization_config": {"quant_method": "gptq"}}}, "gptq"),
+    "compressed-tensors": ({"quantization_config": {"quant_method": "compressed_tensors"}}, "compressed-tensors"),
+    "compressed-tensors of old": ({"compression_config": {"quant_method": "sparseml"}}, "sparseml"),
+    "AutoRound": ({"quantization_config": {"bits": 4, "quant_method": "auto-round"}}, "auto-round"),
+    "ModelOpt": ({"quantization_config": {"producer": {"name": "modelopt"}, "quant_algo": "FP8"}}, "modelopt"),
+    "in capitals": ({"quantization_config": {"quant_method": "AWQ"}}, "awq"),
+    "null": ({"quantization_config": None}, ""),
+}
+
+
+@pytest.mark.parametrize("case", QUANTIZED)
+def test_how_weights_are_quantised(case: str) -> None:
+    config, expected = QUANTIZED[case]
+    assert checkpoint(rows(config=config)).quantization == expected
+
+
+NONSENSE: list[dict[str, Any]] = [
+    {"num_attention_heads": "32"},
+    {"num_attention_heads": True},
+    {"num_attention_heads": -32},
+    {"num_attention_heads": 32.0},
+    {"num_attention_heads": 10**30},
+    {"hidden_size": 64, "num_attention_heads": 0},
+    {"max_position_embeddings": 0, "rope_scaling": {"type": "linear", "factor": float("inf")}},
+    {"rope_scaling": {"type": "yarn", "factor": float("nan"), "original_max_position_embeddings": "8"}},
+    {"rope_parameters": [1, 2]},
+    {"architectures": "Llama"},
+    {"architectures": ["../x", 3, "a b", "\u00e9"]},
+    {"text_config": [], "torch_dtype": {"a": 1}},
+    {"torch_dtype": "$(id)", "quantization_config": "awq", "auto_map": []},
+    {"quantization_config": {"quant_method": ["awq"], "producer": "x"}},
+]
+
+
+@pytest.mark.parametrize("config", NONSENSE)
+def test_what_a_config_cannot_mean_is_not_said(config: dict[str, Any]) -> None:
+    made = checkpoint(rows(config=config))
+    assert (made.heads, made.head_size, made.max_positions) == (0, 0, 0)
+    assert (made.dtype, made.quantization, made.architectures, made.wants_remote_code) == ("", "", (), False)
+
+
+def test_positions_that_each_type_of_layer_has_its_own_embedding_for() -> None:
+    scaling = {"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default"}}
+    config = {"max_position_embeddings": 4096, "rope_parameters": scaling}
+    assert checkpoint(rows(config=config)).max_positions == 32768
+    # the number of these is what they were made long for already
+    assert checkpoint(rows(config=config | {"model_type": "gemma3_text"})).max_positions == 4096
+
+
+SHARDS = tuple(f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3))
+MISSING: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "config.json": (("model.safetensors", *TOKENIZER), ["no config.json is locked: include it"]),
+    "one in another folder": (
+        ("sub/config.json", "model.safetensors", *TOKENIZER),
+        ["no config.json is locked: include it"],
+    ),
+    "a tokenizer": (
+        ("config.json", "model.safetensors", "tokenizer_config.json"),
+        ["no tokenizer is locked, such as tokenizer.json: include it"],
+    ),
+    "weights": (("config.json", *TOKENIZER), ["no weights are locked: include *.safetensors"]),
+    "weights but in pickles": (
+        ("config.json", "pytorch_model.bin", *TOKENIZER),
+        ["no weights are locked: include *.safetensors"],
+    ),
+    "weights but deeper": (
+        ("config.json", "onnx/model.safetensors", *TOKENIZER),
+        ["no weights are locked: include *.safetensors"],
+    ),
+    "a shard": (
+        ("config.json", SHARDS[0], SHARDS[2], *TOKENIZER),
+        [f"{SHARDS[1]} is a part of its weights that is not locked: include it"],
+    ),
+    "many shards": (
+        ("config.json", "model.safetensors-00011-of-00012.safetensors", *TOKENIZER),
+        [
+            ", ".join(f"model.safetensors-0000{number}-of-00012.safetensors" for number in range(1, 9))
+            + " and 3 more is a part of its weights that is not locked: include it"
+        ],
+    ),
+    "everything": (
+        ("README.md",),
+        [
+            "no config.json is locked: include it",
+            "no tokenizer is locked, such as tokenizer.json: include it",
+            "no weights are locked: include *.safetensors",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISSING)
+def test_what_is_missing_is_named_a_line_each(case: str) -> None:
+    paths, lines = MISSING[case]
+    with pytest.raises(Missing) as error:
+        checkpoint(rows(paths))
+    assert str(error.value).splitlines() == [f"big: {line}" for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "config.json is locked without its text: run `rigwright lock` again"),
+        ("[]", "config.json is no table in JSON"),
+        ("<html>", "config.json is no table in JSON"),
+        ("[" * 60000, "config.json is no table in JSON"),
+        ('{"a": ' + "1" * 5000 + "}", "config.json is no table in JSON"),
+        ("\ufeff{}", "config.json is no table in JSON"),
+    ],
+)
+def test_a_config_that_says_nothing_is_refused(content: str | None, said: str) -> None:
+    with pytest.raises(Missing) as error:
+        checkpoint([row("config.json", content), *rows(WHOLE[1:])])
+    assert str(error.value) == f"big: {said}"
+
+
+def test_a_draft_model_does_with_the_tokenizer_of_its_big_one() -> None:
+    assert checkpoint(rows(("config.json", "model.safetensors")), tokenizer=False).heads == 32
+
+
+@pytest.mark.parametrize("tokenizer", ["tokenizer.model", "tekken.json", "vocab.json", "qwen.tiktoken"])
+def test_tokenizers_of_other_kinds(tokenizer: str) -> None:
+    assert checkpoint(rows(("config.json", "model.safetensors", tokenizer))).heads == 32
+
+
+LOADED: dict[str, tuple[tuple[str, ...], int]] = {
+    "all shards": (SHARDS, 3000),
+    "what stands beside shards": ((*SHARDS, "model_mtp.safetensors"), 4000),
+    "not what is deeper": (("model.safetensors", "onnx/model.safetensors"), 1000),
+    "not the publisher's own format": (("model.safetensors", "consolidated.safetensors"), 1000),
+    "that format where it is all": (("consolidated.safetensors",), 1000),
+}
+
+
+@pytest.mark.parametrize("case", LOADED)
+def test_the_size_is_that_of_the_weights_that_are_loaded(case: str) -> None:
+    paths, size = LOADED[case]
+    assert checkpoint(rows(("config.json", *paths, *TOKENIZER))).size == size
+
+
+def test_the_folder_on_hosts_and_its_files_the_config_first() -> None:
+    made = checkpoint(rows(("a.json", "model.safetensors", "tokenizer.json", "config.json")))
+    assert [file.path for file in made.files] == ["config.json", "a.json", "model.safetensors", "tokenizer.json"]
+    assert f"{made.folder}/config.json" == made.files[0].weight_path
+    own = Input(kind="weight", version="2026-11", include=("*",), sources=("office:big",))
+    changes = {"repository": None, "version": "2026-11", "sources": own.sources_of("x")}
+    mine: list[Artefact] = [one.model_copy(update=changes) for one in made.files]
+    assert checkpoint(mine).folder == "big/2026-11"
+
+
+def test_code_that_a_checkpoint_brings_or_has_fetched_from_elsewhere() -> None:
+    made = checkpoint(rows((*WHOLE, "modeling_deepseek.py", "sub/x.py"), checkpoints.DEEPSEEK))
+    assert (made.remote_code, made.wants_remote_code) == (("modeling_deepseek.py", "sub/x.py"), True)
+    assert made.foreign_code == ()
+    plain = checkpoint(rows())
+    assert (plain.remote_code, plain.wants_remote_code, plain.foreign_code) == ((), False, ())
+    elsewhere = {
+        "auto_map": {"AutoConfig": "a/b--configuration.C", "AutoTokenizer": ["c/d--x.Y", None], "AutoModel": 3}
+    }
+    assert checkpoint(rows(config=elsewhere)).foreign_code == ("a/b", "c/d")
