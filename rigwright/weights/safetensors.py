@@ -14,7 +14,8 @@ LENGTH = 8  # bytes
 LONGEST = 100_000_000
 INDEX = ".safetensors.index.json"
 LARGEST_INDEX = 64 << 20  # bytes; those of models with 100,000 tensors have 10 MB
-# What stands in a file's place where only git was there, and git LFS was not (the specification of git LFS, "The Pointer"); never longer.
+# What stands in a file's place where only git was there, and git LFS was not (its specification, "The Pointer"); it is
+# never longer than that.
 POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 LONGEST_POINTER = 1024  # bytes
 
