@@ -1,21 +1,19 @@
-"""An input of weights of many files into rows of a lock: a repository of the hub, or an operator's own folder."""
+"""An input of weights of many files, a repository of the hub, into rows of a lock."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import requests
 from pydantic import TypeAdapter, ValidationError
 
 from cli.resolving import web
+from cli.resolving.checkpoints import Whole
 from cli.resolving.folders import Wanted
 from cli.resolving.hub import Listed, Listing, Place
 from cli.resolving.web import Content, Unavailable
@@ -23,6 +21,7 @@ from rigwright.problems import shown
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
 from rigwright.types import Commit, FileName, RelativePath
+from rigwright.weights.safetensors import is_pointer
 from roles.progress import progress
 
 BRANCH = "main"  # what a repository's own is called, where an input names none
@@ -30,8 +29,6 @@ TOGETHER = 8  # files that are fetched at once
 SMALL = 50_000_000  # bytes; a larger file is hashed by the hub or not locked
 # git's own, and part of no model
 OF_GIT = (".gitattributes", ".gitignore", ".gitkeep")
-# What git and the hub's client keep beside the files that they have fetched.
-BESIDE = (".git", ".cache")
 FEW = 8  # names that a message lists
 
 Found = TypeVar("Found")
@@ -80,10 +77,11 @@ def revision_of(wanted: Wanted) -> str:
 
 def chosen(wanted: Wanted, files: Iterable[Listed]) -> list[Listed]:
     """The files that an input's patterns select, by path."""
-    return sorted((one for one in files if _selects(wanted.input, one.path)), key=lambda one: one.path)
+    return sorted((one for one in files if selects(wanted.input, one.path)), key=lambda one: one.path)
 
 
-def _selects(wanted: Input, path: str) -> bool:
+def selects(wanted: Input, path: str) -> bool:
+    """Whether an input's patterns want a file of a model; never one of git's own."""
     return wanted.selects(path) and path.rpartition("/")[2] not in OF_GIT
 
 
@@ -103,19 +101,32 @@ def _rows(place: Place, wanted: Wanted) -> list[Artefact]:
         place.enter(repository, commit, files[0].path)
     small = [one for one in files if one.sha256 is None]
     session = place.session()
+    kept: dict[str, bytes] = {}
 
     def fetched(one: Listed) -> Content:
-        return _small(session, place.url(repository, commit, one.path), one)
+        content, body = _small(session, place.url(repository, commit, one.path), one)
+        if one.path.endswith((".json", ".safetensors")):
+            kept[one.path] = body
+        return content
+
+    def beginning(path: str, count: int) -> bytes:
+        if path in kept:
+            return kept[path][:count]
+        try:
+            return web.beginning(session, place.url(repository, commit, path), count)
+        except Unavailable as error:
+            raise Unavailable(f"{path}: its server {error}", error.gone) from None
 
     contents = {one.path: Content(one.sha256, one.size or 0) for one in files if one.sha256 is not None}
     with progress.task("lock", f"hashing small files of {repository}") as task, ThreadPoolExecutor(TOGETHER) as pool:
         for number, (one, content) in enumerate(zip(small, pool.map(fetched, small), strict=True), 1):
             contents[one.path] = content
             task.at(number, len(small), "steps")
-    return [_row(wanted, one.path, contents[one.path], commit, listing.licence, listing.gated) for one in files]
+    made = [row_of(wanted, one.path, contents[one.path], commit, listing.licence, listing.gated) for one in files]
+    return Whole(repository, contents, beginning).told(made)
 
 
-def _small(session: requests.Session, url: str, one: Listed) -> Content:
+def _small(session: requests.Session, url: str, one: Listed) -> tuple[Content, bytes]:
     """Fetch and hash a file that the hub does not; its git object's name shows that it is the one that is listed."""
     if one.size == 0:
         raise Unavailable(f"{one.path} is empty: exclude it")
@@ -128,12 +139,19 @@ def _small(session: requests.Session, url: str, one: Listed) -> Content:
     # git's own name of a file's content (gitformat-loose-object(5))
     if one.blob not in (None, hashlib.sha1(b"blob %d\0" % len(body) + body, usedforsecurity=False).hexdigest()):
         raise Unavailable(f"{one.path}: its server answers with another file than the hub lists: try again")
-    return content
+    if is_pointer(body):
+        raise Unavailable(f"{one.path} is a pointer of git LFS, and what it stands for is not there: exclude it")
+    return content, body
 
 
-def _row(
+def row_of(
     wanted: Wanted, path: str, content: Content, version: str, licence: str | None = None, gated: bool = False
 ) -> Artefact:
+    """The row of one file.
+
+    Raises:
+        Unavailable: something of it cannot stand in a lock.
+    """
     folder, _, file = path.rpartition("/")
     try:
         return Artefact(
@@ -197,67 +215,3 @@ def _fault(path: str, folders: set[str]) -> str:
     except ValidationError:
         return "is no name of letters, digits and ._+- that begins with a letter or digit"
     return ""
-
-
-def called(wanted: Input) -> str:
-    """What the folder of an operator's own weights is called at their source."""
-    return wanted.sources[0].rstrip("/").rpartition("/")[2].rpartition(":")[2]
-
-
-def own_folder(wanted: Input, given: Path) -> Path | None:
-    """Where an operator's own weights lie: the folder that is called as at their source, given itself or in there."""
-    named = given / called(wanted)
-    if named.is_dir():
-        return named
-    return given if given.absolute().name == called(wanted) else None
-
-
-def own(wanted: Wanted, folder: Path) -> list[Artefact]:
-    """The rows of an operator's own weights, a file each.
-
-    Args:
-        wanted: The input.
-        folder: Where they lie.
-
-    Raises:
-        Unavailable: there is none, or one that cannot be locked.
-    """
-    there = _files(wanted, folder)
-    paths = [path for path in there if _selects(wanted.input, path)]
-    refuse(paths, there, str(folder))
-    for path in paths:
-        if (folder / path).is_symlink() or not (folder / path).is_file():
-            raise Unavailable(f"{folder / path} is a link or no file: give a folder with the files themselves")
-        if not (folder / path).stat().st_size:
-            raise Unavailable(f"{folder / path} is empty: exclude it")
-    total = sum((folder / path).stat().st_size for path in paths)
-    done, lock = dict.fromkeys(paths, 0), threading.Lock()
-    with progress.task("lock", f"hashing {folder}") as task:
-
-        def hashed(path: str) -> Content:
-            def report(at: int, size: int) -> None:
-                with lock:
-                    done[path] = at
-                    task.at(sum(done.values()), total, "bytes")
-
-            return web.hash_file(folder / path, report)
-
-        with ThreadPoolExecutor(min(TOGETHER, os.cpu_count() or 1)) as pool:
-            contents = list(pool.map(hashed, paths))
-    version = str(wanted.input.version)
-    return [_row(wanted, path, content, version) for path, content in zip(paths, contents, strict=True)]
-
-
-def _files(wanted: Wanted, folder: Path) -> list[str]:
-    """What lies in a folder and below, by path; links to folders are refused, for what they lead to is not seen."""
-    found = []
-    excluding = wanted.input.model_copy(update={"include": ()})
-    for top, folders, files in os.walk(folder):
-        below = Path(top).relative_to(folder)
-        folders[:] = [name for name in folders if name not in BESIDE]
-        for name in folders:
-            path = (below / name).as_posix()
-            if (folder / path).is_symlink() and excluding.selects(f"{path}/"):
-                raise Unavailable(f"{folder / path} is a link: give a folder with the files themselves, or exclude it")
-        found += [(below / name).as_posix() for name in files]
-    return sorted(found)

@@ -16,7 +16,8 @@ from cli.resolving.drivers import Addresses, Drivers
 from cli.resolving.folders import Folders, Wanted
 from cli.resolving.index import Index
 from cli.resolving.judging import Judge
-from cli.resolving.models import Models, called, own, own_folder
+from cli.resolving.models import Models
+from cli.resolving.own_models import called, own, own_folder
 from cli.resolving.web import Content, Unavailable
 from cli.resolving.wheels import Pin
 from rigwright.problems import Invalid, Problem

@@ -162,6 +162,38 @@ def fetch(session: requests.Session, url: str, report: Report, into: BinaryIO | 
             time.sleep(PAUSES[failed - 1])
 
 
+def beginning(session: requests.Session, url: str, count: int) -> bytes:
+    """The first bytes of a file; no more of it is taken, even where its server sends all.
+
+    Args:
+        session: As `session` makes it.
+        url: Where it is.
+        count: How many, above 0.
+
+    Raises:
+        Unavailable: the server does not have it or has fewer, or does not answer several times in a row.
+    """
+    asked = PLAIN | {"Range": f"bytes=0-{count - 1}"}
+    for pause in (*PAUSES, None):
+        try:
+            with session.get(url, stream=True, headers=asked, timeout=TIMEOUT) as answer:
+                answer.raise_for_status()
+                if answer.status_code == 206 and not answer.headers.get("Content-Range", "").startswith("bytes 0-"):
+                    raise Unavailable("answers with another part of the file than was asked for")
+                found = bytearray()
+                for part in answer.iter_content(min(count, PART)):
+                    found += part
+                    if len(found) >= count:
+                        return bytes(found[:count])
+            raise Unavailable(f"has only {len(found)} bytes of it")
+        except requests.RequestException as error:
+            lasting = error.response is not None and error.response.status_code not in PASSING
+            if lasting or pause is None:
+                raise unavailable(error) from None
+            time.sleep(pause)
+    raise AssertionError("the last pause is none")
+
+
 class _Transfer:
     """One file on its way: how much of it was hashed, and which file that was."""
 

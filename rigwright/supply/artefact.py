@@ -31,7 +31,7 @@ Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "pat
 
 # The file of a model's folder that says what the model is.
 CONFIG = "config.json"
-TEXT = 64 << 10  # bytes of it that a lock takes; the largest of published models have 30 KiB
+TEXT = 64 << 10  # bytes of it that a lock takes
 # What rows of some kinds alone have.
 _OF = {
     "marker": ("wheel",),

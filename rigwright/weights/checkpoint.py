@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rigwright.declaration.models import Missing
-from rigwright.supply.artefact import CONFIG, Artefact
+from rigwright.supply.artefact import CONFIG, TEXT, Artefact
 
 WEIGHTS = ".safetensors"
 # How weights in several files are named where they are published; the rest is found by the index beside them.
@@ -161,8 +161,10 @@ def listed(names: Sequence[str]) -> str:
 def _config(row: Artefact | None) -> dict[str, Any]:
     if row is None:
         raise Missing(f"no {CONFIG} is locked: include it")
+    if row.size > TEXT:
+        raise Missing(f"{CONFIG} has {row.size} bytes, and a lock takes no more than {TEXT} of it")
     if row.text is None:
-        raise Missing(f"{CONFIG} is locked without its text: run `rigwright lock` again")
+        raise Missing(f"{CONFIG} is locked without its text: run `rigwright lock --refresh`")
     try:
         found = json.loads(row.text)
     except (ValueError, RecursionError):

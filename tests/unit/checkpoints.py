@@ -155,3 +155,12 @@ def rows(paths: tuple[str, ...] = WHOLE, config: object = None) -> list[Artefact
     """
     said = json.dumps(QWEN3 if config is None else config)
     return [row(path, said if path == "config.json" else None) for path in paths]
+
+
+def safetensors(size: int, **metadata: str) -> bytes:
+    """A file of weights: one tensor of so many bytes."""
+    header: dict[str, object] = {"weight": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
+    if metadata:
+        header["__metadata__"] = metadata
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(size)

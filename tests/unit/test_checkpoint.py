@@ -143,7 +143,7 @@ def test_what_is_missing_is_named_a_line_each(case: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "config.json is locked without its text: run `rigwright lock` again"),
+        (None, "config.json is locked without its text: run `rigwright lock --refresh`"),
         ("[]", "config.json is no table in JSON"),
         ("<html>", "config.json is no table in JSON"),
         ("[" * 60000, "config.json is no table in JSON"),
@@ -155,6 +155,11 @@ def test_a_config_that_says_nothing_is_refused(content: str | None, said: str) -
     with pytest.raises(Missing) as error:
         checkpoint([row("config.json", content), *rows(WHOLE[1:])])
     assert str(error.value) == f"big: {said}"
+
+
+def test_a_config_that_is_larger_than_a_lock_takes_is_refused_for_that() -> None:
+    with pytest.raises(Missing, match=r"config\.json has 65537 bytes, and a lock takes no more than 65536 of it"):
+        checkpoint([row("config.json", size=65537), *rows(WHOLE[1:])])
 
 
 def test_a_draft_model_does_with_the_tokenizer_of_its_big_one() -> None:

@@ -1,0 +1,184 @@
+"""`rigwright lock` of checkpoints: their config.json is in the lock, and halves of one are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.resolving import checkpoints
+from lab.hub.faults import Cut, Endless, Fault, IgnoreRange, Status, too_many, truncated
+from rigwright.weights.checkpoint import checkpoint
+from tests.unit.checkpoints import QWEN3, safetensors
+from tests.unit.hub_world import CATALOG, NAME, HubWorld, hub_world
+
+OWN = """
+[inputs.model]
+kind = "weight"
+version = "3"
+include = ["*"]
+sources = ["shelf:mine"]
+"""
+CONFIG = json.dumps(QWEN3, ensure_ascii=False).encode()
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+INDEX = json.dumps({"weight_map": {"a": FIRST, "b": SECOND}}).encode()
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 4000000000\n"
+WHOLE: dict[str, bytes | Path] = {
+    "config.json": CONFIG,
+    "model.safetensors.index.json": INDEX,
+    FIRST: safetensors(3000),
+    SECOND: safetensors(2000, format="pt"),
+    "tokenizer.json": b"{}",
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubWorld]:
+    with hub_world(tmp_path / "box", monkeypatch) as made:
+        made.hub.repository(NAME, WHOLE)
+        yield made
+
+
+def own(world: HubWorld, changes: dict[str, bytes] | None = None) -> tuple[str, str]:
+    """An operator's own folder, with some of its files changed, and how it is given."""
+    world.catalog(text=OWN)
+    folder = world.folder / "mine"
+    folder.mkdir()
+    for path, content in {**WHOLE, **(changes or {})}.items():
+        assert isinstance(content, bytes)
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(content)
+    return "--from-dir", str(folder)
+
+
+def test_the_text_of_config_json_is_locked(world: HubWorld) -> None:
+    world.locked()
+    assert {path: row.text for path, row in world.rows.items() if row.text} == {"config.json": CONFIG.decode()}
+    assert checkpoint(list(world.rows.values())).config == QWEN3
+
+
+def test_of_weights_nothing_but_their_beginning_is_asked_for(world: HubWorld) -> None:
+    big = 3 * checkpoints.FIRST
+    world.hub.repository(NAME, {**WHOLE, FIRST: safetensors(big), SECOND: safetensors(big)})
+    small = sum(len(one) for path, one in WHOLE.items() if path.endswith(".json") and isinstance(one, bytes))
+    world.locked()
+    assert world.hub.sent_bytes == small + 2 * checkpoints.FIRST
+    ranges = [asked.range for asked in world.hub.asked if "/cdn/" in asked.path]
+    assert ranges == [f"bytes=0-{checkpoints.FIRST - 1}"] * 2
+
+
+def test_a_header_that_is_longer_than_what_is_read_at_once(world: HubWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "FIRST", 10)
+    world.locked()
+    assert len([asked for asked in world.hub.asked if "/cdn/" in asked.path]) == 4
+
+
+def test_a_server_that_sends_all_though_a_part_was_asked_for(world: HubWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "FIRST", 100)
+    world.hub.fault(IgnoreRange(), NAME, FIRST)
+    world.hub.fault(Endless(), NAME, SECOND)
+    world.locked()
+
+
+@pytest.mark.parametrize("fault", [too_many(0), Cut(50)])
+def test_a_server_that_fails_is_asked_again(world: HubWorld, fault: Fault) -> None:
+    world.hub.fault(fault, NAME, FIRST, times=1)
+    world.locked()
+
+
+HALVES: dict[str, tuple[dict[str, bytes], str]] = {
+    "a shard that is not there": (
+        {"model.safetensors.index.json": json.dumps({"weight_map": {"a": FIRST, "c": "more.safetensors"}}).encode()},
+        "model.safetensors.index.json names more.safetensors, which the input lacks: include it, or exclude "
+        "model.safetensors.index.json",
+    ),
+    "a name that would write on the terminal": (
+        {"model.safetensors.index.json": json.dumps({"weight_map": {"a": "\x1b[2J"}}).encode()},
+        "model.safetensors.index.json names '\\x1b[2J', which",
+    ),
+    "an index that is none": (
+        {"model.safetensors.index.json": b"[]"},
+        "model.safetensors.index.json is no index of weights: exclude it",
+    ),
+    "weights that are cut": (
+        {SECOND: safetensors(2000)[:-1]},
+        f"{SECOND} is cut: its header says 2079 bytes, and it has 2078: replace it at its source, or exclude it",
+    ),
+    "weights that are none": ({SECOND: b"<html>" * 9}, f"{SECOND} has no header of safetensors: replace it"),
+    "a config that is no text": ({"config.json": b'{"a": "\xff"}'}, "config.json is no text in UTF-8: exclude it"),
+    "two at once": (
+        {SECOND: safetensors(2000)[:-1], FIRST: safetensors(3000) + b"x"},
+        f"{FIRST} is longer than it should be: its header says 3079 bytes, and it has 3080: replace it at its source, "
+        f"or exclude it; {SECOND} is cut: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HALVES)
+def test_half_of_a_checkpoint_on_the_hub_is_refused(world: HubWorld, case: str) -> None:
+    changes, said = HALVES[case]
+    world.hub.repository(NAME, {**WHOLE, **changes})
+    assert world.refused().startswith(f"cannot be locked: {said}")
+
+
+@pytest.mark.parametrize("case", HALVES)
+def test_half_of_a_checkpoint_in_a_folder_is_refused(world: HubWorld, case: str) -> None:
+    changes, said = HALVES[case]
+    assert world.refused(*own(world, changes)).startswith(f"cannot be locked: {said}")
+
+
+def test_a_shard_that_the_patterns_leave_out_is_named(world: HubWorld) -> None:
+    world.catalog(f'exclude = ["{SECOND}"]')
+    assert f"index.json names {SECOND}, which the input lacks: include it" in world.refused()
+
+
+def test_a_checkpoint_of_ones_own_is_locked_with_its_config(world: HubWorld) -> None:
+    world.locked(*own(world))
+    assert world.rows["config.json"].text == CONFIG.decode()
+    assert checkpoint(list(world.rows.values())).folder == "model/3"
+
+
+@pytest.mark.parametrize("path", [FIRST, "tokenizer.json", "extra.gguf"])
+def test_pointers_of_git_lfs_are_refused(world: HubWorld, path: str) -> None:
+    said = f"FOLDER/mine/{path} is a pointer of git LFS: run `git lfs pull` there, or exclude it"
+    assert world.refused(*own(world, {path: POINTER})) == f"cannot be locked: {said}"
+
+
+def test_pointers_of_git_lfs_that_a_repository_has_as_files_are_refused(world: HubWorld) -> None:
+    world.hub.repository(NAME, {**WHOLE, "tokenizer.json": POINTER})
+    assert world.refused() == (
+        "cannot be locked: tokenizer.json is a pointer of git LFS, and what it stands for is not there: exclude it"
+    )
+
+
+def test_an_index_and_a_config_that_the_hub_keeps_as_large_files(world: HubWorld) -> None:
+    world.hub.lfs_above = 50
+    world.hub.repository(NAME, WHOLE)
+    world.locked()
+    assert world.rows["config.json"].text == CONFIG.decode()
+    world.hub.repository(NAME, {**WHOLE, "README.md": b"x"})
+    world.hub.fault(truncated(), NAME, "config.json")
+    assert re.search(r"config\.json: its server has only \d+ bytes of it", world.refused("--refresh"))
+
+
+def test_weights_that_are_not_given(world: HubWorld) -> None:
+    world.hub.fault(Status(404), NAME, FIRST)
+    assert world.refused() == f"cannot be locked: {FIRST}: its server answers 404 Not Found"
+
+
+def test_a_config_that_is_larger_than_a_lock_takes_is_locked_without_its_text(world: HubWorld) -> None:
+    world.hub.repository(NAME, {**WHOLE, "config.json": json.dumps(QWEN3 | {"more": "x" * (64 << 10)}).encode()})
+    world.locked()
+    assert world.rows["config.json"].text is None
+
+
+def test_what_is_no_checkpoint_is_not_looked_at(world: HubWorld) -> None:
+    world.hub.repository(NAME, {**WHOLE, FIRST: b"no weights"})
+    world.catalog('exclude = ["config.json"]')
+    world.locked()
+    world.catalog('include = ["*.json"]', text=CATALOG)
+    world.locked()
+    assert sorted(world.rows) == ["config.json", "model.safetensors.index.json", "tokenizer.json"]
