@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from datetime import date, datetime
 from ipaddress import ip_address, ip_network
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from packaging.markers import InvalidMarker
 from packaging.markers import Marker as PythonMarker
@@ -99,6 +99,20 @@ def _flag_value(value: object) -> str | bool:
     return text
 
 
+def _table(value: object) -> dict[str, Any]:
+    text = ""
+    if isinstance(value, dict):
+        # TOML has dates, and numbers that JSON has not
+        with suppress(TypeError, ValueError):
+            text = json.dumps(value, sort_keys=True, allow_nan=False)
+    if not text or len(text) > 4096:
+        raise ValueError("a table of texts, finite numbers, true, false, lists and tables")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+Table = Annotated[dict[str, Any], PlainValidator(_table)]
+Variable = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "the name of an environment variable")]
 ReservedKey = Annotated[
     str, _matching(r"[a-z]+\.[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "a table and a key in it, such as flags.slot-save-path")
 ]

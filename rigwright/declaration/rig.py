@@ -26,6 +26,8 @@ CUDA = "cuda"
 POWER_UNIT = "rigwright-power.service"
 # Below it each instance has the folder with its socket.
 SOCKETS = "/run/rigwright/instances"
+# Below it each instance has the folders of what it has compiled; systemd makes them (CacheDirectory=).
+CACHES = "/var/cache/rigwright/instances"
 # useradd(8): a name is no longer
 USER_LENGTH = 32
 # The locked environment with the hub's own client, for hosts that fetch from it.
@@ -262,6 +264,14 @@ class Rig:
     def generations(self) -> str:
         """The folder on the host in which each generation has one."""
         return f"{self.roots.config}/generations"
+
+    def program(self, name: str) -> str:
+        """The absolute path of a program of the current generation's (`rigwright.engines.kind.Service.programs`)."""
+        return f"{self.roots.config}/current/programs/{name}"
+
+    def cache(self, instance: Instance) -> str:
+        """The folder on the host in which an instance has one for each installation that it has compiled with."""
+        return f"{CACHES}/{instance.name}"
 
     @property
     def credentials(self) -> str:

@@ -122,6 +122,19 @@ class Sandbox:
     """Paths that they must not see, each with the reason."""
     writes_code: bool = False
     """Whether they compile while they run: then memory may be written and executed."""
+    families: tuple[str, ...] = ("AF_UNIX",)
+    """Families of sockets that they may open, in a network that has nothing but a loopback interface of its own."""
+    calls: tuple[str, ...] = ()
+    """System calls that they need beside those of any service."""
+    reads_proc: bool = False
+    """Whether they read what /proc tells of the whole host, such as its memory."""
+    shared_memory: str = ""
+    """The most that lies in /dev/shm, as systemd reads it; half of the host's memory without."""
+
+    @property
+    def has_loopback(self) -> bool:
+        """Whether they speak to each other by addresses."""
+        return "AF_INET" in self.families
 
 
 class Expanded(str):
@@ -152,6 +165,10 @@ class Service:
     """The path that says whether it is up, without a key."""
     metrics: str | None = None
     """The path of its metrics, in Prometheus' format; None where it has none."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """What it is started by beside its installation: name (`Rig.program`) -> text. Another text has another name."""
+    cache: str = ""
+    """The folder that it writes what it compiles to, in `Rig.cache`; none without."""
 
 
 class Installer(ABC):

@@ -81,12 +81,13 @@ def generation(rig: Rig, installations: Mapping[str, Installation], tools: Tools
         **{f"requests/{one.instance}": one.ready for one in units},
         **{f"warm-up/{u.instance}.{n}": text for u in units for n, text in enumerate(u.warm_up, start=1)},
         **{f"weights/{one.instance}": one.weights for one in units},
+        **{f"programs/{name}": text for one in units for name, text in one.programs.items()},
         **{f"units/{one.unit}": one.text for one in listeners},
         **{f"units/{one.socket_unit}": one.socket_text for one in listeners},
         "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED),
         f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, journal=JOURNAL),
         "manifest.json": manifest(rig, engines, tools.folder, units, listeners),
-        "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits)),
+        "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits, units)),
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
     ports = [name for one in listeners for name in (one.socket_unit, one.unit)]
@@ -96,7 +97,11 @@ def generation(rig: Rig, installations: Mapping[str, Installation], tools: Tools
     return Generation({**files, "units/rigwright.target": target}, links, units, listeners, mark)
 
 
-def references(rig: Rig, engines: dict[str, str], tools: Tools, toolkits: list[str]) -> list[str]:
+def references(
+    rig: Rig, engines: dict[str, str], tools: Tools, toolkits: list[str], units: tuple[Unit, ...]
+) -> list[str]:
     """Absolute paths that stay on the host as long as the generation does."""
     keys = [credential_path(rig, instance) for instance in rig.instances]
-    return sorted({*engines.values(), *toolkits, tools.folder, *(rig.weight_path(a) for a in rig.weights), *keys})
+    caches = [one.cache for one in units if one.cache]
+    weights = [rig.weight_path(artefact) for artefact in rig.weights]
+    return sorted({*engines.values(), *toolkits, tools.folder, *weights, *keys, *caches})

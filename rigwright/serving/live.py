@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from rigwright.declaration.rig import CACHES
 from rigwright.engines.kind import MARKER
 from rigwright.host import channel
 from rigwright.host.channel import (
@@ -142,7 +143,7 @@ class Served:
     astray: frozenset[str] = frozenset()
     """Those that listen elsewhere."""
     folders: frozenset[str] = frozenset()
-    """Absolute paths of complete engines and tools, and of API keys."""
+    """Absolute paths of complete engines and tools, of what instances have compiled, and of API keys."""
 
     def number_of(self, wanted: Generation) -> int | None:
         """The newest unchanged generation with this content."""
@@ -180,6 +181,7 @@ def state_script(config: str, software: str) -> str:
         started_from=STARTED_FROM,
         listeners=PREFIX,
         marker=MARKER,
+        caches=CACHES,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from rigwright.declaration.rig import Instance, Rig
@@ -22,8 +23,8 @@ OWNED = "# Written by rigwright; changes here are undone by the next deploy."
 # Starts, the one that is not made among them, that must fit into StartLimitIntervalSec=, and what each takes beside
 # becoming ready, seconds: TimeoutStopSec= and RestartSec=.
 STARTS, PAUSE = 6, 35
-# Runtime directories of units are below it.
-RUN = "/run"
+# Runtime directories of units are below it, and cache directories.
+RUN, CACHE = "/run", "/var/cache"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ class Unit:
     """Those that are made once it has, likewise."""
     weights: str
     """Paths of the files that it reads, one a line."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """What it is started by beside its installation: name -> text."""
+    cache: str = ""
+    """The folder of what it compiles; none without."""
 
     @property
     def slot(self) -> Slot:
@@ -77,6 +82,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation) -> Unit:
         user=user,
         start_limit=STARTS * (instance.variant.ready_timeout + PAUSE),
         folder=PurePosixPath(instance.socket).parent.relative_to(RUN),
+        cache=PurePosixPath(made.cache).relative_to(CACHE) if made.cache else None,
         command=command_line(made.command),
         credential=credential_path(rig, instance),
     )
@@ -95,6 +101,8 @@ def unit(rig: Rig, instance: Instance, installation: Installation) -> Unit:
         ready=made.ready.config(instance.socket),
         warm_up=tuple(one.config(instance.socket) for one in made.warm_up),
         weights="".join(f"{rig.weight_path(artefact)}\n" for artefact in instance.weights),
+        programs=made.programs,
+        cache=made.cache,
     )
 
 

@@ -134,6 +134,7 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
     """The removal."""
     return render(
         "removal/remove.sh.j2",
+        caches="/var/cache/rigwright/instances",
         helpers=REHASH_UNITS,
         stamp=REHASH_STAMP,
         units=units,

@@ -116,7 +116,7 @@ def characters(text: str) -> set[str]:
 def sample(cards: int) -> str:
     """The unit of an instance that is known to be right."""
     instance = samples.instance(cards=tuple(range(cards)))
-    return unit(samples.rig(instance, cards=(samples.card("8.6"),) * cards), instance, "x").text
+    return unit(samples.rig(instance, cards=(samples.card("8.6"),) * cards), instance, samples.installation()).text
 
 
 @settings(

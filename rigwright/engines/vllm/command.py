@@ -1,0 +1,143 @@
+"""The command line of an instance of vLLM, and the rest of how it is run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import cast
+
+from rigwright.declaration.entry import Roots
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.kind import KEY_FILE, ONE_TOKEN, Request, Sandbox, Service
+from rigwright.engines.vllm.keys import PLAIN, Variant
+from rigwright.engines.vllm.model import DRAFT, MODEL, TEMPLATE
+from rigwright.envs import env
+from rigwright.envs.env import Environment
+
+# What is started, as text.
+LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
+PROGRAM = f"vllm-{hashlib.sha256(LAUNCHER.encode()).hexdigest()[:12]}.py"
+# What systemd 252's `systemd-analyze security` says of it is 1.1 with cards.
+EXPOSURE = 1.2
+LOOPBACK = "127.0.0.1"
+# Variables of every instance. There is no network: its libraries are not to ask it for anything, and its processes find
+# each other on the loopback interface. Without the last four a start hangs (measured on two H200).
+OFFLINE = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_HOST_IP": LOOPBACK,
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_IB_DISABLE": "1",
+}
+# Where its libraries keep what they have compiled: variable -> folder in the cache.
+CACHES = {
+    "HOME": "",
+    "XDG_CACHE_HOME": "",
+    "CUDA_CACHE_PATH": "cuda",
+    "FLASHINFER_WORKSPACE_BASE": "",
+    "HF_HOME": "huggingface",
+    "NUMBA_CACHE_DIR": "numba",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "TRITON_CACHE_DIR": "triton",
+    "VLLM_CACHE_ROOT": "vllm",
+}
+# Where programs are that compile beside the toolkit's: g++ and what it starts.
+SYSTEM_PATHS = ("/usr/bin", "/bin")
+
+
+def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
+    """What an instance's keys set, as flags are written: option without its dashes -> value, or True for a bare one."""
+    variant = cast(Variant, instance.variant)
+    folders = {part.option: f"{roots.models}/{part.files[0].weight_folder}" for part in instance.parts}
+    made: dict[str, str | bool] = {"served-model-name": instance.model_name, "uds": instance.socket}
+    for key in PLAIN:
+        if (value := getattr(variant, key)) is not None:
+            made[key.replace("_", "-")] = str(value)
+    made["tensor-parallel-size"] = str(variant.tensor_parallel)
+    if variant.tool_call_parser:
+        made["enable-auto-tool-choice"] = True
+    if variant.thinking:
+        made["default-chat-template-kwargs"] = _json({"enable_thinking": variant.thinking == "on"})
+    if variant.trust_remote_code:
+        made["trust-remote-code"] = True
+    for part in instance.parts:
+        if part.option == TEMPLATE:
+            made["chat-template"] = roots.weight_path(part.files[0])
+    if variant.speculative_config is not None or DRAFT in folders:
+        model = {"model": folders[DRAFT]} if DRAFT in folders else {}
+        made["speculative-config"] = _json({**(variant.speculative_config or {}), **model})
+    if variant.compilation_config is not None:
+        made["compilation-config"] = _json(variant.compilation_config)
+    if "allowed-origins" not in variant.flags:
+        # by itself it tells browsers that any page may ask
+        made["allowed-origins"] = "[]"
+    return made
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
+    """The command line, one word an item.
+
+    Args:
+        rig: The instance's rig.
+        instance: The instance.
+        folder: The absolute path of its environment's installation.
+    """
+    model = next(part for part in instance.parts if part.option == MODEL)
+    flags = cast(Variant, instance.variant).flags
+    # -I: nothing of HOME or of PYTHON* variables comes into it, nor into the processes that it starts
+    words = [f"{env.prefix(folder)}/bin/python", "-I", rig.program(PROGRAM), KEY_FILE]
+    words.append(f"{rig.roots.models}/{model.files[0].weight_folder}")
+    for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
+        words += [f"--{option}"] if value is True else [f"--{option}", str(value)]
+    return tuple(words)
+
+
+def cache(rig: Rig, instance: Instance, made: Environment) -> str:
+    """The folder of what it compiles: another one for another environment, or another card."""
+    capabilities = sorted({rig.cards[index].capability for index in instance.cards}) or ["cpu"]
+    return f"{rig.cache(instance)}/{made.folder}-{'-'.join(capabilities)}"
+
+
+def environment(rig: Rig, instance: Instance, made: Environment) -> dict[str, str]:
+    """The variables of its environment."""
+    folder, kept = rig.installed(made.folder), cache(rig, instance, made)
+    caches = {name: f"{kept}/{place}".rstrip("/") for name, place in CACHES.items()}
+    path = ":".join((*env.paths(made, folder), *SYSTEM_PATHS))
+    declared = cast(Variant, instance.variant).environment
+    return {**OFFLINE, **caches, **env.variables(made), "PATH": path, **declared}
+
+
+def service(rig: Rig, instance: Instance, made: Environment) -> Service:
+    """How an instance is run."""
+    variant = cast(Variant, instance.variant)
+    warmup = variant.warmup
+    warm = Request(ONE_TOKEN.path, {**(ONE_TOKEN.body or {}), "max_tokens": warmup.max_tokens}) if warmup else ONE_TOKEN
+    return Service(
+        command=command(rig, instance, rig.installed(made.folder)),
+        environment=environment(rig, instance, made),
+        sandbox=Sandbox(
+            exposure=EXPOSURE,
+            exposure_with_cards=EXPOSURE,
+            # gloo asks for the interfaces that there are, and its processes speak by TCP; ZeroMQ by sockets with names
+            families=("AF_INET", "AF_NETLINK", "AF_UNIX"),
+            # libzmq ends where it may not set the order in which its threads run
+            calls=("sched_setscheduler",),
+            # psutil reads /proc/meminfo
+            reads_proc=True,
+            shared_memory=variant.shm_size,
+        ),
+        about=f"{variant.sized} tokens" if variant.sized else "",
+        warm_up=(warm,) * (warmup.requests if warmup else 0),
+        metrics="/metrics",
+        programs={PROGRAM: LAUNCHER},
+        cache=cache(rig, instance, made),
+    )

@@ -1,0 +1,104 @@
+"""The keys of vLLM engines and of their variants: vLLM's own names, with underscores."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.problems import Frozen
+from rigwright.types import CatalogName, Flag, FlagValue, MemorySize, Positive, Table, Text, Variable
+
+# Keys that are written as an option each where they are set; `flags` may not name them.
+PLAIN = (
+    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs"),
+    *("max_num_batched_tokens", "dtype", "quantization", "kv_cache_dtype", "gpu_memory_utilization"),
+    *("reasoning_parser", "tool_call_parser"),
+)
+
+
+class Engine(EngineKeys):
+    """vLLM in an environment."""
+
+    kind: Literal["vllm"] = Field(description="What it is.")
+    env: CatalogName = Field(description="An entry of the table `envs`, with vLLM in it.")
+
+
+class Warmup(Frozen):
+    """Requests that are made before an instance is ready: the first ones compile."""
+
+    requests: Positive = Field(description="How many, one after the other.")
+    max_tokens: Positive = Field(default=16, description="Tokens of each answer.")
+
+
+class Variant(VariantKeys):
+    """A serving recipe for vLLM. What is not set is left to vLLM."""
+
+    tensor_parallel_size: Positive | None = Field(
+        default=None,
+        description="Cards that share each layer; without it all that the other two leave. On the CPU: processes.",
+    )
+    pipeline_parallel_size: Positive = Field(default=1, description="Groups of cards that have some layers each.")
+    data_parallel_size: Positive = Field(default=1, description="Groups of cards that have the whole model each.")
+    max_model_len: Positive | Literal["auto"] | None = Field(
+        default=None, description="Tokens of one request and its answer; `auto` is what fits on the cards."
+    )
+    max_num_seqs: Positive | None = Field(default=None, description="Requests served at once.")
+    max_num_batched_tokens: Positive | None = Field(default=None, description="Tokens computed in one step.")
+    dtype: Text | None = Field(default=None, description="Of weights and activations.")
+    quantization: Text | None = Field(default=None, description="Of the weights, where their own config is not right.")
+    kv_cache_dtype: Text | None = Field(default=None, description="Of the KV cache.")
+    gpu_memory_utilization: float | None = Field(
+        default=None, gt=0, le=1, strict=True, description="The part of each card's memory that it takes."
+    )
+    reasoning_parser: Text | None = Field(default=None, description="What tells thoughts from answers.")
+    tool_call_parser: Text | None = Field(
+        default=None, description="What reads calls of tools; a model may then call one by itself."
+    )
+    thinking: Literal["on", "off"] | None = Field(
+        default=None, description="Whether the model thinks where a request does not say; without it its template does."
+    )
+    trust_remote_code: bool = Field(
+        default=False, strict=True, description="Run the Python files that come with the model: all of them are hashed."
+    )
+    speculative_config: Table | None = Field(
+        default=None, description="How next tokens are guessed; with a model's `draft`, that model does."
+    )
+    compilation_config: Table | None = Field(default=None, description="What is compiled, and how.")
+    shm_size: MemorySize = Field(default="16G", description="The most that its processes may share in /dev/shm.")
+    warmup: Warmup | None = Field(default=None, description="Requests that are made before it is ready.")
+    environment: dict[Variable, Text] = Field(default_factory=dict, description="Variables of its environment.")
+    flags: dict[Flag, FlagValue] = Field(
+        default_factory=dict,
+        description="More options of `vllm serve`: name without dashes = value, or true for a bare one.",
+    )
+
+    @property
+    def capacity(self) -> tuple[int, int] | None:
+        """Requests at once, and the tokens that each can have, where both are set."""
+        if self.max_num_seqs is None or not isinstance(self.max_model_len, int):
+            return None
+        return self.max_num_seqs, self.max_model_len
+
+    @property
+    def tensor_parallel(self) -> int:
+        """Processes that share each layer."""
+        others = self.pipeline_parallel_size * self.data_parallel_size
+        return self.tensor_parallel_size or max(1, self.cards // others)
+
+    @model_validator(mode="after")
+    def _uses_its_cards(self) -> Variant:
+        sizes = (self.tensor_parallel, self.pipeline_parallel_size, self.data_parallel_size)
+        product = sizes[0] * sizes[1] * sizes[2]
+        if self.cards and product != self.cards:
+            said = " x ".join(map(str, sizes))
+            raise ValueError(f"tensor, pipeline and data parallel sizes that make {self.cards} cards, not {said}")
+        return self
+
+    @field_validator("shm_size")
+    @classmethod
+    def _is_an_amount(cls, value: str) -> str:
+        if value.endswith("%"):
+            raise ValueError("an amount, such as 16G")
+        return value

@@ -1,0 +1,68 @@
+"""Which files of a model vLLM reads: a checkpoint's folder, and what goes with it."""
+
+from __future__ import annotations
+
+from rigwright.declaration.catalog import Model
+from rigwright.declaration.models import Missing, Selection
+from rigwright.declaration.rig import Part
+from rigwright.supply.artefact import CONFIG, Artefact
+from rigwright.weights.checkpoint import Checkpoint, checkpoint
+
+# How parts are told apart; only the last is an option of its own.
+MODEL, DRAFT, TEMPLATE = "model", "draft", "chat-template"
+
+
+def parts(model: Model, selection: Selection) -> tuple[Part, ...]:
+    """What a model is made of, its own weights first.
+
+    Raises:
+        Missing: with every key that stands for nothing, a line each.
+    """
+    if model.folder is None:
+        raise Missing(f"vLLM loads folders of safetensors: name an input with folder, not the file {model.file}")
+    found: list[Part] = []
+    wrong: list[str] = []
+    for option, reference in ((MODEL, model.folder), (DRAFT, model.draft)):
+        if reference:
+            try:
+                found.append(_folder(option, reference, selection))
+            except Missing as error:
+                wrong.append(str(error))
+    if model.chat_template:
+        try:
+            found.append(Part(TEMPLATE, (_template(model.folder, model.chat_template, selection),)))
+        except Missing as error:
+            wrong.append(str(error))
+    if wrong:
+        raise Missing("\n".join(wrong))
+    return tuple(found)
+
+
+def _folder(option: str, name: str, selection: Selection) -> Part:
+    rows = selection.folder(name)
+    if not selection.lenient:
+        checkpoint(rows, tokenizer=option == MODEL)
+    return Part(option, rows)
+
+
+def _template(own: str, reference: str, selection: Selection) -> Artefact:
+    among = selection.candidates(reference)
+    if among.name != own and CONFIG in among.by_path:
+        raise Missing(f"{reference} is another model's template: name one of {own}, or a file of your own")
+    if among.path:
+        return among.find(among.path)
+    choices = [path for path in among.by_path if path.endswith(".jinja")] or list(among.by_path)
+    if len(choices) != 1:
+        raise Missing(f"{among.name} has {len(choices)} files for chat_template: say which as {among.name}:PATH")
+    return among.find(choices[0])
+
+
+def of(parts_: tuple[Part, ...], option: str = MODEL) -> Checkpoint | None:
+    """One of a model's checkpoints, as it was found whole.
+
+    Args:
+        parts_: What the model is made of.
+        option: Which.
+    """
+    found = next((part for part in parts_ if part.option == option), None)
+    return checkpoint(found.files, tokenizer=option == MODEL) if found else None
