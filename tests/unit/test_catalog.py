@@ -183,7 +183,7 @@ def test_mistakes_in_engines_and_variants_of_all_files_are_told_at_once(tmp_path
     lines = refusal(tmp_path, changed('kind = "llama.cpp"', 'kind = "llama"')).splitlines()
     found = [line.removeprefix(f"{tmp_path}/") for line in lines]
     wanted = [
-        "a.toml: engines.plain.kind: 'llama' is refused: must be 'llama.cpp'",
+        "a.toml: engines.plain.kind: 'llama' is refused: must be 'llama.cpp' or 'vllm'",
         "b.toml: engines.none.kind: missing",
         "b.toml: engines.other.commit: 'main' is refused: must be 40 small hexadecimal digits",
         'b.toml: engines.other.sorce: unknown key; did you mean "source"?',
@@ -221,7 +221,7 @@ def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -
     (second / "b.toml").write_text('[engines.plain]\nkind = "llama"\n')
     with pytest.raises(Invalid) as caught:
         Catalog.load([first, second])
-    assert str(caught.value) == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused: must be 'llama.cpp'"
+    assert str(caught.value) == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused: must be 'llama.cpp' or 'vllm'"
 
 
 @pytest.mark.parametrize("text", ["engines = 7", "[engines]\nplain = 7", '[variants]\n"a/b" = "x"', "variants = []"])

@@ -13,7 +13,7 @@ from rigwright import engines
 from rigwright.declaration.catalog import Catalog
 from rigwright.engines import kinds, register
 from rigwright.engines.keys import EngineKeys, VariantKeys
-from rigwright.engines.kind import Kind, Request
+from rigwright.engines.kind import InstallingKind, Kind, Request
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.inventory import ROOT
 from rigwright.problems import Invalid
@@ -75,7 +75,7 @@ def test_every_kind_is_whole_and_its_keys_are_documented(kind: Kind) -> None:
     assert issubclass(kind.variant_keys, VariantKeys)
     # what a catalogue names it by is the only value that its own key takes
     assert kind.engine_keys.model_fields["kind"].annotation == Literal[kind.name]  # type: ignore[valid-type]
-    assert kind.program
+    assert not isinstance(kind, InstallingKind) or kind.program
 
 
 def test_a_kind_of_somebody_elses_has_keys_of_its_own_in_the_catalogue(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_first_kind_of_somebody_elses_does_not_take_the_place_of_ours(monkeypa
     """It may be registered before anybody has asked for any kind."""
     monkeypatch.setattr(engines, "_registered", {})
     register(Other())
-    assert set(kinds()) == {"llama.cpp", "other"}
+    assert set(kinds()) == {"llama.cpp", "other", "vllm"}
 
 
 @pytest.mark.parametrize("kind", ['"lama.cpp"', '"Llama.cpp"', '"other"', '"../llama_cpp"', '""', "7", "true", "[]"])
@@ -122,10 +122,10 @@ def test_a_kind_that_nobody_has_is_refused_with_those_that_there_are(tmp_path: P
         load(tmp_path, f"\n[engines.x]\nkind = {kind}\n")
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: engines.x.kind: ")
-    assert line.endswith("is refused: must be 'llama.cpp'")
+    assert line.endswith("is refused: must be 'llama.cpp' or 'vllm'")
     register(Other())
     if kind != '"other"':
-        with pytest.raises(Invalid, match=r"must be 'llama\.cpp' or 'other'"):
+        with pytest.raises(Invalid, match=r"must be 'llama\.cpp' or 'other' or 'vllm'"):
             load(tmp_path, f"\n[engines.x]\nkind = {kind}\n")
 
 

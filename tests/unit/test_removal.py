@@ -65,6 +65,7 @@ class Host:
     def remove(self, keep_weights: bool = False) -> str:
         script = render(
             "removal/remove.sh.j2",
+            caches=self.root / "cache" / "instances",
             units=[CHAT],
             helpers=["rigwright_rehash.timer"],
             stamp=self.root / "stamp",
