@@ -6,7 +6,7 @@ STAGES is the one list of what a deploy consists of: deploy.py has a role for ea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines import kinds
@@ -92,6 +92,11 @@ class Plan:
         """From outside the host."""
         return sum(step.fetched_bytes for step in self.steps)
 
+    @property
+    def reboots(self) -> bool:
+        """Whether the host will be rebooted, or asks for it."""
+        return any(step.what == REBOOT for step in self.steps)
+
 
 def plan(wanted: Desired, found: Served) -> Plan:
     """What a deploy of a rig will do to a host as it is now.
@@ -106,13 +111,9 @@ def plan(wanted: Desired, found: Served) -> Plan:
     touched = {*way.stop, *way.restart} if way else set()
     # who speaks through a port whose service is started again is interrupted
     touched |= {slot.leads_to for slot in wanted.generation.slots if slot.unit in touched}
-    if any(step.what == REBOOT for step in steps):
-        touched = up
-    return Plan(
-        tuple(steps),
-        tuple(sorted(name for name in up & touched if not name.startswith(PREFIX))),
-        wanted.rig.bundle_folder,
-    )
+    made = Plan(tuple(steps), (), wanted.rig.bundle_folder)
+    touched = up if made.reboots else up & touched
+    return replace(made, interrupted=tuple(sorted(name for name in touched if not name.startswith(PREFIX))))
 
 
 def _base(wanted: Desired, found: Served) -> list[Step]:
