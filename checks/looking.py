@@ -22,6 +22,8 @@ from rigwright.host.lease import Holder
 from rigwright.host.locks import LEASE
 from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
+from rigwright.nvidia.cards import holders
+from rigwright.nvidia.cards.holders import Holders
 from rigwright.nvidia.driver import found as driver_facts
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.problems import Invalid
@@ -42,6 +44,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "stored": stored.script,
     "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.questions(rig)),
     "driver_facts": driver_facts.script,
+    "holders": lambda rig: holders.script(),
     "holder": lambda rig: render("lease/holder.sh.j2", lease=LEASE),
     "use": lambda rig: render("look/use.sh.j2"),
 }
@@ -93,6 +96,10 @@ class Box:
     def driver_facts(self) -> DriverFacts:
         """What the choice of a driver needs to know of it."""
         return self.read(driver_facts.parse, SCRIPTS["driver_facts"](self.rig))
+
+    def holders(self) -> Holders:
+        """Who holds its cards beside us."""
+        return self.read(lambda lines: holders.holders_of(lines, self.rig.lent), SCRIPTS["holders"](self.rig))
 
     def holder(self) -> Holder | None:
         """Who holds its lease."""

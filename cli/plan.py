@@ -16,9 +16,11 @@ from rigwright.declaration.rig import Rig
 from rigwright.host import plan as planning
 from rigwright.host.plan import Plan, desired
 from rigwright.host.preflight import refusals, warnings
+from rigwright.nvidia.cards.holders import sentences
+from rigwright.nvidia.driver import told
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.driver.told import as_row, sentences
+from rigwright.nvidia.driver.told import as_row
 from rigwright.supply.expected import spoken
 
 
@@ -31,13 +33,16 @@ class Planned:
     warnings: list[str]
     driver: tuple[Rig, DriverFacts, DriverPlan | Refused] | None
     """What is there, and what a managed one comes to; None for a rig without cards."""
+    lent: list[str]
+    """Of cards that are lent: which ones, and who uses them."""
     digest: str
     """The one of the rig's lock and bundle."""
 
 
 def _plan(box: Box) -> Planned:
     managed = box.rig.driver.managed
-    box = box.ahead("facts", "served", *(["driver_facts"] if box.rig.cards or managed else []))
+    looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.lent else [])]
+    box = box.ahead("facts", "served", *looks)
     facts, found = box.facts(), box.served()
     driver, brought = None, None
     refused: list[str] = []
@@ -51,7 +56,9 @@ def _plan(box: Box) -> Planned:
             brought = (there, chosen)
     wanted = desired(box.rig, facts, brought)
     refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
-    return Planned(planning.plan(wanted, found), refused, warnings(box.rig, facts), driver, box.rig.digest)
+    made = planning.plan(wanted, found)
+    lent = sentences(box.rig, box.holders().borrowers if box.rig.lent else (), ended=made.reboots)
+    return Planned(made, refused, warnings(box.rig, facts), driver, lent, box.rig.digest)
 
 
 @click.command()
@@ -76,6 +83,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "fetched_bytes": one.plan.fetched_bytes,
                 "interrupted": list(one.plan.interrupted),
                 "digest": one.digest,
+                "lent": one.lent,
                 "driver": as_row(*one.driver) if one.driver else None,
             }
             for name, one in seen.items()
@@ -101,7 +109,8 @@ def _show(seen: dict[str, Planned]) -> None:
         ]
         notes += [f"{name}: refused: {reason}" for reason in one.refused]
         notes += [f"{name}: {text}" for text in one.warnings]
-        notes += [f"{name}: driver: {text}" for text in sentences(*one.driver)] if one.driver else []
+        notes += [f"{name}: driver: {text}" for text in told.sentences(*one.driver)] if one.driver else []
+        notes += [f"{name}: lent: {text}" for text in one.lent]
         if not made.steps:
             notes.append(
                 f"{name}: nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"

@@ -1,9 +1,10 @@
 """Eight RTX 5090 in a server with two processors: four cards on each one's NUMA node.
 
-Copy it into a folder of your own and put your box's address in. With another number of cards change both numbers, in
-`cards` and in `lanes`; a box with one processor needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is
-known to work; others lost days with newer kernels. It has no instances: which weights you serve is for your own
-catalogue and lock (docs/catalog-and-lock.md); a variant for four cards is then added as
+Four of them serve, and the second processor's are lent to other work. Copy it into a folder of your own and put your
+box's address in. With another number of cards change both numbers, in `cards` and in `lanes`; a box with one processor
+needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is known to work; others lost days with newer
+kernels. It has no instances: which weights you serve is for your own catalogue and lock (docs/catalog-and-lock.md); a
+variant for four cards is then added as
 `"instances": {"chat": {"variant": "llamacpp/mine", "cards": [0, 1, 2, 3], "port": 8000}}`.
 """
 
@@ -18,6 +19,10 @@ rigs = hosts(
             # in the order of `lspci -d 10de:`, which is node by node on most boards: 0 to 3 are near the first
             # processor, 4 to 7 near the second (/sys/bus/pci/devices/*/numa_node)
             "cards": ["rtx-5090"] * 8,
+            # Whoever computes on these is left alone: no instance gets one, and a reboot that would end what runs there
+            # names it first. Declared all the same, for numbers and the power supply; take the line out, or some of the
+            # numbers, and they are the rig's again.
+            "lent": [4, 5, 6, 7],
             "driver": {
                 # deploys bring it, with open kernel modules: no others drive these cards. The first deploy needs
                 # `--reboot`, or "reboot": True here.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cards.holders import cards
 from rigwright.serving.live import Served
 from rigwright.serving.manifest import UNIT
 from roles.operations.generations import look, returned
@@ -19,7 +22,7 @@ def rollback(rig: Rig, to: int | None) -> None:
     found = look(rig)
     number = to if to is not None else earlier(found)
     kept = next((one for one in found.generations if one.number == number), None)
-    reason = refusal(found, number)
+    reason = refusal(found, number, rig.lent)
     if kept is None or reason:
         logger.error(f"{host.print_prefix}refused: {reason}")
         state.fail_hosts({host})
@@ -34,8 +37,14 @@ def earlier(found: Served) -> int | None:
     )
 
 
-def refusal(found: Served, number: int | None) -> str:
-    """Why a host cannot go back to a generation; empty where it can."""
+def refusal(found: Served, number: int | None, lent: Collection[int]) -> str:
+    """Why a host cannot go back to a generation; empty where it can.
+
+    Args:
+        found: The host.
+        number: The generation's; None where there is none before the current one.
+        lent: Slots of the cards that are lent now.
+    """
     there = ", ".join(str(kept.number) for kept in found.generations) or "none"
     if number is None:
         return f"no generation lies before the current one (there are: {there})"
@@ -47,4 +56,8 @@ def refusal(found: Served, number: int | None) -> str:
     unknown = [name for name in kept.unit_files if UNIT.fullmatch(name) and name not in {s.unit for s in kept.slots}]
     if unknown:
         return f"the manifest of generation {number} does not say what {', '.join(unknown)} is to be"
+    for slot in kept.slots:
+        if gone := slot.cards.intersection(lent):
+            which = f"{cards(gone)}, which {'is' if len(gone) == 1 else 'are'} lent"
+            return f"generation {number} has {slot.unit} on {which}: take it out of lent, or name another generation"
     return ""

@@ -198,6 +198,11 @@ class RigEntry(Frozen):
         default=(),
         description="Its cards by slot, in the order of the PCI bus: the catalogue's name of each, or its description.",
     )
+    lent: tuple[CardIndex, ...] = Field(
+        default=(),
+        description="Cards, by slot, that are lent to other work: no instance gets one, and who computes there is no "
+        "mistake. What `driver` says of all cards holds for them too.",
+    )
     driver: Driver = Field(default=Driver(), description="The NVIDIA driver of a rig with cards.")
     instances: dict[Name, InstanceEntry] = Field(
         default_factory=dict,

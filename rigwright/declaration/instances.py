@@ -150,8 +150,19 @@ def _said(instance: Instance, key: str) -> object:
     )
 
 
+def refuse_lent(lent: Sequence[int], present: int, refuse: Refuse) -> None:
+    """Refuse to lend a card that is not there, or one twice."""
+    for index, card in enumerate(lent):
+        if card >= present:
+            refuse(f"lent[{index}]", f"no card {card}: the rig declares {counted(present, 'card')}, counted from 0")
+        elif card in lent[:index]:
+            refuse(f"lent[{index}]", f"card {card} is already named")
+
+
 def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:
-    """Refuse two that want one port, weights that are shared among them, and a card that two (or one, twice) want."""
+    """Refuse two that want one port, weights that are shared among them, and a card that two (or one, twice) want, or
+    that is lent.
+    """
     ports: dict[int, str] = {}
     users: dict[int, str] = {}
     for name, instance in entry.instances.items():
@@ -161,6 +172,8 @@ def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:
         for card in instance.cards:
             if card in users:
                 refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
+            if card in entry.lent:
+                refuse(f"instances.{name}.cards", f"card {card} is lent: take it out of lent, or name another")
             users.setdefault(card, name)
     # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
     if entry.share and entry.share.port in ports:

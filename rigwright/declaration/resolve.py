@@ -10,7 +10,15 @@ from rigwright.declaration import certificates, keys
 from rigwright.declaration.catalog import DRIVER, Catalog
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.envs import declared_envs
-from rigwright.declaration.instances import Making, Refuse, beside, refuse_keys, refuse_reserved, refuse_shared
+from rigwright.declaration.instances import (
+    Making,
+    Refuse,
+    beside,
+    refuse_keys,
+    refuse_lent,
+    refuse_reserved,
+    refuse_shared,
+)
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import refuse_token, token_origin
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
@@ -89,6 +97,7 @@ def parse(
         for instance_name, declared in entry.instances.items()
         if (instance := instance_of(instance_name, declared, present, catalog, lock, refuse, Path(file), making))
     ]
+    refuse_lent(entry.lent, present, refuse)
     refuse_shared(entry, refuse)
     authorities = ""
     if entry.ca_file is not None:
@@ -154,6 +163,7 @@ def parse(
         name=name,
         inventory=file,
         cards=tuple(catalog.cards[card] if isinstance(card, str) else card for card in entry.cards),
+        lent=tuple(sorted(entry.lent)),
         driver=entry.driver,
         drivers=drivers,
         driver_packages={group.removeprefix(DRIVER): lock.groups[group] for group in locked},

@@ -138,6 +138,8 @@ class Rig:
     inventory: str
     """The file that declares it."""
     cards: tuple[Card, ...]
+    lent: tuple[int, ...]
+    """Slots of the cards that other work has, in order."""
     driver: Driver
     drivers: Tables
     """Which drivers there are."""

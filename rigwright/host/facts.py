@@ -27,6 +27,7 @@ from rigwright.host.channel import (
     word,
 )
 from rigwright.nvidia.cards.files import POWER, SYSCTL
+from rigwright.nvidia.values import node, nodes
 from rigwright.serving.units import UNITS
 from rigwright.weights import sharing, stored
 
@@ -34,6 +35,8 @@ from rigwright.weights import sharing, stored
 PART = ".part"
 # Where the probe looks for a toolkit when the operator has named none.
 NOWHERE = "/nonexistent"
+# Lists of the kernel's (Documentation/ABI/stable/sysfs-devices-node): who is bound to a node without one gets none.
+NODES_WITH = ("has_cpu", "has_memory")
 # Fetching (curl, CA certificates) and tools in Python (venv).
 PACKAGES = ("ca-certificates", "curl", "python3-venv")
 
@@ -86,6 +89,10 @@ class HostFacts:
     """Name of the process that holds dpkg's lock; empty when it is free."""
     pci_cards: tuple[tuple[str, str], ...] = ()
     """(address, vendor:device) of each NVIDIA display adapter, by address."""
+    card_nodes: MappingProxyType[str, int | None] = field(default_factory=lambda: MappingProxyType({}))
+    """Address -> NUMA node of each of them, as far as the kernel says it; None where it knows of none."""
+    numa_nodes: frozenset[int] = frozenset()
+    """NUMA nodes that have both processors and memory."""
     listeners: tuple[Listener, ...] = ()
     built_engines: frozenset[str] = field(default_factory=frozenset)
     unfit_engines: frozenset[str] = field(default_factory=frozenset)
@@ -172,6 +179,8 @@ SCHEMA: channel.Schema = {
     "cuda_version": (optional(version),),
     "nvcc": (optional(version),),
     "apt_lock": (said,),
+    "card_node": (channel.pci_address, node),
+    "nodes_with": (channel.one_of(*NODES_WITH), nodes),
     "address": (channel.address,),
     "engine": (tolerant(file_name),),
     "unfit": (tolerant(file_name),),
@@ -217,6 +226,8 @@ def parse(output: Iterable[str]) -> HostFacts:
         nvcc=told.one("nvcc"),
         apt_lock_holder=told.one("apt_lock"),
         pci_cards=found.cards,
+        card_nodes=MappingProxyType(dict(told.many("card_node"))),
+        numa_nodes=_numa_nodes(told),
         listeners=found.listeners,
         # names that are none of ours are read as nothing
         built_engines=frozenset(filter(None, told.all("engine"))),
@@ -235,6 +246,12 @@ def parse(output: Iterable[str]) -> HostFacts:
         addresses=frozenset(told.all("address")),
         sharing=sharing.found(told),
     )
+
+
+def _numa_nodes(told: Told) -> frozenset[int]:
+    """Those that have all of NODES_WITH."""
+    having: dict[str, frozenset[int]] = dict(told.many("nodes_with"))
+    return frozenset.intersection(*(having.get(what, frozenset()) for what in NODES_WITH))
 
 
 def _weights(rows: list[tuple[int, str]]) -> dict[str, int]:

@@ -6,7 +6,7 @@ STAGES is the one list of what a deploy consists of: deploy.py has a role for ea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from rigwright.declaration.rig import Rig
@@ -15,6 +15,7 @@ from rigwright.engines.kind import Installation, InstallingKind
 from rigwright.envs.env import environment
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import settings
+from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
 from rigwright.nvidia.driver.choice import DriverPlan
 from rigwright.nvidia.driver.existing import existing
@@ -66,7 +67,8 @@ def desired(rig: Rig, facts: HostFacts, driver: tuple[DriverFacts, DriverPlan] |
     for name, engine in rig.engines.items():
         kind = cast(InstallingKind, kinds()[engine.kind])
         made[name] = kind.installation(rig, name, engine, facts)
-    return Desired(rig, facts, tools, toolkit(rig, facts), made, generation(rig, made, tools), driver)
+    nodes = {one.name: nearest_node(facts, one.cards) for one in rig.instances if one.cards}
+    return Desired(rig, facts, tools, toolkit(rig, facts), made, generation(rig, made, tools, nodes), driver)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ class Plan:
         """From outside the host."""
         return sum(step.fetched_bytes for step in self.steps)
 
+    @property
+    def reboots(self) -> bool:
+        """Whether the host will be rebooted, or asks for it."""
+        return any(step.what == REBOOT for step in self.steps)
+
 
 def plan(wanted: Desired, found: Served) -> Plan:
     """What a deploy of a rig will do to a host as it is now.
@@ -109,13 +116,9 @@ def plan(wanted: Desired, found: Served) -> Plan:
     touched = {*way.stop, *way.restart} if way else set()
     # who speaks through a port whose service is started again is interrupted
     touched |= {slot.leads_to for slot in wanted.generation.slots if slot.unit in touched}
-    if any(step.what == REBOOT for step in steps):
-        touched = up
-    return Plan(
-        tuple(steps),
-        tuple(sorted(name for name in up & touched if not name.startswith(PREFIX))),
-        wanted.rig.bundle_folder,
-    )
+    made = Plan(tuple(steps), (), wanted.rig.bundle_folder)
+    touched = up if made.reboots else up & touched
+    return replace(made, interrupted=tuple(sorted(name for name in touched if not name.startswith(PREFIX))))
 
 
 def _base(wanted: Desired, found: Served) -> list[Step]:

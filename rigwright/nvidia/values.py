@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from rigwright.host.channel import matching, number, optional, word
@@ -24,6 +25,14 @@ def text(value: str) -> str:
 def node(value: str) -> int | None:
     """A NUMA node; the kernel says -1 where there is none to tell."""
     return None if value in ("", "-1") else number(value)
+
+
+def nodes(value: str) -> frozenset[int]:
+    """NUMA nodes, as the kernel lists them: 0-1,4."""
+    if not re.fullmatch(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?){0,99}", value):
+        raise ValueError("a list of NUMA nodes")
+    spans = [span.partition("-") for span in value.split(",")]
+    return frozenset(one for first, _, last in spans for one in range(int(first), int(last or first) + 1))
 
 
 def lanes(value: str) -> int | None:

@@ -63,11 +63,23 @@ def mode(text: str) -> str:
     return "755" if text.startswith("#!") else "644"
 
 
-def generation(rig: Rig, installations: Mapping[str, Installation], tools: Tools) -> Generation:
-    """The generation that a rig asks for; the same rig on the same host gives the same bytes."""
+def generation(
+    rig: Rig, installations: Mapping[str, Installation], tools: Tools, nodes: Mapping[str, int | None] | None = None
+) -> Generation:
+    """The generation that a rig asks for; the same rig on the same host gives the same bytes.
+
+    Args:
+        rig: The rig.
+        installations: Engine or environment -> what it is on the host.
+        tools: The host's Python tools.
+        nodes: Instance -> the NUMA node that its cards are at, where they share one.
+    """
     toolkits = sorted({made.toolkit.folder for made in installations.values() if made.toolkit and made.toolkit.folder})
     engines = {name: rig.installed(made.folder) for name, made in installations.items()}
-    units = tuple(unit(rig, instance, installations[instance.installed_as]) for instance in rig.instances)
+    units = tuple(
+        unit(rig, instance, installations[instance.installed_as], (nodes or {}).get(instance.name))
+        for instance in rig.instances
+    )
     listeners = tuple(listener(rig, instance, OWNED) for instance in rig.instances)
     scripts = {
         "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS),

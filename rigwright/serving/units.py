@@ -68,8 +68,15 @@ def environment(instance: Instance, service: Service) -> dict[str, str]:
     }
 
 
-def unit(rig: Rig, instance: Instance, installation: Installation) -> Unit:
-    """The instance's unit, with its digest in its environment."""
+def unit(rig: Rig, instance: Instance, installation: Installation, node: int | None = None) -> Unit:
+    """The instance's unit, with its digest in its environment.
+
+    Args:
+        rig: Its rig.
+        instance: The instance.
+        installation: Its engine's, or the environment that it runs in.
+        node: The NUMA node whose processors and memory it has; None where it has all.
+    """
     made = instance.kind.service(rig, instance, installation)
     user = rig.user(instance)
     text = render(
@@ -84,6 +91,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation) -> Unit:
         folder=PurePosixPath(instance.socket).parent.relative_to(RUN),
         cache=PurePosixPath(made.cache).relative_to(CACHE) if made.cache else None,
         command=command_line(made.command),
+        node=node,
         credential=credential_path(rig, instance),
     )
     variables = environment(instance, made)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.host_key import parse
 from rigwright.survey.findings import CONTAINER, GpuProcess, SeenCard, Survey
-from rigwright.survey.suggest import INSTANCE, Answers, card_name, card_names, entry, free_port, taken_cards
+from rigwright.survey.suggest import INSTANCE, Answers, card_name, card_names, entry, free_port
 
 WIDTH = 116  # of a comment's text, so that no line is longer than 120
 GIB = 1024 * 1024  # in KiB
@@ -148,9 +148,9 @@ def _reasons(key: str, survey: Survey, answers: Answers, catalog: Catalog) -> li
     if key == "instances":
         variant = catalog.variants[answers.variant or ""]
         requests, tokens = variant.capacity or (0, 0)
-        found = [f"Requests at once: {requests}; each gets up to {tokens} tokens."] if requests else []
-        taken = ", ".join(map(str, sorted(taken_cards(survey))))
-        return found + ([f"Cards that others use now, and that it was kept from: {taken}"] if taken else [])
+        return [f"Requests at once: {requests}; each gets up to {tokens} tokens."] if requests else []
+    if key == "lent":
+        return ["Others compute on these cards now, and no instance gets one; what is yours again is taken out:"]
     return []
 
 

@@ -127,17 +127,20 @@ def entry(survey: Survey, answers: Answers, catalog: Catalog) -> dict[str, objec
         KeyError: the catalogue has no such variant.
     """
     names = card_names(survey, catalog)
+    count = catalog.variants[answers.variant].cards if answers.variant is not None else 0
+    # too few are free: the first ones are named, and preflight or the operator has the last word
+    ours = list(choose_cards(survey, names, count) or range(count))
     declared: dict[str, object] = {"cards": list(names)}
+    if lent := sorted(taken_cards(survey) & set(range(len(names))) - set(ours)):
+        declared["lent"] = lent
     if root := models_root(survey):
         declared["roots"] = {"models": root}
     if answers.connection.get("ssh_user") == RigEntry.model_fields["service_user"].default:
         declared["service_user"] = OWN_USER
     if answers.variant is not None:
-        count = catalog.variants[answers.variant].cards
         instance: dict[str, object] = {"variant": answers.variant}
-        if count:
-            # too few are free: the first ones are named, and preflight or the operator has the last word
-            instance["cards"] = list(choose_cards(survey, names, count) or range(count))
+        if ours:
+            instance["cards"] = ours
         instance["port"] = answers.port or free_port(survey)
         declared["instances"] = {INSTANCE: instance}
     return declared

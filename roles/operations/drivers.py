@@ -33,7 +33,7 @@ from rigwright.nvidia.packages.wanted import (
 from rigwright.render import render
 from rigwright.supply.network import network
 from roles.operations.jobs import run_job
-from roles.operations.reboots import reboot
+from roles.operations.reboots import needed, reboot
 from roles.operations.shell import Lost, Shell
 
 Commands = Generator[FunctionCommand, None, None]
@@ -150,9 +150,10 @@ class _Host:
         done = shlex.quote(f"{self.jobs}/{unit}/done")
         return run_job(self.state, self.host, unit, script, f"[ -e {done} ]", self.jobs)
 
-    def error(self, text: str) -> bool:
+    def error(self, *lines: str) -> bool:
         """Say why this host fails."""
-        logger.error(f"{self.host.print_prefix}{text}")
+        for line in lines:
+            logger.error(f"{self.host.print_prefix}{line}")
         return False
 
     def script(self, template: str, unit: str, **values: object) -> str:
@@ -279,11 +280,8 @@ def _run(one: _Host) -> bool:
     facts = one.look()
     if why := unloaded(one.wanted, facts):
         if not one.consent:
-            return one.error(
-                f"needs a reboot: {why}. Deploy again with --reboot, or reboot it yourself and deploy again; what "
-                "comes after the driver is left until then"
-            )
-        if not reboot(one.host, why):
+            return one.error(*needed(one.shell, why, one.rig.lent))
+        if not reboot(one.host, why, one.rig.lent):
             return False
         facts = one.look()
         if still := unloaded(one.wanted, facts):

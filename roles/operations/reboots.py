@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 import gevent
 from pyinfra import logger
 
+from rigwright.nvidia.cards.holders import ENDS, Holders, holders_of
 from rigwright.nvidia.cards.holders import script as holders_script
-from rigwright.nvidia.cards.holders import strangers
 from roles.operations.shell import Lost, Shell
 from roles.progress import progress
 
@@ -20,19 +21,38 @@ BOOT = "systemctl show --property=UserspaceTimestamp --property=UserspaceTimesta
 DRAIN = "systemctl stop rigwright.target 'rigwright-*.service' 2>/dev/null; true"
 
 
-def reboot(host: Any, why: str) -> bool:
-    """Stop what we serve, reboot the host and wait for it; False where somebody else uses a card, or it stays away.
+def needed(shell: Shell, why: str, lent: Collection[int]) -> list[str]:
+    """What to say of a reboot that nobody has consented to.
+
+    Args:
+        shell: Of the host that needs it.
+        why: For the operator.
+        lent: As of `reboot`.
+    """
+    said = (
+        f"needs a reboot: {why}. Deploy again with --reboot, or reboot it yourself and deploy again; what comes after "
+        "the driver is left until then"
+    )
+    return [said, *(f"{line}{ENDS}" for line in (_holders(shell, lent).borrowers if lent else ()))]
+
+
+def reboot(host: Any, why: str, lent: Collection[int]) -> bool:
+    """Stop what we serve, reboot the host and wait for it; False where somebody else uses a card that is not lent.
 
     Args:
         host: The pyinfra host.
         why: For the operator.
+        lent: Slots of the cards that are lent: whoever may reboot the host may end what runs there, and is told.
     """
     shell = Shell(host, PATIENCE)
-    if others := strangers(shell.run(holders_script())):
-        for line in others:
+    others = _holders(shell, lent)
+    if others.strangers:
+        for line in others.strangers:
             logger.error(f"{host.print_prefix}no reboot: {line}")
         logger.error(f"{host.print_prefix}end these, or wait for them, and run again")
         return False
+    for line in others.borrowers:
+        logger.warning(f"{host.print_prefix}{line}{ENDS}")
     before = shell.run(BOOT)
     logger.warning(f"{host.print_prefix}rebooting: {why}")
     shell.run(DRAIN)
@@ -50,3 +70,7 @@ def reboot(host: Any, why: str) -> bool:
         shell.run("timeout 50 systemctl is-system-running --wait >/dev/null 2>&1; true")
     logger.info(f"{host.print_prefix}back after {time.monotonic() - started:.0f} s")
     return True
+
+
+def _holders(shell: Shell, lent: Collection[int]) -> Holders:
+    return holders_of(shell.run(holders_script()), lent)

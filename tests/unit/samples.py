@@ -205,6 +205,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         name="box",
         inventory="/home/ops/rig.py",
         cards=cards,
+        lent=(),
         driver=Driver(),
         drivers=tables(ROOT),
         driver_packages={},

@@ -221,7 +221,10 @@ def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -
     (second / "b.toml").write_text('[engines.plain]\nkind = "llama"\n')
     with pytest.raises(Invalid) as caught:
         Catalog.load([first, second])
-    assert str(caught.value) == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused: must be 'llama.cpp' or 'vllm'"
+    assert (
+        str(caught.value)
+        == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused: must be 'llama.cpp' or 'vllm'"
+    )
 
 
 @pytest.mark.parametrize("text", ["engines = 7", "[engines]\nplain = 7", '[variants]\n"a/b" = "x"', "variants = []"])

@@ -53,6 +53,7 @@ def test_an_inventory_says_what_was_found_and_declares_what_fits(place: Box, cat
     (chat,) = rig.instances
     # cards 0 and 1 are in use, and so is port 8020
     assert (chat.name, chat.variant_name, chat.cards, chat.port) == ("chat", "llamacpp/two", (2, 3), 8021)
+    assert rig.lent == (0, 1)
     assert {key: data[key] for key in CONNECTION} == CONNECTION
     said = " ".join(text.replace("#", "").split())
     for words in (
@@ -65,6 +66,7 @@ def test_an_inventory_says_what_was_found_and_declares_what_fits(place: Box, cat
         "ollama.service (active), from /etc/systemd/system/ollama.service",
         "11434 ollama (ollama.service)",
         "8020 python3 (docker-0123456789ab.scope)",
+        "Others compute on these cards now, and no instance gets one; what is yours again is taken out:",
         "Requests at once: 2; each gets up to 4096 tokens.",
         "A deploy has made it the rig old before.",
         "/archive ext4, 7629.4 of 8583.1 GiB free, read-only",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.nvidia.cards.holders import script, strangers
+from rigwright.nvidia.cards.holders import holders_of, script
 from tests.unit import programs
 from tests.unit.telling import heard, telling
 
@@ -51,7 +51,8 @@ CONTAINER = "/system.slice/docker-0123.scope"
     ],
 )
 def test_strangers_are_named_with_their_cards(lines: list[str], expected: list[str]) -> None:
-    assert strangers(telling(*(("holder", *line.split("\t")) for line in lines))) == expected
+    found = holders_of(telling(*(("holder", *line.split("\t")) for line in lines)), ())
+    assert (found.strangers, found.borrowers) == (tuple(expected), ())
 
 
 def process(root: Path, pid: str, name: str, cgroup: str, *targets: str) -> None:
@@ -107,7 +108,9 @@ def test_a_real_process_is_found_while_it_holds_its_file(tmp_path: Path, name: s
         until_it_runs(holder.pid, name)
         mine = [record for record in heard(said(script)) if record[1] == str(holder.pid)]
         assert [record[4] for record in mine] == [str(device)]
-        assert [one.startswith(f"pid {holder.pid} ({name}") for one in strangers(telling(*mine))] == [True] * strange
+        assert [one.startswith(f"pid {holder.pid} ({name}") for one in holders_of(telling(*mine), ()).strangers] == [
+            True
+        ] * strange
         holder.communicate()
     assert rows(script) == []
 

@@ -10,7 +10,7 @@ from pyinfra.api.exceptions import ConnectError
 
 from roles import root
 from roles.operations import reboots, shell
-from roles.operations.reboots import BOOT, DRAIN, PATIENCE, reboot
+from roles.operations.reboots import BOOT, DRAIN, PATIENCE, needed, reboot
 from roles.operations.shell import LOST, Lost, Shell
 from tests.unit.telling import telling
 
@@ -25,8 +25,16 @@ class Host:
 
     name, print_prefix = "box", "[box] "
 
-    def __init__(self, *holders: str, down: float = 3, back: float = 100, silent: float = 0) -> None:
+    def __init__(
+        self,
+        *holders: str,
+        cards: tuple[tuple[str, ...], ...] = (),
+        down: float = 3,
+        back: float = 100,
+        silent: float = 0,
+    ) -> None:
         self.data: dict[str, object] = {}
+        self.cards = cards
         self.holders, self.down, self.back, self.silent = list(holders), down, back, silent
         self.commands: list[str] = []
         self.now, self.told = 1000.0, float("inf")
@@ -64,7 +72,8 @@ class Host:
         self.commands.append(text)
         if "systemctl reboot" in text:
             self.told = self.now
-        lines = telling(*(("holder", *line.split("\t")) for line in self.holders)) if "/proc/" in text else []
+        held = [("holder", *line.split("\t")) for line in self.holders]
+        lines = telling(*self.cards, *held) if "/proc/" in text else []
         if text == BOOT:
             lines = {"before": [BEFORE], "silent": [], "after": [AFTER]}[self.phase]
         return root.Answer(0, "".join(f"{line}\n" for line in lines).encode(), b"")
@@ -102,7 +111,7 @@ def test_what_we_serve_is_stopped_and_the_host_is_waited_for(
     on: Callable[[Host], Host], said: list[str], holders: list[str]
 ) -> None:
     host = on(Host(*holders))
-    assert reboot(host, "nouveau has the cards") is True
+    assert reboot(host, "nouveau has the cards", ()) is True
     assert said == ["[box] rebooting: nouveau has the cards"]
     before, drained, told, *polls, last = host.commands[1:]
     assert (before, drained) == (BOOT, DRAIN)
@@ -114,7 +123,7 @@ def test_what_we_serve_is_stopped_and_the_host_is_waited_for(
 
 def test_while_a_stranger_holds_a_card_nothing_is_stopped(on: Callable[[Host], Host], said: list[str]) -> None:
     host = on(Host(STRANGER, DAEMON))
-    assert reboot(host, "why") is False
+    assert reboot(host, "why", ()) is False
     assert said == [
         "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0",
         "[box] end these, or wait for them, and run again",
@@ -122,30 +131,53 @@ def test_while_a_stranger_holds_a_card_nothing_is_stopped(on: Callable[[Host], H
     assert len(host.commands) == 1
 
 
+LENT = tuple(("card", f"0000:0{slot}:00.0", str(slot)) for slot in range(2))
+BORROWED = "pid 7 (train, in /user.slice/x) uses card 0, which is lent; the reboot ends it"
+
+
+def test_what_runs_on_lent_cards_is_named_before_it_ends(on: Callable[[Host], Host], said: list[str]) -> None:
+    assert reboot(on(Host(STRANGER, cards=LENT)), "why", (0,)) is True
+    assert said == [f"[box] {BORROWED}", "[box] rebooting: why"]
+
+
+def test_what_runs_on_another_card_stops_a_reboot_whatever_is_lent(on: Callable[[Host], Host], said: list[str]) -> None:
+    assert reboot(on(Host(STRANGER, cards=LENT)), "why", (1,)) is False
+    assert said[0] == "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0"
+
+
+def test_who_uses_lent_cards_is_named_where_consent_is_missing(on: Callable[[Host], Host]) -> None:
+    asked, *ended = needed(Shell(on(Host(STRANGER, cards=LENT))), "why", (0,))
+    assert asked.startswith("needs a reboot: why. Deploy again with --reboot")
+    assert ended == [BORROWED]
+    unasked = on(Host(STRANGER))
+    assert needed(Shell(unasked), "why", ()) == [asked]
+    assert unasked.commands == []
+
+
 @pytest.mark.parametrize("back", [4, 300, PATIENCE - 10], ids=["at once", "some minutes", "just in time"])
 def test_a_host_may_be_away_as_long_as_boards_with_many_cards_take(
     on: Callable[[Host], Host], said: list[str], back: float
 ) -> None:
-    assert reboot(on(Host(back=back)), "why") is True
+    assert reboot(on(Host(back=back)), "why", ()) is True
 
 
 def test_a_host_that_goes_down_and_has_no_answer_is_not_back(on: Callable[[Host], Host], said: list[str]) -> None:
     host = on(Host(silent=20))
-    assert reboot(host, "why") is True
+    assert reboot(host, "why", ()) is True
     assert host.phase == "after"
 
 
 def test_a_host_that_does_not_go_down_is_given_up(on: Callable[[Host], Host], said: list[str]) -> None:
     host = on(Host(down=2 * PATIENCE))
     with pytest.raises(Lost, match=f"it has not gone down within {PATIENCE} s"):
-        reboot(host, "why")
+        reboot(host, "why", ())
     assert PATIENCE < host.now - host.told < PATIENCE + 5
 
 
 def test_a_host_that_stays_away_is_given_up(on: Callable[[Host], Host], said: list[str]) -> None:
     host = on(Host(back=3 * PATIENCE))
     with pytest.raises(Lost, match=f"no connection for {PATIENCE} s"):
-        reboot(host, "why")
+        reboot(host, "why", ())
     assert PATIENCE < host.now - host.told < PATIENCE + 10
 
 

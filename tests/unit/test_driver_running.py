@@ -28,7 +28,7 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def reboots(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Why hosts were rebooted."""
     asked_: list[str] = []
-    monkeypatch.setattr(drivers, "reboot", lambda host, why: asked_.append(why) or True)
+    monkeypatch.setattr(drivers, "reboot", lambda host, why, lent: asked_.append(why) or True)
     return asked_
 
 

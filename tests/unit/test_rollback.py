@@ -55,4 +55,4 @@ def test_the_one_before_is_the_newest_unchanged_one_below_the_current(
 def test_a_host_goes_back_only_to_an_unchanged_generation_that_is_there(
     generations: tuple[Kept, ...], number: int | None, text: str
 ) -> None:
-    assert refusal(Served(generations=generations, current=10), number) == text
+    assert refusal(Served(generations=generations, current=10), number, ()) == text

@@ -180,6 +180,25 @@ def test_a_variant_is_offered_where_it_can_be_declared(
     assert offer(variant, survey, ANSWERS, catalog, lock, str(place.inventory)) == offered
 
 
+@pytest.mark.parametrize(
+    ("variant", "used", "lent"),
+    [
+        (None, (), None),
+        (None, (1, 3), [1, 3]),
+        ("llamacpp/two", (1,), [1]),
+        # what the instance gets although somebody has it is not lent
+        ("llamacpp/two", (0, 1, 3), [3]),
+        # the catalogue lacks the card
+        (None, (4,), None),
+    ],
+)
+def test_cards_that_others_compute_on_are_lent(
+    catalog: Catalog, variant: str | None, used: tuple[int, ...], lent: list[int] | None
+) -> None:
+    survey = replace(BARE, cards=cards(CARD, CARD, CARD, CARD, STRANGE), processes=(busy(*used),))
+    assert entry(survey, replace(ANSWERS, variant=variant), catalog).get("lent") == lent
+
+
 def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(catalog: Catalog, place: Box, tmp_path: Path) -> None:
     (tmp_path / "box.lock.toml").write_text(LOCK)
     refused = offer("llamacpp/cpu", BARE, ANSWERS, catalog, Lock.load([ROOT / "locks", tmp_path]), str(place.inventory))

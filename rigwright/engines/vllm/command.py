@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import cast
 
@@ -46,8 +47,22 @@ CACHES = {
     "TRITON_CACHE_DIR": "triton",
     "VLLM_CACHE_ROOT": "vllm",
 }
+# How NVIDIA's boards for players are called.
+GEFORCE = "NVIDIA GeForce "
 # Where programs are that compile beside the toolkit's: g++ and what it starts.
 SYSTEM_PATHS = ("/usr/bin", "/bin")
+
+
+def peers(rig: Rig, instance: Instance) -> dict[str, str]:
+    """What NCCL is told of several cards: GeForce boards read each other's memory over bridges alone.
+
+    Their driver says `chipset not supported` of each pair (write-ups of eight 5090 and of two 3090), and where NCCL has
+    tried all the same, starts hung. Some boxes have a driver that was changed: a variant's own NCCL_P2P_DISABLE counts.
+    """
+    pairs = set(combinations(sorted(instance.cards), 2))
+    bridged = {(min(pair), max(pair)) for pair in rig.driver.nvlinks}
+    apart = pairs and all(rig.cards[index].name.startswith(GEFORCE) for index in instance.cards) and not pairs & bridged
+    return {"NCCL_P2P_DISABLE": "1"} if apart else {}
 
 
 def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
@@ -113,7 +128,7 @@ def environment(rig: Rig, instance: Instance, made: Environment) -> dict[str, st
     caches = {name: f"{kept}/{place}".rstrip("/") for name, place in CACHES.items()}
     path = ":".join((*env.paths(made, folder), *SYSTEM_PATHS))
     declared = cast(Variant, instance.variant).environment
-    return {**OFFLINE, **caches, **env.variables(made), "PATH": path, **declared}
+    return {**OFFLINE, **peers(rig, instance), **caches, **env.variables(made), "PATH": path, **declared}
 
 
 def service(rig: Rig, instance: Instance, made: Environment) -> Service:

@@ -62,7 +62,7 @@ def xids(output: Iterable[str]) -> list[str]:
 
 
 def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
-    """N05: the driver keeps each card ready while nobody uses it."""
+    """N05: the driver keeps each card ready while nobody uses it; who has a lent one decides that."""
     return [
         Difference(
             f"persistence mode Enabled on card {number} at {gpu.address}",
@@ -70,7 +70,7 @@ def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differe
             "start nvidia-persistenced with --persistence-mode, at boot too",
         )
         for number, gpu in declared(rig, facts, gpus)
-        if gpu.persistence != "Enabled"
+        if gpu.persistence != "Enabled" and number not in rig.lent
     ]
 
 

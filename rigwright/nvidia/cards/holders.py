@@ -1,10 +1,15 @@
-"""Who holds a card while the host is to be rebooted."""
+"""Who holds a host's cards beside us: what a reboot would end, and who uses the cards that are lent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from rigwright.host.channel import Schema, number, path, read, said
+from rigwright.declaration.rig import Rig
+from rigwright.host.channel import Schema, number, path, read, said, tolerant
+from rigwright.nvidia.cards.topology import DEVICES
+from rigwright.nvidia.values import address
 from rigwright.render import render
 
 # The driver's own daemon, and what we start ourselves: both end by themselves, and come back
@@ -12,27 +17,81 @@ PERSISTENCE = "nvidia-persistenced"
 # What the kernel keeps of a process's name (proc_pid_comm(5))
 KEPT = 15
 SLICE = "/rigwright.slice/"
+ENDS = "; the reboot ends it"
+FILE = re.compile(r"/dev/nvidia([0-9]{1,4})")
 
 
-TOLD: Schema = {"holder": (number, said, said, path)}
+TOLD: Schema = {"card": (address, tolerant(number, None)), "holder": (number, said, said, path)}
+
+
+@dataclass(frozen=True)
+class Holders:
+    """Processes of somebody else's, each with its pid and name."""
+
+    strangers: tuple[str, ...] = ()
+    """Those with a card that is not lent, and its file."""
+    borrowers: tuple[str, ...] = ()
+    """Those with lent cards and no others: what CUDA is not to see it does not open."""
 
 
 def script() -> str:
-    """The script that asks a host; what it prints is for `strangers`."""
-    return render("nvidia_driver/holders.sh.j2")
+    """The script that asks a host; what it prints is for `holders_of`."""
+    return render("nvidia_driver/holders.sh.j2", devices=DEVICES)
 
 
-def strangers(output: Iterable[str]) -> list[str]:
-    """Processes of somebody else's, each with its pid, name and card, from what the script has printed.
+def holders_of(output: Iterable[str], lent: Collection[int]) -> Holders:
+    """Who holds cards, from what the script has printed.
+
+    Args:
+        output: What it has printed.
+        lent: Slots of the cards that are lent.
 
     Raises:
         ValueError: it is not what a host can tell.
     """
+    told = read(output, TOLD)
+    # a file has the driver's own number of the card
+    slots = {minor: slot for slot, (_, minor) in enumerate(sorted(told.many("card"), key=_place)) if minor is not None}
     found: dict[tuple[int, str, str], list[str]] = {}
-    for pid, name, cgroup, device in read(output, TOLD).many("holder"):
+    for pid, name, cgroup, device in told.many("holder"):
         if name.strip()[:KEPT] != PERSISTENCE[:KEPT] and not cgroup.startswith(SLICE):
             found.setdefault((pid, name.strip(), cgroup), []).append(device)
-    return [
-        f"pid {pid} ({name}{f', in {cgroup}' if cgroup not in ('', '/') else ''}) holds {', '.join(devices)}"
-        for (pid, name, cgroup), devices in sorted(found.items())
-    ]
+    strangers, borrowers = [], []
+    for (pid, name, cgroup), devices in sorted(found.items()):
+        who = f"pid {pid} ({name}{f', in {cgroup}' if cgroup not in ('', '/') else ''})"
+        files = [FILE.fullmatch(device) for device in devices]
+        used = {slots.get(int(file[1])) if file else None for file in files}
+        if known := {slot for slot in used if slot in lent} if used <= set(lent) else set():
+            borrowers.append(f"{who} uses {cards(known)}, which {'is' if len(known) == 1 else 'are'} lent")
+        else:
+            strangers.append(f"{who} holds {', '.join(devices)}")
+    return Holders(tuple(strangers), tuple(borrowers))
+
+
+def cards(slots: Iterable[int | None]) -> str:
+    """`card 4`, or `cards 4, 5 and 6`."""
+    *some, last = [str(slot) for slot in sorted(slot for slot in slots if slot is not None)]
+    return f"cards {', '.join(some)} and {last}" if some else f"card {last}"
+
+
+def sentences(rig: Rig, borrowers: Sequence[str], ended: bool = False) -> list[str]:
+    """What is worth knowing of a rig's lent cards; nothing where none is lent.
+
+    Args:
+        rig: The rig.
+        borrowers: Who uses them.
+        ended: Whether that ends by a reboot.
+    """
+    if not rig.lent:
+        return []
+    settings = (("driver.power_w", rig.driver.power_w), ("driver.clocks_mhz", rig.driver.clocks_mhz))
+    kept = [name for name, value in settings if value is not None]
+    one = len(rig.lent) == 1
+    said = f"{cards(rig.lent)}: no instance gets {'it' if one else 'one'}"
+    if kept:
+        said += f"; {' and '.join(kept)} {'holds' if len(kept) == 1 else 'hold'} for {'it' if one else 'them'} too"
+    return [said, *(f"{one}{ENDS if ended else ''}" for one in borrowers)]
+
+
+def _place(row: tuple[str, int | None]) -> str:
+    return row[0]

@@ -108,14 +108,15 @@ def unset(rig: Rig, live: Live) -> dict[str, list[str]]:
             note(f"enable {name}", f"{name} is {there.enabled}")
         if there.state != "active":
             note(f"restart {name}", f"{name} is {there.state}")
+    places = [one.address for one in live.topology.cards]
+    lent = {place for slot, place in enumerate(places) if slot in rig.lent}
     if rig.driver.managed:
         for address, gpu in live.gpus.items():
-            if gpu.persistence != "Enabled":
+            if gpu.persistence != "Enabled" and address not in lent:
                 note(f"restart {PERSISTENCE_UNIT}", f"persistence mode of {address} is {gpu.persistence}")
     if rig.driver.sets_cards:
         if live.applied != power_digest(rig):
             note(f"restart {POWER_UNIT}", "the limits and clocks that are declared were not set")
-        places = [one.address for one in live.topology.cards]
         for slot, (address, wanted) in enumerate(zip(places, rig.power_limits, strict=False)):
             card = live.gpus.get(address)
             if wanted is not None and not has_limit(card, wanted):

@@ -221,7 +221,7 @@ def processes(output: Iterable[str]) -> dict[int, Holder]:
 def holders(
     rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], apps: Sequence[App], processes: Mapping[int, Holder]
 ) -> list[Difference]:
-    """N04: the declared cards are the rig's own.
+    """N04: the declared cards are the rig's own, and those that are lent are not.
 
     What a card has in use beside compute processes is judged only where nvidia-smi knows how much each of them has.
 
@@ -240,19 +240,24 @@ def holders(
         here = [app for app in apps if app.address == address]
         for app in here:
             holder = processes.get(app.pid, Holder("", ""))
-            if not any(f"{holder.cgroup}/".startswith(f"{path}/") for path in ours):
-                size = "an unknown share" if app.used_mib is None else f"{app.used_mib} MiB"
-                found.append(
-                    Difference(
-                        f"nobody but this rig on card {number} at {address}",
-                        f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
-                        f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
-                        "end it, or give it another card",
-                    )
+            lent = number in rig.lent
+            if lent is not any(f"{holder.cgroup}/".startswith(f"{path}/") for path in ours):
+                continue
+            size = "an unknown share" if app.used_mib is None else f"{app.used_mib} MiB"
+            where = f"card {number} at {address}"
+            found.append(
+                Difference(
+                    f"nothing of this rig on {where}, which is lent" if lent else f"nobody but this rig on {where}",
+                    f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
+                    f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
+                    "deploy, so that its unit sees its own cards alone"
+                    if lent
+                    else "end it, give it another card, or declare the card lent",
                 )
+            )
         sizes = [app.used_mib for app in here]
         total = used.get(address)
-        if total is None or None in sizes:
+        if total is None or None in sizes or number in rig.lent:
             continue
         rest = total - sum(size for size in sizes if size is not None)
         if rest > UNEXPLAINED_MIB:

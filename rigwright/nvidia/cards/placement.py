@@ -1,0 +1,43 @@
+"""What the places of some cards come to: the node to bind to, and which of them read each other's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rigwright.host.facts import HostFacts
+from rigwright.nvidia.cards.topology import Topology
+
+CAN = "OK"
+"""nvidia-smi's word for two cards of which one may read the other's memory."""
+
+
+def nearest_node(facts: HostFacts, cards: Collection[int]) -> int | None:
+    """The NUMA node that all of some cards are at.
+
+    Args:
+        facts: The host.
+        cards: Their slots.
+
+    Returns:
+        None where they share none or the host does not say so of each, where the node lacks processors or memory, and
+        where the host has no other.
+    """
+    if len(facts.numa_nodes) < 2:
+        return None
+    places = [facts.pci_cards[slot][0] if slot < len(facts.pci_cards) else "" for slot in cards]
+    nodes = {facts.card_nodes.get(place) for place in places}
+    node = nodes.pop() if len(nodes) == 1 else None
+    return node if node in facts.numa_nodes else None
+
+
+def peer_access(topology: Topology, cards: Collection[int]) -> frozenset[tuple[int, int]]:
+    """The pairs of some cards, by slot and the lower first, that the driver lets read each other's memory.
+
+    The driver's word is no proof: behind an IOMMU copies can be lost all the same. Without an answer of the driver's
+    there is no pair.
+
+    Args:
+        topology: Of the host.
+        cards: Their slots.
+    """
+    return frozenset(pair.cards for pair in topology.pairs if pair.p2p == CAN and set(pair.cards) <= set(cards))

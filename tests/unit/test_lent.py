@@ -1,0 +1,214 @@
+"""Cards that are lent to other work: no instance gets one, and who uses them is named, not fought."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rigwright.inventory import load
+from rigwright.nvidia.cards.health import persistence
+from rigwright.nvidia.cards.holders import Holders, holders_of, script, sentences
+from rigwright.nvidia.cards.live import unset
+from rigwright.nvidia.cards.presence import Holder, holders
+from rigwright.nvidia.cards.smi import App, gpus
+from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
+from rigwright.serving.live import Served
+from rigwright.serving.slots import Slot
+from roles.rollback import refusal
+from tests.unit.driver_hosts import C3090, host
+from tests.unit.nvidia_host import ADDRESSES, FACTS, GROUP, MANAGED, RIG, SEEN
+from tests.unit.samples import Box, chat, entry, rig
+from tests.unit.states import kept
+from tests.unit.telling import telling
+from tests.unit.test_cli_plan import MANAGED as BRINGS
+from tests.unit.test_cli_plan import Looked, planned
+from tests.unit.test_driver_holders import process, rows
+
+FOUR = ["ampere"] * 4
+ONE_OF_THEM = {"chat": {"variant": "llamacpp/one", "cards": [2], "port": 8020}}
+FIRST, SECOND = ADDRESSES
+ONE, TWO = gpus(0, SEEN["busy"], "")
+LENT = replace(RIG, lent=(1,))
+SESSION = "/user.slice/user-1000.slice/session-3.scope"
+BUS = (("card", "0000:c1:00.0", "0"), ("card", "0000:01:00.0", "1"), ("card", "0000:21:00.0", ""))
+
+
+def test_slots_are_lent(box: Box) -> None:
+    ((_, data),) = box.group({"box": entry(cards=FOUR, lent=[3, 1], instances=ONE_OF_THEM)})
+    assert load(data["rig"]).lent == (1, 3)
+    ((_, data),) = box.group({"box": entry(cards=FOUR, instances=chat())})
+    assert load(data["rig"]).lent == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"lent": [1, 2], "instances": ONE_OF_THEM},
+            "instances.chat.cards: card 2 is lent: take it out of lent, or name another",
+        ),
+        ({"lent": [4]}, "lent[0]: no card 4: the rig declares 4 cards, counted from 0"),
+        ({"lent": [3, 1, 3]}, "lent[2]: card 3 is already named"),
+        ({"lent": [0], "cards": []}, "lent[0]: no card 0: the rig declares 0 cards, counted from 0"),
+        ({"lent": ["3"]}, "lent[0]: '3' is refused: must be a whole number"),
+        ({"lent": [True]}, "lent[0]: True is refused: must be a whole number"),
+        ({"lent": [-1]}, "lent[0]: -1 is refused: must be at least 0"),
+        ({"lent": 3}, "lent: 3 is refused: must be a list"),
+        ({"lend": [3]}, 'lend: unknown key; did you mean "lent"?'),
+    ],
+)
+def test_what_cannot_be_lent_is_refused(box: Box, changes: dict[str, object], said: str) -> None:
+    (line,) = box.refusal(**{"cards": FOUR, "instances": chat()} | changes)
+    assert line.startswith(f"{box.inventory}: box.{said}")
+
+
+def test_all_that_is_wrong_with_what_is_lent_is_said_at_once(box: Box) -> None:
+    lines = box.refusal(cards=FOUR, lent=[2, 2, 9], instances=ONE_OF_THEM)
+    assert [line.removeprefix(f"{box.inventory}: box.").split(":")[0] for line in lines] == [
+        "instances.chat.cards",
+        "lent[1]",
+        "lent[2]",
+    ]
+
+
+def test_others_may_compute_on_a_lent_card_and_take_its_memory() -> None:
+    cards, other = (replace(ONE, used_mib=0), replace(TWO, used_mib=90000)), {7: Holder("train", SESSION)}
+    assert len(holders(RIG, FACTS, cards, (App(7, SECOND, 30000),), other)) == 2
+    assert holders(LENT, FACTS, cards, (App(7, SECOND, 30000),), other) == []
+
+
+def test_others_may_not_compute_on_a_card_beside_it() -> None:
+    (found,) = holders(LENT, FACTS, (ONE, TWO), (App(7, FIRST, ONE.used_mib),), {7: Holder("train", SESSION)})
+    assert found.expected == f"nobody but this rig on card 0 at {FIRST}"
+
+
+def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:
+    apps, processes = (App(493, FIRST, 1542), App(493, SECOND, 900)), {493: Holder("llama-server", GROUP)}
+    assert holders(RIG, FACTS, (ONE, TWO), apps, processes) == []
+    (found,) = holders(LENT, FACTS, (ONE, TWO), apps, processes)
+    assert (found.expected, found.found) == (
+        f"nothing of this rig on card 1 at {SECOND}, which is lent",
+        f"pid 493 (llama-server) with 900 MiB in {GROUP}",
+    )
+
+
+def test_whether_a_lent_card_is_kept_ready_is_its_users_business() -> None:
+    cards = tuple(replace(one, persistence="Disabled") for one in (ONE, TWO))
+    assert [one.expected for one in persistence(LENT, FACTS, cards)] == [
+        f"persistence mode Enabled on card 0 at {FIRST}"
+    ]
+
+
+def test_no_daemon_is_started_again_for_a_lent_cards_sake() -> None:
+    there = [SimpleNamespace(address=address) for address in ADDRESSES]
+    found: Any = SimpleNamespace(
+        units={},
+        applied="",
+        sysctl={},
+        topology=SimpleNamespace(cards=there),
+        gpus={SECOND: replace(TWO, persistence="Disabled")},
+    )
+    reason = f"persistence mode of {SECOND} is Disabled"
+    assert reason in unset(MANAGED, found)[f"restart {PERSISTENCE_UNIT}"]
+    assert reason not in unset(replace(MANAGED, lent=(1,)), found)[f"restart {PERSISTENCE_UNIT}"]
+
+
+HELD = [
+    ("nobody", [], Holders()),
+    (
+        "a lent card",
+        [("7", "train", SESSION, "/dev/nvidia1")],
+        Holders(borrowers=(f"pid 7 (train, in {SESSION}) uses card 0, which is lent",)),
+    ),
+    (
+        "lent cards",
+        [("7", "train", "/", "/dev/nvidia0"), ("7", "train", "/", "/dev/nvidia1")],
+        Holders(borrowers=("pid 7 (train) uses cards 0 and 2, which are lent",)),
+    ),
+    (
+        "a lent one and another",
+        [("7", "train", "/", "/dev/nvidia1"), ("7", "train", "/", "/dev/nvidia2")],
+        Holders(strangers=("pid 7 (train) holds /dev/nvidia1, /dev/nvidia2",)),
+    ),
+    (
+        "each by somebody",
+        [("8", "a", "/", "/dev/nvidia1"), ("7", "b", "/", "/dev/nvidia2")],
+        Holders(("pid 7 (b) holds /dev/nvidia2",), ("pid 8 (a) uses card 0, which is lent",)),
+    ),
+    (
+        "a file that is of no card any more",
+        [("7", "a", "/", "/dev/nvidia1 (deleted)")],
+        Holders(strangers=("pid 7 (a) holds /dev/nvidia1 (deleted)",)),
+    ),
+    ("what we serve", [("7", "llama-server", GROUP, "/dev/nvidia1")], Holders()),
+    ("the driver's daemon", [("7", "nvidia-persiste", "/", "/dev/nvidia1")], Holders()),
+]
+
+
+@pytest.mark.parametrize(("lines", "expected"), [one[1:] for one in HELD], ids=[one[0] for one in HELD])
+def test_who_uses_lent_cards_alone_is_told_from_who_does_not(lines: list[tuple[str, ...]], expected: Holders) -> None:
+    assert holders_of(telling(*BUS, *(("holder", *line) for line in lines)), (0, 2)) == expected
+
+
+def test_where_the_driver_has_no_number_for_a_card_its_file_is_nobodys_lent_one() -> None:
+    assert holders_of(telling(*BUS[2:], ("holder", "7", "a", "/", "/dev/nvidia0")), (0,)).borrowers == ()
+
+
+@pytest.mark.parametrize("row", [("card", "x", "0"), ("card", "0000:01:00.0"), ("holder", "7", "a", "/", "nvidia0")])
+def test_what_no_host_can_tell_is_refused(row: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="the host told"):
+        holders_of(telling(row), (0,))
+
+
+def test_what_is_lent_is_said_with_what_is_declared_for_it_all_the_same() -> None:
+    assert sentences(RIG, ()) == []
+    assert sentences(LENT, ("pid 7",)) == ["card 1: no instance gets it", "pid 7"]
+    assert sentences(replace(MANAGED, lent=(0, 1)), ()) == [
+        "cards 0 and 1: no instance gets one; driver.power_w and driver.clocks_mhz hold for them too"
+    ]
+
+
+def test_the_script_tells_cards_by_the_numbers_of_their_files(tmp_path: Path) -> None:
+    for number, (address, kind) in enumerate((("0000:01:00.0", "0x030000"), ("0000:02:00.0", "0x020000"))):
+        device = tmp_path / "sys/bus/pci/devices" / address
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text(f"{kind}\n")
+        information = tmp_path / "proc/driver/nvidia/gpus" / address / "information"
+        information.parent.mkdir(parents=True)
+        information.write_text(SEEN["information"].replace("Minor: \t 0", f"Minor: \t {number + 3}"))
+    process(tmp_path, "7", "train", f"0::{SESSION}\n", "/dev/nvidia3")
+    moved = script().replace("/proc/", f"{tmp_path}/proc/").replace("/sys/", f"{tmp_path}/sys/")
+    assert rows(moved) == ["0000:01:00.0\t3", f"7\ttrain\t{SESSION}\t/dev/nvidia3"]
+
+
+def test_a_host_does_not_go_back_to_what_served_on_a_card_that_is_lent_now() -> None:
+    slot = Slot("rigwright-chat.service", "0" * 64, 8020, frozenset({0, 2}))
+    there = Served(generations=(replace(kept(1), slots=(slot,)), kept(2)), current=2)
+    assert refusal(there, 1, ()) == refusal(there, 1, (1, 3)) == ""
+    assert refusal(there, 1, (1, 2)) == (
+        "generation 1 has rigwright-chat.service on card 2, which is lent: take it out of lent, or name another "
+        "generation"
+    )
+
+
+def test_a_plan_says_who_uses_lent_cards_and_what_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lending(Looked):
+        def holders(self) -> Holders:
+            return Holders(borrowers=("pid 7 (train) uses card 0, which is lent",))
+
+    box = Lending(rig(cards=(C3090,), driver=BRINGS, lent=(0,)), host(nouveau=True))
+    said = planned(monkeypatch, box).output.splitlines()
+    assert [line for line in said if line.startswith("box: lent: ")] == [
+        "box: lent: card 0: no instance gets it",
+        "box: lent: pid 7 (train) uses card 0, which is lent; the reboot ends it",
+    ]
+    (row,) = json.loads(planned(monkeypatch, box, "--json").output)
+    assert row["lent"] == [line.removeprefix("box: lent: ") for line in said if line.startswith("box: lent: ")]
+    quiet = Lending(rig(cards=(C3090,), lent=(0,)), host())
+    assert "box: lent: pid 7 (train) uses card 0, which is lent" in planned(monkeypatch, quiet).output.splitlines()

@@ -1,0 +1,144 @@
+"""Where an instance's cards are: the one node that they share, and which of them read each other's memory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from rigwright.host.facts import HostFacts, parse
+from rigwright.nvidia.cards import topology
+from rigwright.nvidia.cards.placement import nearest_node, peer_access
+from rigwright.nvidia.cards.topology import Pair, Topology
+from rigwright.render import render
+from tests.unit import programs
+from tests.unit.samples import facts, probed
+from tests.unit.telling import heard, told
+from tests.unit.test_driver_topology import told as four_cards
+from tests.unit.test_facts import RECORDS
+from tests.unit.test_survey import capture
+
+FOUR = ("0000:01:00.0", "0000:21:00.0", "0000:81:00.0", "0000:c1:00.0")
+BOTH = frozenset({0, 1})
+
+
+def at(*nodes: int | None, there: frozenset[int] = BOTH) -> HostFacts:
+    """A host with a card on each of these nodes."""
+    places = tuple((address, "10de:2204") for address in FOUR[: len(nodes)])
+    known = {address: node for (address, _), node in zip(places, nodes, strict=True)}
+    return facts(pci_cards=places, card_nodes=MappingProxyType(known), numa_nodes=there)
+
+
+@pytest.mark.parametrize(
+    ("host", "cards", "node"),
+    [
+        (at(0, 0, 1, 1), (0, 1), 0),
+        (at(0, 0, 1, 1), (2, 3), 1),
+        (at(0, 0, 1, 1), (3,), 1),
+        (at(0, 0, 1, 1), (1, 2), None),
+        (at(0, 0, 1, 1), (), None),
+        # on one node there is nothing to bind to, whatever number it has, or none
+        (at(0, 0, there=frozenset({0})), (0, 1), None),
+        (at(None, None, there=frozenset({0})), (0, 1), None),
+        (at(0, 0, there=frozenset()), (0, 1), None),
+        # firmware that says it of some cards alone
+        (at(1, None), (0, 1), None),
+        (at(None, None), (0, 1), None),
+        # a node without processors or memory of its own would leave an instance neither
+        (at(2, 2), (0, 1), None),
+        # a card that is away, or that the bus tells nothing of
+        (at(1), (0, 1), None),
+        (facts(pci_cards=((FOUR[0], "10de:2204"),), numa_nodes=BOTH), (0,), None),
+    ],
+)
+def test_the_node_is_the_one_that_all_cards_share(host: HostFacts, cards: tuple[int, ...], node: int | None) -> None:
+    assert nearest_node(host, cards) == node
+
+
+def test_of_two_sockets_as_captured() -> None:
+    seen = capture("two-sockets")
+    host = facts(
+        pci_cards=tuple((card.address, card.pci_id) for card in seen.cards),
+        card_nodes=MappingProxyType({card.address: card.numa_node for card in seen.cards}),
+        numa_nodes=BOTH,
+    )
+    assert [nearest_node(host, cards) for cards in ((0, 1), (2, 3), (0, 2), (0, 1, 2, 3))] == [0, 1, None, None]
+
+
+def test_the_probe_tells_nodes() -> None:
+    records = [
+        *RECORDS,
+        ("card_node", "0000:01:00.0", "1"),
+        ("card_node", "0000:21:00.0", "-1"),
+        ("nodes_with", "has_cpu", "0-1,4"),
+        ("nodes_with", "has_memory", "0,1-3"),
+    ]
+    found = parse(told(records))
+    assert dict(found.card_nodes) == {"0000:01:00.0": 1, "0000:21:00.0": None}
+    assert found.numa_nodes == {0, 1}
+    assert parse(told(RECORDS)).numa_nodes == frozenset()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ("card_node", "0000:01:00.0", "1\n"),
+        ("card_node", "0000:01:00.0", "-2"),
+        ("card_node", "x", "1"),
+        ("nodes_with", "has_cpu", "0-"),
+        ("nodes_with", "has_cpu", "0-99999999999"),
+        ("nodes_with", "has_cpu", "1;2"),
+        ("nodes_with", "online", "0"),
+    ],
+)
+def test_what_no_kernel_says_is_refused(record: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="the host told"):
+        parse(told([*RECORDS, record]))
+
+
+def test_a_host_is_asked_with_the_rest(tmp_path: Path) -> None:
+    for address, node in zip(FOUR, ("0", "1", "-1", None), strict=True):
+        device = tmp_path / "sys/bus/pci/devices" / address
+        device.mkdir(parents=True)
+        there = {"vendor": "0x10de", "class": "0x030000", "device": "0x2204", "numa_node": node}
+        for name, text in there.items():
+            if text is not None:
+                (device / name).write_text(f"{text}\n")
+    nodes = tmp_path / "sys/devices/system/node"
+    nodes.mkdir(parents=True)
+    (nodes / "has_cpu").write_text("0-1\n")
+    (nodes / "has_memory").write_text("0-2\n")
+    script = re.sub(r"(?<![\w/])/sys/", f"{tmp_path}/sys/", render("probe/probe.sh.j2", **probed()))
+    done = programs.run(["sh", "-c", script], check=True)
+    assert done.stderr == ""
+    records = heard(done.stdout.splitlines())
+    assert [one[1:] for one in records if one[0] == "card_node"] == [(FOUR[0], "0"), (FOUR[1], "1"), (FOUR[2], "-1")]
+    found = parse(done.stdout.splitlines())
+    assert (found.numa_nodes, nearest_node(found, (1,))) == (BOTH, 1)
+
+
+BRIDGED = topology.parse(four_cards())
+
+
+@pytest.mark.parametrize(
+    ("where", "cards", "pairs"),
+    [
+        (BRIDGED, (0, 1, 2, 3), {(2, 3)}),
+        (BRIDGED, (3, 2), {(2, 3)}),
+        (BRIDGED, (1, 2), set()),
+        (BRIDGED, (3,), set()),
+        (BRIDGED, (), set()),
+        # nvidia-smi numbers the cards that answer; slots stay
+        (topology.parse(four_cards(away=1)), (0, 1, 2, 3), {(2, 3)}),
+        (Topology((), (), "nvidia-smi did not answer"), (0, 1), set()),
+        (Topology((), (Pair((0, 1), "NV18", "OK"),)), (0, 1), {(0, 1)}),
+        # a bridge whose memory the driver does not give, and a table that it did not print
+        (Topology((), (Pair((0, 1), "NV4", "NS"), Pair((0, 2), "PIX", ""))), (0, 1, 2), set()),
+    ],
+)
+def test_cards_that_read_each_other_are_told_by_their_slots(
+    where: Topology, cards: tuple[int, ...], pairs: set[tuple[int, int]]
+) -> None:
+    assert peer_access(where, cards) == pairs
