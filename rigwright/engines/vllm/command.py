@@ -56,8 +56,8 @@ SYSTEM_PATHS = ("/usr/bin", "/bin")
 def peers(rig: Rig, instance: Instance) -> dict[str, str]:
     """What NCCL is told of several cards: GeForce boards read each other's memory over bridges alone.
 
-    Their driver says `chipset not supported` of each pair (write-ups of eight 5090 and of two 3090), and where NCCL has
-    tried all the same, starts hung. Some boxes have a driver that was changed: a variant's own NCCL_P2P_DISABLE counts.
+    Of each pair without one their driver says `chipset not supported` (nvidia-smi topo -p2p r, in write-ups of eight
+    5090 and of two 3090, which set this). Some boxes have a changed driver: a variant's own NCCL_P2P_DISABLE counts.
     """
     pairs = set(combinations(sorted(instance.cards), 2))
     bridged = {(min(pair), max(pair)) for pair in rig.driver.nvlinks}
@@ -70,10 +70,10 @@ def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
     variant = cast(Variant, instance.variant)
     folders = {part.option: f"{roots.models}/{part.files[0].weight_folder}" for part in instance.parts}
     made: dict[str, str | bool] = {"served-model-name": instance.model_name, "uds": instance.socket}
+    made["tensor-parallel-size"] = str(variant.tensor_parallel)
     for key in PLAIN:
         if (value := getattr(variant, key)) is not None:
             made[key.replace("_", "-")] = str(value)
-    made["tensor-parallel-size"] = str(variant.tensor_parallel)
     if variant.tool_call_parser:
         made["enable-auto-tool-choice"] = True
     if variant.thinking:

@@ -1,0 +1,224 @@
+"""vLLM: the exact command line, its environment, its unit, and the launcher's door."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rigwright.declaration.entry import Driver
+from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.kind import Service
+from rigwright.engines.vllm import launcher
+from rigwright.engines.vllm.command import PROGRAM
+from rigwright.serving.units import unit
+from tests.unit.checkpoints import rows
+from tests.unit.samples import artefact
+from tests.unit.vllm_samples import environment, model, rig, vllm
+
+MODEL = "/srv/models/owner/big/" + rows()[0].version
+SOCKET = "/run/rigwright/instances/chat/api.sock"
+
+
+def service(instance: Instance, rig_: Rig | None = None) -> Service:
+    whole = rig_ or rig(instance)
+    return instance.kind.service(whole, instance, environment(whole))
+
+
+def said(instance: Instance) -> dict[str, str | bool]:
+    """Option -> value of its command line."""
+    words = [str(word) for word in service(instance).command[5:]]
+    found: dict[str, str | bool] = {}
+    for word in words:
+        if word.startswith("--"):
+            found[word[2:]] = True
+        else:
+            found[list(found)[-1]] = word
+    return found
+
+
+def text(instance: Instance, node: int | None = None) -> str:
+    whole = rig(instance)
+    return unit(whole, instance, environment(whole), node).text
+
+
+def values(of: str, directive: str) -> list[str]:
+    return re.findall(rf"^{directive}=(.*)$", of, re.MULTILINE)
+
+
+def test_an_instance_is_started_with() -> None:
+    one = vllm()
+    folder = environment(rig(one)).folder
+    assert " ".join(service(one).command) == (
+        f"/opt/rigwright/engines/{folder}/env/bin/python -I /etc/rigwright/current/programs/{PROGRAM}"
+        f" ${{CREDENTIALS_DIRECTORY}}/api-key {MODEL} --served-model-name big --uds {SOCKET}"
+        " --tensor-parallel-size 1 --pipeline-parallel-size 1 --data-parallel-size 1 --allowed-origins []"
+    )
+
+
+def test_every_key_becomes_an_option_of_its_name() -> None:
+    draft = Part("draft", tuple(rows()))
+    template = Part("chat-template", (artefact(name="talk", file="talk.jinja", version="1"),))
+    one = vllm(
+        cards=(0, 1, 2, 3),
+        parts=model(json.loads(rows()[0].text or ""), draft, template),
+        pipeline_parallel_size=2,
+        max_model_len="auto",
+        max_num_seqs=8,
+        gpu_memory_utilization=0.9,
+        tool_call_parser="qwen3_coder",
+        thinking="off",
+        trust_remote_code=True,
+        speculative_config={"method": "draft_model", "num_speculative_tokens": 3},
+        compilation_config={"cudagraph_mode": "PIECEWISE"},
+        flags={"enable-prefix-caching": True, "additional-config": {"a": [1]}, "allowed-origins": ["http://a"]},
+    )
+    assert said(one) == {
+        "served-model-name": "big",
+        "uds": SOCKET,
+        "tensor-parallel-size": "2",
+        "pipeline-parallel-size": "2",
+        "data-parallel-size": "1",
+        "max-model-len": "auto",
+        "max-num-seqs": "8",
+        "gpu-memory-utilization": "0.9",
+        "tool-call-parser": "qwen3_coder",
+        "enable-auto-tool-choice": True,
+        "default-chat-template-kwargs": '{"enable_thinking": false}',
+        "trust-remote-code": True,
+        "chat-template": f"/srv/models/talk/1/{template.files[0].file}",
+        "speculative-config": json.dumps({"method": "draft_model", "model": MODEL, "num_speculative_tokens": 3}),
+        "compilation-config": '{"cudagraph_mode": "PIECEWISE"}',
+        "enable-prefix-caching": True,
+        "additional-config": '{"a": [1]}',
+        "allowed-origins": '["http://a"]',
+    }
+
+
+@pytest.mark.parametrize(
+    ("cards", "sizes"),
+    [
+        ((0, 1), {"tensor_parallel_size": 4}),
+        ((0, 1, 2), {"pipeline_parallel_size": 2}),
+        ((0,), {"data_parallel_size": 2}),
+    ],
+)
+def test_sizes_that_do_not_make_up_the_cards_are_refused(cards: tuple[int, ...], sizes: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match=f"that make {len(cards)} cards"):
+        vllm(cards=cards, **sizes)
+
+
+def test_caches_are_another_folder_for_another_card_and_known_to_the_generation() -> None:
+    one = vllm()
+    found = {capability: service(one, rig(one, capability=capability)) for capability in ("7.5", "8.6")}
+    assert found["7.5"].cache != found["8.6"].cache
+    for made in found.values():
+        assert made.cache.startswith("/var/cache/rigwright/instances/chat/vllm-0.21.0-")
+        kept = [value for name, value in made.environment.items() if name.endswith(("CACHE_DIR", "CACHE_ROOT", "HOME"))]
+        assert [value for value in kept if not value.startswith(("/usr/local/cuda", made.cache))] == []
+    (folder,) = values(text(one), "CacheDirectory")
+    assert f"/var/cache/{folder}" == found["8.6"].cache
+
+
+def test_the_cards_libraries_find_each_other_on_the_loopback_interface_alone() -> None:
+    made = text(vllm(cards=(0, 1), shm_size="8G"))
+    assert values(made, "PrivateNetwork") == ["yes"]
+    assert (values(made, "IPAddressDeny"), values(made, "IPAddressAllow")) == (["any"], ["localhost"])
+    assert values(made, "RestrictAddressFamilies") == ["AF_INET AF_NETLINK AF_UNIX"]
+    assert values(made, "ProcSubset") == []
+    assert values(made, "SystemCallFilter")[-1] == "sched_setscheduler"
+    assert "/dev/shm:mode=1777,size=8G /tmp:mode=1777 /var/tmp:mode=1777" in values(made, "TemporaryFileSystem")
+
+
+@pytest.mark.parametrize(
+    ("name", "bridges", "wanted"),
+    [
+        ("NVIDIA GeForce RTX 5090", (), "1"),
+        ("NVIDIA GeForce RTX 3090", ((1, 0),), None),
+        ("NVIDIA RTX A6000", (), None),
+    ],
+)
+def test_boards_for_players_read_each_others_memory_over_bridges_alone(
+    name: str, bridges: tuple[tuple[int, int], ...], wanted: str | None
+) -> None:
+    one = vllm(cards=(0, 1))
+    whole = rig(one, driver=Driver(nvlinks=bridges))
+    boards = tuple(card.model_copy(update={"name": name}) for card in whole.cards)
+    whole = Rig(**{**vars(whole), "cards": boards})
+    assert service(one, whole).environment.get("NCCL_P2P_DISABLE") == wanted
+    own = vllm(cards=(0, 1), environment={"NCCL_P2P_DISABLE": "0"})
+    assert service(own, whole).environment["NCCL_P2P_DISABLE"] == "0"
+
+
+def test_a_unit_is_bound_to_the_node_of_its_cards() -> None:
+    assert values(text(vllm()), "NUMA.*") == []
+    bound = text(vllm(), node=1)
+    assert [values(bound, key) for key in ("NUMAPolicy", "NUMAMask", "CPUAffinity")] == [["bind"], ["1"], ["numa"]]
+
+
+def test_warming_up_is_as_many_requests_as_are_asked_for() -> None:
+    made = service(vllm(warmup={"requests": 3, "max_tokens": 7}))
+    assert [one.body["max_tokens"] for one in made.warm_up if one.body] == [7, 7, 7]
+
+
+KEY = "a-key-of-the-tests"
+RIGHT = (b"authorization", f"Bearer {KEY}".encode())
+
+
+@pytest.fixture
+def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> launcher.Door:
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    monkeypatch.setenv(launcher.KEY_FILE, str(tmp_path / "key"))
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    return launcher.Door(inside)
+
+
+def status(
+    door: launcher.Door, path: str, *headers: tuple[bytes, bytes], method: str = "POST", kind: str = "http"
+) -> Any:
+    """What a client is told first."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("a refusal waits for nothing")
+
+    scope = {"type": kind, "path": path, "method": method, "headers": list(headers)}
+    asyncio.run(door(scope, receive, send))
+    return sent[0].get("status", sent[0]["type"])
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/invocations", "/tokenize", "/docs", "//v1/models", "/health/x"]
+)
+def test_every_path_asks_for_the_key(door: launcher.Door, path: str) -> None:
+    assert status(door, path, RIGHT) == 200
+    for wrong in ([], [(b"authorization", b"Bearer x")], [(b"authorization", KEY.encode())], [RIGHT, RIGHT]):
+        assert status(door, path, *wrong) == 401
+    assert status(door, path, kind="websocket") == "websocket.close"
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/version", "/ping"])
+def test_what_says_how_it_is_asks_for_none(door: launcher.Door, path: str) -> None:
+    assert status(door, path, method="GET") == 200
+
+
+def test_a_browser_may_ask_which_origins_are_allowed(door: launcher.Door) -> None:
+    assert status(door, "/v1/chat/completions", method="OPTIONS") == 200
+
+
+def test_an_empty_key_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key").write_text("\n")
+    monkeypatch.setenv(launcher.KEY_FILE, str(tmp_path / "key"))
+    with pytest.raises(SystemExit, match="holds no key"):
+        launcher.Door(None)  # type: ignore[arg-type] # nobody gets so far
