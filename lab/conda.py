@@ -104,7 +104,7 @@ def _asked(program: Path) -> Interpreter | None:
 
 
 def write(folder: Path, interpreter: Interpreter, version: str | None = None) -> Channel:
-    """Make a channel of two packages, `python` and NOTE; or add another `python` to one.
+    """Make a channel of two packages, `python` and NOTE; or add another `python` to one. What is there stays.
 
     Args:
         folder: Where.
@@ -120,6 +120,10 @@ def write(folder: Path, interpreter: Interpreter, version: str | None = None) ->
     note = folder / "noarch" / f"{NOTE}-1.0-{BUILD}.conda"
     if not note.exists():  # its bytes are known by now
         _build(folder, NOTE, "1.0", text, {"noarch": "generic"})
+    said = version or interpreter.version
+    python = folder / "linux-64" / f"python-{said}-{BUILD}.conda"
+    if python.exists():
+        return Channel(folder, python, note)
     with tempfile.TemporaryDirectory() as staged:
         replaced = _stage(interpreter, Path(staged))
         _runs(interpreter, Path(staged))
@@ -127,7 +131,7 @@ def write(folder: Path, interpreter: Interpreter, version: str | None = None) ->
         copy += [f'sed -i "s|{_TOKEN}|$PREFIX|g" {shlex.join(replaced)}'] if replaced else []
         # it is compiled, and its libraries are found beside it: nothing is to be done to what was copied
         given = {"dynamic_linking": {"binary_relocation": False}, "always_include_files": ["**"]}
-        python = _build(folder, "python", version or interpreter.version, copy, given, [f"{NOTE} 1.*"])
+        _build(folder, "python", said, copy, given, [f"{NOTE} 1.*"])
     return Channel(folder, python, note)
 
 

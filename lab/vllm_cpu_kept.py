@@ -1,0 +1,81 @@
+"""What was put together of lab.vllm_cpu, kept for the next host: a layer over the base image with that environment alone.
+
+It is of any release, for an environment brings all that it stands on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from lab import conda
+from lab.hosts import Host
+from lab.kept import ENGINES
+from lab.machine import CACHE
+from lab.network import sh
+from rigwright.envs.installer import TREE
+from rigwright.inventory import ROOT
+from rigwright.render import render
+from rigwright.supply.lock import Artefact
+
+# What decides how it is put together and what is written down of it, beside the packages.
+SOURCES = ("rigwright/envs/*.py", "roles/envs/host/*.py", "templates/envs/*.j2")
+
+
+def channel(interpreter: conda.Interpreter) -> Path:
+    """The folder of a conda channel with an interpreter, packed once: its bytes are others each time."""
+    packed = f"{interpreter.program.resolve()} {interpreter.program.stat().st_mtime_ns}".encode()
+    digest = hashlib.sha256(packed + Path(str(conda.__file__)).read_bytes()).hexdigest()
+    folder = CACHE / f"conda-{interpreter.version}-{digest[:12]}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        conda.write(folder, interpreter)
+    return folder
+
+
+def place(rows: Iterable[Artefact], root: Path = ROOT) -> Path:
+    """Where an environment of these packages is kept.
+
+    Args:
+        rows: Conda packages and wheels.
+        root: The checkout whose sources count.
+    """
+    listed = sorted(row.sha256 for row in rows)
+    for path in (path for pattern in SOURCES for path in sorted(root.glob(pattern))):
+        listed.append(f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}")
+    return CACHE / f"vllm-cpu-{hashlib.sha256(chr(10).join(listed).encode()).hexdigest()[:12]}"
+
+
+def keep(host: Host, layer: Path, name: str) -> None:
+    """Copy what the host has put together itself, in one step at the end.
+
+    Args:
+        host: A host that has it whole.
+        layer: Where it is kept.
+        name: The environment's.
+    """
+    built = [path for path in (host.upper / ENGINES).glob(f"{name}-*") if (path / "build.json").exists()]
+    # a layer that a running host stands on is never changed
+    if not built or layer.exists():
+        return
+    new = layer.with_name(f"{layer.name}.{os.getpid()}")
+    for folder in built:
+        copy = new / ENGINES / folder.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        sh("cp", "-a", str(folder), str(copy))
+        # other inodes than root has seen; through an overlay, they are what they are here
+        seen = render("envs/seen.sh.j2", folder=str(copy))
+        with (copy / TREE).open("w") as tree:
+            subprocess.run(["sh", "-c", seen], stdout=tree, check=True)
+    try:
+        new.rename(layer)
+    except OSError:
+        if not layer.exists():  # of another process, which was first
+            raise
+        shutil.rmtree(new)

@@ -1,0 +1,146 @@
+"""An operator's folder with the real vLLM for the CPU: its environment, a model that is a folder, and variants of both.
+
+The environment is put together once, by a deploy: hosts that boot from `Ground.layers` have it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import conda, vllm_cpu, vllm_cpu_kept, vllm_model
+from lab.envs import Source, declare
+from lab.hosts import Host
+from lab.labs import Lab
+from rigwright.supply.inputs import Input
+from rigwright.supply.lock import Artefact, text
+from tests.hosts.support import PORT, Run, deploy, write_inventory
+
+MODEL = vllm_model.NAME
+INPUT = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=("*",))
+INSTANCES = {"chat": {"variant": "vllm/tiny", "port": PORT}}
+TWO = {"chat": {"variant": "vllm/tiny-2", "port": PORT}}
+"""The same model over two processes."""
+# The CPU's KV cache would be nine tenths of the machine; what torch compiles takes a minute; bfloat16 needs code that is
+# made at run time.
+_VARIANT = """
+[variants."vllm/tiny{suffix}"]
+engine = "vllm"
+model = "tiny"
+cards = 0
+tensor_parallel_size = {size}
+max_model_len = 1024
+max_num_seqs = 4
+dtype = "float32"
+gpu_memory_utilization = 0.03
+reasoning_parser = "qwen3"
+tool_call_parser = "hermes"
+ready_timeout = 300
+
+[variants."vllm/tiny{suffix}".environment]
+OMP_NUM_THREADS = "1"
+TORCHDYNAMO_DISABLE = "1"
+VLLM_CPU_OMP_THREADS_BIND = "nobind"
+
+[variants."vllm/tiny{suffix}".flags]
+enforce-eager = true
+"""
+CATALOG = f"""
+[engines.vllm]
+kind = "vllm"
+env = "{vllm_cpu.ENVIRONMENT.name}"
+
+[inputs.{MODEL}]
+kind = "weight"
+version = "{INPUT.version}"
+sources = ["{INPUT.sources[0]}"]
+include = ["*"]
+
+[models.tiny]
+folder = "{MODEL}"
+""" + "".join(_VARIANT.format(suffix=suffix, size=size) for suffix, size in (("", 1), ("-2", 2)))
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What hosts fetch from, and what there is."""
+
+    lab: Lab
+    source: Source
+    packages: tuple[Artefact, ...]
+    weights: tuple[Artefact, ...]
+
+    @property
+    def environment(self) -> tuple[Artefact, ...]:
+        """All that the environment is made of."""
+        return (*self.source.python, *self.packages)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """What a host is booted from: the environment, where one was kept."""
+        layer = vllm_cpu_kept.place(self.environment)
+        return (str(layer),) if layer.exists() else ()
+
+    def keep(self, host: Host) -> None:
+        """Keep the environment of a host that has it whole."""
+        vllm_cpu_kept.keep(host, vllm_cpu_kept.place(self.environment), vllm_cpu.ENVIRONMENT.name)
+
+
+@contextmanager
+def ground(lab: Lab) -> Iterator[Ground]:
+    """Have packages and model, and serve both while the block runs; of a lab that is up.
+
+    A machine without the Python that packages are locked for skips.
+    """
+    interpreter = conda.find()
+    if not interpreter.wanted:
+        pytest.skip(f"{interpreter} is here alone, and vLLM is locked for CPython {conda.WANTED}")
+    folder = lab.shelf / MODEL
+    vllm_model.write(folder)
+    weights = tuple(_row(path) for path in sorted(folder.iterdir()))
+    with Source(lab.gateway, vllm_cpu_kept.channel(interpreter), interpreter) as source:
+        yield Ground(lab, source, source.packages(vllm_cpu.rows()), weights)
+
+
+def _row(path: Path) -> Artefact:
+    content = path.read_bytes()
+    return Artefact.model_validate(
+        {
+            **{"kind": "weight", "name": MODEL, "group": MODEL, "version": INPUT.version, "file": path.name},
+            **{"selection": INPUT.selection, "sources": INPUT.sources_of(path.name), "size": len(content)},
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "text": content.decode() if path.name == "config.json" else None,
+        }
+    )
+
+
+def write(folder: Path, host: Host, made: Ground, catalog: str = CATALOG, **rig: Any) -> Path:
+    """An inventory of one host that serves the model, and catalogue and lock beside it.
+
+    Args:
+        folder: Where.
+        host: The host.
+        made: What it fetches from.
+        catalog: Engine, model and variants.
+        rig: Keys of the rig.
+    """
+    mirrors = {"shelf": [made.lab.shelf_url], **made.source.mirrors}
+    inventory = write_inventory(folder, made.lab, host, **{"instances": INSTANCES, "mirrors": mirrors, **rig})
+    declare(folder, vllm_cpu.ENVIRONMENT, made.environment)
+    (folder / "catalog" / "vllm.toml").write_text(catalog)
+    (folder / "locks" / "vllm.lock.toml").write_text(text(made.weights, "catalog/vllm.toml"))
+    return inventory
+
+
+def deployed(inventory: Path, host: Host, made: Ground) -> Run:
+    """Deploy, and keep the environment where none was."""
+    run = deploy(inventory)
+    assert run.status == 0, run.said[-4000:]
+    made.keep(host)
+    return run
