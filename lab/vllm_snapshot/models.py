@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -55,7 +56,7 @@ def _schema(cls: type) -> tuple[Json, dict[str, Any]]:
     """A JSON schema, with the names of enumerations' members, and the classes that it names."""
     pydantic, classes = import_module("pydantic"), dict[str, Any]()
 
-    class Generator(pydantic.json_schema.GenerateJsonSchema):  # type: ignore[name-defined, misc]
+    class Generator(pydantic.json_schema.GenerateJsonSchema):  # type: ignore[name-defined]
         def enum_schema(self, schema: Any) -> Json:
             members = schema["cls"].__members__
             return {"enum": [member.value for member in members.values()], "members": [*members]}
@@ -88,7 +89,7 @@ def _model(cls: Any, schema: Json, models: Json) -> Json:
             continue
 
         def takes(value: Any, name: str = name) -> bool:
-            return _takes(adapter, name, value)
+            return _takes(adapter, cls, name, value)
 
         found = _field(field, models, takes)
         if "values" in found or any(takes(value) for value, kind in (*_SAMPLES, *_MORE) if kind in found["types"]):
@@ -96,14 +97,15 @@ def _model(cls: Any, schema: Json, models: Json) -> Json:
     return made
 
 
-def _takes(adapter: Any, name: str, value: Any) -> bool:
+def _takes(adapter: Any, cls: type, name: str, value: Any) -> bool:
     """Whether a field takes a value, whatever the model as a whole would lack then."""
     try:
         adapter.validate_json(json.dumps({name: value}))
     except import_module("pydantic").ValidationError as error:
         return not any(detail["loc"][:1] == (name,) for detail in error.errors())
-    except Exception:  # of what the model does once its fields are right
-        return True
+    except Exception as error:  # of a field's own function, or of what the model does once its fields are right
+        frames = traceback.walk_tb(error.__traceback__)
+        return any(isinstance(frame.f_locals.get("self"), cls) for frame, _ in frames)
     return True
 
 
@@ -144,7 +146,7 @@ def _alternatives(schema: Json, models: Json) -> list[Json]:
 
 
 def _bounds(schema: Json) -> Json:
-    found = {}
+    found: Json = {}
     for one in (schema, *schema.get("anyOf", ())):
         found |= {name: one[key] for key, name in _BOUNDS.items() if key in one}
     return found

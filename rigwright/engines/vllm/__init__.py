@@ -1,0 +1,1 @@
+"""vLLM, in an environment of locked wheels."""
