@@ -99,6 +99,22 @@ def _flag_value(value: object) -> str | bool:
     return text
 
 
+def _option_value(value: object) -> Any:
+    if value is True or (isinstance(value, str) and FLAG_VALUE.fullmatch(value) and value.isprintable()):
+        return value
+    text = ""
+    if isinstance(value, (int, float, list, dict)) and not isinstance(value, bool):
+        # TOML has dates, and numbers that JSON has not
+        with suppress(TypeError, ValueError):
+            text = json.dumps(value, sort_keys=True, allow_nan=False)
+    if not text or len(text) > 4096:
+        raise ValueError("true, a finite number, a list, a table, or text on one line (a dash first: only a number)")
+    return json.loads(text)
+
+
+OptionValue = Annotated[Any, PlainValidator(_option_value)]
+
+
 def _table(value: object) -> dict[str, Any]:
     text = ""
     if isinstance(value, dict):

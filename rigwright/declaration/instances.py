@@ -145,6 +145,8 @@ def refuse_reserved(instances: Sequence[Instance], allowed: Sequence[str], refus
 def _said(instance: Instance, key: str) -> object:
     """What engine or variant has under a key of one of their tables."""
     table, _, name = key.partition(".")
+    if table == "variant":
+        return getattr(instance.variant, name)
     return next(
         (found[name] for one in (instance.variant, instance.engine) if name in (found := getattr(one, table, {}))), ""
     )

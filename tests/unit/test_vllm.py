@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.entry import Driver
+from rigwright.declaration.entry import Driver, Roots
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.kind import Service
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
 from rigwright.serving.units import unit
 from tests.unit.checkpoints import rows
-from tests.unit.samples import artefact
+from tests.unit.samples import artefact, wheel
 from tests.unit.vllm_samples import environment, model, rig, vllm
 
 MODEL = "/srv/models/owner/big/" + rows()[0].version
@@ -31,12 +31,12 @@ def service(instance: Instance, rig_: Rig | None = None) -> Service:
 
 
 def said(instance: Instance) -> dict[str, str | bool]:
-    """Option -> value of its command line."""
-    words = [str(word) for word in service(instance).command[5:]]
+    """Option -> value of its command line; a value in a word of its own is the last option's."""
     found: dict[str, str | bool] = {}
-    for word in words:
+    for word in map(str, service(instance).command[5:]):
         if word.startswith("--"):
-            found[word[2:]] = True
+            name, has, value = word[2:].partition("=")
+            found[name] = value if has else True
         else:
             found[list(found)[-1]] = word
     return found
@@ -56,8 +56,8 @@ def test_an_instance_is_started_with() -> None:
     folder = environment(rig(one)).folder
     assert " ".join(service(one).command) == (
         f"/opt/rigwright/engines/{folder}/env/bin/python -I /etc/rigwright/current/programs/{PROGRAM}"
-        f" ${{CREDENTIALS_DIRECTORY}}/api-key {MODEL} --served-model-name big --uds {SOCKET}"
-        " --tensor-parallel-size 1 --pipeline-parallel-size 1 --data-parallel-size 1 --allowed-origins []"
+        f" ${{CREDENTIALS_DIRECTORY}}/api-key {MODEL} --served-model-name=big --uds={SOCKET}"
+        " --tensor-parallel-size=1 --pipeline-parallel-size=1 --data-parallel-size=1 --allowed-origins=[]"
     )
 
 
@@ -92,7 +92,7 @@ def test_every_key_becomes_an_option_of_its_name() -> None:
         "default-chat-template-kwargs": '{"enable_thinking": false}',
         "trust-remote-code": True,
         "chat-template": f"/srv/models/talk/1/{template.files[0].file}",
-        "speculative-config": json.dumps({"method": "draft_model", "model": MODEL, "num_speculative_tokens": 3}),
+        "speculative-config": json.dumps({"method": "draft_model", "num_speculative_tokens": 3, "model": MODEL}),
         "compilation-config": '{"cudagraph_mode": "PIECEWISE"}',
         "enable-prefix-caching": True,
         "additional-config": '{"a": [1]}',
@@ -222,3 +222,53 @@ def test_an_empty_key_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv(launcher.KEY_FILE, str(tmp_path / "key"))
     with pytest.raises(SystemExit, match="holds no key"):
         launcher.Door(None)  # type: ignore[arg-type] # nobody gets so far
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown flag": (
+        {"flags": {"max-modle-len": 5}},
+        'flags.max-modle-len is no option of vLLM 0.21.0; did you mean "max-model-len"?',
+    ),
+    "one of ours": ({"flags": {"port": 8000}}, "flags.port is not for flags: an instance listens where its unit says"),
+    "a key's": ({"flags": {"dtype": "half"}, "dtype": "half"}, "flags.dtype is not for flags: other keys set it"),
+    "a value": ({"kv_cache_dtype": "fp9"}, 'kv_cache_dtype does not take "fp9"; did you mean "fp8"?'),
+    "JSON": ({"speculative_config": {"methd": "mtp"}}, 'speculative_config has no key methd; did you mean "method"?'),
+    "a parser": ({"reasoning_parser": "qwen"}, 'reasoning_parser does not know "qwen"; did you mean "qwen3"?'),
+    "a variable": (
+        {"environment": {"VLLM_USE_V1": "1"}},
+        "environment.VLLM_USE_V1 is no variable of vLLM 0.21.0 any more",
+    ),
+    "the key": ({"environment": {"VLLM_API_KEY": "x" * 20}}, "environment.VLLM_API_KEY is not for a catalogue"),
+    "no cards": ({"cards": ()}, "vLLM 0.21.0 is built for cards, and needs some"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_vllm_would_not_start_with_is_refused(why: str) -> None:
+    changes, text = REFUSED[why]
+    one = vllm(**changes)
+    (line,) = one.kind.refusals(one, Roots(), Path("/home/ops"))
+    assert line.startswith(text)
+
+
+def test_a_build_for_the_cpu_takes_no_cards() -> None:
+    built = (wheel("vllm", version="0.21.0+cpu"),)
+    one = vllm(artefacts=built)
+    assert one.kind.refusals(one, Roots(), Path()) == ["vLLM 0.21.0+cpu is built for the CPU, and takes no cards"]
+    one = vllm(cards=(), artefacts=built)
+    assert one.kind.refusals(one, Roots(), Path()) == []
+
+
+def test_a_version_that_nobody_has_looked_at_is_refused_with_what_would_help() -> None:
+    one = vllm(known=None)
+    (line,) = one.kind.refusals(one, Roots(), Path("/home/ops"))
+    assert "/home/ops/catalog/flags/vllm-0.21.0.json" in line
+
+
+def test_code_of_a_models_and_files_are_the_inventorys_to_allow() -> None:
+    one = vllm(trust_remote_code=True, flags={"tool-parser-plugin": "/x.py"}, environment={"LD_PRELOAD": "/x.so"})
+    assert sorted(one.kind.reserved(one)) == [
+        "environment.LD_PRELOAD",
+        "flags.tool-parser-plugin",
+        "variant.trust_remote_code",
+    ]

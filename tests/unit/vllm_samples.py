@@ -7,14 +7,17 @@ from typing import Any
 
 from rigwright.declaration.rig import DeclaredEnv, Instance, Part, Rig
 from rigwright.engines.vllm.keys import Engine, Variant
+from rigwright.engines.vllm.snapshot import file_name, read
 from rigwright.envs.env import Environment
 from rigwright.envs.keys import EnvKeys
+from rigwright.inventory import ROOT
 from rigwright.supply.lock import Artefact
 from tests.unit import samples
 from tests.unit.checkpoints import QWEN3, WHOLE, rows
 from tests.unit.env_samples import conda, made
 from tests.unit.samples import card, wheel
 
+KNOWN = read(ROOT / "catalog/flags" / file_name("0.21.0"))
 ENV = DeclaredEnv(
     "vllm",
     EnvKeys(python="py", packages="pk", distribution="vllm", imports=("vllm",), cuda=True),
@@ -42,7 +45,7 @@ def vllm(name: str = "chat", *, cards: tuple[int, ...] = (0,), **changes: object
         "model_name": "big",
         "parts": model(),
         "artefacts": packages,
-        "known": None,
+        "known": KNOWN,
     }
     return samples.instance(name, **(given | own))  # type: ignore[arg-type] # fields, and no keys of a variant
 

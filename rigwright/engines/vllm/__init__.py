@@ -13,8 +13,10 @@ from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
-from rigwright.engines.vllm import command, model
+from rigwright.engines.vllm import command, judge, model, reserved, snapshot
 from rigwright.engines.vllm.keys import Engine, Variant
+from rigwright.engines.vllm.own import OWN_FLAGS
+from rigwright.engines.vllm.snapshot import Snapshot
 from rigwright.envs.env import Environment
 from rigwright.supply.lock import Artefact
 
@@ -40,21 +42,52 @@ class Vllm(Kind):
         """A folder of safetensors."""
         return model.parts(model_, selection)
 
-    def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
+    def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Snapshot | None:
         """What this version's own parser takes, if the catalogue has it."""
-        return None
+        path = catalog.snapshots.get(snapshot.file_name(version(artefacts)))
+        return snapshot.read(path) if path else None
 
     def refusals(self, instance: Instance, roots: Roots, folder: Path) -> list[str]:
         """What this vLLM would not start with, be it the variant's or what its keys become."""
-        return []
+        variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
+        found_version = version(instance.artefacts)
+        if not found_version:
+            return [f"{instance.engine_name} cannot be started: its environment has no {DISTRIBUTION}"]
+        if known is None:
+            path = folder / "catalog" / "flags" / snapshot.file_name(found_version)
+            made = f"`python -m lab.vllm_snapshot > {path}` in its environment does"
+            return [f"nothing says which options vLLM {found_version} takes: {made}"]
+        found = []
+        if found_version.endswith(CPU) == bool(instance.cards):
+            built = "the CPU, and takes no cards" if instance.cards else "cards, and needs some"
+            found.append(f"vLLM {found_version} is built for {built}")
+        ours = command.options(instance, roots)
+        found += [
+            f"{option.replace('-', '_')} {wrong}" if option in variant.options else f"--{option} {wrong}"
+            for option, wrong in judge.judge(known, ours).items()
+        ]
+        judged = judge.judge(known, variant.flags, own=OWN_FLAGS.keys() | ours.keys())
+        found += [f"flags.{flag} {wrong}" for flag, wrong in judged.items()]
+        judged = judge.variables(known, variant.environment)
+        return found + [f"environment.{name} {wrong}" for name, wrong in judged.items()]
+
+    def reserved(self, instance: Instance) -> dict[str, str]:
+        """Options and variables of vLLM's, and code that comes with a model."""
+        variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
+        if known is None:
+            return {}
+        found = {f"flags.{name}": why for name, why in reserved.flags(known, variant.flags).items()}
+        found |= {f"environment.{name}": why for name, why in reserved.variables(known, variant.environment).items()}
+        keys = reserved.flags(known, variant.options)
+        return found | {f"variant.{name.replace('-', '_')}": why for name, why in keys.items()}
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         """vLLM's command line."""
         return command.service(rig, instance, cast(Environment, made))
 
 
-def version_of(artefacts: tuple[Artefact, ...]) -> str:
-    """vLLM's version among the packages of an environment; empty where it is not among them."""
+def version(artefacts: tuple[Artefact, ...]) -> str:
+    """vLLM's among the packages of an environment; empty where it is not among them."""
     return next((one.version for one in artefacts if canonicalize_name(one.name) == DISTRIBUTION), "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from itertools import combinations
 from pathlib import Path
 from typing import cast
@@ -11,8 +10,9 @@ from typing import cast
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import KEY_FILE, ONE_TOKEN, Request, Sandbox, Service
-from rigwright.engines.vllm.keys import PLAIN, Variant
+from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.model import DRAFT, MODEL, TEMPLATE
+from rigwright.engines.vllm.snapshot import Option, Snapshot, Value
 from rigwright.envs import env
 from rigwright.envs.env import Environment
 
@@ -65,37 +65,24 @@ def peers(rig: Rig, instance: Instance) -> dict[str, str]:
     return {"NCCL_P2P_DISABLE": "1"} if apart else {}
 
 
-def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
-    """What an instance's keys set, as flags are written: option without its dashes -> value, or True for a bare one."""
+def options(instance: Instance, roots: Roots) -> dict[str, Value]:
+    """What an instance's keys set: option without its dashes -> value, or True for a bare one."""
     variant = cast(Variant, instance.variant)
-    folders = {part.option: f"{roots.models}/{part.files[0].weight_folder}" for part in instance.parts}
-    made: dict[str, str | bool] = {"served-model-name": instance.model_name, "uds": instance.socket}
-    made["tensor-parallel-size"] = str(variant.tensor_parallel)
-    for key in PLAIN:
-        if (value := getattr(variant, key)) is not None:
-            made[key.replace("_", "-")] = str(value)
+    made: dict[str, Value] = {"served-model-name": instance.model_name, "uds": instance.socket, **variant.options}
     if variant.tool_call_parser:
         made["enable-auto-tool-choice"] = True
     if variant.thinking:
-        made["default-chat-template-kwargs"] = _json({"enable_thinking": variant.thinking == "on"})
-    if variant.trust_remote_code:
-        made["trust-remote-code"] = True
+        made["default-chat-template-kwargs"] = {"enable_thinking": variant.thinking == "on"}
     for part in instance.parts:
         if part.option == TEMPLATE:
             made["chat-template"] = roots.weight_path(part.files[0])
-    if variant.speculative_config is not None or DRAFT in folders:
-        model = {"model": folders[DRAFT]} if DRAFT in folders else {}
-        made["speculative-config"] = _json({**(variant.speculative_config or {}), **model})
-    if variant.compilation_config is not None:
-        made["compilation-config"] = _json(variant.compilation_config)
+        if part.option == DRAFT:
+            model = f"{roots.models}/{part.files[0].weight_folder}"
+            made["speculative-config"] = {**(variant.speculative_config or {}), "model": model}
     if "allowed-origins" not in variant.flags:
         # by itself it tells browsers that any page may ask
-        made["allowed-origins"] = "[]"
+        made["allowed-origins"] = []
     return made
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
@@ -107,12 +94,12 @@ def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
         folder: The absolute path of its environment's installation.
     """
     model = next(part for part in instance.parts if part.option == MODEL)
-    flags = cast(Variant, instance.variant).flags
+    flags, known = cast(Variant, instance.variant).flags, cast(Snapshot, instance.known)
     # -I: nothing of HOME or of PYTHON* variables comes into it, nor into the processes that it starts
     words = [f"{env.prefix(folder)}/bin/python", "-I", rig.program(PROGRAM), KEY_FILE]
     words.append(f"{rig.roots.models}/{model.files[0].weight_folder}")
     for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
-        words += [f"--{option}"] if value is True else [f"--{option}", str(value)]
+        words += cast(Option, known.find(option)).words(option, value)
     return tuple(words)
 
 

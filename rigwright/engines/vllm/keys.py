@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.problems import Frozen
-from rigwright.types import CatalogName, Flag, FlagValue, MemorySize, Positive, Table, Text, Variable
+from rigwright.types import CatalogName, Flag, MemorySize, OptionValue, Positive, Table, Text, Variable
 
 # Keys that are written as an option each where they are set; `flags` may not name them.
 PLAIN = (
@@ -69,7 +69,7 @@ class Variant(VariantKeys):
     shm_size: MemorySize = Field(default="16G", description="The most that its processes may share in /dev/shm.")
     warmup: Warmup | None = Field(default=None, description="Requests that are made before it is ready.")
     environment: dict[Variable, Text] = Field(default_factory=dict, description="Variables of its environment.")
-    flags: dict[Flag, FlagValue] = Field(
+    flags: dict[Flag, OptionValue] = Field(
         default_factory=dict,
         description="More options of `vllm serve`: name without dashes = value, or true for a bare one.",
     )
@@ -80,6 +80,15 @@ class Variant(VariantKeys):
         if self.max_num_seqs is None or not isinstance(self.max_model_len, int):
             return None
         return self.max_num_seqs, self.max_model_len
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its keys that are options by themselves, as vLLM spells them."""
+        found = {key: getattr(self, key) for key in (*PLAIN, "speculative_config", "compilation_config")}
+        found["tensor_parallel_size"] = self.tensor_parallel
+        if self.trust_remote_code:
+            found["trust_remote_code"] = True
+        return {key.replace("_", "-"): value for key, value in found.items() if value is not None}
 
     @property
     def tensor_parallel(self) -> int:

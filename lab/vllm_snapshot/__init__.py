@@ -1,0 +1,8 @@
+"""What a vLLM takes, as its own parser, its own models of configurations and its own registries say: JSON.
+
+    ENVIRONMENT/bin/python -m lab.vllm_snapshot > catalog/flags/vllm-VERSION.json
+
+It runs inside of an environment with vLLM, in this repository's folder, with a card or without one, and imports nothing
+else of this repository. A line is one option, one field, one variable or one list of names, so that two versions can be
+compared; rigwright/engines/vllm/snapshot.py says what each key means.
+"""

@@ -1,0 +1,243 @@
+"""Whether options are vLLM's own and have values that it takes, without vLLM: by a snapshot of its parser.
+
+Stricter than that parser in what would only mislead: a name is written whole, as vLLM prints it, and a value has the
+type that it is read as. tests/vllm holds both against each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from rigwright.engines.vllm.own import LOAD_FORMATS, OWN_FLAGS, OWN_VARIABLES, REMOVED, REMOVED_VARIABLES
+from rigwright.engines.vllm.snapshot import Bounds, Field, Option, Snapshot, Value, Variable
+from rigwright.problems import shown, suggestion
+
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?")
+# human_readable_int() in vllm/utils/argparse_utils.py
+COUNT = re.compile(r"[0-9]{1,18}(\.[0-9]+)?[kmgt]|[0-9]{1,18}[KMGT]|[+-]?[0-9]{1,18}")
+# JSON that is a list of text; all others without a model of their own are objects
+LISTS = frozenset(("allowed-origins", "allowed-methods", "allowed-headers"))
+# Configurations that the parser takes as mere JSON, and the engine as more
+MODELS = {"speculative-config": "SpeculativeConfig"}
+_PLUGINS = {"reasoning-parser": "reasoning-parser-plugin", "tool-call-parser": "tool-parser-plugin"}
+
+
+def judge(snapshot: Snapshot, flags: Mapping[str, Value], own: Collection[str] = frozenset()) -> dict[str, str]:
+    """What is wrong with flags: name -> text, without those that are right.
+
+    Args:
+        snapshot: The version that is served with.
+        flags: Option without its dashes -> value, or True for a bare one.
+        own: Options, by any of their names, that are not for flags: of `OWN_FLAGS`, and those that other keys set.
+    """
+    taken = {
+        option.dest: OWN_FLAGS.get(option.name, "other keys set it") for name in own if (option := snapshot.find(name))
+    }
+    seen: dict[str, str] = {}
+    wrong: dict[str, str] = {}
+    for flag, value in sorted(flags.items()):
+        option = snapshot.find(flag)
+        text = _wrong(snapshot, flag, option, value, flags)
+        if option and option.dest in taken:
+            text = f"is not for flags: {taken[option.dest]}"
+        elif option and option.dest in seen:
+            text = f"is {seen[option.dest]} once more"
+        if option:
+            seen[option.dest] = flag
+        if text:
+            wrong[flag] = text
+    return wrong
+
+
+def _wrong(snapshot: Snapshot, flag: str, option: Option | None, value: Value, flags: Mapping[str, Value]) -> str:
+    if option is None:
+        return _unknown(snapshot, flag)
+    if f"--{flag}" not in option.names:
+        return f'is written by its long name, "{option.name}"'
+    if text := wrong_value(snapshot, option, flag, value):
+        return text
+    names = snapshot.registered.get(option.name, ())
+    for one in value if isinstance(value, list) else [value]:
+        if names and not (option.none and one == "None") and str(one) not in names:
+            if _PLUGINS.get(option.name) in flags:
+                continue
+            return f'does not know "{one}"{suggestion(str(one), names)}'
+        if option.name == "load-format" and one not in LOAD_FORMATS:
+            return f'"{one}" reads no safetensors of the model\'s folder; allowed: {", ".join(LOAD_FORMATS)}'
+    return ""
+
+
+def _unknown(snapshot: Snapshot, flag: str) -> str:
+    head, dot, _ = flag.partition(".")
+    if dot and (option := snapshot.find(head)):
+        return f"is written as a table: {option.name} = {{...}}"
+    if (dashed := flag.replace("_", "-")) != flag and snapshot.find(dashed):
+        return f'is written with dashes, "{dashed}"'
+    if instead := REMOVED.get(dashed):
+        return f"is no option of vLLM {snapshot.version} any more ({instead[1]}); instead: {instead[0]}"
+    whole = [name for name in snapshot.names() if name.startswith(flag)]
+    if len(whole) == 1:
+        return f'is only the beginning of a name: write "{whole[0]}"'
+    return f"is no option of vLLM {snapshot.version}{suggestion(flag, snapshot.names())}"
+
+
+def wrong_value(snapshot: Snapshot, option: Option, flag: str, value: Value) -> str:
+    """Why an option, in one of its spellings, does not take a value, or nothing."""
+    if option.kind in ("bare", "switch"):
+        if value is True:
+            return ""
+        off = next((name[2:] for name in option.names if name.startswith("--no-") and name != f"--{flag}"), "")
+        return f"takes no value, so not {shown(value)}: write true" + (f", or {off} = true" if off else "")
+    if isinstance(value, bool):
+        return "" if value and option.values == "?" else f"needs a value: {_what(option)}"
+    if option.kind in ("json", "any"):
+        return _json(snapshot, option, value)
+    if isinstance(value, dict):
+        return f"takes no table: {_what(option)}"
+    if isinstance(value, list):
+        if option.values not in ("+", "again"):
+            return f"takes one value: {_what(option)}"
+        if not value:
+            return f"needs a value: {_what(option)}"
+        several = [one for one in value if isinstance(one, bool | dict | list) or str(one).startswith("-")]
+        if several and not (option.kind == "int" and INTEGER.fullmatch(str(several[0]))):
+            return f"does not take {shown(several[0])}: {_what(option)}"
+    return next((text for one in (value if isinstance(value, list) else [value]) if (text := _one(option, one))), "")
+
+
+def _what(option: Option) -> str:
+    if option.choices:
+        return ", ".join(map(str, option.choices))
+    words = {"int": "a whole number", "float": "a number", "count": "a number such as 8192 or 16k", "lora": "NAME=PATH"}
+    return words.get(option.kind, {"count or auto": "a number such as 16k, or auto"}.get(option.kind, "text"))
+
+
+def _one(option: Option, value: Any) -> str:
+    text = str(value)
+    if option.choices:
+        chosen = text.lower().replace("-", "_") if option.folded else text
+        allowed = [str(choice) for choice in option.choices]
+        return "" if chosen in allowed else f'does not take "{text}"{suggestion(text, allowed)}'
+    if option.none and text in ("", "None"):
+        return ""
+    patterns = {"int": INTEGER, "float": NUMBER, "count": COUNT, "count or auto": COUNT}
+    pattern = patterns.get(option.kind)
+    if option.kind == "count or auto" and text.lower() == "auto":
+        return ""
+    if pattern and not pattern.fullmatch(text):
+        return f"takes {_what(option)}, not {shown(value)}"
+    if option.kind == "lora" and not re.fullmatch(r"[^=,{}]+=[^=,]+", text):
+        return f"takes {_what(option)}, not {shown(value)}"
+    if pattern and (must := option.bounds.wrong(count(text))):
+        return f"must be {must}, not {text}"
+    return ""
+
+
+def count(text: str) -> float:
+    """The number that a text in the form of COUNT or NUMBER means."""
+    if text[-1:].lower() in ("k", "m", "g", "t"):
+        power = "kmgt".index(text[-1].lower()) + 1
+        return float(text[:-1]) * float(1000 if text[-1].islower() else 1024) ** power
+    return float(text)
+
+
+def _json(snapshot: Snapshot, option: Option, value: Value) -> str:
+    found: Any = value
+    if isinstance(value, str):
+        if option.none and value in ("", "None"):
+            return ""
+        if option.kind == "any" and not re.fullmatch(r"\s*\{.*\}\s*", value, re.DOTALL):
+            return ""
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            return f"takes JSON: {error}"
+    if option.name in LISTS:
+        fine = isinstance(found, list) and all(isinstance(one, str) for one in found)
+        return "" if fine else f"takes a list of text, not {shown(found)}"
+    if not isinstance(found, dict):
+        return f"takes a table, not {shown(found)}"
+    return next(_wrong_keys(snapshot, option.model or MODELS.get(option.name, ""), found, ""), "")
+
+
+def _wrong_keys(snapshot: Snapshot, model: str, found: Mapping[str, Any], within: str) -> Iterator[str]:
+    fields = snapshot.models.get(model)
+    if fields is None:
+        return
+    for key, value in found.items():
+        place = f"{within}{key}"
+        if not (field := fields.get(key)):
+            yield f"has no key {place}{suggestion(key, fields)}"
+        elif text := _wrong_field(field, value):
+            yield f"{place}: {text}"
+        elif field.model and isinstance(value, dict):
+            yield from _wrong_keys(snapshot, field.model, value, f"{place}.")
+
+
+def _wrong_field(field: Field, value: Any) -> str:
+    kind = _kind(value)
+    if field.values and not isinstance(value, bool) and value in field.values:
+        return ""
+    if kind == "array" and kind in field.types:
+        return _wrong_items(field, value)
+    if kind in field.types or (kind == "integer" and "number" in field.types):
+        return _bounded(field.bounds, value) if kind in ("integer", "number") else ""
+    if field.values:
+        return f"{shown(value)} is not taken{suggestion(str(value), map(str, field.values))}"
+    return f"must be {' or '.join(sorted(field.types - {'null'}))}, not {shown(value)}"
+
+
+def _wrong_items(field: Field, value: list[Any]) -> str:
+    taken = {*field.items, *(["integer"] if "number" in field.items else [])}
+    wrong = [one for one in value if _kind(one) not in taken] if field.items else []
+    return f"{shown(wrong[0])} is not {' or '.join(field.items)}" if wrong else ""
+
+
+def _bounded(bounds: Bounds, value: float) -> str:
+    return f"must be {must}, not {value}" if (must := bounds.wrong(value)) else ""
+
+
+def _kind(value: object) -> str:
+    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array")):
+        if isinstance(value, kind):
+            return name
+    return "null" if value is None else "object"
+
+
+def variables(snapshot: Snapshot, environment: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with variables: name -> text, without those that are right."""
+    found = {name: _variable(snapshot, name, value) for name, value in sorted(environment.items())}
+    return {name: text for name, text in found.items() if text}
+
+
+def _variable(snapshot: Snapshot, name: str, value: str) -> str:
+    if why := OWN_VARIABLES.get(name):
+        return f"is not for a catalogue: {why}"
+    if known := snapshot.variables.get(name):
+        return _wrong_variable(known, value)
+    if instead := REMOVED_VARIABLES.get(name):
+        return f"is no variable of vLLM {snapshot.version} any more ({instead[1]}); instead: {instead[0]}"
+    if name.startswith("VLLM_"):
+        return f"is no variable of vLLM {snapshot.version}{suggestion(name, snapshot.variables)}"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        return "is no name of a variable"
+    return ""
+
+
+def _wrong_variable(known: Variable, value: str) -> str:
+    parts = value.split(",") if known.kind == "list of choices" else [value]
+    if wrong := [one for one in parts if known.choices and one not in known.choices]:
+        return f'does not take "{wrong[0]}"{suggestion(wrong[0], known.choices)}'
+    pattern = {"int": INTEGER, "float": NUMBER}.get(known.kind)
+    if pattern and not pattern.fullmatch(value):
+        return f"takes a {'whole ' if pattern is INTEGER else ''}number, not {shown(value)}"
+    if known.kind == "json":
+        try:
+            json.loads(value)
+        except ValueError as error:
+            return f"takes JSON: {error}"
+    return ""

@@ -1,0 +1,194 @@
+"""What a catalogue may not say by itself of vLLM, for it is data: programs, code, files, folders, servers, listeners.
+
+vLLM imports what some options name, opens what others do, and so do the libraries that read its environment. Only what
+is a switch, a number, a registered name, or text that is known to name nothing outside of the model and its cards is
+let through; the rest is the inventory's to allow by name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rigwright.engines.vllm.judge import MODELS, NUMBER
+from rigwright.engines.vllm.snapshot import Option, Snapshot, Value
+
+_CODE = "has vLLM import and run what it names"
+_FILES = "has vLLM read or write what it names"
+_SERVERS = "has vLLM reach a server, or listen"
+# Whatever a snapshot says that they take: it lies in a catalogue, too.
+RESERVED: Mapping[str, str] = {
+    **dict.fromkeys(("tool-parser-plugin", "reasoning-parser-plugin", "io-processor-plugin"), _CODE),
+    **dict.fromkeys(("worker-cls", "worker-extension-cls", "scheduler-cls", "logits-processors", "middleware"), _CODE),
+    **dict.fromkeys(("kv-transfer-config", "ec-transfer-config", "tool-server", "model-loader-extra-config"), _CODE),
+    "trust-remote-code": "has vLLM run the Python files that came with the model",
+    **dict.fromkeys(("lora-modules", "default-mm-loras", "log-config-file", "generation-config"), _FILES),
+    **dict.fromkeys(("allowed-local-media-path", "mm-encoder-fp8-scale-path", "profiler-config"), _FILES),
+    **dict.fromkeys(("mm-encoder-fp8-scale-save-path",), _FILES),
+    **dict.fromkeys(("otlp-traces-endpoint", "kv-events-config", "weight-transfer-config"), _SERVERS),
+    **dict.fromkeys(("allowed-media-domains",), "says from which servers clients may have vLLM fetch"),
+    "enable-prompt-embeds": "has vLLM unpack tensors that clients send",
+}
+# Of options whose value is text, or whose JSON holds some: it names nothing but parts of the model and of the cards, or
+# is shown to clients.
+TEXTS = frozenset(
+    (
+        *("response-role", "fingerprint-value", "cpu-offload-params", "offload-params", "numa-bind-cpus"),
+        *("kv-cache-dtype-skip-layers", "lora-target-modules", "disable-access-log-for-endpoints"),
+        *("allowed-origins", "allowed-methods", "allowed-headers", "default-chat-template-kwargs"),
+        *("show-hidden-metrics-for-version", "override-generation-config", "limit-mm-per-prompt"),
+        *("ir-op-priority", "kernel-config", "reasoning-config"),
+    )
+)
+# Text that names nothing, of options that take any
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "tokenizer-mode": ("auto", "hf", "slow", "mistral"),
+    "config-format": ("auto", "hf", "mistral"),
+    "model-impl": ("auto", "vllm", "transformers"),
+    "override-attention-dtype": ("float16", "bfloat16", "float32"),
+    "safetensors-load-strategy": ("lazy", "eager", "prefetch"),
+    "distributed-executor-backend": ("mp", "uni"),
+    "data-parallel-backend": ("mp",),
+    "pt-load-map-location": ("cpu", "cuda"),
+}
+# Keys of configurations that are text, as above
+KEYS = frozenset(("custom_ops", "splitting_ops", "compile_sizes", "quantization", "rms_norm", "fused_add_rms_norm"))
+# The values of compilation_config.backend that are torch's own
+COMPILERS = ("", "eager", "inductor")
+# Keys at which a configuration of a model names code or files, wherever they stand
+_NAMING = re.compile(r"auto_map|.*(path|file|dir|class|url|code|_name).*", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+# Variables of libraries that vLLM runs, whose numbers and switches are nobody's harm
+FAMILIES = re.compile(
+    r"(VLLM|NCCL|TORCH|TORCHINDUCTOR|TRITON|PYTORCH|FLASHINFER|CUDA|CUBLAS|CUBLASLT|CUDNN|GLOO|OMP|MKL|KMP|GOMP)_[A-Z0-9_]+"
+    r"|TOKENIZERS_PARALLELISM|MAX_JOBS|NVCC_THREADS|[QKV]_SCALE_CONSTANT"
+)
+# ... except those that name a file, a folder, a program or an address, whatever stands in them
+_NAMING_VARIABLE = re.compile(
+    r".*(FILE|PATH|DIR|ROOT|CACHE|HOME|PLUGIN|_LIB|LIBRARY|COMPILER|PTXAS|CUOBJDUMP|NVDISASM|ADDR|URL|HOST|PORT|SERVER"
+    r"|ENDPOINT|_ID|IFNAME|REDIRECT|CONNECTOR|FOLDER|OVERRIDE|DUMP).*"
+)
+_SWITCHED = re.compile(r"(?i:true|false|on|off|yes|no)")
+# Those with text that names nothing: NCCL's, PyTorch's, OpenMP's and vLLM's own documentation
+TEXT_VARIABLES: Mapping[str, str] = {
+    **dict.fromkeys(("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_ALGO", "NCCL_PROTO"), r"[A-Za-z0-9_,;:^]+"),
+    **dict.fromkeys(("NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_CUMEM_ENABLE"), r"[A-Z0-9]+"),
+    **dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), r"[A-Za-z0-9_:,.\[\]>-]+"),
+    **dict.fromkeys(("FLASHINFER_CUDA_ARCH_LIST", "TORCH_CUDA_ARCH_LIST"), r"[0-9.a-fPTX+; ]+"),
+    **dict.fromkeys(("OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY"), r"[A-Za-z0-9_,:{}]+"),
+    "CUDA_MODULE_LOADING": "LAZY|EAGER",
+    "VLLM_LOGGING_LEVEL": "CRITICAL|ERROR|WARNING|INFO|DEBUG",
+    "VLLM_PP_LAYER_PARTITION": "[0-9,]+",
+    "VLLM_CPU_OMP_THREADS_BIND": r"auto|nobind|[0-9,|-]+",
+    "VLLM_DISABLED_KERNELS": "[A-Za-z0-9_,]+",
+    "VLLM_LOGGING_COLOR": "auto|0|1",
+}
+# vLLM's switches that are more than that
+RESERVED_VARIABLES: Mapping[str, str] = {
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "has vLLM run what a message says (pickle)",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "has clients name folders that are loaded",
+    "VLLM_SERVER_DEV_MODE": "opens paths to whoever reaches the server that control it",
+    "VLLM_USE_MODELSCOPE": _SERVERS,
+    "VLLM_CI_USE_S3": _SERVERS,
+    "VLLM_MEDIA_URL_ALLOW_REDIRECTS": _SERVERS,
+    "VLLM_PLUGINS": _CODE,
+}
+
+
+def flags(snapshot: Snapshot, declared: Mapping[str, Value]) -> dict[str, str]:
+    """Options of vLLM that a catalogue may not set by itself: name -> why.
+
+    Args:
+        snapshot: The version that is served with; it lies in a catalogue, too.
+        declared: Option without its dashes -> value, or True for a bare one; those that it does not have are
+            `judge`'s to refuse.
+    """
+    found = {name: snapshot.find(name) for name in sorted(declared)}
+    return {
+        name: why for name, option in found.items() if option and (why := _flag(snapshot, name, option, declared[name]))
+    }
+
+
+def _flag(snapshot: Snapshot, name: str, option: Option, value: Value) -> str:
+    names = {spelling.lstrip("-") for spelling in option.names} | {name}
+    if taken := next((why for one, why in RESERVED.items() if one in names), ""):
+        return taken
+    if isinstance(value, bool) or name in TEXTS:
+        return ""
+    if option.kind in ("json", "any"):
+        return _json(snapshot, option, value)
+    for one in value if isinstance(value, list) else [value]:
+        listed = {*map(str, option.choices), *snapshot.registered.get(option.name, ()), *WORDS.get(option.name, ())}
+        word = str(one).lower().replace("-", "_") if option.folded else str(one)
+        plain = NUMBER.fullmatch(word.lower().rstrip("kmgt")) or word == "auto"
+        if not plain and not (word in listed and _WORD.fullmatch(word)):
+            return "may name a file, code or a server: a number or a registered name could not"
+    return ""
+
+
+def _json(snapshot: Snapshot, option: Option, value: Value) -> str:
+    found: Any = value
+    if isinstance(value, str):
+        try:
+            found = json.loads(value)
+        except ValueError:
+            found = value
+    if isinstance(found, str):
+        known = found in WORDS.get(option.name, ())
+        return "" if known else "may name a file, code or a server: a number or a registered name could not"
+    model = option.model or MODELS.get(option.name, "")
+    if place := next(_naming(snapshot, model, found, ""), None):
+        return f"{place} may name a file, code or a server: a number or a registered name could not"
+    return ""
+
+
+def _naming(snapshot: Snapshot, model: str, found: Any, place: str, known: bool = False) -> Iterator[str]:
+    """Where in JSON there is text that could name something.
+
+    Args:
+        snapshot: The version.
+        model: The configuration that it is; empty where it is none that is known.
+        found: The JSON.
+        place: Where it stands.
+        known: Whether it stands in a configuration that is known: then text in it is the engine's, not the model's.
+    """
+    if isinstance(found, dict):
+        fields = snapshot.models.get(model, {})
+        for key, value in found.items():
+            field = fields.get(key)
+            if key in KEYS or (field and isinstance(value, str) and value in (*field.values, *COMPILERS)):
+                continue
+            within = f"{place}.{key}" if place else str(key)
+            if _NAMING.fullmatch(key) and isinstance(value, str | list | dict):
+                yield within
+            else:
+                yield from _naming(snapshot, field.model if field else "", value, within, known or bool(fields))
+    elif isinstance(found, list):
+        for one in found:
+            yield from _naming(snapshot, "", one, place, known)
+    elif isinstance(found, str) and (known or not _WORD.fullmatch(found)):
+        yield place
+
+
+def variables(snapshot: Snapshot, declared: Mapping[str, str]) -> dict[str, str]:
+    """Variables that a catalogue may not set by itself: name -> why."""
+    return {name: why for name, value in sorted(declared.items()) if (why := _variable(snapshot, name, value))}
+
+
+def _variable(snapshot: Snapshot, name: str, value: str) -> str:
+    if why := RESERVED_VARIABLES.get(name):
+        return why
+    if pattern := TEXT_VARIABLES.get(name):
+        return "" if re.fullmatch(pattern, value) else "may name a file, a program or a server"
+    known = snapshot.variables.get(name)
+    if not FAMILIES.fullmatch(name):
+        return "is none that vLLM is known to run with: a program may do anything with it"
+    if NUMBER.fullmatch(value) or _SWITCHED.fullmatch(value):
+        named = _NAMING_VARIABLE.fullmatch(name) and not (known and known.kind in ("switch", "int", "float"))
+        return "may name a file, a program or a server" if named else ""
+    if known and known.kind in ("choice", "list of choices", "switch"):
+        return "" if all(part in known.choices for part in value.split(",")) else "may name a file or a program"
+    return "may name a file, a program or a server: a number could not"

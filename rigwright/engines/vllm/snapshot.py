@@ -1,0 +1,226 @@
+"""vLLM's options, variables and registered names, as the pinned version's own parser and registries say them.
+
+A snapshot is what `python -m lab.vllm_snapshot` prints inside of an environment with that version, unchanged, in
+catalog/flags/vllm-VERSION.json.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rigwright.problems import Invalid, Problem
+
+KINDS = "bare|switch|text|int|float|count|count or auto|json|any|lora"
+Value = bool | int | float | str | list[Any] | dict[str, Any]
+"""A flag's: True for a bare one; a list for several values, or JSON; a table for JSON."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Between which a number has to be; None where there is no end."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+
+    def wrong(self, value: float) -> str:
+        """What a number has to be, where it is not that; or nothing."""
+        if self.least is not None and value < self.least:
+            return f"at least {self.least:g}"
+        if self.above is not None and value <= self.above:
+            return f"above {self.above:g}"
+        if self.most is not None and value > self.most:
+            return f"at most {self.most:g}"
+        if self.below is not None and value >= self.below:
+            return f"below {self.below:g}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of `vllm serve`."""
+
+    names: tuple[str, ...]
+    """With their dashes, those that switch it off included."""
+    dest: str
+    """What it sets: of two options with the same the later one counts."""
+    kind: str
+    """bare; switch (bare too, and --no-NAME switches it off); text, int, float; count, such as 16k or 16K; count or
+    auto; json; any, which is text or a JSON object; lora.
+    """
+    none: bool = False
+    """Whether `None` is a value."""
+    values: str = ""
+    """+ for several, ? for one or none, again for one each time that it is given; else exactly one."""
+    choices: tuple[str | int, ...] = ()
+    folded: bool = False
+    """Whether dashes and capitals do not matter in a choice."""
+    model: str = ""
+    """The name of the configuration that its JSON is."""
+    bounds: Bounds = Bounds()
+    """What the engine takes of a number, beside the parser."""
+    default: bool | int | float | str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its long spelling, without dashes."""
+        return next(name for name in self.names if name.startswith("--"))[2:]
+
+    def words(self, name: str, value: Value) -> list[str]:
+        """It on a command line. One value is joined to it: `-0.5` or `-O` in a word of its own is read as an option.
+
+        Args:
+            name: The spelling, without dashes.
+            value: Its value.
+        """
+        if value is True:
+            return [f"--{name}"]
+        if isinstance(value, list) and self.kind != "json":
+            several = [_word(one) for one in value]
+            return [f"--{name}", *several] if self.values == "+" else [f"--{name}={one}" for one in several]
+        return [f"--{name}={_word(value)}"]
+
+
+def _word(value: Value) -> str:
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of a configuration that is given as JSON."""
+
+    types: frozenset[str]
+    """JSON's names of them."""
+    values: tuple[str | int, ...] = ()
+    """The text and numbers that it takes, where only some are taken."""
+    items: tuple[str, ...] = ()
+    """The types in a list, where they are known."""
+    model: str = ""
+    bounds: Bounds = Bounds()
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable that vLLM knows."""
+
+    kind: str
+    """text, int, float, json; switch and choice, of its choices; list of choices, with commas."""
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Method:
+    """A quantization method."""
+
+    capability: int
+    """The least compute capability, 75 for 7.5; -1 for none."""
+    dtypes: frozenset[str]
+    """The types that it computes in."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One version of vLLM."""
+
+    version: str
+    options: tuple[Option, ...]
+    models: Mapping[str, Mapping[str, Field]]
+    variables: Mapping[str, Variable]
+    registered: Mapping[str, tuple[str, ...]]
+    """What is known by name: the option that takes such names -> all of them."""
+    methods: Mapping[str, Method] = field(default_factory=dict)
+
+    @cached_property
+    def _spelled(self) -> dict[str, Option]:
+        return {spelling: option for option in self.options for spelling in option.names}
+
+    def find(self, name: str) -> Option | None:
+        """The option of a name without dashes, long or short."""
+        return self._spelled.get(f"--{name}") or self._spelled.get(f"-{name}")
+
+    def names(self) -> list[str]:
+        """All long names, without dashes."""
+        return [name[2:] for name in self._spelled if name.startswith("--")]
+
+
+def file_name(version: str) -> str:
+    """The name of the file of a version, such as 0.21.0; a build's own mark, as in 0.21.0+cpu, changes no option."""
+    return f"vllm-{version.partition('+')[0]}.json"
+
+
+def read(path: Path) -> Snapshot:
+    """Read a snapshot.
+
+    Raises:
+        Invalid: it cannot be read, or is not what `python -m lab.vllm_snapshot` prints.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid([Problem(str(path), "the file", f"cannot be read: {error}")]) from error
+    try:
+        return parse(text)
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        wrong = f"is not what `python -m lab.vllm_snapshot` prints: {type(error).__name__}: {error}"
+        raise Invalid([Problem(str(path), "the file", wrong)]) from error
+
+
+def parse(text: str) -> Snapshot:
+    """A snapshot of its text.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is none.
+    """
+    said = json.loads(text)
+    names = dict(said["names"])
+    methods = names.pop("quantization")
+    made = Snapshot(
+        version=_matched(r"[0-9]+(\.[0-9]+)+[0-9a-z.]*", said["version"]),
+        options=tuple(_option(row) for row in said["options"]),
+        models={name: {key: _field(row) for key, row in rows.items()} for name, rows in said["models"].items()},
+        variables={
+            _matched(r"[A-Z][A-Z0-9_]*", name): Variable(row["kind"], _texts(row.get("choices", ())))
+            for name, row in said["variables"].items()
+        },
+        registered={name: _texts(rows) for name, rows in names.items()} | {"quantization": _texts(methods)},
+        methods={
+            name: Method(int(row["capability"]), frozenset(_texts(row["dtypes"]))) for name, row in methods.items()
+        },
+    )
+    if not made.find("model"):
+        raise ValueError("it has no --model")
+    return made
+
+
+def _matched(pattern: str, text: str) -> str:
+    if not re.fullmatch(pattern, text):
+        raise ValueError(f"{text!r} is no name")
+    return text
+
+
+def _texts(rows: Any) -> tuple[str, ...]:
+    if not all(isinstance(one, str) for one in rows):
+        raise TypeError("not text")
+    return tuple(rows)
+
+
+def _option(row: dict[str, Any]) -> Option:
+    names = tuple(_matched(r"--?[A-Za-z0-9][A-Za-z0-9-]*", name) for name in row.pop("names"))
+    row["kind"] = _matched(KINDS, row["kind"])
+    row["choices"] = tuple(row.get("choices", ()))
+    return Option(names=names, bounds=Bounds(**row.pop("bounds", {})), **row)
+
+
+def _field(row: dict[str, Any]) -> Field:
+    bounds = {key: row.pop(key) for key in ("least", "above", "most", "below") if key in row}
+    row["types"] = frozenset(row["types"])
+    for key in ("values", "items"):
+        row[key] = tuple(row.get(key, ()))
+    return Field(bounds=Bounds(**bounds), **row)

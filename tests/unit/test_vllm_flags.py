@@ -1,0 +1,251 @@
+"""Flags and variables of vLLM: what the pinned version's own parser says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.engines.vllm import reserved
+from rigwright.engines.vllm.judge import count, judge, variables
+from rigwright.engines.vllm.own import OWN_FLAGS, OWN_VARIABLES, REMOVED, REMOVED_VARIABLES
+from rigwright.engines.vllm.snapshot import Snapshot, Value, file_name, parse, read
+from rigwright.inventory import ROOT
+from rigwright.problems import Invalid
+
+SHIPPED = sorted((ROOT / "catalog" / "flags").glob("vllm-*.json"))
+NEW, OLD = (read(ROOT / "catalog" / "flags" / file_name(version)) for version in ("0.21.0+cpu", "0.20.2"))
+
+
+def said(name: str, value: Value, snapshot: Snapshot = NEW) -> str:
+    return judge(snapshot, {name: value}).get(name, "")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_snapshot_is_of_the_version_that_its_name_has(path: Path) -> None:
+    made = read(path)
+    assert path.name == file_name(made.version)
+    assert len(made.options) > 230
+    assert len(made.variables) > 240
+    assert {"qwen3", "deepseek_r1"} <= {*made.registered["reasoning-parser"]}
+    assert made.methods["awq"].capability == 75
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "0.21.0", "options": [], "models": {}}'])
+def test_what_is_no_snapshot_is_one_problem(text: str, tmp_path: Path) -> None:
+    (tmp_path / "vllm-0.21.0.json").write_text(text)
+    with pytest.raises(Invalid, match=r"is not what `python -m lab\.vllm_snapshot` prints"):
+        read(tmp_path / "vllm-0.21.0.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [("names", ["--x\n"]), ("names", ["/bin/sh"]), ("kind", None), ("bounds", {"least": 1, "run": 2}), ("other", 1)],
+)
+def test_a_row_with_something_else_is_refused(change: str, value: object) -> None:
+    made: dict[str, Any] = json.loads(SHIPPED[-1].read_text())
+    made["options"][3] = {**made["options"][3], change: value}
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        parse(json.dumps(made))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("tensor-parallel-size", 2), ("max-model-len", "16k"), ("max-model-len", "auto"), ("max-model-len", -1)),
+        *(("gpu-memory-utilization", 0.9), ("gpu-memory-utilization", ".5"), ("dtype", "half")),
+        *(("enable-prefix-caching", True), ("no-enable-prefix-caching", True), ("disable-log-stats", True)),
+        *(("kv-cache-dtype", "fp8"), ("attention-backend", "TRITON_ATTN"), ("quantization", "awq_marlin")),
+        *(("cudagraph-capture-sizes", [1, 2, 4]), ("cudagraph-capture-sizes", 8), ("max-lora-rank", 16)),
+        *(("moe-backend", "flashinfer-cutlass"), ("hf-overrides", {"max_position_embeddings": 8}), ("seed", "-1")),
+        ("speculative-config", {"method": "mtp", "num_speculative_tokens": 3}),
+        ("speculative-config", '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'),
+        ("compilation-config", {"cudagraph_mode": "PIECEWISE", "pass_config": {"enable_sp": True}, "mode": 3}),
+        ("default-chat-template-kwargs", {"enable_thinking": False}),
+        ("allowed-origins", ["https://chat.example"]),
+        ("kv-cache-memory-bytes", "None"),
+        ("optimization-level", 3),
+        ("reasoning-parser", "qwen3"),
+    ],
+)
+def test_what_the_parser_takes_is_let_through(name: str, value: Value) -> None:
+    assert said(name, value) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("tensor-parallel-sise", 2, 'is no option of vLLM 0.21.0; did you mean "tensor-parallel-size"?'),
+        ("tensor-par", 2, 'is only the beginning of a name: write "tensor-parallel-size"'),
+        ("tensor_parallel_size", 2, 'is written with dashes, "tensor-parallel-size"'),
+        ("tp", 2, 'is written by its long name, "tensor-parallel-size"'),
+        ("compilation-config.cudagraph_mode", "NONE", "is written as a table: compilation-config = {...}"),
+        ("tensor-parallel-size", "two", "takes a whole number, not 'two'"),
+        ("tensor-parallel-size", [1, 2], "takes one value: a whole number"),
+        ("tensor-parallel-size", True, "needs a value: a whole number"),
+        ("max-model-len", "1.5K", "takes a number such as 16k, or auto, not '1.5K'"),
+        ("max-num-seqs", 0, "must be at least 1, not 0"),
+        ("gpu-memory-utilization", 92, "must be at most 1, not 92"),
+        ("gpu-memory-utilization", 0, "must be above 0, not 0"),
+        ("gpu-memory-utilization", "nan", "takes a number, not 'nan'"),
+        ("enable-prefix-caching", False, "not False: write true, or no-enable-prefix-caching = true"),
+        ("enforce-eager", "yes", "takes no value, so not 'yes': write true"),
+        ("dtype", "fp16", 'does not take "fp16"; did you mean "float16"?'),
+        ("quantization", "awqq", 'does not know "awqq"; did you mean "awq"?'),
+        ("reasoning-parser", "qwen4", 'does not know "qwen4"; did you mean "qwen3"?'),
+        ("tool-call-parser", "qwen", 'does not know "qwen"'),
+        ("attention-backend", "TRITON", 'does not know "TRITON"'),
+        ("load-format", "dummy", "reads no safetensors of the model's folder"),
+        ("speculative-config", {"num_tokens": 3}, 'has no key num_tokens; did you mean "num_speculative_tokens"?'),
+        ("speculative-config", {"method": "mpt"}, "method: 'mpt' is not taken; did you mean \"mtp\"?"),
+        ("speculative-config", "{method: mtp}", "takes JSON: "),
+        ("speculative-config", {"num_speculative_tokens": 0}, "num_speculative_tokens: must be above 0, not 0"),
+        ("compilation-config", {"pass_config": {"no": 1}}, "has no key pass_config.no"),
+        ("compilation-config", {"cudagraph_mode": "PIECE"}, "cudagraph_mode: 'PIECE' is not taken"),
+        ("compilation-config", {"cudagraph_capture_sizes": [1, "2"]}, "cudagraph_capture_sizes: '2' is not integer"),
+        ("compilation-config", [1], "takes a table, not [1]"),
+        ("default-chat-template-kwargs", "off", "takes JSON: "),
+        ("ignore-patterns", ["-x"], "does not take '-x'"),
+        ("speculative-model", "x", "instead: speculative-config = {model = ...}"),
+        ("num-speculative-tokens", 3, "instead: speculative-config = {num_speculative_tokens = ...}"),
+        ("log-level", "debug", "instead: the variable VLLM_LOGGING_LEVEL"),
+    ],
+)
+def test_what_the_parser_refuses_or_would_mistake_is_refused(name: str, value: Value, text: str) -> None:
+    assert text in said(name, value)
+
+
+def test_each_version_has_its_own_options() -> None:
+    flags: dict[str, Value] = {"fingerprint-mode": "none"}
+    assert judge(NEW, flags) == {}
+    assert "is no option of vLLM 0.20.2" in judge(OLD, flags)["fingerprint-mode"]
+
+
+def test_an_option_is_said_once_and_not_by_flags_where_a_key_says_it() -> None:
+    found = judge(NEW, {"enforce-eager": True, "no-enforce-eager": True, "tensor-parallel-size": 2, "port": 80}, OWN)
+    assert found["no-enforce-eager"] == "is enforce-eager once more"
+    assert found["tensor-parallel-size"] == "is not for flags: other keys set it"
+    assert found["port"] == "is not for flags: an instance listens where its unit says"
+
+
+OWN = OWN_FLAGS.keys() | {"tensor-parallel-size"}
+
+
+@pytest.mark.parametrize("snapshot", [NEW, OLD], ids=lambda one: one.version)
+def test_what_is_said_of_options_is_of_options_that_there_are(snapshot: Snapshot) -> None:
+    listed = {*OWN_FLAGS, *reserved.RESERVED, *reserved.TEXTS, *reserved.WORDS}
+    new = {"fingerprint-value", *(name for name in listed if name.startswith("mm-encoder-fp8"))}
+    assert {name for name in listed if not snapshot.find(name)} - new == set()
+    assert not [name for name in REMOVED if snapshot.find(name)]
+    assert not [name for name in REMOVED_VARIABLES if name in snapshot.variables]
+    assert not [name for name in OWN_VARIABLES if name.startswith("VLLM_") and name not in snapshot.variables]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("VLLM_USE_FLASHINFER_SAMPLR", "0", 'did you mean "VLLM_USE_FLASHINFER_SAMPLER"?'),
+        ("VLLM_USE_FLASHINFER_SAMPLER", "false", 'does not take "false"; allowed: 0, 1'),
+        ("VLLM_RPC_TIMEOUT", "10s", "takes a whole number, not '10s'"),
+        ("VLLM_ATTENTION_BACKEND", "FLASHINFER", "instead: the flag attention-backend"),
+        ("VLLM_USE_V1", "1", "instead: nothing: there is no other engine"),
+        ("VLLM_API_KEY", "x", "is not for a catalogue: an instance's key is a credential"),
+        ("CUDA_VISIBLE_DEVICES", "0", "is not for a catalogue: an instance's unit sets it"),
+        ("HOME", "/root", "is not for a catalogue"),
+        ("VLLM_WORKER_MULTIPROC_METHOD", "thread", 'does not take "thread"; allowed: fork, spawn'),
+        ("A B", "x", "is no name of a variable"),
+    ],
+)
+def test_a_variable_that_would_do_nothing_or_is_not_for_catalogues_is_refused(name: str, value: str, text: str) -> None:
+    assert text in variables(NEW, {name: value}).get(name, "")
+
+
+def test_variables_of_vllm_and_of_what_it_runs_are_let_through() -> None:
+    environment = {
+        **{"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_LOGGING_LEVEL": "DEBUG", "NCCL_P2P_DISABLE": "1"},
+        **{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "OMP_NUM_THREADS": "8", "NCCL_DEBUG": "INFO"},
+        **{"TOKENIZERS_PARALLELISM": "false", "TORCHINDUCTOR_COMPILE_THREADS": "4", "VLLM_KV_CACHE_LAYOUT": "NHD"},
+    }
+    assert variables(NEW, environment) == {}
+    assert reserved.variables(NEW, environment) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("LD_PRELOAD", "x.so"), ("LD_LIBRARY_PATH", "/tmp"), ("PYTHONPATH", "/tmp"), ("PATH", "/tmp")),
+        *(("VLLM_PLUGINS", "x"), ("VLLM_ALLOW_INSECURE_SERIALIZATION", "1"), ("VLLM_SERVER_DEV_MODE", "1")),
+        *(("VLLM_NCCL_SO_PATH", "/tmp/x.so"), ("NCCL_NET_PLUGIN", "x"), ("NCCL_CONF_FILE", "1")),
+        *(("TRITON_PTXAS_PATH", "/tmp/x"), ("TRITON_PTXAS_BLACKWELL_PATH", "x"), ("CC", "gcc"), ("BASH_ENV", "x")),
+        *(("VLLM_LOGGING_CONFIG_PATH", "x"), ("VLLM_LOGGING_STREAM", "ext://sys.stdout"), ("S3_ENDPOINT_URL", "x")),
+        *(("TORCHINDUCTOR_CUTLASS_DIR", "x"), ("HTTP_PROXY", "x"), ("PYTHONSTARTUP", "x"), ("NCCL_DEBUG_FILE", "0")),
+        *(("VLLM_LOGGING_LEVEL", "/etc"), ("CUDA_INJECTION64_PATH", "x"), ("TORCH_LOGS", "/tmp/x")),
+    ],
+)
+def test_variables_that_name_programs_files_or_servers_are_the_inventorys(name: str, value: str) -> None:
+    assert list(reserved.variables(NEW, {name: value, "OMP_NUM_THREADS": "1"})) == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "x") for name in ("tool-parser-plugin", "reasoning-parser-plugin", "worker-cls", "middleware")),
+        *((name, "x") for name in ("logits-processors", "scheduler-cls", "log-config-file", "tool-server")),
+        *(("kv-transfer-config", {"kv_connector": "x"}), ("trust-remote-code", True), ("lora-modules", "a=/b")),
+        *(("allowed-local-media-path", "/"), ("otlp-traces-endpoint", "http://h"), ("enable-prompt-embeds", True)),
+        *(("distributed-executor-backend", "own.Executor"), ("generation-config", "vllm"), ("dtype", "/x")),
+        ("speculative-config", {"method": "eagle3", "model": "hub/name", "num_speculative_tokens": 3}),
+        ("speculative-config", {"draft_load_config": {"download_dir": "x"}}),
+        ("compilation-config", {"backend": "own.compiler"}),
+        ("compilation-config", {"inductor_passes": {"post": "own.pass"}}),
+        ("compilation-config", {"inductor_compile_config": {"cpp.cxx": "own"}}),
+        ("compilation-config", {"cache_dir": "x"}),
+        ("hf-overrides", {"auto_map": {"AutoConfig": "own.Config"}}),
+        ("hf-overrides", "own.function"),
+        ("additional-config", {"a": {"b": "/etc"}}),
+        ("structured-outputs-config", {"reasoning_parser_plugin": "x"}),
+        ("mm-processor-kwargs", {"image_processor_class": "x"}),
+    ],
+)
+def test_options_that_name_code_files_or_servers_are_the_inventorys(name: str, value: Value) -> None:
+    assert list(reserved.flags(NEW, {name: value, "seed": 1})) == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("max-model-len", "16K"), ("kv-cache-dtype", "fp8"), ("attention-backend", "FLASHINFER"), ("seed", 3)),
+        *(("disable-custom-all-reduce", True), ("distributed-executor-backend", "mp"), ("max-num-seqs", "8")),
+        *(("no-enable-prefix-caching", True), ("cudagraph-capture-sizes", [1, 2]), ("optimization-level", 3)),
+        ("speculative-config", {"method": "mtp", "num_speculative_tokens": 3, "attention_backend": "TRITON_ATTN"}),
+        ("compilation-config", {"cudagraph_mode": "PIECEWISE", "custom_ops": ["+rms_norm"], "backend": "inductor"}),
+        ("default-chat-template-kwargs", '{"enable_thinking": false}'),
+        ("hf-overrides", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}),
+        ("additional-config", {"caovan": True}),
+    ],
+)
+def test_switches_numbers_and_registered_names_are_let_through(name: str, value: Value) -> None:
+    assert reserved.flags(NEW, {name: value}) == {}
+
+
+def test_a_value_is_joined_to_its_option() -> None:
+    def words(name: str, value: Value) -> list[str]:
+        option = NEW.find(name)
+        assert option
+        return option.words(name, value)
+
+    assert words("no-enable-prefix-caching", True) == ["--no-enable-prefix-caching"]
+    assert words("gpu-memory-utilization", 0.9) == ["--gpu-memory-utilization=0.9"]
+    assert words("cudagraph-capture-sizes", [1, 2]) == ["--cudagraph-capture-sizes", "1", "2"]
+    assert words("middleware", ["a", "b"]) == ["--middleware=a", "--middleware=b"]
+    assert words("speculative-config", {"method": "mtp"}) == ['--speculative-config={"method": "mtp"}']
+    assert words("allowed-origins", ["*"]) == ['--allowed-origins=["*"]']
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("16k", 16_000), ("16K", 16_384), ("25.6k", 25_600), ("2G", 2 << 30), ("-1", -1)]
+)
+def test_numbers_are_read_as_vllm_reads_them(text: str, number: int) -> None:
+    assert count(text) == number
