@@ -1,8 +1,9 @@
 """Tries to get out of an instance's sandbox, from inside. Runs on the host as its user, from standard input.
 
 Nothing but Python's own library, 3.10 or newer: `python3 -I - ASKED < escape.py`, where ASKED is JSON with lists by
-name: `processes` (ids of others), `sockets` (paths), `addresses` (host and port), `secrets` and `locks` (paths of
-files), `folders`, `devices` (paths); and `writes_code`, whether it may. Prints one line of JSON: what came through, a
+name: `processes` (ids of others), `sockets` (paths), `addresses` (host and port), `families` (of sockets that it may
+open), `secrets` and `locks` (paths of files), `folders`, `devices` (paths); `network`, the host's network namespace as
+/proc names it; and `writes_code`, whether it may. Prints one line of JSON: what came through, a
 list of texts by kind of attempt; all empty is what the sandbox is for. What comes through changes nothing: signal 0,
 nobody stopped, no byte sent, an empty file that is removed again.
 """
@@ -16,7 +17,7 @@ import mmap
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
@@ -105,14 +106,37 @@ def listening(family: int, address: tuple[str, int]) -> None:
         one.listen()
 
 
-def network(addresses: Iterable[tuple[str, int]], sockets: Iterable[str]) -> list[str]:
-    """Ways to anybody: families of sockets, addresses, and others' unix sockets."""
-    families = {name: int(getattr(socket, name)) for name in FAMILIES if hasattr(socket, name)}
+def interfaces() -> list[str]:
+    """The network interfaces that it sees, beside the loopback one; none where it may not even ask."""
+    try:
+        return [name for _, name in socket.if_nameindex() if name != "lo"]
+    except OSError:
+        return []
+
+
+def network(
+    addresses: Iterable[tuple[str, int]], sockets: Iterable[str], allowed: Collection[str] = (), host: str = ""
+) -> list[str]:
+    """Ways to anybody: the host's network, families of sockets, addresses, and others' unix sockets.
+
+    Args:
+        addresses: Of others, and its own.
+        sockets: Paths of others'.
+        allowed: Families of sockets that it may open.
+        host: The host's network namespace.
+    """
+    names = [name for name in FAMILIES if hasattr(socket, name) and name not in allowed]
+    families = {name: int(getattr(socket, name)) for name in names}
+    shared = str(Path("/proc/self/ns/net").readlink()) == host
+    listens = shared or "AF_INET" not in allowed
     found = [f"can open sockets of {name}" for name, family in families.items() if came_through(opened, family)]
+    found += ["is in the host's network"] if shared else [f"has the interface {name}" for name in interfaces()]
     for address in addresses:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         found += [f"can connect to {address[0]} port {address[1]}"] if came_through(connected, family, address) else []
-        found += [f"can listen on {address[0]} port {address[1]}"] if came_through(listening, family, address) else []
+        # in a network of its own nobody else hears it
+        if listens and came_through(listening, family, address):
+            found.append(f"can listen on {address[0]} port {address[1]}")
     return found + [f"can connect to {path}" for path in sockets if came_through(connected, socket.AF_UNIX, path)]
 
 
@@ -196,7 +220,9 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     done = {
         "processes": processes(asked["processes"]),
-        "network": network([tuple(one) for one in asked["addresses"]], asked["sockets"]),
+        "network": network(
+            [tuple(one) for one in asked["addresses"]], asked["sockets"], asked["families"], asked["network"]
+        ),
         "files": files(asked["secrets"], asked["locks"], asked["folders"]),
         "devices": devices(asked["devices"]),
         # last: what comes through changes the process that tries

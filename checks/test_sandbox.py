@@ -12,7 +12,7 @@ from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines.kind import Service
+from rigwright.engines.kind import Sandbox, Service
 from rigwright.host.facts import HostFacts
 from rigwright.host.locks import LEASE, LOCKS
 from rigwright.serving.listeners import LOOPBACK, names
@@ -52,6 +52,7 @@ SECRETS = ("/etc/shadow", "/root/.ssh/authorized_keys", "/etc/ssh/ssh_host_ed255
 # Ids of other units' processes, unix sockets that somebody listens on, and devices; a line each, with what it is.
 OTHERS = """
 echo 'pid 1'
+echo "network $(readlink /proc/1/ns/net)"
 systemctl show --property=MainPID --value -- {units} | sed -n 's/^\\([1-9][0-9]*\\)$/pid \\1/p'
 sed -n 's|^[^ ]* [^ ]* [^ ]* 00010000 [^ ]* [^ ]* *[0-9]* \\(/.*\\)|socket \\1|p' /proc/net/unix | sort -u
 find /dev -maxdepth 2 '(' -type b -o -type c ')' -printf 'device %p\\n'
@@ -64,7 +65,7 @@ def others(host: Host, rig: Rig, instance: Instance) -> dict[str, list[str]]:
     units = {name for one in rig.instances for name in (one.unit, *names(one.port))} - {instance.unit}
     script = OTHERS.format(units=shlex.join(sorted(units)), config=shlex.quote(rig.roots.config))
     own = {instance.socket, f"/run/credentials/{instance.unit}/api-key"}
-    found: dict[str, list[str]] = {"pid": [], "socket": [], "device": [], "secret": []}
+    found: dict[str, list[str]] = {"pid": [], "socket": [], "device": [], "secret": [], "network": []}
     for line in host.check_output(script).splitlines():
         kind, _, value = line.partition(" ")
         # a socket's name may have a line's end in it: whose that is must not decide what is tried
@@ -74,7 +75,7 @@ def others(host: Host, rig: Rig, instance: Instance) -> dict[str, list[str]]:
 
 
 def question(
-    rig: Rig, instance: Instance, there: dict[str, list[str]], addresses: frozenset[str], writes_code: bool
+    rig: Rig, instance: Instance, there: dict[str, list[str]], addresses: frozenset[str], sandbox: Sandbox
 ) -> dict[str, object]:
     """What checks/escape.py is asked."""
     roots = [rig.roots.models, rig.roots.software, rig.roots.state, rig.roots.config, STARTED_FROM]
@@ -93,7 +94,9 @@ def question(
         "devices": [
             path for path in there["device"] if TRIED.fullmatch(path) and not (instance.cards and CARDS.fullmatch(path))
         ],
-        "writes_code": writes_code,
+        "families": list(sandbox.families),
+        "network": "".join(there["network"]),
+        "writes_code": sandbox.writes_code,
     }
 
 
@@ -131,7 +134,7 @@ def inside(forbidden: list[str], asked: dict[str, object]) -> str:
 def done(host: Host, rig: Rig, facts: HostFacts, instance: Instance, service: Service) -> dict[str, list[str]]:
     """What an instance can do that it must not, by kind of attempt."""
     cat = host.check_output("systemctl cat --no-pager -- %s", instance.unit)
-    asked = question(rig, instance, others(host, rig, instance), facts.addresses, service.sandbox.writes_code)
+    asked = question(rig, instance, others(host, rig, instance), facts.addresses, service.sandbox)
     result = host.run(inside(settings(cat), asked))
     try:
         found: dict[str, list[str]] = json.loads(result.stdout)
