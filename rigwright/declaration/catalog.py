@@ -199,7 +199,7 @@ class Catalog(Frozen):
         problems: list[Problem] = []
         snapshots: dict[str, Path] = {}
         for folder in folders:
-            snapshots |= {path.name: path for path in folder.glob("flags/*.txt")}
+            snapshots |= {path.name: path for path in folder.glob("flags/*") if path.suffix in (".txt", ".json")}
             here: dict[str, dict[str, Any]] = {table: {} for table in merged}
             for path in sorted(folder.glob("*.toml")):
                 try:
