@@ -63,7 +63,7 @@ _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 # Variables of libraries that vLLM runs, whose numbers and switches are nobody's harm
 FAMILIES = re.compile(
-    r"(VLLM|NCCL|TORCH|TORCHINDUCTOR|TRITON|PYTORCH|FLASHINFER|CUDA|CUBLAS|CUBLASLT|CUDNN|GLOO|OMP|MKL|KMP|GOMP)_[A-Z0-9_]+"
+    r"(VLLM|NCCL|TORCH|TORCHDYNAMO|TORCHINDUCTOR|TRITON|PYTORCH|FLASHINFER|CUDA|CUBLAS|CUBLASLT|CUDNN|GLOO|OMP|MKL|KMP|GOMP)_[A-Z0-9_]+"
     r"|TOKENIZERS_PARALLELISM|MAX_JOBS|NVCC_THREADS|[QKV]_SCALE_CONSTANT"
 )
 # ... except those that name a file, a folder, a program or an address, whatever stands in them
