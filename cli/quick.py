@@ -11,8 +11,9 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
-# objects more than before until Python looks for cycles: imports make a hundred thousand, and leave none
-CYCLES = 50_000
+# objects more than before until Python looks for cycles: imports and operations make a hundred thousand, and leave some
+# hundred in any, of which a look through all of them costs as much as asking a host once
+CYCLES = 200_000
 
 
 def begin() -> None:
@@ -23,6 +24,8 @@ def begin() -> None:
     # none is in the locked environment, and looking for them reads what every package has written down
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.modules.setdefault("importlib.metadata", _Packages("importlib.metadata"))
+    # pyinfra holds arguments against their types with it
+    sys.modules.setdefault("typeguard", _Typeguard("typeguard"))
     # paramiko imports it for a `Match exec` of the operator's SSH configuration alone
     sys.modules.setdefault("invoke", _Later("invoke"))
     # pyinfra does for operations that are named on its command line, with the facts of a whole system
@@ -62,6 +65,30 @@ class _Packages(_Later):
         """Have it look once."""
         found = cache(module.entry_points)
         module.__dict__["entry_points"] = lambda **wanted: found().select(**wanted) if wanted else found()
+
+
+class _Typeguard(_Later):
+    """typeguard, which imports all that tests are mocked with, and with it asyncio, to leave mocks alone: where nothing
+    else has imported those, there are none.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if "unittest.mock" in sys.modules:
+            return super().__getattr__(name)
+        sys.modules["unittest.mock"] = _Mocks("unittest.mock")
+        try:
+            return super().__getattr__(name)
+        finally:
+            del sys.modules["unittest.mock"]
+
+
+class _Mocks(ModuleType):
+    """What typeguard wants of unittest.mock, while it is imported."""
+
+    class Mock:
+        """No object is one."""
+
+    patch = None
 
 
 def operations() -> None:

@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Field
 
+from rigwright.inventory import ROOT
 from rigwright.problems import Frozen, Invalid
-from rigwright.toml import parse
+from rigwright.supply import lock
+from rigwright.toml import parse, plain, tomllib
+from tests.unit.samples import SOURCE, artefact, wheel
 
 
 class Shape(Frozen):
@@ -89,3 +94,59 @@ def test_a_file_that_was_written_again_is_read_again(tmp_path: Path) -> None:
         numbers.append(parse(path, Shape).number)
     assert numbers == [3, 4, 3]
     assert parse(path, Shape) is parse(path, Shape)
+
+
+LOCKS = sorted((ROOT / "locks").glob("*.lock.toml"))
+ROWS = (SOURCE, artefact(), wheel(marker='python_version < "3.11" and platform_machine != "a\\\\b"'), wheel("other"))
+WRITTEN = lock.text(ROWS, "catalog/x.toml")
+
+
+@pytest.mark.parametrize("written", [*(path.read_text() for path in LOCKS), WRITTEN], ids=range(len(LOCKS) + 1))
+def test_locks_as_they_are_written_are_read_without_a_general_reader_and_the_same(written: str) -> None:
+    assert plain(written) == tomllib.loads(written)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # no TOML, though most of it would be JSON
+        ('kind = "source"', 'kind = "source"\nkind = "source"'),
+        ("schema = 1", "schema = 1\nschema = 1"),
+        ("schema = 1", "schema = 1\nartefact = 2"),
+        ("schema = 1", "schema = 01"),
+        ("schema = 1", "schema = null"),
+        ("schema = 1", 'schema = {"a": 1}'),
+        ('kind = "source"', 'kind = "sour\\/ce"'),
+        ('kind = "source"', 'kind = "\\ud83d"'),
+        ('kind = "source"', 'kind = "\x7f"'),
+        ('kind = "source"', 'kind = "source"s'),
+        ('kind = "source"', 'kind = "source'),
+        ('kind = "source"', 'kind = "source", a = 1'),
+        ("catalog/x.toml", "catalog/\x01.toml"),
+        # TOML that is written another way
+        ("schema = 1", "schema=1"),
+        ("schema = 1", "schema = 1 # one"),
+        ("schema = 1", "schema = 1.0"),
+        ("schema = 1", 'a.b = "c"'),
+        ("schema = 1", "schema = 2026-01-01"),
+        ('kind = "source"', "kind = 'source'"),
+        ('kind = "source"', 'kind = "sour\\u0063e"'),
+        ("[[artefact]]", "[[other]]"),
+        ("[[artefact]]", "[artefact]"),
+        ("[[artefact]]", "[[artefact.more]]"),
+    ],
+)
+def test_what_is_more_than_that_is_left_to_one(before: str, after: str) -> None:
+    assert before in WRITTEN
+    assert plain(WRITTEN.replace(before, after, 1)) is None
+
+
+@given(
+    at=st.integers(0, len(WRITTEN)), cut=st.integers(0, 9), put=st.text('"\\[]={},#\n\r\t a01.é\u2028\x85', max_size=4)
+)
+def test_nothing_is_read_that_the_general_reader_refuses_or_takes_for_something_else(
+    at: int, cut: int, put: str
+) -> None:
+    changed = WRITTEN[:at] + put + WRITTEN[at + cut :]
+    found = plain(changed)
+    assert found is None or found == tomllib.loads(changed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
@@ -14,9 +14,11 @@ from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
 from rigwright.engines.llama_cpp import build, command, flags, model, reserved
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
-from rigwright.host.facts import HostFacts
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
+
+if TYPE_CHECKING:
+    from rigwright.host.facts import HostFacts
 
 
 class LlamaCpp(InstallingKind):

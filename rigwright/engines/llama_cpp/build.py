@@ -6,16 +6,18 @@ import hashlib
 import json
 import shlex
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import FILES, MARKER, Installation, Job
 from rigwright.engines.llama_cpp.keys import Engine, Variant
-from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.supply.network import network
+
+if TYPE_CHECKING:
+    from rigwright.host.facts import HostFacts
 
 # Raised when the build's steps change in a way that changes what they install.
 RECIPE = 1
