@@ -2,7 +2,7 @@
 
     ENVIRONMENT/bin/python -m lab.vllm_snapshot > catalog/flags/vllm-VERSION.json
 
-It runs inside of an environment with vLLM, in this repository's folder, with a card or without one, and imports nothing
-else of this repository. A line is one option, one field, one variable or one list of names, so that two versions can be
-compared; rigwright/engines/vllm/snapshot.py says what each key means.
+It runs inside of an environment with vLLM, in this repository's folder, with a card or without one (then it needs cc
+and nm), and imports nothing else of this repository. A line is one option, one field, one variable or one list of
+names, so that two versions can be compared; rigwright/engines/vllm/snapshot.py says what each key means.
 """

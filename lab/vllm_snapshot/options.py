@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+from lab.vllm_snapshot.driver import stand_in
 from lab.vllm_snapshot.models import Json, Models
+from lab.vllm_snapshot.names import names
 from lab.vllm_snapshot.variables import variables
 
 
 def parser() -> Any:
     """The parser of `vllm serve`, for CUDA, on a machine that may have no card."""
+    stand_in()
     import_module("vllm.config.device")  # looks at the platform while it is imported
     import_module("vllm.platforms").current_platform.device_type = "cuda"
     flexible = import_module("vllm.utils.argparse_utils").FlexibleArgumentParser
@@ -74,42 +76,3 @@ def _kind(kind: Any, models: Models) -> Json:
         return {"kind": "text", "folded": True}  # --moe-backend: case and dashes do not matter
     known = {"human_readable_int": "count", "human_readable_int_or_auto": "count or auto", "union_dict_and_str": "any"}
     return {"kind": known[name]}
-
-
-def names() -> Json:
-    """What is registered in it by name, by the option that takes such a name."""
-    quantization = import_module("vllm.model_executor.layers.quantization")
-    speculative = import_module("vllm.config.speculative")
-    loaders = import_module("vllm.model_executor.model_loader")
-    registry = import_module("vllm.model_executor.models.registry")
-    backends = import_module("vllm.v1.attention.backends.registry").AttentionBackendEnum
-    mamba = import_module("vllm.config.mamba").MambaBackendEnum
-    levels = import_module("vllm.config.vllm").OptimizationLevel
-    return {
-        "reasoning-parser": sorted(import_module("vllm.reasoning").ReasoningParserManager.list_registered()),
-        "tool-call-parser": sorted(import_module("vllm.tool_parsers").ToolParserManager.list_registered()),
-        "quantization": {name: _method(quantization, name) for name in sorted(quantization.QUANTIZATION_METHODS)},
-        "deprecated-quantization": sorted(quantization.DEPRECATED_QUANTIZATION_METHODS),
-        "attention-backend": sorted(backends.__members__),
-        "mm-encoder-attn-backend": sorted(backends.__members__),
-        "mamba-backend": sorted(mamba.__members__),
-        "optimization-level": sorted(str(level.value) for level in levels),
-        "speculative-method": sorted(_literals(speculative.SpeculativeMethod)),
-        "load-format": sorted(loaders._LOAD_FORMAT_TO_MODEL_LOADER),
-        "architectures": sorted(registry.ModelRegistry.get_supported_archs()),
-    }
-
-
-def _method(quantization: Any, name: str) -> Json:
-    """The least compute capability of a quantization method (7.5 is 75), and the types that it computes in."""
-    cls = quantization.get_quantization_config(name)
-    dtypes = [str(one).removeprefix("torch.") for one in cls.__new__(cls).get_supported_act_dtypes()]
-    return {"capability": cls.get_min_capability(), "dtypes": sorted(dtypes)}
-
-
-def _literals(kind: Any) -> Iterator[str]:
-    for one in kind.__args__:
-        if isinstance(one, str):
-            yield one
-        else:
-            yield from _literals(one)

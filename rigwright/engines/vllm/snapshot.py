@@ -136,10 +136,17 @@ class Snapshot:
     registered: Mapping[str, tuple[str, ...]]
     """What is known by name: the option that takes such names -> all of them."""
     methods: Mapping[str, Method] = field(default_factory=dict)
+    backends: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """The attention backends for a type of KV cache: its name -> compute capability -> theirs."""
 
     @cached_property
     def _spelled(self) -> dict[str, Option]:
         return {spelling: option for option in self.options for spelling in option.names}
+
+    @cached_property
+    def backends_known(self) -> frozenset[str]:
+        """The attention backends that are for some type of KV cache on some card."""
+        return frozenset(one for rows in self.backends.values() for row in rows.values() for one in row)
 
     def find(self, name: str) -> Option | None:
         """The option of a name without dashes, long or short."""
@@ -180,7 +187,7 @@ def parse(text: str) -> Snapshot:
     """
     said = json.loads(text)
     names = dict(said["names"])
-    methods = names.pop("quantization")
+    methods, backends = names.pop("quantization"), names.pop("kv-cache-backends")
     made = Snapshot(
         version=_matched(r"[0-9]+(\.[0-9]+)+[0-9a-z.]*", said["version"]),
         options=tuple(_option(row) for row in said["options"]),
@@ -193,6 +200,7 @@ def parse(text: str) -> Snapshot:
         methods={
             name: Method(int(row["capability"]), frozenset(_texts(row["dtypes"]))) for name, row in methods.items()
         },
+        backends={name: {card: _texts(row) for card, row in rows.items()} for name, rows in backends.items()},
     )
     if not made.find("model"):
         raise ValueError("it has no --model")

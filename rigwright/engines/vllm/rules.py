@@ -1,0 +1,230 @@
+"""What vLLM's parser takes and its engine refuses, once it has read the model: said before any host is touched.
+
+Sources are files of vLLM 0.21.0, of which 0.20.2's say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from rigwright.engines.vllm.asked import Asked, Model, of_capability
+from rigwright.engines.vllm.snapshot import Snapshot, Value
+from rigwright.engines.vllm.speculation import refused as speculation
+from rigwright.problems import counted
+
+# EngineArgs.gpu_memory_utilization (vllm/config/cache.py): 0.20.2 and 0.21.0
+UTILIZATION = 0.92
+# EngineArgs.get_batch_defaults (vllm/engine/arg_utils.py), of a server on cards of 70 GiB or more; smaller have less
+BATCHED_TOKENS = 8192
+# What a checkpoint's method may be read as instead (override_quantization_method() in
+# vllm/model_executor/layers/quantization/*.py); `humming` takes any.
+READ_AS: Mapping[str, tuple[str, ...]] = {
+    "awq": ("awq_marlin", "moe_wna16"),
+    "gptq": ("gptq_marlin", "moe_wna16"),
+    "auto-round": ("inc",),
+    "modelopt": ("modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed"),
+    "mxfp4": ("gpt_oss_mxfp4",),
+    "fp8": ("deepseek_v4_fp8",),
+}
+
+
+def refusals(
+    snapshot: Snapshot,
+    options: Mapping[str, Value],
+    model: Model,
+    capabilities: Collection[str],
+    cards: int,
+    environment: Mapping[str, str] | None = None,
+    draft: Model | None = None,
+) -> list[str]:
+    """Why an instance would end before it serves, a line each.
+
+    Args:
+        snapshot: The version that is served with.
+        options: All of its command line: name without dashes -> value, each of which `judge` takes.
+        model: What is served.
+        capabilities: The compute capabilities of the cards that it runs on, such as 8.6; none for the CPU.
+        cards: How many.
+        environment: Its variables.
+        draft: The model that speculative_config names, where it names one.
+    """
+    asked = Asked(snapshot, options, model, capabilities, cards, environment or {}, draft)
+    rules = (_architecture, _parallel, _dtype, _quantization, _context, _batches, _kv_cache, _together, _speculative)
+    return [text for rule in rules for text in rule(asked)]
+
+
+def _architecture(asked: Asked) -> Iterator[str]:
+    known, all_ = (asked.snapshot.registered[name] for name in ("architectures", "other-architectures"))
+    own = asked.model.architectures
+    if not own:
+        yield "the model's config.json names no architecture"
+    elif (
+        not {*own} & {*all_}
+        and asked.text("model-impl") != "transformers"
+        and asked.has("trust-remote-code") is not True
+    ):
+        yield f"vLLM {asked.snapshot.version} has no {', '.join(own)}: that is what the model's config.json names"
+    elif {*own} & {*all_} and not {*own} & {*known}:
+        yield f"{', '.join(own)} does not generate text: an instance is ready once it answers a chat completion"
+
+
+def _parallel(asked: Asked) -> Iterator[str]:
+    model, tensor = asked.model, asked.size("tensor-parallel-size")
+    pipeline, data = asked.size("pipeline-parallel-size"), asked.size("data-parallel-size")
+    for name in ("tensor", "pipeline", "data"):
+        if asked.size(f"{name}-parallel-size") < 1:
+            yield f"{name}-parallel-size must be at least 1"
+    if min(tensor, pipeline, data) < 1:
+        return
+    context = asked.size("prefill-context-parallel-size")
+    if asked.cards and tensor * pipeline * data * context != asked.cards:
+        yield f"{tensor} x {pipeline} x {data} ranks (tensor, pipeline, data) are not {counted(asked.cards, 'card')}"
+    if model.heads and model.heads % tensor:
+        yield f"{counted(model.heads, 'attention head')} cannot be shared out among tensor-parallel-size {tensor}"
+    # QKVParallelLinear in vllm/model_executor/layers/linear.py: each rank has whole ones, or each is on some
+    elif model.kv_heads and model.kv_heads % tensor and tensor % model.kv_heads:
+        yield f"{counted(model.kv_heads, 'KV head')} cannot be shared out among tensor-parallel-size {tensor}"
+    if model.layers and pipeline > model.layers:
+        yield f"{counted(model.layers, 'layer')} cannot be shared out among pipeline-parallel-size {pipeline}"
+    if asked.has("enable-expert-parallel") and not model.experts:
+        yield "enable-expert-parallel: the model has no experts"
+    if asked.has("enable-eplb") and not asked.has("enable-expert-parallel"):
+        yield "enable-eplb needs enable-expert-parallel"
+    if asked.has("enable-eplb") and tensor * data == 1:
+        yield "enable-eplb needs several ranks of tensor or data parallelism"
+    decode = asked.size("decode-context-parallel-size")
+    if decode < 1 or tensor % decode:
+        yield f"decode-context-parallel-size {decode} does not divide tensor-parallel-size {tensor}"
+    if asked.text("dcp-comm-backend") == "a2a" and decode <= 1:
+        yield "dcp-comm-backend a2a needs decode-context-parallel-size above 1"
+    if not asked.has("numa-bind") and {"numa-bind-nodes", "numa-bind-cpus"} & asked.options.keys():
+        yield "numa-bind-nodes and numa-bind-cpus need numa-bind"
+    if asked.has("ray-workers-use-nsight") and asked.text("distributed-executor-backend") != "ray":
+        yield 'ray-workers-use-nsight needs distributed-executor-backend = "ray"'
+
+
+def _dtype(asked: Asked) -> Iterator[str]:
+    said = asked.dtype
+    if said == "bfloat16" and asked.oldest and of_capability(asked.oldest) < 80:
+        yield f'dtype bfloat16 needs compute capability 8.0, and a card has {asked.oldest}: dtype = "half"'
+    if said == "float16" and (refusing := {asked.model_type, asked.model.config.get("model_type")} & asked.no_half):
+        yield f"dtype half: models of type {', '.join(map(str, refusing))} overflow in it; bfloat16 or float32 do not"
+
+
+def _quantization(asked: Asked) -> Iterator[str]:
+    said, own, methods = asked.text("quantization").lower(), asked.model.quantization, asked.snapshot.methods
+    if own and own not in methods and own not in READ_AS:
+        yield f"vLLM {asked.snapshot.version} knows no weights that are quantised as {own}, which the model's are"
+        return
+    if said and own and said not in (own, *READ_AS.get(own, ()), "humming"):
+        yield f"quantization {said}: the model's weights are quantised as {own}"
+        return
+    if said in asked.snapshot.registered["deprecated-quantization"] and not asked.has("allow-deprecated-quantization"):
+        yield f"quantization {said} is deprecated: it needs allow-deprecated-quantization"
+    method = said or (READ_AS[own][0] if own in ("awq", "gptq", "auto-round") else own)
+    # which of several it is read as, the weights' own description says
+    if not method or method not in methods or (not said and own in ("modelopt", "mxfp4", "fp8")):
+        return
+    least = methods[method].capability
+    if asked.oldest and of_capability(asked.oldest) < least:
+        needed = f"{least // 10}.{least % 10}"
+        yield f"quantization {method} needs compute capability {needed}, and a card has {asked.oldest}"
+    if asked.dtype not in methods[method].dtypes:
+        taken = " or ".join(sorted(methods[method].dtypes))
+        yield f"quantization {method} computes in {taken}, and not in {asked.dtype}"
+
+
+def _context(asked: Asked) -> Iterator[str]:
+    length, most = asked.number("max-model-len"), asked.model.max_positions
+    if length == 0:
+        yield "max-model-len must be above 0, or auto"
+    if asked.environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").lower() in ("1", "true") or asked.table(
+        "hf-overrides"
+    ):
+        return
+    if length and most and length > max(most, _whole(asked.model.config.get("model_max_length"))):
+        yield f"max-model-len {length:.0f}: the model was made for {most}, unless VLLM_ALLOW_LONG_MAX_MODEL_LEN is 1"
+
+
+def _whole(value: object) -> int:
+    return value if type(value) is int else 0
+
+
+def _batches(asked: Asked) -> Iterator[str]:
+    tokens, sequences = asked.number("max-num-batched-tokens"), asked.number("max-num-seqs")
+    length = asked.number("max-model-len")
+    length = asked.model.max_positions if length is None or length < 0 else length
+    if tokens and sequences and tokens < sequences:
+        yield f"max-num-batched-tokens {tokens:.0f} is less than max-num-seqs {sequences:.0f}: each has one at least"
+    elif (
+        not tokens
+        and sequences
+        and sequences > BATCHED_TOKENS * (2 if asked.text("performance-mode") == "throughput" else 1)
+    ):
+        yield f"max-num-seqs {sequences:.0f} needs max-num-batched-tokens of as many"
+    if asked.has("enable-chunked-prefill") is False and tokens and length and tokens < length:
+        yield (
+            f"max-num-batched-tokens {tokens:.0f} is less than max-model-len {length:.0f}, which only chunked prefill "
+            "takes: without no-enable-chunked-prefill it does"
+        )
+    for name in ("max-num-partial-prefills", "max-long-partial-prefills"):
+        if asked.size(name) != 1:
+            yield f"{name}: vLLM takes the option, and refuses any number but 1"
+
+
+def _kv_cache(asked: Asked) -> Iterator[str]:
+    kind, backend = asked.text("kv-cache-dtype") or "auto", asked.text("attention-backend")
+    # latent attention and models without any have other backends
+    if backend.endswith(("_MLA", "_SPARSE", "MLA")) or asked.model.config.get("kv_lora_rank"):
+        return
+    for capability in sorted({*asked.capabilities}):
+        found = asked.snapshot.backends.get(kind, {}).get(capability)
+        if found is None:
+            continue
+        if not found:
+            yield f"kv-cache-dtype {kind}: no attention backend has it on capability {capability}"
+        elif backend in asked.snapshot.backends_known and backend not in found:
+            others = ", ".join(found)
+            yield f"attention-backend {backend} has no kv-cache-dtype {kind} on capability {capability}: {others} has"
+
+
+def _together(asked: Asked) -> Iterator[str]:
+    """Options that need or exclude others."""
+    needs = {"enable-auto-tool-choice": "tool-call-parser", "enable-log-outputs": "enable-log-requests"}
+    for name, other in needs.items():
+        if asked.has(name) and not (asked.text(other) if other == "tool-call-parser" else asked.has(other)):
+            yield f"{name} needs {other}"
+    compilation = asked.table("compilation-config")
+    for name in ("cudagraph-capture-sizes", "max-cudagraph-capture-size"):
+        if name in asked.options and name.replace("-", "_") in compilation:
+            yield f"{name} is in compilation-config, too"
+    if asked.text("attention-backend") and "backend" in asked.table("attention-config"):
+        yield "attention-backend is in attention-config, too"
+    if asked.has("enable-mamba-cache-stochastic-rounding") and asked.text("mamba-ssm-cache-dtype") != "float16":
+        yield 'enable-mamba-cache-stochastic-rounding needs mamba-ssm-cache-dtype = "float16"'
+    if asked.text("mm-tensor-ipc") == "torch_shm" and asked.cards > 1:
+        yield "mm-tensor-ipc torch_shm is for one card"
+
+
+def _speculative(asked: Asked) -> Iterable[str]:
+    declared = asked.table("speculative-config")
+    return speculation(asked, declared) if declared else ()
+
+
+def shares(instances: Mapping[str, tuple[Sequence[str], Mapping[str, Value]]]) -> list[str]:
+    """What instances take of a card's memory that is more than there is, a line a card.
+
+    Args:
+        instances: Name -> the cards that it has, by any name, and its options.
+    """
+    taken: dict[str, dict[str, float]] = {}
+    for name, (cards, options) in instances.items():
+        for card in cards:
+            share = options.get("gpu-memory-utilization", UTILIZATION)
+            taken.setdefault(card, {})[name] = float(str(share))
+    return [
+        f"card {card}: {' and '.join(f'{name} takes {share:g}' for name, share in sorted(of.items()))} of its memory: "
+        f"together {sum(of.values()):g}, and there is 1"
+        for card, of in sorted(taken.items())
+        if round(sum(of.values()), 6) > 1
+    ]
