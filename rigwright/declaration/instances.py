@@ -9,7 +9,7 @@ from typing import Literal
 
 from rigwright.declaration import keys
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import RigEntry, Roots
+from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import POWER_UNIT, Instance, Part
@@ -119,9 +119,12 @@ def _inputs(
     return {keys_.packages: "wheel"}
 
 
-def refuse_keys(instance: Instance, roots: Roots, folder: Path, refuse: Refuse) -> None:
+def refuse_keys(instance: Instance, entry: RigEntry, catalog: Catalog, folder: Path, refuse: Refuse) -> None:
     """Refuse what the engine's version would not start with, be it the variant's or what its keys become."""
-    for wrong in instance.kind.refusals(instance, roots, folder):
+    named = [entry.cards[index] for index in instance.cards if index < len(entry.cards)]
+    cards = (catalog.cards.get(one) if isinstance(one, str) else one for one in named)
+    capabilities = frozenset(card.capability for card in cards if card)
+    for wrong in instance.kind.refusals(instance, entry.roots, folder, capabilities):
         refuse(f"instances.{instance.name}.variant", f"{instance.variant_name}: {wrong}")
 
 

@@ -127,7 +127,7 @@ def parse(
             refuse("driver.managed", wrong)
     engine_artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}
     for instance in instances:
-        refuse_keys(instance, entry.roots, Path(file).parent, refuse)
+        refuse_keys(instance, entry, catalog, Path(file).parent, refuse)
     if len(instances) == len(entry.instances):
         refuse_reserved(instances, entry.allow, refuse)
     weights = [artefact for i in instances for artefact in i.weights]

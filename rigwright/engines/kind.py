@@ -240,13 +240,16 @@ class Kind(ABC):
         """
         return None
 
-    def refusals(self, instance: Instance, roots: Roots, folder: Path) -> list[str]:
+    def refusals(
+        self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
+    ) -> list[str]:
         """Why this version would not start with what an instance's keys become, a line each.
 
         Args:
             instance: The instance.
             roots: Where things lie on its host.
             folder: The inventory's.
+            capabilities: The compute capabilities of its cards.
         """
         return []
 

@@ -44,7 +44,9 @@ class LlamaCpp(InstallingKind):
         path = catalog.snapshots.get(flags.file_name(artefacts[0].version, cast(Engine, engine).commit))
         return flags.read(path) if path else None
 
-    def refusals(self, instance: Instance, roots: Roots, folder: Path) -> list[str]:
+    def refusals(
+        self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
+    ) -> list[str]:
         """What this llama-server would not start with, be it the variant's or what its keys become."""
         variant, snapshot = cast(Variant, instance.variant), cast("flags.Snapshot | None", instance.known)
         if snapshot is None:

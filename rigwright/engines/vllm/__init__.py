@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -9,14 +10,14 @@ from packaging.utils import canonicalize_name
 
 from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
-from rigwright.declaration.models import Selection
+from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
-from rigwright.engines.vllm import command, judge, model, reserved, snapshot
+from rigwright.engines.vllm import command, judge, model, reserved, rules, snapshot
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
-from rigwright.engines.vllm.snapshot import Snapshot
+from rigwright.engines.vllm.snapshot import Snapshot, Value
 from rigwright.envs.env import Environment
 from rigwright.supply.lock import Artefact
 
@@ -47,7 +48,9 @@ class Vllm(Kind):
         path = catalog.snapshots.get(snapshot.file_name(version(artefacts)))
         return snapshot.read(path) if path else None
 
-    def refusals(self, instance: Instance, roots: Roots, folder: Path) -> list[str]:
+    def refusals(
+        self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
+    ) -> list[str]:
         """What this vLLM would not start with, be it the variant's or what its keys become."""
         variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
         found_version = version(instance.artefacts)
@@ -69,7 +72,25 @@ class Vllm(Kind):
         judged = judge.judge(known, variant.flags, own=OWN_FLAGS.keys() | ours.keys())
         found += [f"flags.{flag} {wrong}" for flag, wrong in judged.items()]
         judged = judge.variables(known, variant.environment)
-        return found + [f"environment.{name} {wrong}" for name, wrong in judged.items()]
+        found += [f"environment.{name} {wrong}" for name, wrong in judged.items()]
+        return found or self._beyond(instance, known, {**ours, **variant.flags}, capabilities)
+
+    def _beyond(
+        self, instance: Instance, known: Snapshot, options: Mapping[str, Value], capabilities: frozenset[str]
+    ) -> list[str]:
+        """What the engine refuses once it has read the model; nothing where that is only being locked."""
+        try:
+            served, draft = model.of(instance.parts), model.of(instance.parts, model.DRAFT)
+        except Missing:
+            return []
+        found = [
+            f"its config.json has code from {place}, which no lock knows"
+            for place in (served.foreign_code if served and "trust-remote-code" in options else ())
+        ]
+        environment = cast(Variant, instance.variant).environment
+        if served is None:
+            return found
+        return found + rules.refusals(known, options, served, capabilities, len(instance.cards), environment, draft)
 
     def reserved(self, instance: Instance) -> dict[str, str]:
         """Options and variables of vLLM's, and code that comes with a model."""
