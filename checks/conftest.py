@@ -173,7 +173,7 @@ def wanted(desired: Desired) -> Generation:
 @pytest.fixture(scope="session")
 def found(host: Host, rig: Rig) -> Served:
     """What the host serves now."""
-    script = state_script(rig.roots.config, rig.roots.software)
+    script = state_script(rig.roots.config, rig.roots.software, rig.starts)
     return served.parse(host.check_output("sh -c %s", script).splitlines())
 
 

@@ -1,7 +1,9 @@
 """Instances, as a client and as an attacker would find them."""
 
+import json
 import re
 import shlex
+from itertools import zip_longest
 
 import pytest
 from testinfra.host import Host
@@ -9,13 +11,16 @@ from testinfra.host import Host
 from checks import DEPLOY, check, expect
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines.kind import Service
+from rigwright.engines.kind import Expanded, Service
+from rigwright.host import channel
 from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Desired
 from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.render import render
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, PREFIX, held, names
 from rigwright.serving.live import Served
-from rigwright.serving.units import UNITS, credential_path
+from rigwright.serving.units import PROCESS, UNITS, credential_path, environment
 
 # Process ids of a unit, workers included; none where systemd does not say its control group, for in no group are all.
 OWN = r"""
@@ -197,6 +202,72 @@ def test_limits(host: Host, facts: HostFacts, instance: Instance) -> None:
     # systemd counts a part of pages, the kernel's own among them
     expect(f"{said} bytes", f"{wanted} bytes", DEPLOY, holds=abs(said - wanted) <= wanted // 50)
     expect(found["TasksMax"], str(instance.tasks_max), DEPLOY)
+
+
+@check(
+    "S12",
+    "its process runs what its unit starts, as its own user, in a network of its own",
+    severity="critical",
+    why="a variable that somebody set for all services, or another program of that name, serves something else",
+)
+def test_process_is_the_declared_one(
+    host: Host, rig: Rig, desired: Desired, instance: Instance, service: Service
+) -> None:
+    script = render("look/process.sh.j2", unit=instance.unit)
+    told = channel.read(host.check_output("sh -c %s", script).splitlines(), PROCESS)
+    folder = rig.installed(desired.installations[instance.installed_as].folder)
+    expect(told.one("exe"), f"a program in {folder}", DEPLOY, holds=told.one("exe").startswith(f"{folder}/"))
+    # what systemd expands, it knows
+    wanted = ["" if isinstance(word, Expanded) else str(word) for word in service.command]
+    words = told.all("word")
+    found = [word if want else "" for word, want in zip_longest(words, wanted, fillvalue="nothing")]
+    expect(found, wanted, DEPLOY)
+    variables = dict(variable.partition("=")[::2] for variable in told.all("variable"))
+    given = environment(instance, service)
+    expect({name: variables.get(name) for name in given}, given, DEPLOY)
+    expect(set(told.all("user")), {rig.user(instance)}, "end those, and find out who started them")
+    expect(told.one("host") in told.all("network"), False, DEPLOY)
+
+
+@check(
+    "S13",
+    "it serves its model by its name, piece by piece",
+    severity="critical",
+    why="clients ask for a model by name, and show an answer as it comes",
+)
+def test_serves_its_model_streamed(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
+    if service.models is None or service.streamed is None:
+        pytest.skip("its kind of engine does not")
+    key, user = credential_path(rig, instance), rig.user(instance)
+    said = host.run(asking(service.models.config(instance.socket), key, user)).stdout
+    expect(named(said), instance.model_name, f"look at `journalctl -u {instance.unit}`")
+    said = host.run(asking(service.streamed.config(instance.socket), key, user)).stdout
+    events = [line for line in said.splitlines() if line]
+    whole = events[-1:] == ["data: [DONE]"] and len(events) > 1
+    expect(said[-200:], "events, of which the last is [DONE]", f"look at `journalctl -u {instance.unit}`", holds=whole)
+
+
+@check(
+    "S14",
+    "it runs as it did when it was started so first",
+    severity="high",
+    why="after a driver's upgrade an engine may compute in another way, or have room for half the tokens, and only its "
+    "log says so",
+)
+def test_runs_as_at_first(found: Served, instance: Instance) -> None:
+    first = found.said_first.get(instance.unit, ())
+    if not first:
+        pytest.skip("it has said nothing of itself")
+    now, then = instance.kind.begun(found.said.get(instance.unit, ())), instance.kind.begun(first)
+    expect(now, then, f"look at `journalctl -u {instance.unit}` for what it says of backends", holds=now.like(then))
+
+
+def named(said: str) -> str:
+    """The name of the first model in an answer; the answer's beginning where there is none."""
+    try:
+        return str(json.loads(said)["data"][0]["id"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return said[:200]
 
 
 def memory(declared: str, host_kib: int) -> int:

@@ -62,8 +62,9 @@ def rows() -> tuple[Artefact, ...]:
         subprocess.CalledProcessError: one cannot be fetched, or a stub library cannot be compiled.
         lab.machine.Unsupported: there is no compiler, and none can be installed.
     """
-    locked = {canonicalize_name(row.name): row for row in Lock.load([ROOT / "locks"]).groups[GROUP]}
-    wheels.keep([VLLM, *map(_wheel, locked.values())], conda.WANTED)
+    locked: dict[str, Artefact] = {
+        canonicalize_name(row.name): row for row in Lock.load([ROOT / "locks"]).groups[GROUP]
+    }
     record = CACHE / f"vllm-cpu-{_digest(locked.values())}.json"
     with open(record.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -95,10 +96,8 @@ def _made(locked: Mapping[str, Artefact]) -> list[Artefact]:
     found = closure(VLLM, {name: _wheel(row) for name, row in locked.items()})
 
     def there(one: Requirement) -> bool:
-        if one.marker and not one.marker.evaluate({**_HOST, "extra": ""}):
-            return True
         kept = found.get(canonicalize_name(one.name))
-        return kept is not None and one.specifier.contains(kept.version, prereleases=True)
+        return not _applies(one) or (kept is not None and one.specifier.contains(kept.version, prereleases=True))
 
     made = []
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
@@ -107,40 +106,45 @@ def _made(locked: Mapping[str, Artefact]) -> list[Artefact]:
                 made.append(locked[name])
                 continue
             # a build number says that it is not the one of that name
-            target = Path(
-                folder, AS if wheel is VLLM else wheel.file.replace(wheel.version, f"{wheel.version}-0lab", 1)
-            )
+            built = wheel.file.replace(wheel.version, f"{wheel.version}-0lab", 1)
+            target = Path(folder, AS if wheel is VLLM else built)
             repack(wheel.place, target, there)
             made.append(_kept(target, "vllm" if wheel is VLLM else wheel.project))
-        stubs = Path(folder, STUBS)
-        vllm_cpu_stubs.wheel(stubs, found["torch"].place, VLLM.place, _wheel(locked[RUNTIME]).place)
+        stubs, runtime = Path(folder, STUBS), _wheel(locked[RUNTIME])
+        wheels.keep([runtime], conda.WANTED)
+        vllm_cpu_stubs.wheel(stubs, found["torch"].place, VLLM.place, runtime.place)
         made.append(_kept(stubs, "lab-cuda-stubs"))
     return made
 
 
 def closure(top: Wheel, offered: Mapping[str, Wheel]) -> dict[str, Wheel]:
-    """A wheel and all that it asks for but LEFT_OUT, by names as an index spells them. Versions are not compared.
+    """A wheel and all that it asks for but LEFT_OUT, by names as an index spells them, each kept on this machine.
+
+    Versions are not compared.
 
     Raises:
         KeyError: something is not offered.
+        subprocess.CalledProcessError: something cannot be fetched.
     """
-    found: dict[str, Wheel] = {top.page: top}
-    asked: dict[str, set[str]] = {}
-    left = [(top.page, {""})]
-    while left:
-        name, extras = left.pop()
-        if extras <= asked.get(name, set()):
-            continue
-        extras = asked[name] = asked.get(name, set()) | extras
-        if name not in found:
-            found[name] = offered[name]
-        for one in requirements(metadata(found[name].place)):
-            needed = canonicalize_name(one.name)
-            if LEFT_OUT.fullmatch(needed):
-                continue
-            if not one.marker or any(one.marker.evaluate({**_HOST, "extra": extra}) for extra in extras):
-                left.append((needed, {"", *one.extras}))
+    found: dict[str, Wheel] = {}
+    seen: dict[str, set[str]] = {}
+    asked: dict[str, set[str]] = {top.page: {""}}
+    while asked:
+        found |= {name: offered[name] if name != top.page else top for name in asked}
+        wheels.keep([found[name] for name in asked], conda.WANTED)
+        needed: dict[str, set[str]] = {}
+        for name, extras in asked.items():
+            seen[name] = seen.get(name, set()) | extras
+            for one in requirements(metadata(found[name].place)):
+                other = canonicalize_name(one.name)
+                if not LEFT_OUT.fullmatch(other) and _applies(one, seen[name]):
+                    needed.setdefault(other, {""}).update(one.extras)
+        asked = {name: extras for name, extras in needed.items() if not extras <= seen.get(name, set())}
     return found
+
+
+def _applies(one: Requirement, extras: Iterable[str] = ("",)) -> bool:
+    return one.marker is None or any(one.marker.evaluate({**_HOST, "extra": extra}) for extra in extras)
 
 
 def _kept(file: Path, name: str) -> Artefact:

@@ -1,6 +1,6 @@
-"""What was put together of lab.vllm_cpu, kept for the next host: a layer over the base image with that environment alone.
+"""What was put together of lab.vllm_cpu, kept for the next host: a layer over the base image with nothing else.
 
-It is of any release, for an environment brings all that it stands on.
+It is for any release, for an environment brings all that it stands on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from lab import conda
 from lab.hosts import Host
 from lab.kept import ENGINES
+from lab.labs import all_labs
 from lab.machine import CACHE
 from lab.network import sh
 from rigwright.envs.installer import TREE
@@ -24,7 +25,10 @@ from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
 # What decides how it is put together and what is written down of it, beside the packages.
-SOURCES = ("rigwright/envs/*.py", "roles/envs/host/*.py", "templates/envs/*.j2")
+SOURCES = ("rigwright/envs/env.py", "rigwright/envs/installer.py", "roles/envs/host/*.py", "templates/envs/*.j2")
+NAME = "vllm-cpu-"
+MOST = 3
+"""How many are kept: each has 2.4 GB."""
 
 
 def channel(interpreter: conda.Interpreter) -> Path:
@@ -49,7 +53,7 @@ def place(rows: Iterable[Artefact], root: Path = ROOT) -> Path:
     listed = sorted(row.sha256 for row in rows)
     for path in (path for pattern in SOURCES for path in sorted(root.glob(pattern))):
         listed.append(f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}")
-    return CACHE / f"vllm-cpu-{hashlib.sha256(chr(10).join(listed).encode()).hexdigest()[:12]}"
+    return CACHE / (NAME + hashlib.sha256("\n".join(listed).encode()).hexdigest()[:12])
 
 
 def keep(host: Host, layer: Path, name: str) -> None:
@@ -79,3 +83,13 @@ def keep(host: Host, layer: Path, name: str) -> None:
         if not layer.exists():  # of another process, which was first
             raise
         shutil.rmtree(new)
+    prune()
+
+
+def prune(most: int = MOST) -> None:
+    """Remove the oldest ones that no host stands on."""
+    used = {layer for lab in all_labs() for host in lab.hosts for layer in host.spec.layers}
+    found = [path for path in CACHE.glob(f"{NAME}*") if path.is_dir() and not path.suffix]
+    for old in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[most:]:
+        if str(old) not in used:
+            shutil.rmtree(old)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def following() -> dict[str, str]:
         (*map(_spelt, ANSWER), END),
         ("<tool_call>", *map(_spelt, CALL), "</tool_call>", END),
     )
-    return begun | {before: after for chain in chains for before, after in zip(chain, chain[1:], strict=False)}
+    return begun | {before: after for chain in chains for before, after in pairwise(chain)}
 
 
 def _spelt_byte(byte: int) -> str:
@@ -184,7 +185,7 @@ def _pattern(rows: int, columns: int) -> Array:
 
 
 def _safetensors(tensors: dict[str, Array]) -> bytes:
-    """Weights as bfloat16, which NumPy lacks: the upper half of a float32 (huggingface.co/docs/safetensors, "Format")."""
+    """A file of bfloat16, which NumPy lacks: the upper half of a float32 (github.com/huggingface/safetensors)."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     parts, end = [], 0
     for name, values in tensors.items():

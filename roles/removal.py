@@ -41,7 +41,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         caches=CACHES,
         trees=[
             *(rig.generations, rig.credentials, rig.installations, programs(rig)),
-            *(rig.jobs, rig.builds, records_folder(rig)),
+            *(rig.jobs, rig.builds, records_folder(rig), rig.starts),
         ],
         models=roots.models,
         run="/run",

@@ -267,6 +267,11 @@ class Rig:
         """The folder on the host in which each generation has one."""
         return f"{self.roots.config}/generations"
 
+    @property
+    def starts(self) -> str:
+        """The folder on the host for what instances have said when they were first started as they are."""
+        return f"{self.roots.state}/starts"
+
     def program(self, name: str) -> str:
         """The absolute path of a program of the current generation's (`rigwright.engines.kind.Service.programs`)."""
         return f"{self.roots.config}/current/programs/{name}"

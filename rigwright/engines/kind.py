@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from rigwright.host.facts import HostFacts
     from rigwright.nvidia.cuda.toolkit import Toolkit
 
+# Of the room for tokens between two starts that are alike: what CUDA and the driver take of a card differs by some MiB.
+DRIFT = 0.05
 # In every installation's folder: written last, in one step. A folder without it is made anew. Its `inputs` are what the
 # installation's digest is made of.
 MARKER = "build.json"
@@ -84,33 +87,6 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Request:
-    """An HTTP request to an instance on its host."""
-
-    path: str
-    body: Mapping[str, object] | None = None
-    """Sent as JSON by POST; None is a GET."""
-
-    def config(self, at: str) -> str:
-        """It as curl reads it with --config (curl(1)): everything but the key.
-
-        Args:
-            at: Where it goes: the path of a unix socket, or an address and port.
-        """
-        lines = {"unix-socket": at} if at.startswith("/") else {}
-        lines["url"] = f"http://{'localhost' if at.startswith('/') else at}{self.path}"
-        if self.body is not None:
-            lines |= {"header": "Content-Type: application/json", "data": json.dumps(self.body)}
-        # curl knows \\ \" \t \n \r \v in a quoted value, and JSON of ASCII has no other escapes of one letter
-        quoted = {key: value.replace("\\", "\\\\").replace('"', '\\"') for key, value in lines.items()}
-        return "".join(f'{key} = "{value}"\n' for key, value in quoted.items())
-
-
-# What OpenAI's protocol calls a completion, of one token.
-ONE_TOKEN = Request("/v1/chat/completions", {"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
-
-
-@dataclass(frozen=True)
 class Sandbox:
     """What a kind's processes need of their unit beside the rest, and how exposed that may leave them."""
 
@@ -161,6 +137,10 @@ class Service:
     """Answered with a status of 200 once it serves."""
     warm_up: tuple[Request, ...] = ()
     """Made once after that, before clients are sent there; their answers do not matter."""
+    streamed: Request | None = STREAMED
+    """Answered in server-sent events that end with `[DONE]`; None where it has no such answers."""
+    models: Request | None = MODELS
+    """Answered with what it serves, by the model's name; None where it does not say it."""
     health: str = "/health"
     """The path that says whether it is up, without a key."""
     metrics: str | None = None
@@ -169,6 +149,23 @@ class Service:
     """What it is started by beside its installation: name (`Rig.program`) -> text. Another text has another name."""
     cache: str = ""
     """The folder that it writes what it compiles to, in `Rig.cache`; none without."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What an engine has said of itself at a start; None and empty where it has not."""
+
+    kv_tokens: int | None = None
+    """Tokens that its KV cache has room for."""
+    backend: str = ""
+    """What computes attention."""
+    load_seconds: float | None = None
+    """What loading the weights and preparing to serve took, without what came before."""
+
+    def like(self, first: Begun) -> bool:
+        """Whether it runs as it did at another start: what it has room for depends on what else the card holds."""
+        tokens, then = self.kv_tokens or 0, first.kv_tokens or 0
+        return self.backend == first.backend and abs(tokens - then) <= then * DRIFT
 
 
 class Installer(ABC):
@@ -219,6 +216,13 @@ class Kind(ABC):
     variant_keys: ClassVar[type[VariantKeys]]
     packages: ClassVar[tuple[str, ...]] = ()
     """The distribution's packages that installing or running it takes."""
+
+    marks: ClassVar[tuple[str, ...]] = ()
+    """What the lines of its log have in them that `begun` reads; at most twenty lines of a start are kept."""
+
+    def begun(self, lines: Iterable[str]) -> Begun:
+        """What such lines say; a process that was taken over may have written any."""
+        return Begun()
 
     def env(self, engine: EngineKeys) -> str | None:
         """The environment of the catalogue that it runs in; None where it is installed by itself."""

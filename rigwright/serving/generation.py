@@ -82,7 +82,7 @@ def generation(
     )
     listeners = tuple(listener(rig, instance, OWNED) for instance in rig.instances)
     scripts = {
-        "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS),
+        "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS, starts=rig.starts),
         "started": render("serving/started.j2", started_from=STARTED_FROM, units=UNITS),
         "settle": render("generation/settle.j2", config=rig.roots.config, journal=JOURNAL, units=UNITS),
     }
@@ -93,6 +93,7 @@ def generation(
         **{f"requests/{one.instance}": one.ready for one in units},
         **{f"warm-up/{u.instance}.{n}": text for u in units for n, text in enumerate(u.warm_up, start=1)},
         **{f"weights/{one.instance}": one.weights for one in units},
+        **{f"said/{one.instance}": "".join(f"{mark}\n" for mark in one.marks) for one in units if one.marks},
         **{f"programs/{name}": text for one in units for name, text in one.programs.items()},
         **{f"units/{one.unit}": one.text for one in listeners},
         **{f"units/{one.socket_unit}": one.socket_text for one in listeners},

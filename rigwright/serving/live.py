@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -58,6 +58,9 @@ SCHEMA: channel.Schema = {
     # weights are those that lie on disk
     "process": (tolerant(service), word, word, optional(number, 0), truth, optional(sha256), truth, truth),
     # an active socket unit, and the addresses where systemd listens on its port
+    # unit, and a line that its engine has said at this start, or at the first one that was as this is
+    "said": (tolerant(service), said),
+    "said_first": (tolerant(service), said),
     "holding": (matching(rf"{PREFIX}[0-9]{{1,5}}[.]socket", "a listener of ours"), said),
     "folder": (path,),
 }
@@ -142,6 +145,10 @@ class Served:
     """Socket units that listen on their port of the loopback interface, and nowhere else."""
     astray: frozenset[str] = frozenset()
     """Those that listen elsewhere."""
+    said: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Unit -> lines that its engine has said of itself at its last start, that its kind reads."""
+    said_first: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The same of the first start from what it was started from now; none where that is not known."""
     folders: frozenset[str] = frozenset()
     """Absolute paths of complete engines and tools, of what instances have compiled, and of API keys."""
 
@@ -165,12 +172,13 @@ class Served:
         return next((slot for slot in known if slot.started_from == process.started_from), None)
 
 
-def state_script(config: str, software: str) -> str:
+def state_script(config: str, software: str, starts: str) -> str:
     """The shell script that tells what a host serves."""
     return render(
         "generation/state.sh.j2",
         config=config,
         software=software,
+        starts=starts,
         meta=META,
         proven=PROVEN,
         journal=JOURNAL,
@@ -212,8 +220,18 @@ def parse(output: Iterable[str]) -> Served:
         processes={name: one for name, one in processes.items() if name and (name in links or one.started_from)},
         holding=frozenset(right),
         astray=frozenset(sockets.keys() - right),
+        said=_lines(told, "said"),
+        said_first=_lines(told, "said_first"),
         folders=frozenset(told.all("folder")),
     )
+
+
+def _lines(told: Told, key: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for unit_, line in told.many(key):
+        if unit_:
+            found.setdefault(unit_, []).append(line)
+    return {unit_: tuple(lines) for unit_, lines in found.items()}
 
 
 def _kept(told: Told, number: int, sealed: str, found: str, created: str, proven: bool) -> Kept:

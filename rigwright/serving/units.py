@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Installation, Service
+from rigwright.host import channel
 from rigwright.render import render
 from rigwright.serving.slots import Slot
 from rigwright.serving.systemd import command_line, environment_file
@@ -50,12 +51,27 @@ class Unit:
     """What it is started by beside its installation: name -> text."""
     cache: str = ""
     """The folder of what it compiles; none without."""
+    marks: tuple[str, ...] = ()
+    """What the lines of its log have in them that are kept of a start."""
 
     @property
     def slot(self) -> Slot:
         """What its process is to be, and to hold."""
         started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
         return Slot(self.name, started_from, 0, self.cards)
+
+
+PROCESS: channel.Schema = {
+    "exe": (channel.text,),
+    "host": (channel.text,),
+    "word": (channel.text,),
+    "variable": (channel.text,),
+    "user": (channel.tolerant(channel.word),),
+    "network": (channel.text,),
+}
+"""What templates/look/process.sh.j2 tells: the main process's program, words and variables; users and networks of all; and
+the host's network.
+"""
 
 
 def environment(instance: Instance, service: Service) -> dict[str, str]:
@@ -111,6 +127,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         weights="".join(f"{rig.weight_path(artefact)}\n" for artefact in instance.weights),
         programs=made.programs,
         cache=made.cache,
+        marks=instance.kind.marks,
     )
 
 

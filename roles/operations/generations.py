@@ -37,9 +37,9 @@ LOG_LINES = 20  # of a unit that does not become ready
 class ServedNow(FactBase[Served]):
     """What the host serves, in one command."""
 
-    def command(self, config: str, software: str) -> Question:
+    def command(self, config: str, software: str, starts: str) -> Question:
         """templates/generation/state.sh.j2."""
-        return Question(state_script(config, software))
+        return Question(state_script(config, software, starts))
 
     def process(self, output: list[str]) -> Served:
         """Read what it tells."""
@@ -55,7 +55,9 @@ def look(rig: Rig) -> Served:
     Raises:
         Unanswered: that is not known.
     """
-    found: Served | None = host.get_fact(ServedNow, config=rig.roots.config, software=rig.roots.software)
+    found: Served | None = host.get_fact(
+        ServedNow, config=rig.roots.config, software=rig.roots.software, starts=rig.starts
+    )
     if found is None:
         raise Unanswered(f"{host.name}: what it serves is not known")
     return found

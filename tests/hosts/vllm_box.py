@@ -6,6 +6,8 @@ The environment is put together once, by a deploy: hosts that boot from `Ground.
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +18,11 @@ import pytest
 
 from lab import conda, vllm_cpu, vllm_cpu_kept, vllm_model
 from lab.envs import Source, declare
-from lab.hosts import Host
+from lab.hosts import Host, HostSpec
 from lab.labs import Lab
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, text
+from tests.hosts.layers import alone
 from tests.hosts.support import PORT, Run, deploy, write_inventory
 
 MODEL = vllm_model.NAME
@@ -27,7 +30,7 @@ INPUT = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=(
 INSTANCES = {"chat": {"variant": "vllm/tiny", "port": PORT}}
 TWO = {"chat": {"variant": "vllm/tiny-2", "port": PORT}}
 """The same model over two processes."""
-# The CPU's KV cache would be nine tenths of the machine; what torch compiles takes a minute; bfloat16 needs code that is
+# By itself the KV cache takes nine tenths of the machine, what torch compiles half a minute, and bfloat16 code that is
 # made at run time.
 _VARIANT = """
 [variants."vllm/tiny{suffix}"]
@@ -144,3 +147,24 @@ def deployed(inventory: Path, host: Host, made: Ground) -> Run:
     assert run.status == 0, run.said[-4000:]
     made.keep(host)
     return run
+
+
+def converged(layers: Path, release: str, made: Ground, folder: Path, **rig: Any) -> tuple[str, ...]:
+    """What to boot a host from that serves: what a deploy has written, over the environment.
+
+    Args:
+        layers: Where layers go (tests/hosts/conftest.py).
+        release: Of Debian's.
+        made: What the host fetches from.
+        folder: For the inventory.
+        rig: Keys of the rig.
+    """
+    with alone(layers, f"{release}-vllm") as layer:
+        if not layer.exists():
+            below = made.layers
+            (host,) = made.lab.up([HostSpec(f"v{os.getpid()}", release, below)])
+            deployed(write(folder, host, made, **rig), host, made)
+            host.freeze(layer)
+            # what it stood on is a part of what it is
+            layer.with_suffix(".json").write_text(json.dumps(below))
+        return (str(layer), *json.loads(layer.with_suffix(".json").read_text()))

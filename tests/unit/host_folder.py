@@ -113,7 +113,7 @@ class HostFolder:
 
     def look(self) -> Served:
         """What the state script finds."""
-        done = self.sh(state_script(str(self.config), str(self.software)))
+        done = self.sh(state_script(str(self.config), str(self.software), str(self.config / "starts")))
         assert done.returncode == 0, done.stderr
         return served.parse(done.stdout.splitlines())
 

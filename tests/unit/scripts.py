@@ -239,6 +239,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": sharing.LEFT}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
+    "a process": lambda: render("look/process.sh.j2", unit="rigwright-chat.service"),
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
@@ -256,7 +257,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "ready": lambda: generated("ready"),
     "started": lambda: generated("started"),
     "settle": lambda: generated("settle"),
-    "state": lambda: state_script("/etc/rigwright", "/opt/rigwright"),
+    "state": lambda: state_script("/etc/rigwright", "/opt/rigwright", "/var/lib/rigwright/starts"),
     "activate": lambda: activate(Activation((CODE,), (CHAT,), ()), ("rigwright-old.service",)),
     "activate after cards are free": lambda: activate(
         Activation((CODE,), (CHAT,), (), (Slot(CHAT, "0" * 64, 8020, frozenset({0, 1})),))

@@ -13,8 +13,9 @@ from rigwright import engines
 from rigwright.declaration.catalog import Catalog
 from rigwright.engines import kinds, register
 from rigwright.engines.keys import EngineKeys, VariantKeys
-from rigwright.engines.kind import InstallingKind, Kind, Request
+from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.engines.llama_cpp import LlamaCpp
+from rigwright.engines.request import Request
 from rigwright.inventory import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply import lock

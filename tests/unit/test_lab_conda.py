@@ -71,6 +71,12 @@ def test_the_interpreter_runs_from_a_prefix_of_its_own(channel: Channel, made: c
     assert channel.sent_bytes >= made.python.stat().st_size
 
 
+def test_what_is_packed_is_not_packed_again(made: conda.Channel) -> None:
+    packed = made.python.stat()
+    assert conda.write(made.folder, conda.find()) == made
+    assert made.python.stat() == packed
+
+
 def test_a_channel_says_what_its_packages_are(made: conda.Channel) -> None:
     for package in (made.python, made.note):
         rows = json.loads((package.parent / "repodata.json").read_text())["packages.conda"]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines.kind import ONE_TOKEN, Request
+from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.render import render
 from tests.unit.file_server import FileServer, Handler, file_server, status, whole
 from tests.unit.scripts import stand_in

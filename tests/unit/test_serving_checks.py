@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from checks.test_serving import ANSWER, asking
-from rigwright.engines.kind import ONE_TOKEN
+from rigwright.engines.request import ONE_TOKEN
 from tests.unit.file_server import FileServer, Handler, file_server, whole
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the command gives root away before it connects")

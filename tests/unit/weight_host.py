@@ -110,7 +110,9 @@ class WeightHost(Shelf):
 
     def served(self) -> Served:
         return served.parse(
-            self.run_script(state_script(str(self.config), str(self.folder / "opt"))).stdout.splitlines()
+            self.run_script(
+                state_script(str(self.config), str(self.folder / "opt"), str(self.folder / "starts"))
+            ).stdout.splitlines()
         )
 
     def box(self, name: str = "box", rig: Rig | None = None) -> Box:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -13,8 +13,8 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.keys import EngineKeys
-from rigwright.engines.kind import Installation, Kind, Service
-from rigwright.engines.vllm import command, judge, model, reserved, rules, snapshot
+from rigwright.engines.kind import Begun, Installation, Kind, Service
+from rigwright.engines.vllm import command, judge, model, reserved, rules, snapshot, told
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
 from rigwright.engines.vllm.snapshot import Snapshot, Value
@@ -34,6 +34,12 @@ class Vllm(Kind):
     variant_keys = Variant
     # Triton compiles for the card at the first request, with the system's compiler
     packages = ("g++",)
+
+    marks = told.MARKS
+
+    def begun(self, lines: Iterable[str]) -> Begun:
+        """Its KV cache, attention backend and times."""
+        return told.begun(lines)
 
     def env(self, engine: EngineKeys) -> str:
         """The one that it names."""

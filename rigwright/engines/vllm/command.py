@@ -9,7 +9,8 @@ from typing import cast
 
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines.kind import KEY_FILE, ONE_TOKEN, Request, Sandbox, Service
+from rigwright.engines.kind import KEY_FILE, Sandbox, Service
+from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.model import DRAFT, MODEL, TEMPLATE
 from rigwright.engines.vllm.snapshot import Option, Snapshot, Value

@@ -18,7 +18,8 @@ from rigwright.declaration.catalog import Model
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.keys import EngineKeys, VariantKeys
-from rigwright.engines.kind import FILES, KEY_FILE, MARKER, Installation, InstallingKind, Job, Request, Sandbox, Service
+from rigwright.engines.kind import FILES, KEY_FILE, MARKER, Installation, InstallingKind, Job, Sandbox, Service
+from rigwright.engines.request import Request
 from rigwright.host.facts import HostFacts
 from rigwright.render import render
 from rigwright.supply import lock
@@ -110,6 +111,8 @@ class Toy(InstallingKind):
             sandbox=Sandbox(exposure=0.5, exposure_with_cards=1.0),
             about="a toy",
             ready=Request("/greet"),
+            streamed=None,
+            models=None,
             warm_up=(Request("/warm", {"words": 'a "b" \\ c'}), Request("/warm", {})),
         )
 

@@ -1,0 +1,37 @@
+"""HTTP requests to instances, as curl makes them on hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Request:
+    """An HTTP request to an instance on its host."""
+
+    path: str
+    body: Mapping[str, object] | None = None
+    """Sent as JSON by POST; None is a GET."""
+
+    def config(self, at: str) -> str:
+        """It as curl reads it with --config (curl(1)): everything but the key.
+
+        Args:
+            at: Where it goes: the path of a unix socket, or an address and port.
+        """
+        lines = {"unix-socket": at} if at.startswith("/") else {}
+        lines["url"] = f"http://{'localhost' if at.startswith('/') else at}{self.path}"
+        if self.body is not None:
+            lines |= {"header": "Content-Type: application/json", "data": json.dumps(self.body)}
+        # curl knows \\ \" \t \n \r \v in a quoted value, and JSON of ASCII has no other escapes of one letter
+        quoted = {key: value.replace("\\", "\\\\").replace('"', '\\"') for key, value in lines.items()}
+        return "".join(f'{key} = "{value}"\n' for key, value in quoted.items())
+
+
+_COMPLETION = {"messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
+# What OpenAI's protocol calls a completion, of one token; the same told as it comes; and which models there are.
+ONE_TOKEN = Request("/v1/chat/completions", _COMPLETION)
+STREAMED = Request("/v1/chat/completions", {**_COMPLETION, "stream": True})
+MODELS = Request("/v1/models")
