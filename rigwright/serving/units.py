@@ -69,7 +69,7 @@ PROCESS: channel.Schema = {
     "user": (channel.tolerant(channel.word),),
     "network": (channel.text,),
 }
-"""What templates/look/process.sh.j2 tells: the main process's program, words and variables; users and networks of all; and
+"""What templates/look/process.sh.j2 tells: program, words and variables of the main process; users and networks of all, and
 the host's network.
 """
 
