@@ -1,0 +1,87 @@
+"""What the lab keeps of an environment that a host has put together: with root's record of it, and not for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lab import vllm_cpu_kept
+from lab.hosts import Host
+from lab.kept import ENGINES
+from lab.vllm_cpu_kept import NAME, keep, place, prune
+from rigwright.envs.installer import TREE, changed
+from rigwright.supply.lock import Artefact
+from tests.unit.samples import wheel
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    monkeypatch.setattr(vllm_cpu_kept, "CACHE", folder)
+    monkeypatch.setattr(vllm_cpu_kept, "all_labs", list)
+    return folder
+
+
+def host(folder: Path, *built: str) -> Host:
+    """One that has put environments together; the last thing that it writes is build.json."""
+    for name in built:
+        (folder / ENGINES / name / "env/lib").mkdir(parents=True)
+        (folder / ENGINES / name / "env/lib/a b.py").write_text("1")
+        (folder / ENGINES / name / "env/python").symlink_to("lib")
+        (folder / ENGINES / name / TREE).write_text("of other inodes\n")
+        (folder / ENGINES / name / "build.json").write_text("{}")
+    return cast(Host, SimpleNamespace(upper=folder))
+
+
+def test_what_is_kept_is_what_root_has_seen(tmp_path: Path, cache: Path) -> None:
+    built = host(tmp_path / "upper", "vllm-1.0-abc", "other-1.0-def")
+    half = tmp_path / "upper" / ENGINES / "vllm-2.0-abc"
+    half.mkdir()
+    keep(built, cache / f"{NAME}1", "vllm")
+    assert [path.name for path in (cache / f"{NAME}1" / ENGINES).iterdir()] == ["vllm-1.0-abc"]
+    kept = cache / f"{NAME}1" / ENGINES / "vllm-1.0-abc"
+    said = subprocess.run(["sh", "-c", changed(str(kept))], capture_output=True, text=True, check=True)
+    assert said.stdout == ""
+    (kept / "env/lib/a b.py").write_text("2")
+    said = subprocess.run(["sh", "-c", changed(str(kept))], capture_output=True, text=True, check=True)
+    assert said.stdout == "env/lib/a b.py\n"
+
+
+def test_what_is_kept_is_not_changed_and_nothing_is_kept_of_nothing(tmp_path: Path, cache: Path) -> None:
+    keep(host(tmp_path / "a"), cache / f"{NAME}1", "vllm")
+    assert list(cache.iterdir()) == []
+    (cache / f"{NAME}1").mkdir()
+    keep(host(tmp_path / "b", "vllm-1.0-abc"), cache / f"{NAME}1", "vllm")
+    assert list((cache / f"{NAME}1").iterdir()) == []
+
+
+def test_the_oldest_go_that_no_host_stands_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for age in range(5):
+        (cache / f"{NAME}{age}").mkdir()
+        os.utime(cache / f"{NAME}{age}", (1000 - age, 1000 - age))
+    used: Any = SimpleNamespace(hosts=[SimpleNamespace(spec=SimpleNamespace(layers=(str(cache / f"{NAME}4"),)))])
+    monkeypatch.setattr(vllm_cpu_kept, "all_labs", lambda: [used])
+    prune(2)
+    assert sorted(path.name for path in cache.iterdir()) == [f"{NAME}0", f"{NAME}1", f"{NAME}4"]
+
+
+def test_another_package_and_another_way_of_putting_together_are_another_environment(
+    tmp_path: Path, cache: Path
+) -> None:
+    rows = [wheel("a", sha256="a" * 64), wheel("b", sha256="b" * 64)]
+    other = [*rows[:1], wheel("b", sha256="c" * 64)]
+    program = tmp_path / "roles/envs/host/make.py"
+    program.parent.mkdir(parents=True)
+
+    def of(found: list[Artefact], text: str) -> str:
+        program.write_text(text)
+        return place(found, tmp_path).name
+
+    assert of(rows, "1") == of(rows[::-1], "1")
+    assert len({of(rows, "1"), of(other, "1"), of(rows, "2")}) == 3
