@@ -69,8 +69,8 @@ PROCESS: channel.Schema = {
     "user": (channel.tolerant(channel.word),),
     "network": (channel.text,),
 }
-"""What templates/look/process.sh.j2 tells: program, words and variables of the main process; users and networks of all, and
-the host's network.
+"""What templates/look/process.sh.j2 tells: program, words and variables of the main process, users and networks of all,
+and the network of the host.
 """
 
 

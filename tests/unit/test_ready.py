@@ -61,7 +61,9 @@ class Start:
 
     def write(self) -> None:
         """Put its generation there."""
-        script = render("serving/ready.j2", units=self.folder, started_from=self.folder / "run")
+        script = render(
+            "serving/ready.j2", units=self.folder, started_from=self.folder / "run", starts=self.folder / "starts"
+        )
         first, *rest = (request.config(str(self.socket)) for request in self.requests)
         for name in self.weights:
             (self.folder / name).write_text(name)
