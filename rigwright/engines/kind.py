@@ -257,6 +257,10 @@ class Kind(ABC):
         """
         return []
 
+    def notes(self, instance: Instance) -> list[str]:
+        """What of an instance a plan says in words, a line each."""
+        return []
+
     def reserved(self, instance: Instance) -> dict[str, str]:
         """What of an instance's variant and engine a catalogue may not say by itself, since it would choose a program,
         a file, a folder, a server or a listener: the key, as an inventory's `allow` names it -> why, for people.

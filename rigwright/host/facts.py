@@ -113,8 +113,6 @@ class HostFacts:
     """Seconds since the epoch, as the host has it."""
     foreign_roots: tuple[tuple[str, str, int], ...] = ()
     """(path, owner, mode) of roots that were there before us."""
-    shm_kib: int = 0
-    """Free in /dev/shm."""
     elsewhere: str = ""
     """The configuration's folder that the host is served from, where it is not the rig's."""
     nvcc: str = ""
@@ -190,7 +188,6 @@ SCHEMA: channel.Schema = {
     "foreign_group": (word,),
     "building": (tolerant(file_name),),
     "sent_kib": (optional(number, 0),),
-    "shm_kib": (optional(number, 0),),
     "weight": (number, tolerant(path)),
     "missing": (word,),
     "foreign": (path, said, octal),
@@ -221,7 +218,6 @@ def parse(output: Iterable[str]) -> HostFacts:
         disk_free_kib=MappingProxyType({folder: free for folder, free, _ in told.many("disk")}),
         file_systems=MappingProxyType({folder: mounted for folder, _, mounted in told.many("disk")}),
         sent_kib=told.one("sent_kib"),
-        shm_kib=told.one("shm_kib"),
         cuda_version=told.one("cuda_version"),
         nvcc=told.one("nvcc"),
         apt_lock_holder=told.one("apt_lock"),

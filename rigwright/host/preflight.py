@@ -28,9 +28,7 @@ GIB = 1024 * 1024  # in KiB
 MEMORY_MINIMUM = 2 * GIB
 # Seconds. apt refuses package lists from the future, and TLS certificates have a beginning; a slow probe takes some.
 CLOCK_TOLERANCE = 600
-# Measured with vLLM 0.21.0: its processes map 160 to 240 MiB each there, two of them on one card and four on two.
-ENV_SHM = 1 * GIB
-# Measured with it: a process that has imported what serves takes 0.8 GiB; there is one, and one a card.
+# Measured with vLLM 0.21.0: a process that has imported what serves takes 0.8 GiB; there is one, and one a card.
 ENV_MEMORY = 4 * GIB
 # A file system filled to the brim breaks more than a download.
 DISK_RESERVE = 1 * GIB
@@ -86,11 +84,13 @@ def warnings(rig: Rig, facts: HostFacts) -> list[str]:
     if rig.envs and facts.memory_kib < ENV_MEMORY:
         have, need = facts.memory_kib / GIB, ENV_MEMORY // GIB
         found.append(f"{have:.1f} GiB of memory: an engine in an environment takes {need} GiB before it loads a model")
-    if rig.envs and facts.shm_kib < ENV_SHM:
-        have, need = facts.shm_kib / GIB, ENV_SHM // GIB
-        found.append(
-            f"{have:.1f} GiB free in /dev/shm: an engine on two cards maps up to {need} GiB there; mount it larger"
-        )
+    for one in rig.instances:
+        size = sum(file.size for file in one.weights) // 1024
+        if one.env and size > facts.memory_kib:
+            # measured by others with 19 GiB of weights and 9 GiB of memory: 185 to 200 s, and once it never ended
+            said = f"{facts.memory_kib / GIB:.1f} GiB of memory, and {size / GIB:.1f} GiB of weights"
+            found.append(f"{one.name}: {said}: loading them is slow, and may not end")
+        found += [f"{one.name}: {note}" for note in one.kind.notes(one)]
     return found
 
 

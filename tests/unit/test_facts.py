@@ -30,7 +30,6 @@ RECORDS = [
     ("disk", "/opt/rigwright", "51234567", "/"),
     ("disk", "/srv/models", "1234567890", "/srv"),
     ("sent_kib", "300"),
-    ("shm_kib", "400"),
     ("cuda_version", "13.0"),
     ("nvcc", "13.0.88"),
     ("apt_lock", "apt-get"),
@@ -84,7 +83,7 @@ MANY = {
     "address",
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
-CUT = {"os_version", "systemd", "sent_kib", "shm_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere"}
+CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere"}
 """What may be told as nothing."""
 
 
@@ -100,7 +99,6 @@ def test_a_probes_lines_become_facts() -> None:
         disk_free_kib={"/opt/rigwright": 51234567, "/srv/models": 1234567890},  # type: ignore[arg-type]
         file_systems={"/opt/rigwright": "/", "/srv/models": "/srv"},  # type: ignore[arg-type]
         sent_kib=300,
-        shm_kib=400,
         cuda_version="13.0",
         nvcc="13.0.88",
         apt_lock_holder="apt-get",

@@ -16,9 +16,10 @@ from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.kind import Service
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
+from rigwright.host.preflight import warnings
 from rigwright.serving.units import unit
-from tests.unit.checkpoints import rows
-from tests.unit.samples import artefact, wheel
+from tests.unit.checkpoints import row, rows
+from tests.unit.samples import artefact, facts, wheel
 from tests.unit.vllm_samples import environment, model, rig, vllm
 
 MODEL = "/srv/models/owner/big/" + rows()[0].version
@@ -272,3 +273,12 @@ def test_code_of_a_models_and_files_are_the_inventorys_to_allow() -> None:
         "flags.tool-parser-plugin",
         "variant.trust_remote_code",
     ]
+
+
+def test_weights_that_are_more_than_the_hosts_memory_and_code_of_a_models_are_told_beforehand() -> None:
+    big = artefact(name="big", size=20 * 1024**3)
+    one = vllm(parts=(Part("model", (*rows(), big, row("own.py"))),), trust_remote_code=True)
+    slow, code = warnings(rig(one), facts(memory_kib=9 * 1024**2))
+    assert slow.startswith("chat: 9.0 GiB of memory, and 20.0 GiB of weights")
+    assert code == "chat: runs code that came with its model: own.py"
+    assert warnings(rig(vllm()), facts()) == []

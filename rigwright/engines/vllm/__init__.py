@@ -108,6 +108,13 @@ class Vllm(Kind):
         keys = reserved.flags(known, variant.options)
         return found | {f"variant.{name.replace('-', '_')}": why for name, why in keys.items()}
 
+    def notes(self, instance: Instance) -> list[str]:
+        """Code that comes with the model."""
+        if not cast(Variant, instance.variant).trust_remote_code:
+            return []
+        files = [row.path for row in instance.weights if row.path.endswith(".py")]
+        return [f"runs code that came with its model: {', '.join(files) or 'none, so trust_remote_code is not needed'}"]
+
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         """vLLM's command line."""
         return command.service(rig, instance, cast(Environment, made))
