@@ -97,7 +97,8 @@ def _run(
         bundled: Whether rigs with a bundle need all of it.
         expect: The digest that their locks and bundles must have; "" where any will do.
     """
-    import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
+    with quick.nothing_locked():
+        import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
 
     hosts = named(inventory, limit)
     for name, data in hosts.items() if bundled else ():

@@ -105,6 +105,32 @@ def test_a_deploy_imports_nothing_that_it_does_not_need() -> None:
     assert len(imported) < 740, "each hundred modules take some 50 ms"
 
 
+PATCHED = """
+import gc, sys
+from cli import main
+seen, look = [], gc.get_objects
+def counted(*generation):
+    found = look(*generation)
+    seen.append(len(found))
+    return found
+gc.get_objects = counted
+try:
+    main(["deploy", sys.argv[1]], prog_name="rigwright")
+except SystemExit as ended:
+    print(ended.code, len(seen), max(seen))
+"""
+
+
+def test_gevent_looks_for_held_locks_in_what_an_import_of_its_own_has_made(tmp_path: Path) -> None:
+    inventory = tmp_path / "rig.py"
+    inventory.write_text("raise SystemExit('no hosts today')\n")
+    command = [sys.executable, "-c", PATCHED, str(inventory)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True, timeout=120)
+    status, looks, objects = map(int, done.stdout.split())
+    assert (status, looks) == (1, 1), done.stderr
+    assert objects < 30_000, "each ten thousand take some 3 ms"
+
+
 def test_the_help_says_of_each_verb_what_its_own_help_begins_with() -> None:
     said = " ".join(CliRunner().invoke(main, ["--help"], terminal_width=200).output.split())
     for name, command in VERBS.items():
