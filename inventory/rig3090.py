@@ -1,9 +1,9 @@
 """Two boxes of RTX 3090: one with a single card, one with two.
 
 Copy it into a folder of your own, keep the box that is like yours, and put your address in. On Debian the driver is
-locked first (docs/driver.md). It has no instances: which
-weights you serve is for your own catalogue and lock (docs/catalog-and-lock.md); a variant for one card is then added as
-`"instances": {"chat": {"variant": "llamacpp/mine", "cards": [0], "port": 8020}}`.
+locked first (docs/driver.md). The box with one card serves a model of 17.5 GB by vLLM: lock it with `rigwright lock
+rig3090.py`; until then it is refused. The other one has no instances: which weights you serve is for your own catalogue
+and lock (docs/catalog-and-lock.md).
 """
 
 from rigwright.inventory import hosts
@@ -25,6 +25,8 @@ rigs = hosts(
             "ssh_hostname": "192.0.2.30",  # an address of nobody's (RFC 5737): put yours here
             "cards": ["rtx-3090"],
             "driver": DRIVER,
+            # on the loopback interface
+            "instances": {"chat": {"variant": "vllm/qwen3.6-27b-int4", "cards": [0], "port": 8020}},
         },
         "rig3090-two": {
             "ssh_hostname": "192.0.2.31",

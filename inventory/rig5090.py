@@ -3,9 +3,8 @@
 Four of them serve, and the second processor's are lent to other work. Copy it into a folder of your own and put your
 box's address in. With another number of cards change both numbers, in `cards` and in `lanes`; a box with one processor
 needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is known to work; others lost days with newer
-kernels. It has no instances: which weights you serve is for your own catalogue and lock (docs/catalog-and-lock.md); a
-variant for four cards is then added as
-`"instances": {"chat": {"variant": "llamacpp/mine", "cards": [0, 1, 2, 3], "port": 8000}}`.
+kernels. Lock the weights with `rigwright lock rig5090.py`: 54 GB that the box then fetches from the hub, and the
+environment's Python. Until they are locked it is refused, and names them.
 """
 
 from rigwright.inventory import hosts
@@ -23,6 +22,8 @@ rigs = hosts(
             # names it first. Declared all the same, for numbers and the power supply; take the line out, or some of the
             # numbers, and they are the rig's again.
             "lent": [4, 5, 6, 7],
+            # on the loopback interface; vLLM is kept to the first processor and its memory, where its cards are
+            "instances": {"chat": {"variant": "vllm/qwen3.6-27b", "cards": [0, 1, 2, 3], "port": 8000}},
             "driver": {
                 # deploys bring it, with open kernel modules: no others drive these cards. The first deploy needs
                 # `--reboot`, or "reboot": True here.

@@ -5,31 +5,30 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 import pytest
 
-from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT, load
+from rigwright.envs.env import environment
+from rigwright.host.plan import desired
+from rigwright.inventory import ROOT
 from rigwright.nvidia.cards.files import POWER
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings
 from tests.unit.driver_hosts import host, reasons, with_lock
+from tests.unit.samples import facts
+from tests.unit.shipped import rigs
 
 # Of a machine or a throwaway host that has to be there first
 MADE_FOR_ONE = {"demo", "metal"}
-# Refused until its operator has locked its weights (test_rig5090solo)
-LOCKED_BY_ITS_OPERATOR = {"rig5090solo"}
+# Refused until its operator has locked its weights; rig5090solo has a file of its own
+LOCKED_BY_ITS_OPERATOR = {"rig3090", "rig5090", "rig5090solo"}
 SHIPPED = ("rig2080ti", "rig3090", "rig5090")
-
-
-def rigs(name: str) -> dict[str, Rig]:
-    """The rigs of an inventory, by name."""
-    group: Any = runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))["rigs"]
-    return {host_name: load(data["rig"]) for host_name, data in group}
-
-
-ALL = {name: one for inventory in SHIPPED for name, one in rigs(inventory).items()}
+EIGHT = tuple((f"0000:{slot:02x}:00.0", "10de:2b85") for slot in range(1, 9))
+FOLDER = TemporaryDirectory()
+ALL = {name: one for inventory in SHIPPED for name, one in rigs(inventory, Path(FOLDER.name)).items()}
 
 
 def test_every_inventory_is_tested() -> None:
@@ -37,7 +36,15 @@ def test_every_inventory_is_tested() -> None:
     assert there == {*SHIPPED, *MADE_FOR_ONE, *LOCKED_BY_ITS_OPERATOR}
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize(("name", "weights"), [("rig3090", "Qwen3.6-27B-int4-AutoRound"), ("rig5090", "Qwen3.6-27B")])
+def test_without_locked_weights_it_is_refused_and_names_them(name: str, weights: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))
+    (line,) = str(ended.value.code).splitlines()
+    assert f"{weights} is not locked: run `rigwright lock" in line
+
+
+@pytest.mark.parametrize("name", sorted(set(SHIPPED) - LOCKED_BY_ITS_OPERATOR))
 def test_it_is_valid(name: str) -> None:
     # a process of its own: pyinfra's gevent wants to be there before ssl
     command = [sys.executable, "-m", "cli", "validate", str(ROOT / "inventory" / f"{name}.py")]
@@ -93,3 +100,45 @@ def test_only_cards_that_can_have_a_resizable_bar_are_given_one() -> None:
 def test_memory_is_moved_between_nodes_by_nobody_on_the_box_that_has_two() -> None:
     still = {name for name, one in ALL.items() if one.driver.sysctl.get("kernel.numa_balancing") == 0}
     assert still == {"rig5090"}
+
+
+def command(name: str) -> list[str]:
+    """The words after the model of what the instance of a rig is started with."""
+    whole = ALL[name]
+    (one,) = whole.instances
+    made = environment(whole, whole.envs[0], facts())
+    return [str(word) for word in one.kind.service(whole, one, made).command[5:]]
+
+
+def test_four_5090_serve_with_the_write_ups_flags() -> None:
+    assert command("rig5090") == [
+        "--served-model-name=qwen3.6-27b",
+        "--uds=/run/rigwright/instances/chat/api.sock",
+        "--tensor-parallel-size=4",
+        "--pipeline-parallel-size=1",
+        "--data-parallel-size=1",
+        "--max-model-len=16384",
+        "--max-num-seqs=256",
+        "--max-num-batched-tokens=16384",
+        "--gpu-memory-utilization=0.92",
+        "--reasoning-parser=qwen3",
+        "--tool-call-parser=qwen3_coder",
+        "--enable-auto-tool-choice",
+        '--default-chat-template-kwargs={"enable_thinking": false}',
+        "--allowed-origins=[]",
+        "--attention-backend=FLASHINFER",
+        "--disable-custom-all-reduce",
+        "--enable-chunked-prefill",
+        "--enable-prefix-caching",
+    ]
+    whole = ALL["rig5090"]
+    nodes = {place: slot // 4 for slot, (place, _) in enumerate(facts(pci_cards=EIGHT).pci_cards)}
+    there = facts(pci_cards=EIGHT, card_nodes=MappingProxyType(nodes), numa_nodes=frozenset({0, 1}))
+    text = desired(whole, there).generation.files["units/rigwright-chat.service"]
+    assert "NUMAPolicy=bind\nNUMAMask=0\nCPUAffinity=numa\n" in text
+
+
+def test_one_3090_serves_with_room_for_one_request() -> None:
+    words = command("rig3090")
+    assert {"--max-model-len=32768", "--max-num-seqs=1", "--kv-cache-dtype=fp8_e5m2"} <= set(words)
+    assert "--tensor-parallel-size=1" in words
