@@ -17,6 +17,7 @@ from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
+from rigwright.engines.kind import Begun
 from rigwright.problems import printable, unknown
 from rigwright.serving.activation import goal
 from rigwright.serving.live import Process, Served
@@ -40,6 +41,11 @@ class Row:
     since: str
     restarts: int
     memory_bytes: int | None
+    kv_tokens: int | None
+    """Tokens that its KV cache has room for, as its engine has said."""
+    backend: str
+    """What computes attention, likewise."""
+    load_seconds: float | None
     current: bool
     """Whether its process was started from what the inventory declares."""
 
@@ -73,6 +79,7 @@ def _status(box: Box) -> Status:
         instance = declared.get(name)
         process, held = found.processes.get(name), found.held(name)
         capacity = instance.variant.capacity if instance else None
+        begun = instance.kind.begun(found.said.get(name, ())) if instance else Begun()
         rows.append(
             Row(
                 instance=name.removeprefix("rigwright-").removesuffix(".service"),
@@ -86,6 +93,9 @@ def _status(box: Box) -> Status:
                 since=use[name].since if name in use else "",
                 restarts=process.restarts if process else 0,
                 memory_bytes=use[name].memory if name in use else None,
+                kv_tokens=begun.kv_tokens,
+                backend=begun.backend,
+                load_seconds=begun.load_seconds,
                 current=bool(process and name in slots and process.fits(slots[name])),
             )
         )
@@ -125,6 +135,8 @@ def status(inventory: str, limit: str | None, as_json: bool) -> None:
 
 def _show(seen: list[Status], inventory: str) -> None:
     rows: list[tuple[str, ...]] = []
+    # most engines say neither
+    said = any(one.kv_tokens for host in seen for one in host.instances)
     for host in seen:
         generation = str(host.generation or "-")
         rows += [
@@ -133,11 +145,12 @@ def _show(seen: list[Status], inventory: str) -> None:
                 ",".join(str(card) for card in one.cards),
                 f"{one.slots} x {one.context_per_slot}" if one.slots else "",
                 *(str(one.restarts), size(one.memory_bytes) if one.memory_bytes else ""),
+                *([f"{one.kv_tokens:,}" if one.kv_tokens else "", one.backend] if said else []),
             )
             for one in host.instances
         ] or [(host.host, generation, "none")]
     columns = ("host", "generation", "instance", "variant", "state", "since", "port", "cards", "context")
-    show((*columns, "restarts", "memory"), rows)
+    show((*columns, "restarts", "memory", *(("KV tokens", "attention") if said else ())), rows)
     for host in seen:
         if not host.declared:
             click.echo(f"{host.host}: the inventory declares something else: `rigwright plan {inventory}` says what")
