@@ -17,7 +17,7 @@ from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
-from rigwright.engines.kind import Begun
+from rigwright.engines.log import Begun
 from rigwright.problems import printable, unknown
 from rigwright.serving.activation import goal
 from rigwright.serving.live import Process, Served

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.engines.log import Begun, Cause
 from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from rigwright.host.facts import HostFacts
     from rigwright.nvidia.cuda.toolkit import Toolkit
 
-# Of the room for tokens between two starts that are alike: what CUDA and the driver take of a card differs by some MiB.
-DRIFT = 0.05
 # In every installation's folder: written last, in one step. A folder without it is made anew. Its `inputs` are what the
 # installation's digest is made of.
 MARKER = "build.json"
@@ -151,23 +150,6 @@ class Service:
     """The folder that it writes what it compiles to, in `Rig.cache`; none without."""
 
 
-@dataclass(frozen=True)
-class Begun:
-    """What an engine has said of itself at a start; None and empty where it has not."""
-
-    kv_tokens: int | None = None
-    """Tokens that its KV cache has room for."""
-    backend: str = ""
-    """What computes attention."""
-    load_seconds: float | None = None
-    """What loading the weights and preparing to serve took, without what came before."""
-
-    def like(self, first: Begun) -> bool:
-        """Whether it runs as it did at another start: what it has room for depends on what else the card holds."""
-        tokens, then = self.kv_tokens or 0, first.kv_tokens or 0
-        return self.backend == first.backend and abs(tokens - then) <= then * DRIFT
-
-
 class Installer(ABC):
     """How one kind of installation comes to a host, and what proves that it is the declared one."""
 
@@ -217,6 +199,8 @@ class Kind(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     """The distribution's packages that installing or running it takes."""
 
+    causes: ClassVar[tuple[Cause, ...]] = ()
+    """What its log betrays of starts that come to nothing."""
     marks: ClassVar[tuple[str, ...]] = ()
     """What the lines of its log have in them that `begun` reads; at most twenty lines of a start are kept."""
 

@@ -158,6 +158,7 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         way=way,
         foreign=[name for name, target in sorted(found.links.items()) if not target],
         log_lines=LOG_LINES,
+        causes={one.unit: one.kind.causes for one in rig.instances if one.kind.causes},
         proven=PROVEN,
         smi_timeout=smi.TIMEOUT,
         tolerance_mib=UNEXPLAINED_MIB,

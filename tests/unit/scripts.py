@@ -10,6 +10,7 @@ from types import MappingProxyType
 from rigwright.declaration.entry import Driver, Share
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
+from rigwright.engines.vllm.told import CAUSES
 from rigwright.envs.installer import changed
 from rigwright.envs.told import installed_script
 from rigwright.host.locks import LEASE, LOCKS
@@ -116,7 +117,7 @@ def tools(
 def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
     """An activation."""
     values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "log_lines": 20, "proven": PROVEN}
-    limits = {"smi_timeout": 20, "tolerance_mib": 256, "patience": 1}
+    limits = {"causes": {"rigwright-chat.service": CAUSES}, "smi_timeout": 20, "tolerance_mib": 256, "patience": 1}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 

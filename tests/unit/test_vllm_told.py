@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+
 import pytest
 
-from rigwright.engines.kind import Begun
+from rigwright.engines.log import Begun
 from rigwright.engines.vllm.told import MARKS, begun
+from rigwright.serving.activation import Activation
+from tests.unit.scripts import activate
 
 TOKENS = "(EngineCore pid=4321) INFO 11-22 21:16:18 [kv_cache_utils.py:1710] GPU KV cache size: 131,072 tokens"
 INIT = "(EngineCore pid=4321) INFO [core.py:306] init engine (profile, create kv cache, warmup model) took 27.60 s"
@@ -35,3 +40,31 @@ def test_starts_are_alike_within_what_a_driver_takes() -> None:
     assert not Begun(50_000, "FLASH_ATTN", 30.0).like(first)
     assert not Begun(100_000, "TRITON_ATTN", 30.0).like(first)
     assert not Begun().like(first)
+
+
+NCCL = "(Worker_TP0 pid=7) INFO [pynccl.py:1] vLLM is using nccl==2.28.9"
+FULL = "ValueError: Free memory on device cuda:0 (1/24 GiB) is less than desired GPU memory utilization (0.92"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        ([FULL, *["at some line"] * 90, "RuntimeError: Engine core initialization failed."], "look at nvidia-smi"),
+        ([TOKENS, NCCL], "NCCL_P2P_DISABLE"),
+        ([NCCL, *["more"] * 9], ""),
+        (["nothing"], ""),
+    ],
+)
+def test_a_start_that_came_to_nothing_betrays_why(lines: list[str], cause: str) -> None:
+    script = activate(Activation((), (), (), (), (), ()))
+    begin = script.index("betrays() {")
+    function = script[begin : script.index("\n}\n", begin) + 3]
+    calls = [line.strip() for line in script.splitlines() if line.strip().startswith("betrays ")]
+    done = subprocess.run(
+        ["sh", "-c", "\n".join([function, f"said={shlex.quote(chr(10).join(lines))}", *calls])],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert (cause in done.stdout) if cause else done.stdout == ""

@@ -13,7 +13,8 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.keys import EngineKeys
-from rigwright.engines.kind import Begun, Installation, Kind, Service
+from rigwright.engines.kind import Installation, Kind, Service
+from rigwright.engines.log import Begun
 from rigwright.engines.vllm import command, judge, model, reserved, rules, snapshot, told
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
@@ -35,6 +36,7 @@ class Vllm(Kind):
     # Triton compiles for the card at the first request, with the system's compiler
     packages = ("g++",)
 
+    causes = told.CAUSES
     marks = told.MARKS
 
     def begun(self, lines: Iterable[str]) -> Begun:

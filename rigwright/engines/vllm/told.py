@@ -5,9 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rigwright.engines.kind import Begun
+from rigwright.engines.log import Begun, Cause
 
 MARKS = (" KV cache size: ", " attention backend", "Model loading took ", "init engine (profile")
+# Each is a part of a message of vLLM's, torch's or the driver's.
+CAUSES = (
+    Cause(
+        "is less than desired GPU memory utilization",
+        "something else holds memory of the card: look at nvidia-smi, or lower gpu_memory_utilization",
+    ),
+    Cause(
+        "KV cache is needed, which is larger than the available KV cache memory",
+        "max_model_len is more than fits beside the weights: lower it, or raise gpu_memory_utilization",
+    ),
+    Cause("No available memory for the cache blocks", "the weights leave no room: raise gpu_memory_utilization"),
+    Cause("CUDA out of memory", "lower gpu_memory_utilization, max_num_seqs or max_num_batched_tokens"),
+    Cause("Failed to infer device type", "no driver answers: look at nvidia-smi"),
+    Cause("libcuda.so.1: cannot open shared object file", "the driver's libraries are not there: look at nvidia-smi"),
+    Cause("Could not find nvcc", "FlashInfer has no compiler: deploy again, it brings the toolkit"),
+    Cause("No available shared memory broadcast block found", "a worker hangs: too little memory for the weights?"),
+    Cause("vLLM is using nccl", 'the cards do not reach each other: set NCCL_P2P_DISABLE to "1"', last=True),
+)
 # v1/core/kv_cache_utils.py
 TOKENS = re.compile(r".*\bKV cache size: ([0-9]{1,3}(?:,[0-9]{3}){0,4}) tokens\b.*")
 # platforms/cuda.py; with another head size a model can have two
