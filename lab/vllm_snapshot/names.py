@@ -26,7 +26,7 @@ def names() -> Json:
         "tool-call-parser": sorted(import_module("vllm.tool_parsers").ToolParserManager.list_registered()),
         "quantization": {name: _method(quantization, name) for name in sorted(quantization.QUANTIZATION_METHODS)},
         "deprecated-quantization": sorted(quantization.DEPRECATED_QUANTIZATION_METHODS),
-        "attention-backend": sorted(backends.__members__),
+        "attention-backend": ["auto", *sorted(backends.__members__)],
         "mm-encoder-attn-backend": sorted(backends.__members__),
         "mamba-backend": sorted(mamba.__members__),
         "optimization-level": sorted(str(level.value) for level in levels),
@@ -41,10 +41,18 @@ def names() -> Json:
 
 
 def _method(quantization: Any, name: str) -> Json:
-    """The least compute capability of a quantization method (7.5 is 75), and the types that it computes in."""
+    """The least compute capability of a quantization method (7.5 is 75), the types that it
+    computes in, and whether it quantises weights that are not.
+    """
     cls = quantization.get_quantization_config(name)
     dtypes = [str(one).removeprefix("torch.") for one in cls.__new__(cls).get_supported_act_dtypes()]
-    return {"capability": cls.get_min_capability(), "dtypes": sorted(dtypes)}
+    try:
+        # `online` is told its scheme by another option, and schemes are names of their own
+        scheme = cls is quantization.get_quantization_config("online") and name != "online"
+        alone = scheme or (bool(cls()) and not cls.get_config_filenames())
+    except Exception:  # it cannot be without what a model says of its weights, or without another package
+        alone = False
+    return {"capability": cls.get_min_capability(), "dtypes": sorted(dtypes), "alone": alone}
 
 
 def _literals(kind: Any) -> Iterator[str]:

@@ -123,6 +123,8 @@ class Method:
     """The least compute capability, 75 for 7.5; -1 for none."""
     dtypes: frozenset[str]
     """The types that it computes in."""
+    alone: bool
+    """Whether it quantises weights that are not."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,8 @@ def parse(text: str) -> Snapshot:
         },
         registered={name: _texts(rows) for name, rows in names.items()} | {"quantization": _texts(methods)},
         methods={
-            name: Method(int(row["capability"]), frozenset(_texts(row["dtypes"]))) for name, row in methods.items()
+            name: Method(int(row["capability"]), frozenset(_texts(row["dtypes"])), bool(row["alone"]))
+            for name, row in methods.items()
         },
         backends={name: {card: _texts(row) for card, row in rows.items()} for name, rows in backends.items()},
     )
