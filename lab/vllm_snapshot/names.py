@@ -36,7 +36,8 @@ def names() -> Json:
         "other-architectures": sorted(registry._VLLM_MODELS),
         "no-float16": sorted(import_module("vllm.config.model")._FLOAT16_NOT_SUPPORTED_MODELS),
         **_predicting(speculative, registry),
-        "kv-cache-backends": {name: _backends(name) for name in import_module("vllm.config.cache").CacheDType.__args__},
+        "kv-cache-backends": _by_dtype("float16"),
+        "kv-cache-backends, float32": _by_dtype("float32"),
     }
 
 
@@ -83,12 +84,16 @@ def _predicting(speculative: Any, registry: Any) -> Json:
     }
 
 
-def _backends(kind: str) -> Json:
-    """The attention backends of a type of KV cache, by compute capability, for heads of 128 in half."""
+def _by_dtype(dtype: str) -> Json:
+    return {name: _backends(name, dtype) for name in import_module("vllm.config.cache").CacheDType.__args__}
+
+
+def _backends(kind: str, dtype: str) -> Json:
+    """The attention backends of a type of KV cache, by compute capability, for heads of 128."""
     interface = import_module("vllm.platforms.interface")
     platform = import_module("vllm.platforms.cuda").NonNvmlCudaPlatform
     selector = import_module("vllm.v1.attention.selector").AttentionSelectorConfig
-    wanted = selector(head_size=128, dtype=import_module("torch").float16, kv_cache_dtype=kind, block_size=None)
+    wanted = selector(head_size=128, dtype=getattr(import_module("torch"), dtype), kv_cache_dtype=kind, block_size=None)
     made = {}
     for capability in CAPABILITIES:
         card = interface.DeviceCapability(*divmod(capability, 10))

@@ -58,14 +58,18 @@ def _architecture(asked: Asked) -> Iterator[str]:
     own = asked.model.architectures
     if not own:
         yield "the model's config.json names no architecture"
-    elif (
-        not {*own} & {*all_}
-        and asked.text("model-impl") != "transformers"
-        and asked.has("trust-remote-code") is not True
-    ):
+    elif not {*own} & {*all_} and not _elsewhere(asked):
         yield f"vLLM {asked.snapshot.version} has no {', '.join(own)}: that is what the model's config.json names"
     elif {*own} & {*all_} and not {*own} & {*known}:
         yield f"{', '.join(own)} does not generate text: an instance is ready once it answers a chat completion"
+
+
+def _elsewhere(asked: Asked) -> bool:
+    """Whether its code may be in transformers, or came with the model (_try_resolve_transformers in
+    vllm/model_executor/models/registry.py).
+    """
+    own = bool(asked.has("trust-remote-code") and asked.model.config.get("auto_map"))
+    return own or asked.text("model-impl") == "transformers"
 
 
 def _parallel(asked: Asked) -> Iterator[str]:
@@ -96,7 +100,7 @@ def _parallel(asked: Asked) -> Iterator[str]:
     if decode < 1 or tensor % decode:
         yield f"decode-context-parallel-size {decode} does not divide tensor-parallel-size {tensor}"
     elif decode > 1 and model.kv_heads and not model.config.get("kv_lora_rank") and _apart(model, tensor, decode):
-        yield f"decode-context-parallel-size {decode}: {tensor} ranks have {counted(model.kv_heads, 'KV head')} to share"
+        yield f"decode-context-parallel-size {decode}: {tensor} ranks share {counted(model.kv_heads, 'KV head')}"
     if asked.text("dcp-comm-backend") == "a2a" and decode <= 1:
         yield "dcp-comm-backend a2a needs decode-context-parallel-size above 1"
     if not asked.has("numa-bind") and {"numa-bind-nodes", "numa-bind-cpus"} & asked.options.keys():
@@ -197,8 +201,9 @@ def _kv_cache(asked: Asked) -> Iterator[str]:
     # latent attention and models without any have other backends
     if backend.endswith(("_MLA", "_SPARSE", "MLA")) or asked.model.config.get("kv_lora_rank"):
         return
+    computed = ", float32" if asked.dtype == "float32" else ""
     for capability in sorted({*asked.capabilities}):
-        found = asked.snapshot.backends.get(kind, {}).get(capability)
+        found = asked.snapshot.backends.get(kind + computed, {}).get(capability)
         if found is None:
             continue
         if not found:

@@ -1,7 +1,7 @@
 """What vLLM's engine makes of command lines, on cards that are not there: JSON in, JSON out.
 
-Each case is {"words": [...], "capability": "8.6", "cards": 2, "environment": {...}}; its verdict is what vLLM says
-where it refuses, and "" where it would go on to load weights.
+Each case is {"words": [...], "capability": "8.6", "cards": 2}, with "environment" where it has some; its verdict is
+what vLLM says where it refuses, and "" where it would go on to load weights.
 """
 
 from __future__ import annotations
@@ -56,21 +56,23 @@ def prepared() -> Any:
             return int(case["cards"])
 
     platforms, registry = import_module("vllm.platforms"), import_module("vllm.model_executor.models.registry")
-    vars(platforms)["_current_platform"] = Cards()
+    vars(platforms)["_current_platform"] = cards = Cards()
+    for module in [*sys.modules.values()]:  # what was imported with it has found no card
+        if module.__name__.startswith("vllm.") and "current_platform" in vars(module):
+            vars(module)["current_platform"] = cards
     # it would ask about each model in a process of its own, 10 s each
     vars(registry)["_run_in_subprocess"] = lambda function: function()
     arguments = import_module("vllm.entrypoints.openai.cli_args")
     parser = arguments.make_arg_parser(import_module("vllm.utils.argparse_utils").FlexibleArgumentParser())
     engine = import_module("vllm.engine.arg_utils").AsyncEngineArgs
     server = import_module("vllm.usage.usage_lib").UsageContext.OPENAI_API_SERVER
-    current = platforms.current_platform
     selector = import_module("vllm.v1.attention.selector").AttentionSelectorConfig
 
     def judge(given: dict[str, Any]) -> str:
         case.clear()
         case.update(given)
         before = dict(os.environ)
-        os.environ |= given["environment"]
+        os.environ |= given.get("environment", {})
         said = io.StringIO()
         try:
             with redirect_stderr(said):
@@ -79,11 +81,11 @@ def prepared() -> Any:
             parsed.model = parsed.model_tag  # as vllm/entrypoints/cli/serve.py has it
             config = engine.from_cli_args(parsed).create_engine_config(server)
             # a worker's first steps (vllm/v1/worker/gpu_worker.py, vllm/v1/attention/selector.py)
-            current.check_if_supports_dtype(config.model_config.dtype)
+            cards.check_if_supports_dtype(config.model_config.dtype)
             attention = selector(
                 config.model_config.get_head_size(), config.model_config.dtype, config.cache_config.cache_dtype, None
             )
-            current.get_attn_backend_cls(config.attention_config.backend, attention)
+            cards.get_attn_backend_cls(config.attention_config.backend, attention)
         except SystemExit:
             return "the parser: " + said.getvalue().strip().rpartition("\n")[2]
         except Exception as error:

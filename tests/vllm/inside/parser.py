@@ -17,7 +17,25 @@ from typing import Any
 from lab.vllm_snapshot.options import parser
 
 WORDS = (
-    *("1", "0", "-1", "+7", "2.5", "-0.5", ".5", "1e3", "16k", "16K", "1.5k", "1.5K", "2x", "auto", "AUTO", "None"),
+    *(
+        "1",
+        "0",
+        "-1",
+        "+7",
+        "2.5",
+        "-0.5",
+        ".5",
+        "1e3",
+        "16k",
+        "16K",
+        "1.5k",
+        "1.5K",
+        "2x",
+        "auto",
+        "AUTO",
+        "None",
+        "dummy",
+    ),
     *("true", "x", "X", "/etc/passwd", "a b", "a=b", "a,b", "{}", '{"x": 1}', "{x}", "[1]", '["x"]', "null", '"x"'),
 )
 VALUES: tuple[Any, ...] = (True, 1, 0, -1, 2.5, "x", "", None, [], [1], ["x"], [1, "x"], {}, {"x": 1}, {"x": "y"})
