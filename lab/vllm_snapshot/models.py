@@ -117,7 +117,7 @@ def _field(schema: Json, models: Json, takes: Callable[[Any], bool]) -> Json:
             types.add("object")
             made["model"] = one["title"]
         elif "enum" in one or "const" in one:
-            values += [*one.get("enum", ()), *one.get("members", ()), *map(str.lower, one.get("members", ()))]
+            values += [*one.get("enum", ()), *one.get("members", ()), *map(str.lower, one.get("members", ())), "auto"]
             values += [one["const"]] if "const" in one else []
         elif "type" in one:
             types.add(one["type"])

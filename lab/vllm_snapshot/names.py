@@ -26,7 +26,7 @@ def names() -> Json:
         "tool-call-parser": sorted(import_module("vllm.tool_parsers").ToolParserManager.list_registered()),
         "quantization": {name: _method(quantization, name) for name in sorted(quantization.QUANTIZATION_METHODS)},
         "deprecated-quantization": sorted(quantization.DEPRECATED_QUANTIZATION_METHODS),
-        "attention-backend": sorted(backends.__members__),
+        "attention-backend": ["auto", *sorted(backends.__members__)],
         "mm-encoder-attn-backend": sorted(backends.__members__),
         "mamba-backend": sorted(mamba.__members__),
         "optimization-level": sorted(str(level.value) for level in levels),
@@ -36,15 +36,24 @@ def names() -> Json:
         "other-architectures": sorted(registry._VLLM_MODELS),
         "no-float16": sorted(import_module("vllm.config.model")._FLOAT16_NOT_SUPPORTED_MODELS),
         **_predicting(speculative, registry),
-        "kv-cache-backends": {name: _backends(name) for name in import_module("vllm.config.cache").CacheDType.__args__},
+        "kv-cache-backends": _by_dtype("float16"),
+        "kv-cache-backends, float32": _by_dtype("float32"),
     }
 
 
 def _method(quantization: Any, name: str) -> Json:
-    """The least compute capability of a quantization method (7.5 is 75), and the types that it computes in."""
+    """The least compute capability of a quantization method (7.5 is 75), the types that it
+    computes in, and whether it quantises weights that are not.
+    """
     cls = quantization.get_quantization_config(name)
     dtypes = [str(one).removeprefix("torch.") for one in cls.__new__(cls).get_supported_act_dtypes()]
-    return {"capability": cls.get_min_capability(), "dtypes": sorted(dtypes)}
+    try:
+        # `online` is told its scheme by another option, and schemes are names of their own
+        scheme = cls is quantization.get_quantization_config("online") and name != "online"
+        alone = scheme or (bool(cls()) and not cls.get_config_filenames())
+    except Exception:  # it cannot be without what a model says of its weights, or without another package
+        alone = False
+    return {"capability": cls.get_min_capability(), "dtypes": sorted(dtypes), "alone": alone}
 
 
 def _literals(kind: Any) -> Iterator[str]:
@@ -75,12 +84,16 @@ def _predicting(speculative: Any, registry: Any) -> Json:
     }
 
 
-def _backends(kind: str) -> Json:
-    """The attention backends of a type of KV cache, by compute capability, for heads of 128 in half."""
+def _by_dtype(dtype: str) -> Json:
+    return {name: _backends(name, dtype) for name in import_module("vllm.config.cache").CacheDType.__args__}
+
+
+def _backends(kind: str, dtype: str) -> Json:
+    """The attention backends of a type of KV cache, by compute capability, for heads of 128."""
     interface = import_module("vllm.platforms.interface")
     platform = import_module("vllm.platforms.cuda").NonNvmlCudaPlatform
     selector = import_module("vllm.v1.attention.selector").AttentionSelectorConfig
-    wanted = selector(head_size=128, dtype=import_module("torch").float16, kv_cache_dtype=kind, block_size=None)
+    wanted = selector(head_size=128, dtype=getattr(import_module("torch"), dtype), kv_cache_dtype=kind, block_size=None)
     made = {}
     for capability in CAPABILITIES:
         card = interface.DeviceCapability(*divmod(capability, 10))

@@ -40,6 +40,7 @@ def said(
 AWQ, FP8, GEMMA = Tiny(quantization="awq"), Tiny(quantization="fp8"), Tiny(config={"model_type": "gemma3_text"})
 MTP = Tiny(config={"model_type": "qwen3_next"}, architectures=("Qwen3NextForCausalLM",))
 MOE = Tiny(experts=128)
+OWN = Tiny(config={"auto_map": {"AutoModelForCausalLM": "own.Own"}}, architectures=("OwnForCausalLM",))
 SPEC: dict[str, Any] = {"method": "mtp", "num_speculative_tokens": 3}
 
 
@@ -54,6 +55,7 @@ SPEC: dict[str, Any] = {"method": "mtp", "num_speculative_tokens": 3}
         ({"tensor-parallel-size": 4}, Tiny(), "8.6", 4),
         ({"tensor-parallel-size": 16}, Tiny(), "8.6", 16),
         ({"tensor-parallel-size": 2, "pipeline-parallel-size": "2"}, Tiny(), "8.6", 4),
+        ({"trust-remote-code": True}, OWN, "8.6", 1),
         ({"quantization": "awq", "dtype": "half"}, AWQ, "7.5", 1),
         ({}, AWQ, "7.5", 1),
         ({"quantization": "awq_marlin"}, AWQ, "8.6", 1),
@@ -79,6 +81,7 @@ def test_what_would_serve_is_let_through(options: dict[str, Value], model: Tiny,
     ("options", "model", "card", "cards", "text"),
     [
         ({}, Tiny(architectures=("OwnForCausalLM",)), "8.6", 1, "vLLM 0.21.0 has no OwnForCausalLM"),
+        ({"trust-remote-code": True}, Tiny(architectures=("OwnForCausalLM",)), "8.6", 1, "has no OwnForCausalLM"),
         ({}, Tiny(architectures=()), "8.6", 1, "names no architecture"),
         ({}, Tiny(architectures=("BertModel",)), "8.6", 1, "BertModel does not generate text"),
         (
@@ -106,9 +109,23 @@ def test_what_would_serve_is_let_through(options: dict[str, Value], model: Tiny,
         ({"dtype": "half"}, GEMMA, "8.6", 1, "models of type gemma3_text overflow in it"),
         ({"quantization": "awq"}, AWQ, "8.6", 1, "quantization awq computes in float16, and not in bfloat16"),
         ({"quantization": "fp8"}, AWQ, "8.6", 1, "quantization fp8: the model's weights are quantised as awq"),
+        ({"quantization": "gptq"}, Tiny(), "8.6", 1, "quantization gptq: the model's weights are not quantised"),
+        ({"quantization": "humming"}, Tiny(), "8.6", 1, "needs a package that vLLM does not bring"),
+        ({"dtype": "float32"}, FP8, "8.6", 1, "quantization fp8 computes in bfloat16 or float16, and not in float32"),
+        ({"mamba-block-size": 64}, MTP, "8.6", 1, "mamba-block-size needs enable-prefix-caching"),
+        (
+            {"decode-context-parallel-size": 2, "tensor-parallel-size": 2},
+            *(Tiny(), "8.6", 2, "2 ranks share 8 KV heads"),
+        ),
         ({}, Tiny(quantization="exl2"), "8.6", 1, "knows no weights that are quantised as exl2"),
         ({"quantization": "experts_int8"}, Tiny(), "7.5", 1, "experts_int8 needs compute capability 8.0"),
-        ({"quantization": "fbgemm_fp8"}, Tiny(), "8.6", 1, "needs allow-deprecated-quantization"),
+        (
+            {"quantization": "fbgemm_fp8"},
+            Tiny(quantization="fbgemm_fp8"),
+            "8.6",
+            1,
+            "needs allow-deprecated-quantization",
+        ),
         ({"max-model-len": "64K"}, Tiny(), "8.6", 1, "the model was made for 40960"),
         ({"max-model-len": 0}, Tiny(), "8.6", 1, "max-model-len must be above 0"),
         ({"max-num-seqs": 16, "max-num-batched-tokens": 8}, Tiny(), "8.6", 1, "is less than max-num-seqs 16"),

@@ -17,7 +17,7 @@ UTILIZATION = 0.92
 # EngineArgs.get_batch_defaults (vllm/engine/arg_utils.py), of a server on cards of 70 GiB or more; smaller have less
 BATCHED_TOKENS = 8192
 # What a checkpoint's method may be read as instead (override_quantization_method() in
-# vllm/model_executor/layers/quantization/*.py); `humming` takes any.
+# vllm/model_executor/layers/quantization/*.py)
 READ_AS: Mapping[str, tuple[str, ...]] = {
     "awq": ("awq_marlin", "moe_wna16"),
     "gptq": ("gptq_marlin", "moe_wna16"),
@@ -58,14 +58,18 @@ def _architecture(asked: Asked) -> Iterator[str]:
     own = asked.model.architectures
     if not own:
         yield "the model's config.json names no architecture"
-    elif (
-        not {*own} & {*all_}
-        and asked.text("model-impl") != "transformers"
-        and asked.has("trust-remote-code") is not True
-    ):
+    elif not {*own} & {*all_} and not _elsewhere(asked):
         yield f"vLLM {asked.snapshot.version} has no {', '.join(own)}: that is what the model's config.json names"
     elif {*own} & {*all_} and not {*own} & {*known}:
         yield f"{', '.join(own)} does not generate text: an instance is ready once it answers a chat completion"
+
+
+def _elsewhere(asked: Asked) -> bool:
+    """Whether its code may be in transformers, or came with the model (_try_resolve_transformers in
+    vllm/model_executor/models/registry.py).
+    """
+    own = bool(asked.has("trust-remote-code") and asked.model.config.get("auto_map"))
+    return own or asked.text("model-impl") == "transformers"
 
 
 def _parallel(asked: Asked) -> Iterator[str]:
@@ -95,12 +99,19 @@ def _parallel(asked: Asked) -> Iterator[str]:
     decode = asked.size("decode-context-parallel-size")
     if decode < 1 or tensor % decode:
         yield f"decode-context-parallel-size {decode} does not divide tensor-parallel-size {tensor}"
+    elif decode > 1 and model.kv_heads and not model.config.get("kv_lora_rank") and _apart(model, tensor, decode):
+        yield f"decode-context-parallel-size {decode}: {tensor} ranks share {counted(model.kv_heads, 'KV head')}"
     if asked.text("dcp-comm-backend") == "a2a" and decode <= 1:
         yield "dcp-comm-backend a2a needs decode-context-parallel-size above 1"
     if not asked.has("numa-bind") and {"numa-bind-nodes", "numa-bind-cpus"} & asked.options.keys():
         yield "numa-bind-nodes and numa-bind-cpus need numa-bind"
     if asked.has("ray-workers-use-nsight") and asked.text("distributed-executor-backend") != "ray":
         yield 'ray-workers-use-nsight needs distributed-executor-backend = "ray"'
+
+
+def _apart(model: Model, tensor: int, decode: int) -> bool:
+    # ModelConfig.verify_with_parallel_config in vllm/config/model.py
+    return decode > tensor // model.kv_heads or model.heads // model.kv_heads % decode > 0
 
 
 def _dtype(asked: Asked) -> Iterator[str]:
@@ -115,23 +126,36 @@ def _quantization(asked: Asked) -> Iterator[str]:
     said, own, methods = asked.text("quantization").lower(), asked.model.quantization, asked.snapshot.methods
     if own and own not in methods and own not in READ_AS:
         yield f"vLLM {asked.snapshot.version} knows no weights that are quantised as {own}, which the model's are"
-        return
-    if said and own and said not in (own, *READ_AS.get(own, ()), "humming"):
+    elif said == "humming":
+        yield "quantization humming needs a package that vLLM does not bring"
+    elif said and own and said not in (own, *READ_AS.get(own, ())):
         yield f"quantization {said}: the model's weights are quantised as {own}"
-        return
-    if said in asked.snapshot.registered["deprecated-quantization"] and not asked.has("allow-deprecated-quantization"):
+    elif said and not own and not methods[said].alone:
+        yield f"quantization {said}: the model's weights are not quantised"
+    elif said in asked.snapshot.registered["deprecated-quantization"] and not asked.has(
+        "allow-deprecated-quantization"
+    ):
         yield f"quantization {said} is deprecated: it needs allow-deprecated-quantization"
-    method = said or (READ_AS[own][0] if own in ("awq", "gptq", "auto-round") else own)
-    # which of several it is read as, the weights' own description says
-    if not method or method not in methods or (not said and own in ("modelopt", "mxfp4", "fp8")):
+    else:
+        yield from _method(asked, [said] if said else [one for one in _read_as(own) if one in methods])
+
+
+def _read_as(own: str) -> tuple[str, ...]:
+    """The methods that weights may be read as; which of several, their own description says."""
+    first = READ_AS.get(own, ())[:1]
+    return first if own in ("awq", "gptq", "auto-round") else (own, *READ_AS.get(own, ()))
+
+
+def _method(asked: Asked, among: Sequence[str]) -> Iterator[str]:
+    found = [asked.snapshot.methods[name] for name in among]
+    if not found:
         return
-    least = methods[method].capability
+    name, least = among[0], min(method.capability for method in found)
     if asked.oldest and of_capability(asked.oldest) < least:
         needed = f"{least // 10}.{least % 10}"
-        yield f"quantization {method} needs compute capability {needed}, and a card has {asked.oldest}"
-    if asked.dtype not in methods[method].dtypes:
-        taken = " or ".join(sorted(methods[method].dtypes))
-        yield f"quantization {method} computes in {taken}, and not in {asked.dtype}"
+        yield f"quantization {name} needs compute capability {needed}, and a card has {asked.oldest}"
+    if asked.dtype not in (taken := {dtype for method in found for dtype in method.dtypes}):
+        yield f"quantization {name} computes in {' or '.join(sorted(taken))}, and not in {asked.dtype}"
 
 
 def _context(asked: Asked) -> Iterator[str]:
@@ -177,8 +201,9 @@ def _kv_cache(asked: Asked) -> Iterator[str]:
     # latent attention and models without any have other backends
     if backend.endswith(("_MLA", "_SPARSE", "MLA")) or asked.model.config.get("kv_lora_rank"):
         return
+    computed = ", float32" if asked.dtype == "float32" else ""
     for capability in sorted({*asked.capabilities}):
-        found = asked.snapshot.backends.get(kind, {}).get(capability)
+        found = asked.snapshot.backends.get(kind + computed, {}).get(capability)
         if found is None:
             continue
         if not found:
@@ -202,6 +227,8 @@ def _together(asked: Asked) -> Iterator[str]:
         yield "attention-backend is in attention-config, too"
     if asked.has("enable-mamba-cache-stochastic-rounding") and asked.text("mamba-ssm-cache-dtype") != "float16":
         yield 'enable-mamba-cache-stochastic-rounding needs mamba-ssm-cache-dtype = "float16"'
+    if "mamba-block-size" in asked.options and not asked.has("enable-prefix-caching"):
+        yield "mamba-block-size needs enable-prefix-caching"
     if asked.text("mm-tensor-ipc") == "torch_shm" and asked.cards > 1:
         yield "mm-tensor-ipc torch_shm is for one card"
 

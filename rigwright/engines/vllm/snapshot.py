@@ -123,6 +123,8 @@ class Method:
     """The least compute capability, 75 for 7.5; -1 for none."""
     dtypes: frozenset[str]
     """The types that it computes in."""
+    alone: bool
+    """Whether it quantises weights that are not."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,9 @@ class Snapshot:
     """What is known by name: the option that takes such names -> all of them."""
     methods: Mapping[str, Method] = field(default_factory=dict)
     backends: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    """The attention backends for a type of KV cache: its name -> compute capability -> theirs."""
+    """The attention backends for a type of KV cache: its name, with ", float32" where the model computes in that and
+    not in half of it -> compute capability -> theirs.
+    """
 
     @cached_property
     def _spelled(self) -> dict[str, Option]:
@@ -187,7 +191,8 @@ def parse(text: str) -> Snapshot:
     """
     said = json.loads(text)
     names = dict(said["names"])
-    methods, backends = names.pop("quantization"), names.pop("kv-cache-backends")
+    methods = names.pop("quantization")
+    backends = {name: names.pop(f"kv-cache-backends{name}") for name in ("", ", float32")}
     made = Snapshot(
         version=_matched(r"[0-9]+(\.[0-9]+)+[0-9a-z.]*", said["version"]),
         options=tuple(_option(row) for row in said["options"]),
@@ -198,9 +203,14 @@ def parse(text: str) -> Snapshot:
         },
         registered={name: _texts(rows) for name, rows in names.items()} | {"quantization": _texts(methods)},
         methods={
-            name: Method(int(row["capability"]), frozenset(_texts(row["dtypes"]))) for name, row in methods.items()
+            name: Method(int(row["capability"]), frozenset(_texts(row["dtypes"])), bool(row["alone"]))
+            for name, row in methods.items()
         },
-        backends={name: {card: _texts(row) for card, row in rows.items()} for name, rows in backends.items()},
+        backends={
+            f"{name}{dtype}": {card: _texts(row) for card, row in rows.items()}
+            for dtype, of in backends.items()
+            for name, rows in of.items()
+        },
     )
     if not made.find("model"):
         raise ValueError("it has no --model")
