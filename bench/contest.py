@@ -80,6 +80,16 @@ class Deployed:
         return self._service.health
 
     @property
+    def completions(self) -> str:
+        """The path at which it is asked for tokens."""
+        return self._service.completions
+
+    @property
+    def cache(self) -> str:
+        """Where it keeps what it compiles; empty where it compiles nothing."""
+        return self.rig.cache(self.instance) if self._service.cache else ""
+
+    @property
     def _service(self) -> Service:
         return self.instance.kind.service(self.rig, self.instance, self.installation)
 
@@ -87,11 +97,15 @@ class Deployed:
 def start_bare(found: Deployed) -> str:
     """The shell command that starts it: as root, with nothing of what the unit forbids."""
     options = ("--quiet", "--collect", f"--unit={BARE_UNIT}", "--service-type=exec")
-    properties = (
+    properties = [
         f"--property=EnvironmentFile={found.environment_file}",
         f"--property=RuntimeDirectory={BARE_UNIT}",
         "--property=RuntimeDirectoryMode=0700",
-    )
+    ]
+    if found.cache:
+        # what root has compiled there would be nobody else's to compile anew
+        again = shlex.join(("/bin/chown", "-Rh", f"--reference={found.cache}", found.cache))
+        properties.append(f"--property=ExecStopPost={again}")
     # systemd expands variables in what it is given, in a program's name none
     program, *words = found.bare
     return shlex.join(

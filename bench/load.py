@@ -1,4 +1,4 @@
-"""Asks a llama-server for completions, some at a time, and times every token. Runs on the host, from standard input.
+"""Asks a server for completions, some at a time, and times every token. Runs on the host, from standard input.
 
 Nothing but Python's own library, 3.10 or newer: `python3 -I - ASKED < load.py`, where ASKED is `Asked` as JSON.
 
@@ -23,7 +23,9 @@ from itertools import pairwise
 from pathlib import Path
 
 # Token ids that any vocabulary has as bytes or text: a prompt of ids is as long for every model.
-IDS = range(120, 300)
+IDS = range(120, 250)
+# What OpenAI's protocol ends a stream with.
+DONE = b"data: [DONE]"
 SILENCE = 1800.0  # seconds without a byte: a CPU with a long queue takes its time, forever is too long
 
 
@@ -46,21 +48,21 @@ class Asked:
     output_tokens: int
     seed: int
     """Same seed, same prompts; no two requests of one run have the same."""
+    path: str = "/completion"
+    """Of the API: llama-server's own, or /v1/completions, which is OpenAI's with vLLM's `ignore_eos`."""
 
 
 def body(asked: Asked, number: int) -> bytes:
     """One request's body: nothing is answered from a cache, and no answer is shorter than the others."""
     # another prompt from its first token on: no cache has a prefix of it
     pick = random.Random(f"{asked.seed} {number}")
-    wanted = {
-        "prompt": [pick.choice(IDS) for _ in range(asked.prompt_tokens)],
-        "id_slot": number // asked.requests % asked.slots,
-        "n_predict": asked.output_tokens,
-        "ignore_eos": True,
-        "cache_prompt": False,
-        "temperature": 0,
-        "stream": True,
-    }
+    prompt = [pick.choice(IDS) for _ in range(asked.prompt_tokens)]
+    wanted: dict[str, object] = {"prompt": prompt, "ignore_eos": True, "temperature": 0, "stream": True}
+    if asked.path == "/completion":
+        slot = number // asked.requests % asked.slots
+        wanted |= {"id_slot": slot, "n_predict": asked.output_tokens, "cache_prompt": False}
+    else:
+        wanted |= {"max_tokens": asked.output_tokens, "stream_options": {"include_usage": True}}
     return json.dumps(wanted).encode()
 
 
@@ -99,7 +101,7 @@ def ask(asked: Asked, key: str, number: int) -> dict[str, object]:
     started = time.perf_counter()
     connection = Connection(asked.at)
     try:
-        connection.request("POST", "/completion", content, headers)
+        connection.request("POST", asked.path, content, headers)
         answer = connection.getresponse()
         if answer.status != 200:
             raise ValueError(f"HTTP status {answer.status}: {answer.read(500).decode(errors='replace')}")
@@ -110,7 +112,7 @@ def ask(asked: Asked, key: str, number: int) -> dict[str, object]:
     finally:
         connection.close()
     total = time.perf_counter() - started
-    said = [(at, _event(line)) for at, line in _lines(pieces) if line and not line.startswith(b":")]
+    said = [(at, _event(line)) for at, line in _lines(pieces) if line not in (b"", DONE) and line[:1] != b":"]
     if len(said) < 2 or not said[-1][1].get("stop"):
         raise ValueError(f"the answer ends in the middle, after {len(said)} events")
     times = [at for at, event in said if not event.get("stop")]
@@ -136,6 +138,10 @@ def _event(line: bytes) -> dict[str, object]:
     event = json.loads(content) if kind == b"data" else None
     if not isinstance(event, dict) or "error" in event:
         raise ValueError(f"the server sent {line[:500]!r}")
+    if "choices" in event:
+        # after the last of them comes one without any, with their number
+        usage = event.get("usage") or {}
+        return {"stop": not event["choices"], "tokens_predicted": usage.get("completion_tokens")}
     return event
 
 

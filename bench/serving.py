@@ -64,7 +64,7 @@ def measure(
     doing = f"bench serving {instance.name} of {box.rig.inventory}"
     made = box.desired().installations[instance.installed_as]
     with contest(box.target, Deployed(box.rig, instance, made), doing, say) as found:
-        warm = Asked("", found.unit.key_file, slots, slots, 1, PROMPT, tokens, seed=0)
+        warm = Asked("", found.unit.key_file, slots, slots, 1, PROMPT, tokens, seed=0, path=found.unit.completions)
         for done, (number, process) in enumerate(turns):
             turn = f"round {number + 1} of {rounds}, {process} (turn {done + 1} of {len(turns)})"
             say(f"{turn}: starting")
@@ -109,6 +109,6 @@ def _machine(box: Box, instance: Instance, found: Contest) -> Machine:
         variant=instance.variant_name,
         slots=(instance.variant.capacity or (0, 0))[0],
         card=cards,
-        engine=f"{instance.engine.kind} {version}",
+        engine=f"{instance.engine.kind} {version or found.unit.installation.version}",
         cpus=int(run("nproc")),
     )

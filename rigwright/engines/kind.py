@@ -142,6 +142,8 @@ class Service:
     """Answered with what it serves, by the model's name; None where it does not say it."""
     health: str = "/health"
     """The path that says whether it is up, without a key."""
+    completions: str = "/v1/completions"
+    """The path at which bench/load.py asks for tokens."""
     metrics: str | None = None
     """The path of its metrics, in Prometheus' format; None where it has none."""
     programs: Mapping[str, str] = field(default_factory=dict)

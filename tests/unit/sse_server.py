@@ -1,4 +1,4 @@
-"""A server that answers /completion as llama-server streams it."""
+"""A server that answers /completion as llama-server streams it, and /v1/completions as vLLM does."""
 
 from __future__ import annotations
 
@@ -38,14 +38,20 @@ class Speaker:
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
         handler.wfile.write(b"d\r\n: a comment\n\n\r\n")
-        count = asked["n_predict"] if self.words is None else self.words
+        openai = handler.path == "/v1/completions"
+        wanted = asked["max_tokens" if openai else "n_predict"]
+        count = wanted if self.words is None else self.words
         for number in range(count):
             time.sleep(self.gap_s)
-            self._send(handler, {"content": f" w{number}", "stop": False})
+            said = {"choices": [{"text": f" w{number}"}], "usage": None}
+            self._send(handler, said if openai else {"content": f" w{number}", "stop": False})
         if self.error:
             self._send(handler, {"error": {"code": 500, "message": "no room"}})
         elif not self.cut:
-            self._send(handler, {"content": "", "stop": True, "tokens_predicted": count})
+            last = {"choices": [], "usage": {"completion_tokens": count}}
+            self._send(handler, last if openai else {"content": "", "stop": True, "tokens_predicted": count})
+            if openai:
+                handler.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n")
         handler.wfile.write(b"0\r\n\r\n")
         handler.close_connection = True
 
@@ -60,5 +66,6 @@ class Speaker:
 def sse_server(speaker: Speaker, socket: Path | None = None) -> Iterator[tuple[FileServer, str]]:
     """A server while the block runs, on a unix socket or else a free port; yields what it was asked, and its place."""
     with file_server(socket) as files:
-        files.serve("completion", speaker.answer)
+        for path in ("completion", "v1/completions"):
+            files.serve(path, speaker.answer)
         yield files, str(socket) if socket else files.url.removeprefix("http://")

@@ -1,4 +1,4 @@
-"""The load program as it runs on a host: from standard input, against a server that streams as llama-server does."""
+"""The load program as it runs on a host: from standard input, against a server that streams as its kind does."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from bench.load import Asked, Connection
 from bench.serving import PROGRAM
 from tests.unit.sse_server import KEY, Speaker, sse_server
 
+PATHS = ("/completion", "/v1/completions")
+
 
 def run(asked: Asked) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-", json.dumps(asdict(asked))]
@@ -30,10 +32,13 @@ def key_file(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("over", ["socket", "port"])
-def test_every_request_is_timed_by_its_client(key_file: str, tmp_path: Path, over: str) -> None:
+def test_every_request_is_timed_by_its_client(key_file: str, tmp_path: Path, over: str, path: str) -> None:
     with sse_server(Speaker(gap_s=0.02), tmp_path / "s" if over == "socket" else None) as (files, at):
-        done = run(Asked(at, key_file, slots=4, streams=3, requests=2, prompt_tokens=20, output_tokens=5, seed=1))
+        done = run(
+            Asked(at, key_file, slots=4, streams=3, requests=2, prompt_tokens=20, output_tokens=5, seed=1, path=path)
+        )
     assert done.returncode == 0, done.stderr
     load = parse(done.stdout, requests=6, tokens=5)
     assert len(files.asked) == 6
@@ -68,6 +73,15 @@ def test_no_request_has_anothers_prompt_and_the_same_run_has_the_same_ones(key_f
     assert all(one["ignore_eos"] and one["stream"] and not one["cache_prompt"] for one in said)
 
 
+def test_openais_protocol_is_asked_for_as_many_tokens_and_for_their_number(key_file: str) -> None:
+    with sse_server(Speaker()) as (files, at):
+        assert run(Asked(at, key_file, 4, 2, 1, 20, 3, seed=1, path="/v1/completions")).returncode == 0
+    for one in (json.loads(one.body) for one in files.asked):
+        assert (one["max_tokens"], one["ignore_eos"], one["stream_options"]) == (3, True, {"include_usage": True})
+        # a server that does not know a name refuses the request, or says so each time
+        assert not {"id_slot", "n_predict", "cache_prompt"} & set(one)
+
+
 def test_a_stream_keeps_to_a_slot_of_its_own_as_far_as_there_are_slots(key_file: str) -> None:
     with sse_server(Speaker()) as (files, at):
         assert run(Asked(at, key_file, 2, 3, 2, prompt_tokens=20, output_tokens=2, seed=1)).returncode == 0
@@ -76,6 +90,7 @@ def test_a_stream_keeps_to_a_slot_of_its_own_as_far_as_there_are_slots(key_file:
     assert sorted(slots) == [0, 0, 0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     ("speaker", "words"),
     [
@@ -85,9 +100,11 @@ def test_a_stream_keeps_to_a_slot_of_its_own_as_far_as_there_are_slots(key_file:
     ],
     ids=["error", "cut", "nothing"],
 )
-def test_an_answer_that_is_none_fails_the_run_in_one_line(key_file: str, speaker: Speaker, words: str) -> None:
+def test_an_answer_that_is_none_fails_the_run_in_one_line(
+    key_file: str, speaker: Speaker, words: str, path: str
+) -> None:
     with sse_server(speaker) as (_, at):
-        done = run(Asked(at, key_file, 4, 2, 1, 20, 3, seed=1))
+        done = run(Asked(at, key_file, 4, 2, 1, 20, 3, seed=1, path=path))
     assert (done.returncode, done.stdout) == (1, "")
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1

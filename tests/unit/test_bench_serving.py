@@ -55,6 +55,15 @@ def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> 
     assert "a $$HOME %n" in words
 
 
+def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = instance()
+    found = Deployed(rig(one), one, ENGINE)
+    cache = found.rig.cache(one)
+    made = Service((found.program, one.socket), {}, Sandbox(0, 0), cache=f"{cache}/some")
+    monkeypatch.setattr(type(one.kind), "service", lambda *_: made)
+    assert f"--property=ExecStopPost=/bin/chown -Rh --reference={cache} {cache}" in shlex.split(start_bare(found))
+
+
 def test_the_host_itself_ends_everything_else_before_it_serves_again() -> None:
     words = shlex.split(guard("rigwright-chat.service"))
     assert f"--unit={GUARD_UNIT}" in words

@@ -69,5 +69,6 @@ def service(rig: Rig, instance: Instance, folder: str) -> Service:
         environment={},
         sandbox=SANDBOX,
         about=f"{variant.context_per_slot} tokens a slot",
+        completions="/completion",
         metrics="/metrics" if "metrics" in variant.flags else None,
     )
