@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import CACHES, Rig
+from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
 from rigwright.nvidia.driver.files import release
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL
@@ -38,7 +38,8 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         units=sorted({*found.links, *found.processes}),
         unit_folder=UNITS,
         links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig)],
-        caches=CACHES,
+        caches=[CACHES, WARM],
+        compiled=COMPILED,
         trees=[
             *(rig.generations, rig.credentials, rig.installations, programs(rig)),
             *(rig.jobs, rig.builds, records_folder(rig), rig.starts),

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver, Roots, Share
-from rigwright.engines import kinds
-from rigwright.engines.keys import EngineKeys, VariantKeys
-from rigwright.engines.kind import InstallingKind, Kind
-from rigwright.envs.keys import EnvKeys
+from rigwright.declaration.instance import SOCKETS as SOCKETS
+from rigwright.declaration.instance import DeclaredEnv as DeclaredEnv
+from rigwright.declaration.instance import Instance as Instance
+from rigwright.declaration.instance import Part as Part
+from rigwright.declaration.instance import slice_of as slice_of
+from rigwright.engines.keys import EngineKeys
+from rigwright.engines.kind import InstallingKind
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.problems import Problem
 from rigwright.supply.bundle import Bundle
@@ -24,110 +27,16 @@ TOOLS = "tools"
 CUDA = "cuda"
 # What sets the cards' limits; it stands among the instances' units.
 POWER_UNIT = "rigwright-power.service"
-# Below it each instance has the folder with its socket.
-SOCKETS = "/run/rigwright/instances"
 # Below it each instance has the folders of what it has compiled; systemd makes them (CacheDirectory=).
 CACHES = "/var/cache/rigwright/instances"
+# Where an instance sees its own, and where root keeps what others may begin with.
+COMPILED, WARM = "/var/cache/rigwright/compiled", "/var/cache/rigwright/warm"
 # useradd(8): a name is no longer
 USER_LENGTH = 32
 # The locked environment with the hub's own client, for hosts that fetch from it.
 HUB_CLIENT = "hub-client"
 # The locked environment with what puts environments together: uv and py-rattler.
 INSTALLERS = "installers"
-
-
-def slice_of(unit: str) -> str:
-    """The name of the slice of an instance's unit: an unescaped dash would put that of `a-b` into that of `a`."""
-    escaped = unit.removeprefix("rigwright-").removesuffix(".service").replace("-", r"\x2d")
-    return f"rigwright-{escaped}.slice"
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of the things that a model is made of."""
-
-    option: str
-    """The option that names it to the engine, without dashes."""
-    files: tuple[Artefact, ...]
-    """The file that the option names, then those that the engine finds by it: the rest of a model in several files."""
-
-
-@dataclass(frozen=True)
-class DeclaredEnv:
-    """An environment of the catalogue with what is locked for it."""
-
-    name: str
-    keys: EnvKeys
-    python: tuple[Artefact, ...]
-    """The conda packages of its Python."""
-    packages: tuple[Artefact, ...]
-    """Its wheels."""
-    for_other_cards: tuple[str, ...] = ()
-    """Patterns of files in them that other cards than the rig's may need."""
-
-
-@dataclass(frozen=True)
-class Instance:
-    """A variant running on chosen cards and a port of a rig; one systemd unit."""
-
-    name: str
-    variant_name: str
-    variant: VariantKeys
-    model_name: str
-    parts: tuple[Part, ...]
-    """What the model is made of, its own weights first."""
-    engine_name: str
-    engine: EngineKeys
-    artefacts: tuple[Artefact, ...]
-    """What of the lock its engine is installed from."""
-    known: object
-    """What its engine's kind knows of this version (`Kind.known`)."""
-    cards: tuple[int, ...]
-    port: int
-    memory_max: str
-    """The most memory that it may have, as systemd reads it."""
-    tasks_max: int
-    """The most processes and threads that it may have."""
-    api_key_file: str | None
-    """The operator's; None where the host makes the key."""
-    key_name: str
-    """Name of the key's file on the host. One of the operator's has its fingerprint in it: an earlier generation finds
-    the key that it was made with."""
-
-    @property
-    def weights(self) -> tuple[Artefact, ...]:
-        """All files that it loads, the model's own first."""
-        return tuple(dict.fromkeys(file for part in self.parts for file in part.files))
-
-    @property
-    def kind(self) -> Kind:
-        """Its engine's."""
-        return kinds()[self.engine.kind]
-
-    @property
-    def env(self) -> str | None:
-        """The environment that it runs in, if it is one."""
-        return self.kind.env(self.engine)
-
-    @property
-    def installed_as(self) -> str:
-        """The name of the installation that it is run from: its engine's, or that of an environment."""
-        return self.env or self.engine_name
-
-    @property
-    def unit(self) -> str:
-        """The systemd unit's name."""
-        return f"rigwright-{self.name}.service"
-
-    @property
-    def socket(self) -> str:
-        """The unix socket that its engine listens on, and nothing else."""
-        return f"{SOCKETS}/{self.name}/api.sock"
-
-    @property
-    def slice(self) -> str:
-        """The slice that its processes are the subtree of."""
-        return slice_of(self.unit)
 
 
 @dataclass(frozen=True)

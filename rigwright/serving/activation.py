@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import CACHES, Rig, slice_of
+from rigwright.declaration.rig import CACHES, WARM, Rig, slice_of
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import PREFIX
 from rigwright.serving.live import Kept, Process, Served
@@ -190,5 +190,5 @@ def _ours(path: str, rig: Rig) -> bool:
     """Whether a path is where we put such things, whoever tells us of it."""
     software, keys = re.escape(rig.roots.software), re.escape(f"{rig.roots.config}/credentials")
     ours = rf"{software}/(?:engines/[A-Za-z0-9]|tools-|cuda-)[A-Za-z0-9._+-]*|{keys}/[a-z0-9.-]+\.api-key"
-    ours += rf"|{CACHES}/[a-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._+-]*"
+    ours += rf"|(?:{CACHES}/[a-z0-9-]+|{WARM})/[A-Za-z0-9][A-Za-z0-9._+-]*"
     return re.fullmatch(ours, path) is not None

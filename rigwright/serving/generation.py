@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import WARM, Rig
 from rigwright.engines.kind import Installation
 from rigwright.render import render
 from rigwright.serving.listeners import Listener, listener
@@ -82,7 +83,8 @@ def generation(
     )
     listeners = tuple(listener(rig, instance, OWNED) for instance in rig.instances)
     scripts = {
-        "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS, starts=rig.starts),
+        "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS, starts=rig.starts, warm=WARM),
+        "seed": render("serving/seed.j2", started_from=STARTED_FROM, warm=WARM),
         "started": render("serving/started.j2", started_from=STARTED_FROM, units=UNITS),
         "settle": render("generation/settle.j2", config=rig.roots.config, journal=JOURNAL, units=UNITS),
     }
@@ -116,5 +118,6 @@ def references(
     """Absolute paths that stay on the host as long as the generation does."""
     keys = [credential_path(rig, instance) for instance in rig.instances]
     caches = [one.cache for one in units if one.cache]
+    caches += [f"{WARM}/{PurePosixPath(cache).name}" for cache in caches]
     weights = [rig.weight_path(artefact) for artefact in rig.weights]
     return sorted({*engines.values(), *toolkits, tools.folder, *weights, *keys, *caches})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from rigwright.declaration.rig import CACHES
+from rigwright.declaration.rig import CACHES, WARM
 from rigwright.engines.kind import MARKER
 from rigwright.host import channel
 from rigwright.host.channel import (
@@ -190,6 +190,7 @@ def state_script(config: str, software: str, starts: str) -> str:
         listeners=PREFIX,
         marker=MARKER,
         caches=CACHES,
+        warm=WARM,
     )
 
 

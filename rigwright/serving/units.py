@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import Installation, Service
 from rigwright.host import channel
 from rigwright.render import render
@@ -108,6 +108,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         cache=PurePosixPath(made.cache).relative_to(CACHE) if made.cache else None,
         command=command_line(made.command),
         node=node,
+        compiled=COMPILED,
         credential=credential_path(rig, instance),
     )
     variables = environment(instance, made)

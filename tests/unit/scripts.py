@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rigwright.declaration.entry import Driver, Share
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
 from rigwright.engines.vllm.told import CAUSES
 from rigwright.envs.installer import changed
@@ -135,7 +135,8 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
     """The removal."""
     return render(
         "removal/remove.sh.j2",
-        caches="/var/cache/rigwright/instances",
+        caches=[CACHES, WARM],
+        compiled=COMPILED,
         helpers=REHASH_UNITS,
         stamp=REHASH_STAMP,
         units=units,
@@ -256,6 +257,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "stop sharing": lambda: render("sharing/release.sh.j2", **sharing.release(rig())),
     "packages from mirrors": lambda: packages(WIDE),
     "ready": lambda: generated("ready"),
+    "seed": lambda: generated("seed"),
     "started": lambda: generated("started"),
     "settle": lambda: generated("settle"),
     "state": lambda: state_script("/etc/rigwright", "/opt/rigwright", "/var/lib/rigwright/starts"),

@@ -148,7 +148,7 @@ def test_unit_and_port_are_the_same_process_asked_alternately(host: Host, monkey
 
     monkeypatch.setattr(Contest, "load", load)
     monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
-    installations = {CHAT.engine_name: SimpleNamespace(folder="x")}
+    installations = {CHAT.installed_as: installation()}
     box = SimpleNamespace(rig=MADE, target=None, desired=lambda: SimpleNamespace(installations=installations))
     report = measure(box, CHAT, [3], 1, 2, 3, 2, lambda text: None)  # type: ignore[arg-type]
     places = DECLARED.places

@@ -61,9 +61,8 @@ class Start:
 
     def write(self) -> None:
         """Put its generation there."""
-        script = render(
-            "serving/ready.j2", units=self.folder, started_from=self.folder / "run", starts=self.folder / "starts"
-        )
+        folders = {"started_from": self.folder / "run", "starts": self.folder / "starts", "warm": self.folder / "warm"}
+        script = render("serving/ready.j2", units=self.folder, **folders)
         first, *rest = (request.config(str(self.socket)) for request in self.requests)
         for name in self.weights:
             (self.folder / name).write_text(name)

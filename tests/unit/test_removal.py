@@ -65,7 +65,8 @@ class Host:
     def remove(self, keep_weights: bool = False) -> str:
         script = render(
             "removal/remove.sh.j2",
-            caches=self.root / "cache" / "instances",
+            caches=[self.root / "cache" / "instances"],
+            compiled=self.root / "cache" / "compiled",
             units=[CHAT],
             helpers=["rigwright_rehash.timer"],
             stamp=self.root / "stamp",

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.declaration.entry import Driver, Roots
-from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.declaration.rig import COMPILED, Instance, Part, Rig
 from rigwright.engines.kind import Service
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
@@ -121,9 +121,10 @@ def test_caches_are_another_folder_for_another_card_and_known_to_the_generation(
     for made in found.values():
         assert made.cache.startswith("/var/cache/rigwright/instances/chat/vllm-0.21.0-")
         kept = [value for name, value in made.environment.items() if name.endswith(("CACHE_DIR", "CACHE_ROOT", "HOME"))]
-        assert [value for value in kept if not value.startswith(("/usr/local/cuda", made.cache))] == []
+        assert [value for value in kept if not value.startswith(("/usr/local/cuda", COMPILED))] == []
     (folder,) = values(text(one), "CacheDirectory")
     assert f"/var/cache/{folder}" == found["8.6"].cache
+    assert values(text(one), "BindPaths")[-1] == f"/var/cache/{folder}:{COMPILED}"
 
 
 def test_the_cards_libraries_find_each_other_on_the_loopback_interface_alone() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import KEY_FILE, Sandbox, Service
 from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.engines.vllm.keys import Variant
@@ -112,8 +112,8 @@ def cache(rig: Rig, instance: Instance, made: Environment) -> str:
 
 def environment(rig: Rig, instance: Instance, made: Environment) -> dict[str, str]:
     """The variables of its environment."""
-    folder, kept = rig.installed(made.folder), cache(rig, instance, made)
-    caches = {name: f"{kept}/{place}".rstrip("/") for name, place in CACHES.items()}
+    folder = rig.installed(made.folder)
+    caches = {name: f"{COMPILED}/{place}".rstrip("/") for name, place in CACHES.items()}
     path = ":".join((*env.paths(made, folder), *SYSTEM_PATHS))
     declared = cast(Variant, instance.variant).environment
     return {**OFFLINE, **peers(rig, instance), **caches, **env.variables(made), "PATH": path, **declared}
