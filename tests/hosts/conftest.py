@@ -27,7 +27,7 @@ from lab.labs import Lab
 from lab.nvidia.keys import Key
 from rigwright.inventory import ROOT
 from rigwright.supply.lock import Lock
-from tests.hosts import drivers
+from tests.hosts import drivers, vllm_box
 from tests.hosts.drivers import Box
 from tests.hosts.layers import BlankPlan, Compiled, FirstRun, alone, put_engine, watched
 from tests.hosts.support import command, deploy, plan, served, until, write_inventory
@@ -180,6 +180,14 @@ def converged(boot: Boot, first_run: FirstRun) -> Host:
 def inventory(lab: Lab, converged: Host, tmp_path: Path) -> Path:
     """The inventory of the converged host."""
     return write_inventory(tmp_path, lab, converged)
+
+
+@pytest.fixture(scope="session")
+def vllm(lab: Lab) -> Iterator[vllm_box.Ground]:
+    """The real vLLM for the CPU, and what it serves."""
+    lab.up([])  # its network, for what is served there
+    with vllm_box.ground(lab) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
