@@ -78,9 +78,9 @@ PROOFS = {
         ([["pytest", "-v", "--no-header", "tests/dkms"]],),
     ),
     "vllm": Stage(
-        "vLLM's whole locked closure in an environment of a throwaway host, imported",
-        "5 min, and what 4 GB take to fetch",
-        "root, 18 GB of disk, a CPython 3.10",
+        "vLLM's locked closures: one in an environment of a throwaway host, imported; in each, command lines judged",
+        "10 min, and what 4 GB take to fetch",
+        "root, 18 GB of disk, a CPython 3.10, cc and nm",
         ([["pytest", "-s", "-v", "--no-header", "tests/vllm"]],),
     ),
 }
@@ -116,7 +116,9 @@ it off. Without a card it says so and does nothing.
 that it does not compile for.
 
 `test vllm` keeps all wheels of the closure on this machine, which takes 4 GB, and serves them to a throwaway host, with
-a Python that it packs as a conda package from one of this machine. It prints seconds, bytes, disk and memory.
+a Python that it packs as a conda package from one of this machine. It prints seconds, bytes, disk and memory. Then it
+installs each locked version on this machine, and has vLLM's own parser and engine judge command lines, for cards that
+are not there, beside what judges them by `catalog/flags/vllm-VERSION.json`; and compares that file with a fresh one.
 
 \b
 {_ROWS}

@@ -47,18 +47,8 @@ def make(folder: Path, group: str, interpreter: conda.Interpreter) -> Path:
     uv, made = str(Path(sys.executable).with_name("uv")), folder / group
     around = {**os.environ, "UV_CACHE_DIR": str(folder / "cache"), "UV_NO_CONFIG": "1", "UV_OFFLINE": "1"}
     subprocess.run([uv, "venv", "-q", "--python", str(interpreter.program), str(made)], env=around, check=True)
-    put = [
-        "pip",
-        "install",
-        "-q",
-        "--no-index",
-        "--no-deps",
-        "--link-mode",
-        "hardlink",
-        "--python",
-        made / "bin/python",
-    ]
-    subprocess.run([uv, *put, *(str(wheel.place) for wheel in found)], env=around, check=True)
+    put = [uv, "pip", "install", "-q", "--no-index", "--no-deps", "--link-mode", "hardlink", "--python", str(made)]
+    subprocess.run([*put, *(str(wheel.place) for wheel in found)], env=around, check=True)
     return made / "bin" / "python"
 
 
