@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.engines.vllm.rules import refusals, shares
+from rigwright.engines.vllm.rules import refusals
 from rigwright.engines.vllm.snapshot import Value, file_name, read
 from rigwright.inventory import ROOT
 
@@ -182,11 +182,3 @@ def test_a_draft_model_has_the_same_vocabulary() -> None:
     options: dict[str, Value] = {"speculative-config": {"model": "d", "num_speculative_tokens": 2}}
     assert said(options, draft=Tiny()) == []
     assert "vocabulary has 7 tokens" in said(options, draft=Tiny(vocabulary=7))[0]
-
-
-def test_instances_on_a_card_share_its_memory() -> None:
-    big: Mapping[str, Value] = {"gpu-memory-utilization": 0.6}
-    small: Mapping[str, Value] = {"gpu-memory-utilization": "0.4"}
-    assert shares({"a": (["0", "1"], big), "b": (["1"], small)}) == []
-    found = shares({"a": (["0", "1"], big), "b": (["1"], {})})
-    assert found == ["card 1: a takes 0.6 and b takes 0.92 of its memory: together 1.52, and there is 1"]

@@ -236,22 +236,3 @@ def _together(asked: Asked) -> Iterator[str]:
 def _speculative(asked: Asked) -> Iterable[str]:
     declared = asked.table("speculative-config")
     return speculation(asked, declared) if declared else ()
-
-
-def shares(instances: Mapping[str, tuple[Sequence[str], Mapping[str, Value]]]) -> list[str]:
-    """What instances take of a card's memory that is more than there is, a line a card.
-
-    Args:
-        instances: Name -> the cards that it has, by any name, and its options.
-    """
-    taken: dict[str, dict[str, float]] = {}
-    for name, (cards, options) in instances.items():
-        for card in cards:
-            share = options.get("gpu-memory-utilization", UTILIZATION)
-            taken.setdefault(card, {})[name] = float(str(share))
-    return [
-        f"card {card}: {' and '.join(f'{name} takes {share:g}' for name, share in sorted(of.items()))} of its memory: "
-        f"together {sum(of.values()):g}, and there is 1"
-        for card, of in sorted(taken.items())
-        if round(sum(of.values()), 6) > 1
-    ]
