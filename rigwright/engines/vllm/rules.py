@@ -12,8 +12,6 @@ from rigwright.engines.vllm.snapshot import Snapshot, Value
 from rigwright.engines.vllm.speculation import refused as speculation
 from rigwright.problems import counted
 
-# EngineArgs.gpu_memory_utilization (vllm/config/cache.py): 0.20.2 and 0.21.0
-UTILIZATION = 0.92
 # EngineArgs.get_batch_defaults (vllm/engine/arg_utils.py), of a server on cards of 70 GiB or more; smaller have less
 BATCHED_TOKENS = 8192
 # What a checkpoint's method may be read as instead (override_quantization_method() in
