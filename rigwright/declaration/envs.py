@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from packaging.utils import canonicalize_name
+
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Refuse
 from rigwright.declaration.rig import DeclaredEnv
 from rigwright.engines import kinds
-from rigwright.problems import unknown
+from rigwright.problems import suggestion, unknown
 from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Kind, Lock
 from rigwright.supply.machine_code import refusals
@@ -55,6 +57,13 @@ def declared_envs(
             if wrong := complaint(source, kind, catalog.inputs, lock, inventory):
                 refuse(key, f"{name}: {wrong}")
         packages, asked = lock.groups.get(keys.packages, ()), catalog.inputs.get(keys.packages)
+        python = lock.groups.get(keys.python, ())
+        if python and all(one.name != "python" for one in python):
+            refuse(key, f"{name}: {keys.python} has no python among its packages: name it in requirements")
+        names = {canonicalize_name(one.name) for one in packages}
+        if packages and canonicalize_name(keys.distribution) not in names:
+            said = f"{keys.packages} has no distribution {keys.distribution}, whose version is the environment's"
+            refuse(key, f"{name}: {said}{suggestion(keys.distribution, names)}")
         patterns = asked.for_other_cards if asked else ()
         for capability in sorted(capabilities(entry, catalog)):
             refused, _ = refusals(packages, patterns, capability)
@@ -62,5 +71,5 @@ def declared_envs(
                 refuse(key, f"{name}: {line}")
             if len(refused) > LISTED:
                 refuse(key, f"{name}: {len(refused) - LISTED} more of its files have none for it")
-        found[name] = DeclaredEnv(name, keys, lock.groups.get(keys.python, ()), packages, patterns)
+        found[name] = DeclaredEnv(name, keys, python, packages, patterns)
     return tuple(found[name] for name in sorted(found))

@@ -177,3 +177,21 @@ def test_what_an_environment_says_that_it_has(tmp_path: Path) -> None:
     prefix.rename(tmp_path / "gone")
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
     assert installed(said) == frozenset()
+
+
+def test_an_environment_without_its_python_or_what_names_its_version_is_refused(tmp_path: Path) -> None:
+    box = Box(tmp_path)
+    rows = [
+        conda(name="libffi"),
+        wheel("other", version="2.0", group="pk", python="3.10.20", as_of="2026-06-10"),
+        wheel("uv", group="installers"),
+    ]
+    box.write("locks/env.lock.toml", text(rows, "a test").replace("# Written by", "# By"))
+    box.write(
+        "catalog/env.toml",
+        '[envs.env]\npython = "py"\npackages = "pk"\ndistribution = "demo"\nimports = ["demo"]\n'
+        '[inputs.pk]\nkind = "wheel"\npython = "3.10.20"\nas_of = "2026-06-10"\nrequirements = ["other"]\n',
+    )
+    found = [one.partition("box.envs[0]: ")[2] for one in box.refusal(envs=["env"])]
+    assert "env: py has no python among its packages: name it in requirements" in found
+    assert "env: pk has no distribution demo, whose version is the environment's; allowed: other" in found
