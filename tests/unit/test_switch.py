@@ -13,7 +13,7 @@ from rigwright.serving.generation import JOURNAL, PROVEN, SETTLE
 from rigwright.serving.listeners import names
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
-from tests.unit.scripts import activate
+from tests.unit.scripts import activate, stand_in
 from tests.unit.states import CHAT, CODE, two, wanted
 
 (PORT, HOLDER), (PORT_2, HOLDER_2) = names(8020), names(8021)
@@ -115,6 +115,15 @@ def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: Hos
     assert "the log of" in done.stdout
     assert f"--unit={CODE}" in done.stdout
     assert "generation 1 is back" in done.stdout
+
+
+def test_what_a_unit_said_last_is_shown_and_not_whom_systemd_has_killed(host: HostFolder) -> None:
+    killed = "".join(f"echo '{CODE}: Killing process {pid} (ZMQbg/IO/0) with signal SIGKILL.';" for pid in range(30))
+    stand_in(host.root / "bin", "journalctl", f"echo it waits for a card; {killed} echo Failed with result")
+    host.says(**{f"state_{CODE}": FAILS})
+    done = host.sh(script(host, Activation((), (CHAT, CODE))))
+    assert "it waits for a card\nFailed with result\n" in done.stdout
+    assert "ZMQbg" not in done.stdout
 
 
 def test_without_an_earlier_generation_the_new_one_stays_as_it_is(host: HostFolder) -> None:
