@@ -16,13 +16,15 @@ from lab.hub.faults import Damaged, Fault, flipped, truncated
 from lab.index import Channel
 
 INSTALL = """
-import asyncio, sys
+import asyncio, os, sys
 from rattler import install, solve
 url, spec, prefix, cache = sys.argv[1:]
 async def main():
     records = await solve([url], [spec], platforms=["linux-64", "noarch"])
     await install(records, target_prefix=prefix, cache_dir=cache, show_progress=False)
 asyncio.run(main())
+# its threads can crash the interpreter on its way out
+os._exit(0)
 """
 
 

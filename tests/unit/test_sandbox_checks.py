@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from checks.escape import came_through, device, files, processes, written
+from checks.escape import came_through, device, files, network, processes, written
 from checks.test_sandbox import PROGRAM, TRIED, inside, settings
 from checks.test_serving import memory
 
@@ -94,6 +94,8 @@ def test_the_program_says_what_came_through_and_changes_nothing(tmp_path: Any) -
         "processes": [os.getpid()],
         "sockets": [str(tmp_path / "none.sock")],
         "addresses": [],
+        "families": [],
+        "network": "net:[0]",
         "secrets": [str(secret), str(own / "none")],
         "locks": [str(secret)],
         "folders": [str(own), str(tmp_path / "none")],
@@ -108,6 +110,16 @@ def test_the_program_says_what_came_through_and_changes_nothing(tmp_path: Any) -
     assert found["files"] == [f"can read {secret}", f"can lock {secret}", f"can write to {own}"]
     assert found["devices"] == []
     assert [path.name for path in own.iterdir()] == ["secret"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_in_the_hosts_network_a_loopback_interface_is_nobodys_own(shared: bool) -> None:
+    here = str(Path("/proc/self/ns/net").readlink())
+    allowed = ["AF_INET", "AF_NETLINK"]
+    found = network([("127.0.0.1", 0)], [], allowed, here if shared else "net:[0]")
+    assert not any("AF_INET " in one or one.endswith(("AF_INET", "AF_NETLINK")) for one in found)
+    assert ("is in the host's network" in found) == shared
+    assert ("can listen on 127.0.0.1 port 0" in found) == shared
 
 
 def test_nobody_is_stopped_by_being_traced() -> None:
