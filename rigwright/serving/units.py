@@ -103,7 +103,8 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         service=made,
         slice=instance.slice,
         user=user,
-        start_limit=STARTS * (instance.variant.ready_timeout + PAUSE),
+        # a start may wait as long for what another one compiles
+        start_limit=STARTS * (instance.variant.ready_timeout * (2 if made.cache else 1) + PAUSE),
         folder=PurePosixPath(instance.socket).parent.relative_to(RUN),
         cache=PurePosixPath(made.cache).relative_to(CACHE) if made.cache else None,
         command=command_line(made.command),
