@@ -43,7 +43,9 @@ class Host:
         """Run the script as the unit does in a start; systemd says that the other one is in this state, and start."""
         self.own.mkdir(parents=True, exist_ok=True)
         script = render("serving/seed.j2", started_from=self.folder / "run", warm=self.folder / "warm")
-        stand_in(self.folder / "bin", "systemctl", f"case $* in *InvocationID*) echo {theirs} ;; *) echo {state} ;; esac")
+        stand_in(
+            self.folder / "bin", "systemctl", f"case $* in *InvocationID*) echo {theirs} ;; *) echo {state} ;; esac"
+        )
         # whose file it is does not matter here
         stand_in(self.folder / "bin", "setpriv", 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"')
         return subprocess.run(
