@@ -190,3 +190,9 @@ def test_instances_on_a_card_share_its_memory() -> None:
     assert shares({"a": (["0", "1"], big), "b": (["1"], small)}) == []
     found = shares({"a": (["0", "1"], big), "b": (["1"], {})})
     assert found == ["card 1: a takes 0.6 and b takes 0.92 of its memory: together 1.52, and there is 1"]
+
+
+@pytest.mark.parametrize("kind", [[], {}, 1, None, ["qwen3"]], ids=repr)
+def test_a_type_of_model_that_is_no_text_is_only_unknown(kind: object) -> None:
+    assert said({"dtype": "half"}, Tiny(config={"model_type": kind})) == []
+    assert said({}, Tiny(config={"model_type": kind})) == []
