@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from rigwright.declaration.models import Missing
@@ -108,8 +109,9 @@ def checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Checkpoin
     weights = loaded(by_path)
     if not weights:
         wrong.append(f"no weights are locked: include *{WEIGHTS}")
-    if missing := missing_shards(weights):
-        wrong.append(f"{listed(missing)} is a part of its weights that is not locked: include it")
+    first, count = missing_shards(weights)
+    if count:
+        wrong.append(f"{listed(first, count)} is a part of its weights that is not locked: include it")
     if wrong:
         raise Missing("\n".join(f"{name}: {line}" for line in wrong))
     text = _inner(config)
@@ -140,21 +142,34 @@ def loaded(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(own or found)
 
 
-def missing_shards(paths: Sequence[str]) -> list[str]:
-    """The parts of weights in several files that are not among paths, by the names of those that are."""
-    found = set(paths)
-    wanted = {(split["stem"], split["count"]) for path in paths if (split := SHARD.fullmatch(path))}
-    return sorted(
-        name
-        for stem, count in wanted
-        for number in range(1, int(count) + 1)
-        if (name := f"{stem}-{number:05}-of-{count}{WEIGHTS}") not in found
+def missing_shards(paths: Sequence[str]) -> tuple[list[str], int]:
+    """The parts of weights in several files that are not among paths, by the names of those that are.
+
+    Returns:
+        The names of the first few, and how many there are: a name alone can say that there are 99,999.
+    """
+    parts: dict[tuple[str, str], set[int]] = {}
+    for path in paths:
+        if split := SHARD.fullmatch(path):
+            parts.setdefault((split["stem"], split["count"]), set()).add(int(split["number"]))
+    count = sum(int(total) - sum(1 <= one <= int(total) for one in found) for (_, total), found in parts.items())
+    names = (
+        f"{stem}-{number:05}-of-{total}{WEIGHTS}"
+        for (stem, total), found in sorted(parts.items())
+        for number in range(1, int(total) + 1)
+        if number not in found
     )
+    return list(islice(names, FEW)), count
 
 
-def listed(names: Sequence[str]) -> str:
-    """The first names of many."""
-    more = len(names) - FEW
+def listed(names: Sequence[str], count: int | None = None) -> str:
+    """The first names of many.
+
+    Args:
+        names: Of all, or of no fewer than are listed.
+        count: How many there are, where these are not all.
+    """
+    more = (len(names) if count is None else count) - FEW
     return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -206,3 +207,13 @@ def test_code_that_a_checkpoint_brings_or_has_fetched_from_elsewhere() -> None:
         "auto_map": {"AutoConfig": "a/b--configuration.C", "AutoTokenizer": ["c/d--x.Y", None], "AutoModel": 3}
     }
     assert checkpoint(rows(config=elsewhere)).foreign_code == ("a/b", "c/d")
+
+
+def test_names_that_ask_for_more_parts_than_can_be_listed_cost_nothing() -> None:
+    names = [f"{number:04}-00001-of-99999.safetensors" for number in range(2000)]
+    tracemalloc.start()
+    with pytest.raises(Missing, match=r"0000-00009-of-99999\.safetensors and 199995992 more is a part"):
+        checkpoint(rows((*WHOLE, *names)))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 100 << 20

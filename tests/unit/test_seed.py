@@ -13,6 +13,7 @@ from rigwright.render import render
 from tests.unit.scripts import stand_in
 
 UNIT, OTHER = "rigwright-chat.service", "rigwright-other.service"
+START, THEIRS = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 
 
 @dataclass
@@ -36,20 +37,37 @@ class Host:
         """Who compiles."""
         return self.folder / "run" / ".compiling-key"
 
-    def seed(self, state: str = "activating") -> subprocess.CompletedProcess[str]:
-        """Run the script as the unit does; systemd says that the other one is in this state."""
+    def seed(
+        self, state: str = "activating", start: str = START, theirs: str = THEIRS
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the script as the unit does in a start; systemd says that the other one is in this state, and start."""
         self.own.mkdir(parents=True, exist_ok=True)
         script = render("serving/seed.j2", started_from=self.folder / "run", warm=self.folder / "warm")
-        stand_in(self.folder / "bin", "systemctl", f"echo {state}")
+        stand_in(
+            self.folder / "bin", "systemctl", f"case $* in *InvocationID*) echo {theirs} ;; *) echo {state} ;; esac"
+        )
         # whose file it is does not matter here
         stand_in(self.folder / "bin", "setpriv", 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"')
         return subprocess.run(
             ["sh", "-c", script, "seed", UNIT, "nobody", str(self.own)],
-            env={"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"},
+            env={"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "INVOCATION_ID": start},
             capture_output=True,
             text=True,
             check=True,
             timeout=10,
+        )
+
+    def publish(self, start: str = START) -> None:
+        """What the ready script does in the same start."""
+        for path in (self.own, *self.own.parents):
+            if path != self.folder.parent and self.folder in (path, *path.parents):
+                path.chmod(0o755)
+        function = render("serving/publish.sh.j2", started_from=self.folder / "run", warm=self.folder / "warm")
+        stand_in(self.folder / "bin", "setpriv", 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"')
+        subprocess.run(
+            ["sh", "-euc", f'{function}\npublish "$@"', "sh", f"{UNIT}:{start}", "nobody", str(self.own)],
+            env={"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"},
+            check=True,
         )
 
 
@@ -60,8 +78,9 @@ def host(tmp_path: Path) -> Host:
 
 def test_the_first_one_compiles_and_says_so(host: Host) -> None:
     host.seed()
-    assert host.holder.readlink() == Path(UNIT)
-    host.seed()  # a restart before it was ready
+    assert host.holder.readlink() == Path(f"{UNIT}:{START}")
+    host.seed(start=THEIRS)  # a restart before it has compiled anything
+    assert host.holder.readlink() == Path(f"{UNIT}:{THEIRS}")
     assert list(host.own.iterdir()) == []
 
 
@@ -79,45 +98,51 @@ def test_what_it_has_compiled_itself_is_left_alone(host: Host) -> None:
     host.warm.mkdir(parents=True)
     (host.warm / "kernel.so").write_text("code")
     host.own.mkdir(parents=True)
-    (host.own / "mine").touch()
+    (host.own / "\n").touch()
     host.seed()
-    assert [path.name for path in host.own.iterdir()] == ["mine"]
+    assert [path.name for path in host.own.iterdir()] == ["\n"]
 
 
 def test_it_compiles_itself_where_the_other_one_has_come_to_nothing(host: Host) -> None:
     (host.folder / "run").mkdir()
-    host.holder.symlink_to(OTHER)
+    host.holder.symlink_to(f"{OTHER}:{THEIRS}")
     host.seed(state="failed")
-    assert host.holder.readlink() == Path(UNIT)
+    assert host.holder.readlink() == Path(f"{UNIT}:{START}")
+
+
+def test_only_the_start_that_compiles_is_waited_for_and_none_that_comes_after_it(host: Host) -> None:
+    (host.folder / "run").mkdir()
+    host.holder.symlink_to(f"{OTHER}:{THEIRS}")
+    host.seed(theirs="00000000000000000000000000000000")
+    assert host.holder.readlink() == Path(f"{UNIT}:{START}")
 
 
 def test_it_waits_for_the_other_one(host: Host) -> None:
     (host.folder / "run").mkdir()
-    host.holder.symlink_to(OTHER)
+    host.holder.symlink_to(f"{OTHER}:{THEIRS}")
     stand_in(host.folder / "bin", "sleep", f"mkdir -p {host.warm}; echo code > {host.warm}/kernel.so")
     host.seed()
     assert (host.own / "kernel.so").read_text() == "code\n"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to root, which takes root")
 def test_only_plain_files_are_published_and_they_are_roots(host: Host) -> None:
-    if os.getuid():
-        pytest.skip("gives files to root, which takes root")
-    host.own.mkdir(parents=True)
+    host.seed()
     (host.own / "kernel.so").write_text("code")
     os.utime(host.own / "kernel.so", ns=(5, 123456789))
     (host.own / "link").symlink_to("/etc/shadow")
     os.mkfifo(host.own / "pipe")
-    for path in (host.own, *host.own.parents):
-        if path != host.folder.parent and host.folder in (path, *path.parents):
-            path.chmod(0o755)
-    host.folder.chmod(0o755)
-    function = render("serving/publish.sh.j2", started_from=host.folder / "run", warm=host.folder / "warm")
-    stand_in(host.folder / "bin", "setpriv", 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"')
-    subprocess.run(
-        ["sh", "-euc", f'{function}\npublish nobody "$1"', "sh", str(host.own)],
-        env={"PATH": f"{host.folder / 'bin'}:{os.environ['PATH']}"},
-        check=True,
-    )
+    host.publish()
     assert [path.name for path in host.warm.iterdir()] == ["kernel.so"]
     found = (host.warm / "kernel.so").stat()
     assert (found.st_uid, found.st_mode & 0o777, found.st_mtime_ns) == (0, 0o644, 123456789)
+    assert not host.holder.is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to root, which takes root")
+def test_nothing_is_published_by_a_start_that_did_not_begin_with_nothing(host: Host) -> None:
+    host.seed()
+    (host.own / "planted.so").write_text("code")
+    host.seed(start=THEIRS)
+    host.publish(THEIRS)
+    assert not host.warm.exists()

@@ -182,6 +182,7 @@ def test_variables_of_vllm_and_of_what_it_runs_are_let_through() -> None:
         *(("VLLM_LOGGING_CONFIG_PATH", "x"), ("VLLM_LOGGING_STREAM", "ext://sys.stdout"), ("S3_ENDPOINT_URL", "x")),
         *(("TORCHINDUCTOR_CUTLASS_DIR", "x"), ("HTTP_PROXY", "x"), ("PYTHONSTARTUP", "x"), ("NCCL_DEBUG_FILE", "0")),
         *(("VLLM_LOGGING_LEVEL", "/etc"), ("CUDA_INJECTION64_PATH", "x"), ("TORCH_LOGS", "/tmp/x")),
+        ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1"),
     ],
 )
 def test_variables_that_name_programs_files_or_servers_are_the_inventorys(name: str, value: str) -> None:
@@ -195,6 +196,7 @@ def test_variables_that_name_programs_files_or_servers_are_the_inventorys(name: 
         *((name, "x") for name in ("logits-processors", "scheduler-cls", "log-config-file", "tool-server")),
         *(("kv-transfer-config", {"kv_connector": "x"}), ("trust-remote-code", True), ("lora-modules", "a=/b")),
         *(("allowed-local-media-path", "/"), ("otlp-traces-endpoint", "http://h"), ("enable-prompt-embeds", True)),
+        *(("enable-mm-embeds", True), ("trust-request-chat-template", True)),
         *(("distributed-executor-backend", "own.Executor"), ("generation-config", "vllm"), ("dtype", "/x")),
         ("speculative-config", {"method": "eagle3", "model": "hub/name", "num_speculative_tokens": 3}),
         ("speculative-config", {"draft_load_config": {"download_dir": "x"}}),
@@ -211,6 +213,29 @@ def test_variables_that_name_programs_files_or_servers_are_the_inventorys(name: 
 )
 def test_options_that_name_code_files_or_servers_are_the_inventorys(name: str, value: Value) -> None:
     assert list(reserved.flags(NEW, {name: value, "seed": 1})) == [name]
+
+
+def test_a_catalogues_own_snapshot_opens_nothing() -> None:
+    said_ = json.loads((ROOT / "catalog" / "flags" / file_name("0.21.0")).read_text())
+    libraries = {
+        name: {"kind": "choice", "choices": ["/models/x.so"]} for name in ("CUDA_INJECTION64_PATH", "NCCL_NET")
+    }
+    said_["variables"] |= libraries | {"NCCL_CONF_FILE": {"kind": "choice", "choices": ["own"]}}
+    # a parser takes the beginning of a name for all of it
+    said_["options"] += [
+        {"names": ["--trust-remote-cod"], "dest": "a", "kind": "bare"},
+        {"names": ["--kv-transfer-confi"], "dest": "b", "kind": "json"},
+    ]
+    said_["models"]["SpeculativeConfig"]["model"]["values"] = ["/models/x"]
+    own = parse(json.dumps(said_))
+    declared: dict[str, Value] = {
+        "trust-remote-cod": True,
+        "kv-transfer-confi": {"kv_connector": "x"},
+        "speculative-config": {"model": "/models/x"},
+    }
+    assert reserved.flags(own, declared).keys() == declared.keys()
+    environment = {**dict.fromkeys(libraries, "/models/x.so"), "NCCL_CONF_FILE": "own"}
+    assert reserved.variables(own, environment).keys() == environment.keys()
 
 
 @pytest.mark.parametrize(

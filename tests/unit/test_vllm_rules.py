@@ -182,3 +182,9 @@ def test_a_draft_model_has_the_same_vocabulary() -> None:
     options: dict[str, Value] = {"speculative-config": {"model": "d", "num_speculative_tokens": 2}}
     assert said(options, draft=Tiny()) == []
     assert "vocabulary has 7 tokens" in said(options, draft=Tiny(vocabulary=7))[0]
+
+
+@pytest.mark.parametrize("kind", [[], {}, 1, None, ["qwen3"]], ids=repr)
+def test_a_type_of_model_that_is_no_text_is_only_unknown(kind: object) -> None:
+    assert said({"dtype": "half"}, Tiny(config={"model_type": kind})) == []
+    assert said({}, Tiny(config={"model_type": kind})) == []

@@ -108,6 +108,11 @@ class Asked:
         return str(inner.get("model_type") or self.model.config.get("model_type") or "")
 
     @property
+    def model_types(self) -> set[str]:
+        """The same, and what the config says of the whole."""
+        return {self.model_type, str(self.model.config.get("model_type") or "")}
+
+    @property
     def oldest(self) -> str:
         """The least compute capability; empty without cards."""
         return min(self.capabilities, key=of_capability, default="")
@@ -118,7 +123,7 @@ class Asked:
         said = self.text("dtype") or "auto"
         if said != "auto":
             return _DTYPES.get(said, said)
-        half = [] if {self.model_type, self.model.config.get("model_type")} & self.no_half else ["float16"]
+        half = [] if self.model_types & self.no_half else ["float16"]
         taken = [*(["bfloat16"] if not self.capabilities or of_capability(self.oldest) >= 80 else []), *half, "float32"]
         own = self.model.dtype or "float32"
         return own if own in taken and own != "float32" else taken[0]

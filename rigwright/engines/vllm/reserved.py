@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rigwright.engines.vllm.judge import MODELS, NUMBER
-from rigwright.engines.vllm.snapshot import Option, Snapshot, Value
+from rigwright.engines.vllm.snapshot import Field, Option, Snapshot, Value
 
 _CODE = "has vLLM import and run what it names"
 _FILES = "has vLLM read or write what it names"
@@ -29,8 +29,11 @@ RESERVED: Mapping[str, str] = {
     **dict.fromkeys(("mm-encoder-fp8-scale-save-path",), _FILES),
     **dict.fromkeys(("otlp-traces-endpoint", "kv-events-config", "weight-transfer-config"), _SERVERS),
     **dict.fromkeys(("allowed-media-domains",), "says from which servers clients may have vLLM fetch"),
-    "enable-prompt-embeds": "has vLLM unpack tensors that clients send",
+    **dict.fromkeys(("enable-prompt-embeds", "enable-mm-embeds"), "has vLLM unpack tensors that clients send"),
+    "trust-request-chat-template": "has vLLM run the templates that clients send",
 }
+# What is an option by itself, and the beginning of one of those
+WHOLE = "reasoning-parser"
 # Of options whose value is text, or whose JSON holds some: it names nothing but parts of the model and of the cards, or
 # is shown to clients.
 TEXTS = frozenset(
@@ -95,6 +98,7 @@ RESERVED_VARIABLES: Mapping[str, str] = {
     "VLLM_CI_USE_S3": _SERVERS,
     "VLLM_MEDIA_URL_ALLOW_REDIRECTS": _SERVERS,
     "VLLM_PLUGINS": _CODE,
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "has torch run what a file says (pickle)",
 }
 
 
@@ -113,8 +117,8 @@ def flags(snapshot: Snapshot, declared: Mapping[str, Value]) -> dict[str, str]:
 
 
 def _flag(snapshot: Snapshot, name: str, option: Option, value: Value) -> str:
-    names = {spelling.lstrip("-") for spelling in option.names} | {name}
-    if taken := next((why for one, why in RESERVED.items() if one in names), ""):
+    names = {spelling.lstrip("-") for spelling in option.names if spelling.startswith("--")} | {name}
+    if taken := next((why for one, why in RESERVED.items() if any(_means(said, one) for said in names)), ""):
         return taken
     if isinstance(value, bool) or name in TEXTS:
         return ""
@@ -127,6 +131,11 @@ def _flag(snapshot: Snapshot, name: str, option: Option, value: Value) -> str:
         if not plain and not (word in listed and _WORD.fullmatch(word)):
             return "may name a file, code or a server: a number or a registered name could not"
     return ""
+
+
+def _means(said: str, name: str) -> bool:
+    """Whether vLLM's parser takes one name for another: it does so with the beginning of one."""
+    return said == name or (name.startswith(said) and said != WHOLE)
 
 
 def _json(snapshot: Snapshot, option: Option, value: Value) -> str:
@@ -159,7 +168,7 @@ def _naming(snapshot: Snapshot, model: str, found: Any, place: str, known: bool 
         fields = snapshot.models.get(model, {})
         for key, value in found.items():
             field = fields.get(key)
-            if key in KEYS or (field and isinstance(value, str) and value in (*field.values, *COMPILERS)):
+            if key in KEYS or (field and isinstance(value, str) and _listed(field, value)):
                 continue
             within = f"{place}.{key}" if place else str(key)
             if _NAMING.fullmatch(key) and isinstance(value, str | list | dict):
@@ -173,6 +182,11 @@ def _naming(snapshot: Snapshot, model: str, found: Any, place: str, known: bool 
         yield place
 
 
+def _listed(field: Field, value: str) -> bool:
+    """Whether a text is one of those that the engine itself knows; whatever a snapshot says, no path is."""
+    return value in COMPILERS or bool(value in field.values and _WORD.fullmatch(value))
+
+
 def variables(snapshot: Snapshot, declared: Mapping[str, str]) -> dict[str, str]:
     """Variables that a catalogue may not set by itself: name -> why."""
     return {name: why for name, value in sorted(declared.items()) if (why := _variable(snapshot, name, value))}
@@ -183,12 +197,14 @@ def _variable(snapshot: Snapshot, name: str, value: str) -> str:
         return why
     if pattern := TEXT_VARIABLES.get(name):
         return "" if re.fullmatch(pattern, value) else "may name a file, a program or a server"
-    known = snapshot.variables.get(name)
+    # of other variables a snapshot, which lies in a catalogue, is not believed
+    known = snapshot.variables.get(name) if name.startswith("VLLM_") else None
     if not FAMILIES.fullmatch(name):
         return "is none that vLLM is known to run with: a program may do anything with it"
     if NUMBER.fullmatch(value) or _SWITCHED.fullmatch(value):
         named = _NAMING_VARIABLE.fullmatch(name) and not (known and known.kind in ("switch", "int", "float"))
         return "may name a file, a program or a server" if named else ""
     if known and known.kind in ("choice", "list of choices", "switch"):
-        return "" if all(part in known.choices for part in value.split(",")) else "may name a file or a program"
+        listed = all(part in known.choices and _WORD.fullmatch(part) for part in value.split(","))
+        return "" if listed else "may name a file or a program"
     return "may name a file, a program or a server: a number could not"

@@ -116,8 +116,8 @@ def _dtype(asked: Asked) -> Iterator[str]:
     said = asked.dtype
     if said == "bfloat16" and asked.oldest and of_capability(asked.oldest) < 80:
         yield f'dtype bfloat16 needs compute capability 8.0, and a card has {asked.oldest}: dtype = "half"'
-    if said == "float16" and (refusing := {asked.model_type, asked.model.config.get("model_type")} & asked.no_half):
-        yield f"dtype half: models of type {', '.join(map(str, refusing))} overflow in it; bfloat16 or float32 do not"
+    if said == "float16" and (refusing := asked.model_types & asked.no_half):
+        yield f"dtype half: models of type {', '.join(sorted(refusing))} overflow in it; bfloat16 or float32 do not"
 
 
 def _quantization(asked: Asked) -> Iterator[str]:

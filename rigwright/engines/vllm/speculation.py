@@ -59,8 +59,8 @@ def _of_the_model(asked: Asked, method: str, model: object) -> Iterator[str]:
     if method in WATCHING and not any(part in asked.model_type for part in SHOWING):
         yield f"speculative_config: method {method} is not for models of type {asked.model_type}"
     if method == "mtp" and not model:
-        types = {asked.model_type, str(config.get("model_type"))}
-        known = types & {*registered["mtp-types"]} or {*asked.model.architectures} & {*registered["mtp-architectures"]}
+        known = {*asked.model_types, *asked.model.architectures}
+        known &= {*registered["mtp-types"], *registered["mtp-architectures"]}
         if not known and not _predicts(config):
             yield f"speculative_config: models of type {asked.model_type} bring no layers that predict several tokens"
     draft = asked.draft
