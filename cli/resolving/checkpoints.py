@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
+from threading import Lock
 
 from cli.resolving.web import Content, Unavailable
 from rigwright.problems import shown
@@ -19,6 +21,8 @@ from roles.progress import progress
 
 TOGETHER = 8  # files that are looked at at once
 FIRST = 256 << 10  # bytes of a file that are read at once: most headers are shorter, and the connection is there
+# Held for a longer one: 100 MB of JSON were 2.6 GB while they were read, and a hub can have many such files.
+LONG = Lock()
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,8 @@ class Whole:
         try:
             beginning = self.beginning(path, min(size, FIRST))
             end = header_end(beginning, size)
-            if end > len(beginning):
-                beginning = self.beginning(path, end)
-            hold(beginning, size)
+            with LONG if end > len(beginning) else nullcontext():
+                hold(self.beginning(path, end) if end > len(beginning) else beginning, size)
         except Broken as error:
             return f"{path} {error}: replace it at its source, or exclude it"
         return ""

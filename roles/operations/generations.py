@@ -32,6 +32,7 @@ Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
 PATIENCE = 60  # seconds until a stopped unit has to have given back all that it held
 LOG_LINES = 20  # of a unit that does not become ready
+READ_LINES = 5000  # of those, where a cause is looked for
 
 
 class ServedNow(FactBase[Served]):
@@ -158,6 +159,7 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         way=way,
         foreign=[name for name, target in sorted(found.links.items()) if not target],
         log_lines=LOG_LINES,
+        read_lines=READ_LINES,
         causes={one.unit: one.kind.causes for one in rig.instances if one.kind.causes},
         proven=PROVEN,
         smi_timeout=smi.TIMEOUT,

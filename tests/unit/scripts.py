@@ -116,8 +116,9 @@ def tools(
 
 def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
     """An activation."""
-    values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "log_lines": 20, "proven": PROVEN}
+    values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "proven": PROVEN}
     limits = {"causes": {"rigwright-chat.service": CAUSES}, "smi_timeout": 20, "tolerance_mib": 256, "patience": 1}
+    limits |= {"log_lines": 20, "read_lines": 5000}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 

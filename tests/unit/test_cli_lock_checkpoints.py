@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cli.resolving import checkpoints
+from cli.resolving.web import Content
 from lab.hub.faults import Cut, Endless, Fault, IgnoreRange, Status, too_many, truncated
 from rigwright.weights.checkpoint import checkpoint
 from tests.unit.checkpoints import QWEN3, safetensors
@@ -182,3 +184,23 @@ def test_what_is_no_checkpoint_is_not_looked_at(world: HubWorld) -> None:
     world.catalog('include = ["*.json"]', text=CATALOG)
     world.locked()
     assert sorted(world.rows) == ["config.json", "model.safetensors.index.json", "tokenizer.json"]
+
+
+def test_long_headers_are_read_one_after_the_other() -> None:
+    """They take many times their bytes while they are read, and a hub can have any number of them."""
+    header = json.dumps({"__metadata__": {"a": "b" * (300 << 10)}}).encode()
+    content = len(header).to_bytes(8, "little") + header
+    together = threading.Barrier(2)
+
+    def beginning(path: str, count: int) -> bytes:
+        if path.endswith("json"):
+            return b"{}"
+        if count > checkpoints.FIRST:
+            with pytest.raises(threading.BrokenBarrierError):
+                together.wait(0.2)
+            together.reset()
+        return content[:count]
+
+    empty = Content("44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", 2)
+    weights = {f"{number}.safetensors": Content("0" * 64, len(content)) for number in range(3)}
+    checkpoints.Whole("model", {"config.json": empty, **weights}, beginning).told([])

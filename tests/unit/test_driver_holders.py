@@ -83,6 +83,8 @@ def test_only_processes_with_a_card_are_found_each_card_once(tmp_path: Path) -> 
     process(tmp_path, "9", "smi", "0::/\n", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-caps/nvidia-cap1")
     process(tmp_path, "10", "files", "0::/\n", "/home/dev/nvidia0", "socket:[1]")
     process(tmp_path, "self", "me", "0::/\n", "/dev/nvidia0")
+    # in a mount namespace of one's own any file can have such a name
+    process(tmp_path, "12", "own", "0::/\n", "/dev/nvidia0\nx y", "/dev/nvidia0\tx", "/dev/nvidia0x")
     (tmp_path / "proc/11/fd").mkdir(parents=True)
     assert "/proc/" in SCRIPT
     assert rows(SCRIPT.replace("/proc/", f"{tmp_path}/proc/")) == [

@@ -113,7 +113,7 @@ def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: Hos
     assert host.asked.count(f"stop {CODE}") >= 1
     assert f"restart --no-block {CHAT} {PORT}" in host.asked
     assert "the log of" in done.stdout
-    assert f"--unit={CODE}" in done.stdout
+    assert f"--lines=5000 --unit={CODE}" in done.stdout
     assert "generation 1 is back" in done.stdout
 
 
