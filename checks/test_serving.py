@@ -20,7 +20,7 @@ from rigwright.render import render
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, PREFIX, held, names
 from rigwright.serving.live import Served
-from rigwright.serving.units import PROCESS, UNITS, credential_path, environment
+from rigwright.serving.units import PROCESS, UNITS, credential_path, environment, strange
 
 # Process ids of a unit, workers included; none where systemd does not say its control group, for in no group are all.
 OWN = r"""
@@ -225,6 +225,8 @@ def test_process_is_the_declared_one(
     variables = dict(variable.partition("=")[::2] for variable in told.all("variable"))
     given = environment(instance, service)
     expect({name: variables.get(name) for name in given}, given, DEPLOY)
+    added = f"`systemctl unset-environment` them, or take them out of /etc/systemd/, and restart {instance.unit}"
+    expect(strange(variables, instance, service), [], added)
     expect(set(told.all("user")), {rig.user(instance)}, "end those, and find out who started them")
     expect(told.one("host") in told.all("network"), False, DEPLOY)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -24,6 +25,12 @@ OWNED = "# Written by rigwright; changes here are undone by the next deploy."
 # Starts, the one that is not made among them, that must fit into StartLimitIntervalSec=, and what each takes beside
 # becoming ready, seconds: TimeoutStopSec= and RestartSec=.
 STARTS, PAUSE = 6, 35
+# Variables that a service may have which its unit does not give: what systemd sets itself, and what is everybody's
+# (systemd.exec(5), "Environment Variables Set or Propagated by the Service Manager"; proxies, for there is no network).
+ANYBODYS = re.compile(
+    r"LANG|LANGUAGE|LC_[A-Z]+|TZ|PATH|HOME|USER|LOGNAME|SHELL|INVOCATION_ID|JOURNAL_STREAM|SYSTEMD_EXEC_PID"
+    r"|(RUNTIME|CACHE|CREDENTIALS)_DIRECTORY|MEMORY_PRESSURE_(WATCH|WRITE)|(?i:(https?|ftp|all|no)_proxy)"
+)
 # Runtime directories of units are below it, and cache directories.
 RUN, CACHE = "/run", "/var/cache"
 
@@ -82,6 +89,18 @@ def environment(instance: Instance, service: Service) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in instance.cards),
         **service.environment,
     }
+
+
+def strange(variables: Iterable[str], instance: Instance, service: Service) -> list[str]:
+    """Names of variables that an instance's process has from elsewhere, sorted: engines do as they are told by those.
+
+    Args:
+        variables: All that the process was started with.
+        instance: The instance.
+        service: How it is run.
+    """
+    given = {DIGEST_VARIABLE, *environment(instance, service)}
+    return sorted(name for name in {*variables} - given if not ANYBODYS.fullmatch(name))
 
 
 def unit(rig: Rig, instance: Instance, installation: Installation, node: int | None = None) -> Unit:

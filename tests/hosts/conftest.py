@@ -191,6 +191,23 @@ def vllm(lab: Lab) -> Iterator[vllm_box.Ground]:
 
 
 @pytest.fixture(scope="session")
+def vllm_layers(
+    layers: Path, release: str, first_run: FirstRun, vllm: vllm_box.Ground, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, ...]:
+    """A host that serves vLLM over two processes, and served llama.cpp before."""
+    below, folder = (first_run.layer,), tmp_path_factory.mktemp(release)
+    return vllm_box.converged(layers, release, vllm, folder, below, instances=vllm_box.TWO)
+
+
+@pytest.fixture
+def vllm_host(boot: Boot, vllm_layers: tuple[str, ...]) -> Host:
+    """That host, serving."""
+    host = boot(*vllm_layers)
+    until(lambda: served(host), "serving after a boot")
+    return host
+
+
+@pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The locked wheels of the hosts' tools, fetched as pip fetches them."""
     found = tmp_path_factory.mktemp("wheels")

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 from pathlib import Path
 
+import pytest
 import requests
 from openai import OpenAI
 
+from lab.hosts import Host
 from lab.tunnel import tunnel
 from lab.vllm_model import ANSWER
 from rigwright.toml import tomllib
 from tests.hosts import vllm_box
 from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.support import PORT, api_key, check, deploy, plan
+from tests.hosts.support import CHAT, PORT, api_key, check, deploy, main_pid, plan, red, served, until
+from tests.hosts.test_faults import KILLING
+from tests.hosts.test_generations import current, rigwright
 from tests.hosts.test_path import NOT_RUN
 from tests.hosts.vllm_box import Ground
 
 SAID = "".join(ANSWER)
+newest = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+"""What differs with systemd and the release is in the test that runs on each of them."""
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Hello?"}]}
 
 
@@ -30,8 +38,10 @@ def test_a_box_that_served_llama_cpp_serves_vllm_over_two_processes(
     assert set(run.changed) <= set(planned)
     verdicts = check(inventory)
     assert {i for i, word in verdicts.items() if word == "FAIL"} == set()
-    # none is skipped for the kind of engine that it is
-    assert {i for i, word in verdicts.items() if word == "skip"} == set(tomllib.loads(NOT_RUN.read_text())["checks"])
+    # none is skipped for the kind of engine that it is, and of environments those for cards
+    skipped = {i for i, word in verdicts.items() if word == "skip"}
+    assert skipped | {"S15"} == {"V02", "V03", *tomllib.loads(NOT_RUN.read_text())["checks"]}
+    assert verdicts["S15"] == "ok"
     with tunnel(host, PORT) as local:
         served = f"http://127.0.0.1:{local}"
         with OpenAI(base_url=f"{served}/v1", api_key=api_key(host)) as client:
@@ -44,3 +54,102 @@ def test_a_box_that_served_llama_cpp_serves_vllm_over_two_processes(
                 assert requests.post(served + path, json=ASKED, headers=headers, timeout=20).status_code == 401
         assert "vllm:request_success_total" in requests.get(f"{served}/metrics", timeout=20).text
     assert deploy(inventory).changed == []
+
+
+def processes(host: Host) -> dict[str, str]:
+    """Process id -> name, of the instance's user."""
+    said = host.run(
+        "find /proc -maxdepth 1 -name '[0-9]*' -user rigwright-chat -printf '%f\\n' | while read -r pid; do "
+        "echo $pid $(cat /proc/$pid/comm); done 2> /dev/null",
+        check=False,
+    )
+    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+
+
+@pytest.mark.all_only
+@newest
+def test_whatever_of_it_ends_it_comes_back_and_leaves_nothing(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
+    inventory = vllm_box.write(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
+    for name in (None, "VLLM::Worker_TP", "VLLM::EngineCor"):
+        before, main = processes(vllm_host), main_pid(vllm_host)
+        assert sum(one == "VLLM::Worker_TP" for one in before.values()) == 2
+        victim = next((pid for pid, one in before.items() if one == name), main)
+        vllm_host.run(f"kill -9 {victim}")
+        until(lambda main=main: main_pid(vllm_host) not in (0, main) and served(vllm_host), f"back after {name} ended")
+        assert before.keys() & processes(vllm_host).keys() == set()
+        assert vllm_host.run("ls -A /dev/shm") == ""
+    assert red(inventory) == set()
+    vllm_host.run("systemctl stop rigwright-chat")
+    assert processes(vllm_host) == {}
+    assert vllm_host.run("ls -A /dev/shm; ls -d /run/rigwright/instances/chat 2> /dev/null || true") == ""
+    assert vllm_host.run("grep -c rigwright-chat /proc/mounts || true").strip() == "0"
+    vllm_host.reboot()
+    until(lambda: served(vllm_host), "serving after a boot")
+    assert deploy(inventory).changed == []
+    assert red(inventory) == set()
+
+
+@pytest.mark.all_only
+@newest
+def test_it_gives_way_to_llama_cpp_comes_back_and_goes(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
+    def declared(name: str, **rig: object) -> Path:
+        return vllm_box.write(tmp_path / name, vllm_host, vllm, **rig)
+
+    two, one, other = declared("two", instances=vllm_box.TWO), declared("one"), declared("other", instances=CHAT)
+    numbers = {two: current(two)["number"]}
+    planned = plan(other).planned
+    run = deploy(other)
+    assert (run.status, run.changed) == (0, planned), run.said
+    assert set(processes(vllm_host).values()) == {"llama-server"}
+    assert red(other) == set()
+    numbers[other] = current(other)["number"]
+    # the controller's end while it loads
+    killed = deploy(one, "--yes", file=KILLING, KILL_AT="Serving | Activate generation", KILL_AFTER="6")
+    assert killed.status == -signal.SIGKILL
+    run = deploy(one)
+    assert run.status == 0, run.said
+    assert red(one) == set()
+    assert deploy(one).changed == []
+    for wanted, number in reversed(numbers.items()):
+        back = rigwright("rollback", str(one), "--to", str(number))
+        assert back.returncode == 0, back.stdout + back.stderr
+        assert red(wanted) == set()
+    assert vllm_host.run("ls /var/cache/rigwright/instances/chat /var/lib/rigwright/starts") != ""
+    gone = rigwright("remove", str(two), "--yes")
+    assert gone.returncode == 0, gone.stderr
+    assert vllm_host.run("find / -xdev -iname '*rigwright*' -not -path '/proc/*' -not -path '/var/log/*'") == ""
+    assert vllm_host.run("ls -A /srv /dev/shm /opt").split() == ["/dev/shm:", "/opt:", "/srv:"]
+
+
+# Stops the first engine that is not one of those that ran already: what a card does that hangs.
+FREEZER = """
+while :; do for one in /proc/[0-9]*; do
+  case " {old} " in *" ${{one#/proc/}} "*) continue ;; esac
+  read -r name < $one/comm && [ "$name" = VLLM::EngineCor ] && kill -STOP ${{one#/proc/}} && exit
+done; sleep 0.05; done 2> /dev/null
+"""
+
+
+@pytest.mark.all_only
+@newest
+def test_a_start_that_hangs_is_ended_and_the_old_generation_is_back(
+    vllm_host: Host, vllm: Ground, tmp_path: Path
+) -> None:
+    good = vllm_box.write(tmp_path / "good", vllm_host, vllm, instances=vllm_box.TWO)
+    hurried = vllm_box.CATALOG.replace("ready_timeout = 300", "ready_timeout = 90")
+    bad = vllm_box.write(tmp_path / "bad", vllm_host, vllm, hurried, instances=vllm_box.TWO)
+    assert plan(bad).planned == ["Serving | Write generation", "Serving | Activate generation"]
+    before, number = processes(vllm_host), current(good)["number"]
+    freezer = FREEZER.format(old=" ".join(before))
+    vllm_host.run(f"systemd-run -q --unit=freezer --expand-environment=no sh -c {shlex.quote(freezer)}")
+    run = deploy(bad)
+    assert run.status == 1
+    assert "rigwright-chat.service did not become ready; its last log lines:" in run.said
+    assert "operation timed out. Terminating." in run.said
+    assert "(APIServer pid=" in run.said
+    assert f"generation {number} is back" in run.said
+    assert "Traceback" not in run.said
+    assert served(vllm_host)
+    assert before.keys() & processes(vllm_host).keys() == set()
+    assert red(good) == set()
+    assert deploy(good).changed == []

@@ -27,6 +27,8 @@ from tests.hosts.support import PORT, Run, deploy, write_inventory
 
 MODEL = vllm_model.NAME
 INPUT = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=("*",))
+POSITIONS = 32768
+"""Of the model, one a byte: what tools return is long."""
 INSTANCES = {"chat": {"variant": "vllm/tiny", "port": PORT}}
 TWO = {"chat": {"variant": "vllm/tiny-2", "port": PORT}}
 """The same model over two processes."""
@@ -38,7 +40,7 @@ engine = "vllm"
 model = "tiny"
 cards = 0
 tensor_parallel_size = {size}
-max_model_len = 1024
+max_model_len = {positions}
 max_num_seqs = 4
 dtype = "float32"
 gpu_memory_utilization = 0.03
@@ -67,7 +69,7 @@ include = ["*"]
 
 [models.tiny]
 folder = "{MODEL}"
-""" + "".join(_VARIANT.format(suffix=suffix, size=size) for suffix, size in (("", 1), ("-2", 2)))
+""" + "".join(_VARIANT.format(suffix=suffix, size=size, positions=POSITIONS) for suffix, size in (("", 1), ("-2", 2)))
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def ground(lab: Lab) -> Iterator[Ground]:
     if not interpreter.wanted:
         pytest.skip(f"{interpreter} is here alone, and vLLM is locked for CPython {conda.WANTED}")
     folder = lab.shelf / MODEL
-    vllm_model.write(folder)
+    vllm_model.write(folder, vllm_model.Size(max_position_embeddings=POSITIONS))
     weights = tuple(_row(path) for path in sorted(folder.iterdir()))
     with Source(lab.gateway, vllm_cpu_kept.channel(interpreter), interpreter) as source:
         yield Ground(lab, source, source.packages(vllm_cpu.rows()), weights)
@@ -149,7 +151,9 @@ def deployed(inventory: Path, host: Host, made: Ground) -> Run:
     return run
 
 
-def converged(layers: Path, release: str, made: Ground, folder: Path, **rig: Any) -> tuple[str, ...]:
+def converged(
+    layers: Path, release: str, made: Ground, folder: Path, below: tuple[str, ...] = (), **rig: Any
+) -> tuple[str, ...]:
     """What to boot a host from that serves: what a deploy has written, over the environment.
 
     Args:
@@ -157,14 +161,15 @@ def converged(layers: Path, release: str, made: Ground, folder: Path, **rig: Any
         release: Of Debian's.
         made: What the host fetches from.
         folder: For the inventory.
+        below: What there was before, as a layer.
         rig: Keys of the rig.
     """
     with alone(layers, f"{release}-vllm") as layer:
         if not layer.exists():
-            below = made.layers
-            (host,) = made.lab.up([HostSpec(f"v{os.getpid()}", release, below)])
+            under = (*made.layers, *below)
+            (host,) = made.lab.up([HostSpec(f"v{os.getpid()}", release, under)])
             deployed(write(folder, host, made, **rig), host, made)
             host.freeze(layer)
             # what it stood on is a part of what it is
-            layer.with_suffix(".json").write_text(json.dumps(below))
+            layer.with_suffix(".json").write_text(json.dumps(under))
         return (str(layer), *json.loads(layer.with_suffix(".json").read_text()))

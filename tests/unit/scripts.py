@@ -243,6 +243,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
     "a process": lambda: render("look/process.sh.j2", unit="rigwright-chat.service"),
+    "what is compiled": lambda: render(
+        "look/compiled.sh.j2", own="/var/cache/a b/c", user="svc", parents=["/var/cache"], warm="/var/cache/warm"
+    ),
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
