@@ -68,10 +68,13 @@ class Deployed:
         Raises:
             NotMeasured: it does not name the unit's socket, so the process would take it.
         """
-        command = self._service.command
-        if self.instance.socket not in command:
-            raise NotMeasured(f"the command line of {self.instance.name} has no word {self.instance.socket}")
-        moved = {self.instance.socket: BARE_SOCKET}
+        command, own = self._service.command, self.instance.socket
+        # a word of its own, or an option's value
+        moved = {
+            word: word.removesuffix(own) + BARE_SOCKET for word in command if word == own or word.endswith(f"={own}")
+        }
+        if not moved:
+            raise NotMeasured(f"the command line of {self.instance.name} has no word {own}")
         return [self.key_file if word is KEY_FILE else moved.get(word, str(word)) for word in command]
 
     @property

@@ -55,6 +55,14 @@ def test_the_bare_process_has_the_units_environment_and_none_of_its_limits() -> 
     assert "a $$HOME %n" in words
 
 
+def test_a_socket_may_be_an_options_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = instance()
+    found = Deployed(rig(one), one, ENGINE)
+    made = Service((found.program, f"--uds={one.socket}"), {}, Sandbox(0, 0))
+    monkeypatch.setattr(type(one.kind), "service", lambda *_: made)
+    assert found.bare == [found.program, f"--uds={BARE_SOCKET}"]
+
+
 def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
     one = instance()
     found = Deployed(rig(one), one, ENGINE)
