@@ -84,7 +84,7 @@ DRIFTS = {
     ),
     "a stopped service": (
         "systemctl stop rigwright-chat",
-        {"S01", "S02", "S05", "S06", "E01", "E02", "E03", "E04", "E05"},
+        {"S01", "S02", "S05", "S06", "S12", "S13", "E01", "E02", "E03", "E04", "E05"},
         "",
     ),
     "a port that nobody holds": (f"systemctl stop {HOLDER}", {"S04", "S05", "S06"}, ""),
@@ -104,7 +104,7 @@ DRIFTS = {
         "PrivateDevices=no\\nDevicePolicy=auto\\nCapabilityBoundingSet=~\\nIPAddressDeny=\\nPrivateNetwork=no\\n"
         "RestrictAddressFamilies=\\nTemporaryFileSystem=\\nProtectSystem=no\\nMemoryDenyWriteExecute=no\\n"
         f"RestrictSUIDSGID=no\\n' > {LINK}.d/x.conf; {RESTART}",
-        {"S02", "S03", "E01", "E02", "E03", "E04", "E05"},
+        {"S02", "S03", "S12", "E01", "E02", "E03", "E04", "E05"},
         f"rm -r {LINK}.d; systemctl daemon-reload; systemctl restart rigwright-chat",
     ),
     "a port on every interface": (
@@ -121,7 +121,7 @@ DRIFTS = {
     ),
     "a service without a key": (
         f"sed -i 's/ --api-key-file [^ ]*//' {UNIT}; {RESTART}",
-        {"G01", "S02", "S05"},
+        {"G01", "S02", "S05", "S12"},
         "",
     ),
     "a key that anybody can read": (f"chmod 644 {KEY_FILE}", {"S07"}, ""),
