@@ -62,4 +62,4 @@ def put_engine(host: Host, engine_layer: str) -> None:
     """Give a host that has our folders an engine, with what its compilation would have written down."""
     for engine in (Path(engine_layer) / kept.ENGINES).iterdir():
         shutil.copytree(engine, host.folder / "root" / kept.ENGINES / engine.name, symlinks=True)
-        host.run(f"echo tree /{kept.ENGINES / engine.name} >> /var/lib/rigwright/ledger")
+        host.run(f"echo tree /{kept.ENGINES / engine.name} >> /var/lib/rigwright/owned")

@@ -121,12 +121,16 @@ def test_it_gives_way_to_llama_cpp_comes_back_and_goes(vllm_host: Host, vllm: Gr
     assert vllm_host.run("ls -A /srv /dev/shm /opt").split() == ["/dev/shm:", "/opt:", "/srv:"]
 
 
-# Stops the first engine that is not one of those that ran already: what a card does that hangs.
+# Stops the first new engine while another generation than that one is current: what a card does that hangs.
 FREEZER = """
-while :; do for one in /proc/[0-9]*; do
-  case " {old} " in *" ${{one#/proc/}} "*) continue ;; esac
-  read -r name < $one/comm && [ "$name" = VLLM::EngineCor ] && kill -STOP ${{one#/proc/}} && exit
-done; sleep 0.05; done 2> /dev/null
+while :; do
+  sleep 0.05
+  [ "$(readlink /etc/rigwright/current)" != generations/{number} ] || continue
+  for one in /proc/[0-9]*; do
+    case " {old} " in *" ${{one#/proc/}} "*) continue ;; esac
+    read -r name < $one/comm && [ "$name" = VLLM::EngineCor ] && kill -STOP ${{one#/proc/}} && exit
+  done
+done 2> /dev/null
 """
 
 
@@ -140,7 +144,7 @@ def test_a_start_that_hangs_is_ended_and_the_old_generation_is_back(
     bad = vllm_box.write(tmp_path / "bad", vllm_host, vllm, hurried, instances=vllm_box.TWO)
     assert plan(bad).planned == ["Serving | Write generation", "Serving | Activate generation"]
     before, number = processes(vllm_host), current(good)["number"]
-    freezer = FREEZER.format(old=" ".join(before))
+    freezer = FREEZER.format(number=number, old=" ".join(before))
     vllm_host.run(f"systemd-run -q --unit=freezer --expand-environment=no sh -c {shlex.quote(freezer)}")
     run = deploy(bad)
     assert run.status == 1
