@@ -99,31 +99,29 @@ def _flag_value(value: object) -> str | bool:
     return text
 
 
+def _json(value: object, *kinds: type) -> Any:
+    """What JSON makes of a value of these kinds; None of another one, and of what TOML has and JSON has not."""
+    text = ""
+    if isinstance(value, kinds) and not isinstance(value, bool):
+        with suppress(TypeError, ValueError):
+            text = json.dumps(value, sort_keys=True, allow_nan=False)
+    return json.loads(text) if 0 < len(text) <= 4096 else None
+
+
 def _option_value(value: object) -> Any:
     if value is True or (isinstance(value, str) and FLAG_VALUE.fullmatch(value) and value.isprintable()):
         return value
-    text = ""
-    if isinstance(value, (int, float, list, dict)) and not isinstance(value, bool):
-        # TOML has dates, and numbers that JSON has not
-        with suppress(TypeError, ValueError):
-            text = json.dumps(value, sort_keys=True, allow_nan=False)
-    if not text or len(text) > 4096:
+    if (found := _json(value, int, float, list, dict)) is None:
         raise ValueError("true, a finite number, a list, a table, or text on one line (a dash first: only a number)")
-    return json.loads(text)
+    return found
 
 
 OptionValue = Annotated[Any, PlainValidator(_option_value)]
 
 
 def _table(value: object) -> dict[str, Any]:
-    text = ""
-    if isinstance(value, dict):
-        # TOML has dates, and numbers that JSON has not
-        with suppress(TypeError, ValueError):
-            text = json.dumps(value, sort_keys=True, allow_nan=False)
-    if not text or len(text) > 4096:
+    if not isinstance(found := _json(value, dict), dict):
         raise ValueError("a table of texts, finite numbers, true, false, lists and tables")
-    found: dict[str, Any] = json.loads(text)
     return found
 
 
