@@ -22,6 +22,8 @@ def validate(inventory: str, limit: str | None) -> None:
         for i in rig.instances:
             cards = ", ".join(f"{index}: {rig.cards[index].name}" for index in i.cards) or "CPU"
             engine = ", ".join(map(str, i.artefacts[:2])) + (" ..." if len(i.artefacts) > 2 else "")
+            if i.env:
+                engine = next(f"{env.name} {env.version}" for env in rig.envs if env.name == i.env)
             rows.append(
                 (
                     name,

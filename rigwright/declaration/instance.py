@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from packaging.utils import canonicalize_name
+
 from rigwright.engines import kinds
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import Kind
@@ -42,6 +44,12 @@ class DeclaredEnv:
     """Its wheels."""
     for_other_cards: tuple[str, ...] = ()
     """Patterns of files in them that other cards than the rig's may need."""
+
+    @property
+    def version(self) -> str:
+        """That of the package that it is named after."""
+        named = canonicalize_name(self.keys.distribution)
+        return next((one.version for one in self.packages if canonicalize_name(one.name) == named), "0")
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,7 @@ def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
         "cuda": cuda.identity if cuda else None,
     }
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
-    named = canonicalize_name(env.keys.distribution)
-    version = next((one.version for one in env.packages if canonicalize_name(one.name) == named), "0")
+    version = env.version
     size = sum(one.size for one in artefacts)
     return Environment(
         name=env.name,

@@ -142,3 +142,12 @@ def test_one_3090_serves_with_room_for_one_request() -> None:
     words = command("rig3090")
     assert {"--max-model-len=32768", "--max-num-seqs=1", "--kv-cache-dtype=fp8_e5m2"} <= set(words)
     assert "--tensor-parallel-size=1" in words
+
+
+def test_validate_says_which_environment_an_instance_runs_in(tmp_path: Path) -> None:
+    rigs("rig3090", tmp_path)
+    command_ = [sys.executable, "-m", "cli", "validate", str(tmp_path / "rig3090.py")]
+    done = subprocess.run(command_, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " vllm 0.21.0 " in done.stdout
+    assert "aiohttp" not in done.stdout
