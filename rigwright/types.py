@@ -86,19 +86,6 @@ Flag = Annotated[str, _matching(r"[a-z][a-z0-9-]*", "a long option's name withou
 FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z).{1,4096}")
 
 
-def _flag_value(value: object) -> str | bool:
-    if value is True:
-        return True
-    text = str(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else ""
-    if isinstance(value, (dict, list)):
-        # TOML has dates, and numbers that JSON has not
-        with suppress(TypeError, ValueError):
-            text = json.dumps(value, sort_keys=True, allow_nan=False)
-    if not FLAG_VALUE.fullmatch(text) or not text.isprintable():
-        raise ValueError("true, a finite number, a table, or text on one line (a dash first: only a number)")
-    return text
-
-
 def _json(value: object, *kinds: type) -> Any:
     """What JSON makes of a value of these kinds; None of another one, and of what TOML has and JSON has not."""
     text = ""
@@ -106,6 +93,17 @@ def _json(value: object, *kinds: type) -> Any:
         with suppress(TypeError, ValueError):
             text = json.dumps(value, sort_keys=True, allow_nan=False)
     return json.loads(text) if 0 < len(text) <= 4096 else None
+
+
+def _flag_value(value: object) -> str | bool:
+    if value is True:
+        return True
+    text = str(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else ""
+    if (table := _json(value, dict, list)) is not None:
+        text = json.dumps(table, sort_keys=True)
+    if not FLAG_VALUE.fullmatch(text) or not text.isprintable():
+        raise ValueError("true, a finite number, a table, or text on one line (a dash first: only a number)")
+    return text
 
 
 def _option_value(value: object) -> Any:

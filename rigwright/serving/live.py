@@ -57,10 +57,10 @@ SCHEMA: channel.Schema = {
     # unit, its states, restarts, whether it has a main process, what that was started from, whether its key and its
     # weights are those that lie on disk
     "process": (tolerant(service), word, word, optional(number, 0), truth, optional(sha256), truth, truth),
-    # an active socket unit, and the addresses where systemd listens on its port
     # unit, and a line that its engine has said at this start, or at the first one that was as this is
     "said": (tolerant(service), said),
     "said_first": (tolerant(service), said),
+    # an active socket unit, and the addresses where systemd listens on its port
     "holding": (matching(rf"{PREFIX}[0-9]{{1,5}}[.]socket", "a listener of ours"), said),
     "folder": (path,),
 }

@@ -20,11 +20,11 @@ from rigwright.envs.env import Environment
 # What is started, as text.
 LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
 PROGRAM = f"vllm-{hashlib.sha256(LAUNCHER.encode()).hexdigest()[:12]}.py"
-# What systemd 252's `systemd-analyze security` says of it is 1.1 with cards.
+# `systemd-analyze security` was seen to say 0.8 on the CPU (systemd 257) and 1.0 with two cards (252).
 EXPOSURE = 1.2
 LOOPBACK = "127.0.0.1"
 # Variables of every instance. There is no network: its libraries are not to ask it for anything, and its processes find
-# each other on the loopback interface. Without the last four a start hangs (measured on two H200).
+# each other on the loopback interface: without its address and the interfaces' names a start hangs (two H200).
 OFFLINE = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
