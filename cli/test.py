@@ -162,7 +162,7 @@ def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) ->
         if name == "gpu" and not options["host"] and (without := _no_card()):
             click.echo(f"==> gpu: skipped: {without}; give a machine that has one with --host")
             continue
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             found = measured(name, whole, given, Path(folder))
         if record:
             durations.Record.load().with_measured(name, found, whole).save()
@@ -193,7 +193,7 @@ def measured(name: str, whole: bool, given: list[str], folder: Path) -> dict[str
             sys.exit(1)
         if not stage.folder:
             took[" ".join(commands[0])] = (seconds, stage.all_only)
-    for file in folder.iterdir():
+    for file in folder.glob("took-*"):
         for what, (seconds, all_only) in json.loads(file.read_text()).items():
             known = took.get(what, (0.0, True))
             took[what] = (max(seconds, known[0]), all_only and known[1])
@@ -209,7 +209,9 @@ def shares(stage: Stage, whole: bool, folder: Path, layers: Path) -> Commands:
             "pytest",
             *options,
             f"--share={number}/{durations.PROCESSES}",
-            f"--measure={folder / str(number)}",
+            f"--measure={folder / f'took-{number}'}",
+            # of its own: processes that clean up after each other were seen to run out of file descriptors
+            f"--basetemp={folder / f'files-{number}'}",
             stage.folder,
         ]
         for number in range(1, durations.PROCESSES + 1)
