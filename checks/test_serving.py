@@ -12,15 +12,16 @@ from checks import DEPLOY, check, expect
 from checks.nvidia_smi import ask
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Expanded, Service
+from rigwright.gateway.service import door
 from rigwright.host import channel
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.render import render
 from rigwright.serving.generation import Generation
-from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, PREFIX, held, names
+from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, PREFIX, holder, names
 from rigwright.serving.live import Served
-from rigwright.serving.units import PROCESS, UNITS, credential_path, environment, strange
+from rigwright.serving.units import OWNED, PROCESS, UNITS, credential_path, environment, strange
 
 # Process ids of a unit, workers included; none where systemd does not say its control group, for in no group are all.
 OWN = r"""
@@ -105,11 +106,11 @@ def test_exposure(host: Host, instance: Instance, service: Service) -> None:
     why="the API has no TLS and one key; whoever else holds the port is sent that key",
 )
 def test_listens_on_loopback(host: Host, found: Served, instance: Instance) -> None:
-    service, holder = names(instance.port)
+    service, socket = names(instance.port)
     lines = host.check_output(f"ss -Hltnp 'sport = :{instance.port:d}'").splitlines()
     at = frozenset(line.split()[3] for line in lines)
-    expect(sorted(at), f"{LOOPBACK}:{instance.port}, and {LOOPBACK_6}", DEPLOY, holds=held(instance.port, at))
-    systemds = all('("systemd",pid=1,' in line for line in lines) and holder in found.holding
+    expect(sorted(at), f"{LOOPBACK}:{instance.port}, and {LOOPBACK_6}", DEPLOY, holds=holder(instance.port).holds(at))
+    systemds = all('("systemd",pid=1,' in line for line in lines) and socket in found.sockets
     expect(systemds, True, f"end who listens there, and {DEPLOY}")
     carrier = found.processes.get(service)
     expect(carrier.state if carrier else "not there", "active", DEPLOY)
@@ -179,10 +180,13 @@ def test_stop_takes_all(host: Host, rig: Rig, instance: Instance) -> None:
 )
 def test_nothing_undeclared(rig: Rig, found: Served) -> None:
     ports = {name for instance in rig.instances for name in names(instance.port)}
-    files = {name for name in found.links if name.startswith(("rigwright-", PREFIX))}
+    ports |= {*door(rig, OWNED).wants}
+    files = {
+        name for name in found.links if name.startswith(("rigwright-", PREFIX, "rigwright_gateway", "rigwright_router"))
+    }
     loaded = {name for name, process in found.processes.items() if process.state != "inactive"}
     expect(
-        sorted(files | loaded | found.holding | found.astray),
+        sorted(files | loaded | found.sockets.keys()),
         sorted({*(i.unit for i in rig.instances), *ports}),
         DEPLOY,
     )

@@ -16,7 +16,9 @@ from packaging.requirements import Requirement as PythonRequirement
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 
-def _matching(pattern: str, description: str) -> AfterValidator:
+def matching(pattern: str, description: str) -> AfterValidator:
+    """The rule that a text is of a pattern, whole; `description` is what is allowed, for people."""
+
     def check(value: str) -> str:
         # \Z, not $: a trailing newline would reach unit files and command lines
         if not re.fullmatch(pattern, value):
@@ -27,28 +29,28 @@ def _matching(pattern: str, description: str) -> AfterValidator:
 
 
 # Host and unit names: what systemd, DNS and ssh all take without quoting, never starting with an option's dash.
-Name = Annotated[str, _matching(r"[a-z0-9][a-z0-9-]{0,47}", "small letters, digits and dashes, at most 48")]
+Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,47}", "small letters, digits and dashes, at most 48")]
 # Names of catalogue entries: also dots and capitals, as in model names, and one slash (engine/name) in variants.
-CatalogName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
+CatalogName = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
 # Of artefacts: also a plus, as in 2.9.0+cu130.
-Version = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}", "letters, digits, dots, dashes and +")]
+Version = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}", "letters, digits, dots, dashes and +")]
 # Of a distribution's packages: an epoch's colon, and the tilde of what is older than without it.
-DebVersion = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,95}", "letters, digits and ._+:~-")]
+DebVersion = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,95}", "letters, digits and ._+:~-")]
 # Of artefacts: conda's own can begin with an underscore, as _libgcc_mutex does.
-ArtefactName = Annotated[str, _matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
+ArtefactName = Annotated[str, matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
 VariantName = Annotated[
-    str, _matching(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "engine/name, such as llamacpp/65k")
+    str, matching(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "engine/name, such as llamacpp/65k")
 ]
 FileName = Annotated[
-    str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name: letters, digits, dots, dashes, no folder")
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name: letters, digits, dots, dashes, no folder")
 ]
 ArtefactFile = Annotated[
-    str, _matching(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,200}", "a file name: letters, digits and ._+~-, no folder")
+    str, matching(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,200}", "a file name: letters, digits and ._+~-, no folder")
 ]
 # systemd would expand % and the shell everything else
 AbsolutePath = Annotated[
     str,
-    _matching(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._+@-]+)+/?", "an absolute path of letters, digits and ._+@-"),
+    matching(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._+@-]+)+/?", "an absolute path of letters, digits and ._+@-"),
     AfterValidator(lambda path: path.rstrip("/")),
 ]
 # Services see none of these, whatever their unit's mode: ProtectHome=, PrivateTmp= and the kernel's own trees.
@@ -69,19 +71,19 @@ def _own(path: str) -> str:
 
 
 Root = Annotated[AbsolutePath, AfterValidator(_own)]
-UserName = Annotated[str, _matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
-Sha256 = Annotated[str, _matching(r"[0-9a-f]{64}", "64 small hexadecimal digits")]
-Digits = Annotated[str, _matching(r"[0-9a-f]{12}", "12 small hexadecimal digits")]
+UserName = Annotated[str, matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
+Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "64 small hexadecimal digits")]
+Digits = Annotated[str, matching(r"[0-9a-f]{12}", "12 small hexadecimal digits")]
 PciId = Annotated[
-    str, _matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in small hexadecimal digits, such as "10de:2204"')
+    str, matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in small hexadecimal digits, such as "10de:2204"')
 ]
-Capability = Annotated[str, _matching(r"[0-9]{1,2}\.[0-9]", 'a CUDA compute capability, such as "8.6"')]
+Capability = Annotated[str, matching(r"[0-9]{1,2}\.[0-9]", 'a CUDA compute capability, such as "8.6"')]
 Module = Annotated[
-    str, _matching(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*", "a Python module, such as vllm.engine")
+    str, matching(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*", "a Python module, such as vllm.engine")
 ]
-CmakeOption = Annotated[str, _matching(r"[A-Z][A-Z0-9_]*", "a CMake option name, such as GGML_NATIVE")]
-CmakeValue = Annotated[str, _matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
-Flag = Annotated[str, _matching(r"[a-z][a-z0-9-]*", "a long option's name without its dashes")]
+CmakeOption = Annotated[str, matching(r"[A-Z][A-Z0-9_]*", "a CMake option name, such as GGML_NATIVE")]
+CmakeValue = Annotated[str, matching(r"[A-Za-z0-9_.;/=-]*", "letters, digits and _.;/=-")]
+Flag = Annotated[str, matching(r"[a-z][a-z0-9-]*", "a long option's name without its dashes")]
 # A dash only before a number: an option in the place of a value would be read as the value. No number is nan or inf.
 FLAG_VALUE = re.compile(r"(?!-(?![0-9.]))(?!\+?(?i:nan|inf|infinity)\Z).{1,4096}")
 
@@ -124,26 +126,26 @@ def _table(value: object) -> dict[str, Any]:
 
 
 Table = Annotated[dict[str, Any], PlainValidator(_table)]
-Variable = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "the name of an environment variable")]
+Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "the name of an environment variable")]
 ReservedKey = Annotated[
-    str, _matching(r"[a-z]+\.[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "a table and a key in it, such as flags.slot-save-path")
+    str, matching(r"[a-z]+\.[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "a table and a key in it, such as flags.slot-save-path")
 ]
 FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
 HttpUrl = Annotated[
-    str, _matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?(?:/[A-Za-z0-9._~/?=&+@%-]*)?", "an http(s) URL")
+    str, matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?(?:/[A-Za-z0-9._~/?=&+@%-]*)?", "an http(s) URL")
 ]
 Origin = Annotated[
     str,
-    _matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[1-9][0-9]{0,4})?", "an http(s) URL of a host, without a path"),
+    matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[1-9][0-9]{0,4})?", "an http(s) URL of a host, without a path"),
 ]
 HostName = Annotated[
-    str, _matching(r"\.?[A-Za-z0-9][A-Za-z0-9.-]{0,252}", "a host name, or a domain with a leading dot")
+    str, matching(r"\.?[A-Za-z0-9][A-Za-z0-9.-]{0,252}", "a host name, or a domain with a leading dot")
 ]
 # index:PROJECT, MIRROR:PATH (a mirror is a Name) or an address
 _PATH = r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9_~][A-Za-z0-9._~+@-]*)(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@-]+)*"
 Source = Annotated[
     str,
-    _matching(
+    matching(
         rf"(?!https?:)[a-z0-9][a-z0-9-]{{0,47}}:{_PATH}|https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?/[A-Za-z0-9._~/?=&+@%-]*",
         "index:PROJECT, MIRROR:PATH or an http(s) URL",
     ),
@@ -154,13 +156,13 @@ Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
 Positive = Annotated[int, Field(gt=0, strict=True)]
 # As systemd reads it (systemd.resource-control(5), MemoryMax=): powers of 1024, or a part of the host's.
 MemorySize = Annotated[
-    str, _matching(r"[1-9][0-9]{0,5}[MGT]|[1-9][0-9]?%|100%", 'an amount of memory, such as "48G" or "80%"')
+    str, matching(r"[1-9][0-9]{0,5}[MGT]|[1-9][0-9]?%|100%", 'an amount of memory, such as "48G" or "80%"')
 ]
 Count = Annotated[int, Field(ge=0, strict=True)]
-Text = Annotated[str, _matching(r"[^\x00-\x1f\x7f]{1,200}", "1 to 200 characters on one line")]
+Text = Annotated[str, matching(r"[^\x00-\x1f\x7f]{1,200}", "1 to 200 characters on one line")]
 RelativePath = Annotated[
     str,
-    _matching(
+    matching(
         r"(?!.*(?:\A|/)\.\.?(?:/|\Z))[A-Za-z0-9._+~-]+(?:/[A-Za-z0-9._+~-]+)*",
         "a path inside the folder: letters, digits and ._+~-",
     ),
@@ -169,27 +171,23 @@ RelativePath = Annotated[
 # (huggingface_hub.utils.validate_repo_id).
 Repository = Annotated[
     str,
-    _matching(
+    matching(
         r"(?!.*(?:\.\.|--))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "owner/name, as on the hub"
     ),
 ]
 Pattern = Annotated[
     str,
-    _matching(
-        r"[A-Za-z0-9._+~*?\[\]!/-]{1,200}", "a pattern of letters, digits and ._+~-/*?[]!, such as *.safetensors"
-    ),
+    matching(r"[A-Za-z0-9._+~*?\[\]!/-]{1,200}", "a pattern of letters, digits and ._+~-/*?[]!, such as *.safetensors"),
 ]
 # A branch, a tag or a commit of a repository.
 Revision = Annotated[
     str,
-    _matching(
-        r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,95}", "letters, digits, dots, dashes and +, as a version or a branch has"
-    ),
+    matching(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,95}", "letters, digits, dots, dashes and +, as a version or a branch has"),
 ]
 # An input, or one file of an input that has many.
 ModelFile = Annotated[
     str,
-    _matching(
+    matching(
         r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?::(?!.*(?:/|:)\.\.?(?:/|\Z))[A-Za-z0-9._+~-]+(?:/[A-Za-z0-9._+~-]+)*)?",
         "an input, or INPUT:PATH/IN/IT for one of its files",
     ),
@@ -221,7 +219,7 @@ def _cidr(value: str) -> str:
 
 Address = Annotated[str, AfterValidator(_address)]
 Cidr = Annotated[str, AfterValidator(_cidr)]
-System = Annotated[str, _matching(r"(?:debian|ubuntu)-[0-9]{1,2}(?:\.[0-9]{2})?", "a system, such as debian-12")]
+System = Annotated[str, matching(r"(?:debian|ubuntu)-[0-9]{1,2}(?:\.[0-9]{2})?", "a system, such as debian-12")]
 
 
 def _lanes(value: int) -> int:
@@ -234,15 +232,15 @@ Lanes = Annotated[int, Field(strict=True), AfterValidator(_lanes)]
 # What NVIDIA calls its two kernel modules, and whose archive a driver is from.
 Flavour = Literal["open", "proprietary"]
 Archive = Literal["distribution", "nvidia"]
-Fingerprint = Annotated[str, _matching(r"[0-9A-F]{40}", "an OpenPGP fingerprint: 40 capital hexadecimal digits")]
-ModuleOption = Annotated[str, _matching(r"NVreg_[A-Za-z0-9]{1,60}", "NVreg_ and letters or digits")]
+Fingerprint = Annotated[str, matching(r"[0-9A-F]{40}", "an OpenPGP fingerprint: 40 capital hexadecimal digits")]
+ModuleOption = Annotated[str, matching(r"NVreg_[A-Za-z0-9]{1,60}", "NVreg_ and letters or digits")]
 SysctlName = Annotated[
-    str, _matching(r"(?:vm|kernel|net|fs)(?:\.[a-z0-9_-]+){1,6}", "a kernel setting, such as vm.swappiness")
+    str, matching(r"(?:vm|kernel|net|fs)(?:\.[a-z0-9_-]+){1,6}", "a kernel setting, such as vm.swappiness")
 ]
-Commit = Annotated[str, _matching(r"[0-9a-f]{40}", "40 small hexadecimal digits")]
+Commit = Annotated[str, matching(r"[0-9a-f]{40}", "40 small hexadecimal digits")]
 Subtree = Annotated[
     str,
-    _matching(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)?", "a folder inside the archive"),
+    matching(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)?", "a folder inside the archive"),
 ]
 
 
@@ -281,19 +279,19 @@ def _calendar(value: str) -> str:
 
 
 Day = Annotated[str, BeforeValidator(_day), AfterValidator(_calendar)]
-PythonRelease = Annotated[str, _matching(r"3\.[0-9]{1,2}\.[0-9]{1,3}", "a release of CPython, such as 3.10.20")]
+PythonRelease = Annotated[str, matching(r"3\.[0-9]{1,2}\.[0-9]{1,3}", "a release of CPython, such as 3.10.20")]
 # A match spec (https://conda.org/learn/ceps/cep-0029) without what could name another channel, an address or a file.
 _SPEC = r"[a-z0-9_][a-z0-9._-]{0,63}(?: +[A-Za-z0-9._*+!=<>~|,]{1,100}(?: +[A-Za-z0-9._*]{1,100})?)?"
-MatchSpec = Annotated[str, _matching(_SPEC, "a conda package with its version and build, such as python ==3.10.20")]
-BuildString = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._+]{0,95}", "letters, digits, dots, _ and +")]
+MatchSpec = Annotated[str, matching(_SPEC, "a conda package with its version and build, such as python ==3.10.20")]
+BuildString = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._+]{0,95}", "letters, digits, dots, _ and +")]
 # A file of a wheel and what nvcc made it for: architectures (sm_) and PTX (compute_).
 MachineCode = Annotated[
     str,
-    _matching(
+    matching(
         r"(?!.*(?:\A|/)\.\.?[/ ])[A-Za-z0-9._+~-]+(?:/[A-Za-z0-9._+~-]+)*(?: (?:sm|compute)_[1-9][0-9]{1,3}[af]?)+",
         "PATH/IN/WHEEL.so and what it is for, such as sm_86 or compute_80",
     ),
 ]
-_LINE = _matching(r"[ -~]+", "letters, digits and punctuation on one line")
+_LINE = matching(r"[ -~]+", "letters, digits and punctuation on one line")
 Marker = Annotated[str, _LINE, AfterValidator(_marker)]
 Requirement = Annotated[str, _LINE, AfterValidator(_requirement)]

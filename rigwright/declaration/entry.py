@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.instance_entry import InstanceEntry
+from rigwright.gateway.entry import Gateway
 from rigwright.problems import Frozen
 from rigwright.supply.lock import Artefact
 from rigwright.types import (
@@ -245,6 +246,9 @@ class RigEntry(Frozen):
         "order: they are asked before all other sources.",
     )
     share: Share | None = Field(default=None, description="Gives this box's weights to others.")
+    gateway: Gateway | None = Field(
+        default=None, description="The way in for clients: without it an instance is reached at its own port alone."
+    )
     hub_token_file: str | None = Field(
         default=None,
         min_length=1,

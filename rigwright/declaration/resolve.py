@@ -22,6 +22,7 @@ from rigwright.declaration.instances import (
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import refuse_token, token_origin
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
+from rigwright.gateway.offers import refuse_gateway
 from rigwright.nvidia.driver.tables import Tables, tables
 from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
 from rigwright.supply import bundle as bundles
@@ -99,6 +100,10 @@ def parse(
     ]
     refuse_lent(entry.lent, present, refuse)
     refuse_shared(entry, refuse)
+    if entry.gateway:
+        taken = {entry.share.port: "the port on which weights are shared"} if entry.share else {}
+        ports = {instance_name: one.port for instance_name, one in entry.instances.items()}
+        refuse_gateway(entry.gateway, instances, ports, taken, refuse)
     authorities = ""
     if entry.ca_file is not None:
         try:
@@ -177,6 +182,7 @@ def parse(
         authorities=authorities,
         peers=entry.peers,
         share=entry.share,
+        gateway=entry.gateway,
         hub_token_file=token_file,
         hub_token_origin=token_origin(entry.hub_token_for) if token_file else None,
         redirects=entry.redirects,

@@ -15,6 +15,8 @@ from rigwright.declaration.instance import Part as Part
 from rigwright.declaration.instance import slice_of as slice_of
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import InstallingKind
+from rigwright.gateway.entry import Gateway
+from rigwright.gateway.offers import Offer, offers
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.problems import Problem
 from rigwright.supply.bundle import Bundle
@@ -66,6 +68,7 @@ class Rig:
     """Certificates in PEM; empty without any."""
     peers: tuple[str, ...]
     share: Share | None
+    gateway: Gateway | None
     hub_token_file: str | None
     """A path on the operator's machine."""
     hub_token_origin: str | None
@@ -109,8 +112,28 @@ class Rig:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Those of all instances, in their order."""
-        return tuple(self.user(instance) for instance in self.instances)
+        """Those of all services: of instances, in their order, and of the gateway."""
+        gateway = (self.gateway_user, self.router_user) if self.gateway else ()
+        return (*(self.user(instance) for instance in self.instances), *gateway)
+
+    @property
+    def gateway_user(self) -> str:
+        """The system user that the gateway runs as; its group may connect to instances."""
+        return f"{self.service_user[: USER_LENGTH - 9]}_gateway"
+
+    @property
+    def router_user(self) -> str:
+        """The system user of what decides for the gateway."""
+        return f"{self.service_user[: USER_LENGTH - 9]}_router"
+
+    def socket_groups(self, instance: Instance) -> tuple[str, ...]:
+        """The groups that may connect to an instance's socket: its own, and once it has answered the gateway's."""
+        return (self.user(instance), *([self.gateway_user] if self.gateway else []))
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """What its gateway offers, by name; nothing without one."""
+        return offers(self.gateway, self.instances) if self.gateway else ()
 
     @property
     def engines(self) -> dict[str, EngineKeys]:

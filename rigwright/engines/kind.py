@@ -210,6 +210,10 @@ class Kind(ABC):
         """What such lines say; a process that was taken over may have written any."""
         return Begun()
 
+    def paths(self, instance: Instance) -> tuple[str, ...]:
+        """What of OpenAI's API an instance answers, as paths after `/v1/`, for a gateway to open."""
+        return ("chat/completions", "completions", "responses")
+
     def env(self, engine: EngineKeys) -> str | None:
         """The environment of the catalogue that it runs in; None where it is installed by itself."""
         return None

@@ -197,6 +197,7 @@ def _serving(wanted: Desired, found: Served) -> list[Step]:
         parts += [f"let go of {_names(way.release)}"] if way.release else []
         parts += [f"listen on {_names(way.listen)}"] if way.listen else []
         parts += [f"start {_names(way.restart)}"] if way.restart else []
+        parts += [f"have {_names(way.reload)} read its settings" for _ in way.reload[:1]]
         parts += [f"wait for {_names(way.await_)}"] if way.await_ else []
         what = f"activate generation {number or found.next_number}"
         steps.append(Step("serving", what, "; ".join(parts) or "systemd has to read it"))

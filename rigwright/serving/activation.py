@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from rigwright.declaration.rig import CACHES, WARM, Rig, slice_of
 from rigwright.serving.generation import Generation
-from rigwright.serving.listeners import PREFIX
 from rigwright.serving.live import Kept, Process, Served
 from rigwright.serving.slots import Slot
 from rigwright.serving.units import credential_path
@@ -40,6 +39,10 @@ class Activation:
     """Socket units that listen where nobody is to."""
     listen: tuple[str, ...] = ()
     """Those that do not, and are to."""
+    reload: tuple[str, ...] = ()
+    """Units that are to read their settings again."""
+    carriers: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)
+    """Socket unit -> its service, and its TCP port, 0 for none; of all that are to listen."""
 
     @property
     def awaited(self) -> tuple[str, ...]:
@@ -57,15 +60,14 @@ class Activation:
         return (*self.stop, *self.awaited)
 
     @property
-    def listening(self) -> tuple[tuple[str, str, str], ...]:
+    def listening(self) -> tuple[tuple[str, str, int], ...]:
         """Socket units that begin to listen, each with its service and its port."""
-        parts = ((holder, holder.removesuffix(".socket")) for holder in self.listen)
-        return tuple((holder, f"{name}.service", name.rpartition("-")[2]) for holder, name in parts)
+        return tuple((holder, *self.carriers[holder]) for holder in self.listen)
 
     @property
     def slices(self) -> tuple[str, ...]:
         """Those of instances that go: systemd keeps an empty one until it is stopped."""
-        gone = [unit for unit in self.stop if unit not in self.restart and not unit.startswith(PREFIX)]
+        gone = [unit for unit in self.stop if unit not in self.restart and unit.startswith("rigwright-")]
         return tuple(map(slice_of, gone))
 
     @property
@@ -100,19 +102,24 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     slots = {slot.unit: slot for slot in goal.slots}
     strays = sorted(name for name, one in found.processes.items() if name not in slots and _up(one))
     # what carries a port that its socket does not listen on has that to itself, and none can begin to beside it
-    deaf = {name for name, slot in slots.items() if slot.holder and slot.holder not in found.holding}
+    carriers = {one.unit: (slot.unit, one.port) for slot in goal.slots for one in slot.holders}
+    right = {
+        one.unit for slot in goal.slots for one in slot.holders if one.holds(found.sockets.get(one.unit, frozenset()))
+    }
+    deaf = {name for name, slot in slots.items() if any(one.unit not in right for one in slot.holders)}
     stale = [name for name, slot in slots.items() if name in deaf or not _right(found.processes.get(name), slot)]
     loading = [name for name in slots if name not in stale and found.processes[name].loading]
     # a port's service leaves only with its socket: else whoever connects starts it again
-    staying = {name for name, slot in slots.items() if slot.holder in found.holding}
+    staying = {name for name, slot in slots.items() if slot.holders and name not in deaf}
     in_the_way = sorted(
         name
         for name in stale
         if name not in staying and _blocks(found, name, [s for n, s in slots.items() if n not in (name, *staying)])
     )
-    holders = {slot.holder for slot in goal.slots if slot.holder}
-    listen = tuple(sorted(holders - found.holding))
-    release = tuple(sorted(found.holding - holders | found.astray))
+    listen = tuple(sorted(carriers.keys() - right))
+    release = tuple(sorted(found.sockets.keys() - right))
+    fresh = [name for name in slots if name not in stale and name not in loading]
+    reload = tuple(name for name in fresh if found.processes[name].configured_from != slots[name].configured_from)
     links = {name: f"{config}/current/units/{name}" for name in goal.unit_files}
     settled = (
         (found.current, found.links, found.enabled, found.reload_needed, found.activating)
@@ -120,19 +127,20 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     ) and goal.mark in found.loaded
     # where neither the link nor the generation is there, the two are not the same
     settled = settled and any(kept.number == goal.number and kept.proven for kept in found.generations)
-    if settled and not strays and not stale and not loading and not listen and not release:
+    if settled and not strays and not stale and not loading and not listen and not release and not reload:
         return None
     leaving = dict.fromkeys([*strays, *in_the_way, *stale])
     running = [
         name for name in leaving if name not in staying and name in found.processes and found.processes[name].running
     ]
     free = tuple(found.held(name) or Slot(name, "", 0, frozenset()) for name in running)
-    return Activation((*strays, *in_the_way), tuple(stale), tuple(loading), free, release, listen)
+    stop = (*strays, *in_the_way)
+    return Activation(stop, tuple(stale), tuple(loading), free, release, listen, reload, carriers)
 
 
 def only_loading(way: Activation | None) -> bool:
     """Whether all that is left is to wait."""
-    return way is not None and not (way.stop or way.restart or way.release) and bool(way.await_)
+    return way is not None and not (way.stop or way.restart or way.release or way.reload) and bool(way.await_)
 
 
 def _up(process: Process) -> bool:

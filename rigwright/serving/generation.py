@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from rigwright.declaration.rig import WARM, Rig
+from rigwright.declaration.rig import SOCKETS, WARM, Rig
 from rigwright.engines.kind import Installation
+from rigwright.gateway.service import door
 from rigwright.render import render
 from rigwright.serving.listeners import Listener, listener
 from rigwright.serving.manifest import manifest
 from rigwright.serving.slots import Slot
-from rigwright.serving.units import OWNED, STARTED_FROM, UNITS, Unit, credential_path, unit
+from rigwright.serving.units import LINKS, OWNED, STARTED_FROM, UNITS, Unit, credential_path, unit
 from rigwright.supply.tools import Tools
 
 # Beside the files that a generation's digest is made of: its digest and when it was written.
@@ -37,6 +38,8 @@ class Generation:
     units: tuple[Unit, ...]
     """Those of its instances."""
     listeners: tuple[Listener, ...]
+    gateway: tuple[Slot, ...]
+    """What the units of its gateway are to be; none without one."""
     mark: str
     """In the target's description: tells which generation systemd has read."""
 
@@ -51,7 +54,7 @@ class Generation:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """What its units' processes are to be, and to hold."""
-        return (*(one.slot for one in self.units), *(one.slot for one in self.listeners))
+        return (*(one.slot for one in self.units), *(one.slot for one in self.listeners), *self.gateway)
 
     @property
     def unit_files(self) -> tuple[str, ...]:
@@ -82,8 +85,18 @@ def generation(
         for instance in rig.instances
     )
     listeners = tuple(listener(rig, instance, OWNED) for instance in rig.instances)
+    gateway = door(rig, OWNED)
     scripts = {
-        "ready": render("serving/ready.j2", started_from=STARTED_FROM, units=UNITS, starts=rig.starts, warm=WARM),
+        "ready": render(
+            "serving/ready.j2",
+            started_from=STARTED_FROM,
+            units=UNITS,
+            starts=rig.starts,
+            warm=WARM,
+            links=LINKS if rig.gateway else "",
+            sockets=SOCKETS,
+            gateway=rig.gateway_user,
+        ),
         "seed": render("serving/seed.j2", started_from=STARTED_FROM, warm=WARM),
         "started": render("serving/started.j2", started_from=STARTED_FROM, units=UNITS),
         "settle": render("generation/settle.j2", config=rig.roots.config, journal=JOURNAL, units=UNITS),
@@ -101,15 +114,16 @@ def generation(
         **{f"units/{one.socket_unit}": one.socket_text for one in listeners},
         "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED),
         f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, journal=JOURNAL),
-        "manifest.json": manifest(rig, engines, tools.folder, units, listeners),
+        **gateway.files,
+        "manifest.json": manifest(rig, engines, tools.folder, units, listeners, gateway.slots),
         "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits, units)),
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
     ports = [name for one in listeners for name in (one.socket_unit, one.unit)]
-    wants = [SETTLE, *ports, *(one.name for one in units)]
+    wants = [SETTLE, *ports, *gateway.wants, *(one.name for one in units)]
     target = render("serving/rigwright.target.j2", owned=OWNED, mark=mark, wants=wants)
     links = {f"engines/{name}": path for name, path in engines.items()} | {"tools": tools.folder}
-    return Generation({**files, "units/rigwright.target": target}, links, units, listeners, mark)
+    return Generation({**files, "units/rigwright.target": target}, links, units, listeners, gateway.slots, mark)
 
 
 def references(

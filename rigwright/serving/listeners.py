@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.declaration.rig import SOCKETS, Instance, Rig
 from rigwright.render import render
-from rigwright.serving.slots import Slot
+from rigwright.serving.slots import Holder, Slot
 
 LOOPBACK = "127.0.0.1"
 # `localhost` is this first, where the host has it.
@@ -24,15 +24,9 @@ def names(port: int) -> tuple[str, str]:
     return f"{PREFIX}{port}.service", f"{PREFIX}{port}.socket"
 
 
-def held(port: int | str, addresses: frozenset[str]) -> bool:
-    """Whether a port is held where it is to be, and nowhere else: by IPv4, and by IPv6 where the host has it.
-
-    Args:
-        port: The port.
-        addresses: Where systemd listens on it, as ss prints them.
-    """
-    wanted = f"{LOOPBACK}:{port}"
-    return wanted in addresses <= {wanted, f"{LOOPBACK_6}:{port}"}
+def holder(port: int) -> Holder:
+    """The socket unit of a port: by IPv4, and by IPv6 where the host has it."""
+    return Holder(names(port)[1], frozenset({f"{LOOPBACK}:{port}"}), frozenset({f"{LOOPBACK_6}:{port}"}))
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,7 @@ class Listener:
     def slot(self) -> Slot:
         """What its process is to be, and to hold."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()
-        return Slot(self.unit, digest, self.port, frozenset(), holder=self.socket_unit, leads_to=self.instance)
+        return Slot(self.unit, digest, self.port, frozenset(), (holder(self.port),), self.instance)
 
 
 def listener(rig: Rig, instance: Instance, owned: str) -> Listener:
@@ -71,15 +65,15 @@ def listener(rig: Rig, instance: Instance, owned: str) -> Listener:
         instance: The instance.
         owned: First line of unit files of ours.
     """
-    unit, holder = names(instance.port)
+    unit, socket = names(instance.port)
     values: dict[str, object] = {
         "owned": owned,
         "rig": rig,
         "instance": instance,
         "addresses": (LOOPBACK, LOOPBACK_6),
-        "holder": holder,
+        "holder": socket,
         "unit": unit,
-        "group": rig.user(instance),
+        "groups": rig.socket_groups(instance),
         "connections": CONNECTIONS,
         "sockets": SOCKETS,
     }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rigwright.declaration.rig import CACHES, WARM
 from rigwright.engines.kind import MARKER
+from rigwright.gateway.service import GATEWAY, ROUTER
 from rigwright.host import channel
 from rigwright.host.channel import (
     Told,
@@ -26,16 +27,19 @@ from rigwright.host.channel import (
 )
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL, META, PROVEN, SETTLE, Generation
-from rigwright.serving.listeners import PREFIX, held
+from rigwright.serving.listeners import PREFIX
 from rigwright.serving.manifest import Read, read
-from rigwright.serving.slots import Slot
+from rigwright.serving.slots import UNIX, Slot
 from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
 
 # The unit that an activation runs as.
 JOB = "rw-job-activate"
 # Names that we give; what else there is of such a kind is somebody else's.
 ours = matching(r"rigwright[-._][A-Za-z0-9:_.\\@-]{0,240}", "the name of a unit file of ours")
-service = matching(rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}})\.service", "a service of ours")
+service = matching(
+    rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}}|rigwright_(gateway|router))\.service",
+    "a service of ours",
+)
 # What the state script tells (templates/generation/state.sh.j2).
 SCHEMA: channel.Schema = {
     # number, digest when it was written and now, when it was written, whether it has served; what lies in one may have
@@ -57,11 +61,16 @@ SCHEMA: channel.Schema = {
     # unit, its states, restarts, whether it has a main process, what that was started from, whether its key and its
     # weights are those that lie on disk
     "process": (tolerant(service), word, word, optional(number, 0), truth, optional(sha256), truth, truth),
+    # unit, and what root wrote down of the settings that it has read last
+    "configured": (tolerant(service), optional(sha256)),
     # unit, and a line that its engine has said at this start, or at the first one that was as this is
     "said": (tolerant(service), said),
     "said_first": (tolerant(service), said),
     # an active socket unit, and the addresses where systemd listens on its port
-    "holding": (matching(rf"{PREFIX}[0-9]{{1,5}}[.]socket", "a listener of ours"), said),
+    "holding": (
+        matching(r"rigwright_((listener|gateway)-[0-9]{1,5}|router)[.]socket", "a socket of ours"),
+        said,
+    ),
     "folder": (path,),
 }
 NUMBER = re.compile(r"generations/([0-9]{1,9})")
@@ -111,6 +120,8 @@ class Process:
     """Whether the key it was given is the one on disk."""
     weights_current: bool = True
     """Whether the weights that it opened are the ones on disk."""
+    configured_from: str = ""
+    """SHA-256 of the settings that it has read last; empty where it has none, or nobody knows."""
 
     def fits(self, slot: Slot) -> bool:
         """Whether it was started from this unit, with the key and the weights that lie on the host."""
@@ -141,10 +152,8 @@ class Served:
     links: dict[str, str] = field(default_factory=dict)
     """Unit file of ours -> what it links to; empty for an ordinary file with our first line."""
     processes: dict[str, Process] = field(default_factory=dict)
-    holding: frozenset[str] = frozenset()
-    """Socket units that listen on their port of the loopback interface, and nowhere else."""
-    astray: frozenset[str] = frozenset()
-    """Those that listen elsewhere."""
+    sockets: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Socket unit that listens -> the addresses where it does."""
     said: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Unit -> lines that its engine has said of itself at its last start, that its kind reads."""
     said_first: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -188,7 +197,10 @@ def state_script(config: str, software: str, starts: str) -> str:
         owned=OWNED,
         started_from=STARTED_FROM,
         listeners=PREFIX,
+        unix=UNIX,
         marker=MARKER,
+        gateway=GATEWAY,
+        router=ROUTER,
         caches=CACHES,
         warm=WARM,
     )
@@ -204,9 +216,10 @@ def parse(output: Iterable[str]) -> Served:
     links = {name: target for name, target in told.many("link") if name}
     # a link to anywhere else is none of ours, and is put right
     current = NUMBER.fullmatch(told.one("current"))
-    processes = {name: Process(*rest) for name, *rest in told.many("process")}
-    sockets = {name: frozenset(at.split()) for name, at in told.many("holding") if name in links}
-    right = {name for name, at in sockets.items() if held(name.removeprefix(PREFIX).removesuffix(".socket"), at)}
+    configured = dict(told.many("configured"))
+    processes = {
+        name: replace(Process(*rest), configured_from=configured.get(name, "")) for name, *rest in told.many("process")
+    }
     return Served(
         generations=tuple(sorted((_kept(told, *row) for row in told.many("generation")), key=lambda kept: kept.number)),
         current=int(current[1]) if current else None,
@@ -219,8 +232,7 @@ def parse(output: Iterable[str]) -> Served:
         links=links,
         # a unit that somebody else has given such a name is theirs: we neither wrote its file nor started its process
         processes={name: one for name, one in processes.items() if name and (name in links or one.started_from)},
-        holding=frozenset(right),
-        astray=frozenset(sockets.keys() - right),
+        sockets={name: frozenset(at.split()) for name, at in told.many("holding") if name in links},
         said=_lines(told, "said"),
         said_first=_lines(told, "said_first"),
         folders=frozenset(told.all("folder")),

@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rigwright.declaration.rig import Rig
-from rigwright.serving.listeners import LOOPBACK, Listener, names
-from rigwright.serving.slots import Slot
+from rigwright.serving.listeners import LOOPBACK, Listener, holder, names
+from rigwright.serving.slots import Holder, Slot
 from rigwright.serving.units import Unit
 from rigwright.types import CardIndex, Port
 
@@ -42,14 +43,32 @@ class _Listener(BaseModel):
     started_from: str
 
 
+class _GatewayUnit(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    unit: str = Field(pattern=r"^rigwright_(gateway|router)\.service$")
+    user: str
+    started_from: str = Field(pattern=r"^[0-9a-f]{64}$")
+    configured_from: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    sockets: dict[
+        Annotated[str, Field(pattern=r"^rigwright_(gateway-[0-9]{1,5}|router)\.socket$")],
+        tuple[Annotated[str, Field(pattern=r"^(unix|[0-9a-f.:\[\]]{3,45}:[0-9]{1,5})$")], ...],
+    ]
+
+
 class _Manifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
     instances: dict[str, _Instance]
     listeners: tuple[_Listener, ...] = ()
+    gateway: tuple[_GatewayUnit, ...] = ()
 
 
 def manifest(
-    rig: Rig, engines: Mapping[str, str], tools: str, units: tuple[Unit, ...], listeners: tuple[Listener, ...]
+    rig: Rig,
+    engines: Mapping[str, str],
+    tools: str,
+    units: tuple[Unit, ...],
+    listeners: tuple[Listener, ...],
+    gateway: tuple[Slot, ...] = (),
 ) -> str:
     """The manifest's text.
 
@@ -59,6 +78,7 @@ def manifest(
         tools: The folder of the host's tools.
         units: Those of the rig's instances, in their order.
         listeners: On their ports.
+        gateway: What the units of its gateway are to be.
     """
     value = {
         "rig": rig.name,
@@ -95,6 +115,16 @@ def manifest(
             }
             for one in listeners
         ],
+        "gateway": [
+            {
+                "unit": one.unit,
+                "user": rig.gateway_user if one.configured_from else rig.router_user,
+                "started_from": one.started_from,
+                "configured_from": one.configured_from,
+                "sockets": {holder.unit: sorted(holder.addresses) for holder in one.holders},
+            }
+            for one in gateway
+        ],
     }
     return json.dumps(value, indent=2, sort_keys=True) + "\n"
 
@@ -124,7 +154,8 @@ def read(text: str, started_from: Mapping[str, str]) -> Read:
         raise ValueError(f"a manifest that is none: {error.errors()[0]['msg']}") from None
     slots = [slot for name, one in made.instances.items() for slot in _instance(name, one, started_from)]
     slots += [_listener(one) for one in made.listeners]
-    users = frozenset(one.user for one in made.instances.values())
+    slots += [_gateway(one) for one in made.gateway]
+    users = frozenset([one.user for one in made.instances.values()] + [one.user for one in made.gateway])
     known = users if all(USER.fullmatch(user) for user in users) else None
     return Read(tuple(sorted(slots, key=lambda slot: slot.unit)), known)
 
@@ -141,5 +172,10 @@ def _instance(name: str, made: _Instance, started_from: Mapping[str, str]) -> li
 def _listener(made: _Listener) -> Slot:
     if not DIGEST.fullmatch(made.started_from) or not UNIT.fullmatch(made.leads_to):
         raise ValueError(f"a manifest with the listener {made.leads_to!r} on port {made.port}")
-    service, socket = names(made.port)
-    return Slot(service, made.started_from, made.port, frozenset(), socket, made.leads_to)
+    service = names(made.port)[0]
+    return Slot(service, made.started_from, made.port, frozenset(), (holder(made.port),), made.leads_to)
+
+
+def _gateway(made: _GatewayUnit) -> Slot:
+    sockets = tuple(Holder(name, frozenset(at)) for name, at in made.sockets.items())
+    return Slot(made.unit, made.started_from, 0, frozenset(), sockets, configured_from=made.configured_from)

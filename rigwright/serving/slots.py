@@ -4,6 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# In place of addresses, of what listens on none.
+UNIX = "unix"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A socket unit, which holds what a service is given."""
+
+    unit: str
+    addresses: frozenset[str]
+    """Where it is to listen, as ss prints them; UNIX for unix sockets."""
+    also: frozenset[str] = frozenset()
+    """Where it may, if the host has that."""
+
+    def holds(self, found: frozenset[str]) -> bool:
+        """Whether it listens where it is to, and nowhere else.
+
+        Args:
+            found: Where it listens.
+        """
+        return self.addresses <= found <= self.addresses | self.also
+
+    @property
+    def port(self) -> int:
+        """Its TCP port; 0 for none."""
+        return int(min(self.addresses).rpartition(":")[2]) if UNIX not in self.addresses else 0
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -15,7 +42,9 @@ class Slot:
     port: int
     """That it listens on; 0 for none."""
     cards: frozenset[int]
-    holder: str = ""
-    """The socket unit that listens there in its stead; empty without one."""
+    holders: tuple[Holder, ...] = ()
+    """The socket units that listen in its stead."""
     leads_to: str = ""
-    """The unit of the instance that its port leads to; empty for an instance itself."""
+    """The unit of the instance that its port leads to; empty for an instance itself, and for a gateway."""
+    configured_from: str = ""
+    """SHA-256 of the files that it reads again without a restart; empty where there are none."""

@@ -15,6 +15,8 @@ from rigwright.render import render
 from rigwright.serving.slots import Slot
 from rigwright.serving.systemd import command_line, environment_file
 
+# Where the gateway finds what may be asked: NAME -> the socket of an instance that has answered.
+LINKS = "/run/rigwright/gateway"
 DIGEST_VARIABLE = "RW_DIGEST"
 UNITS = "/etc/systemd/system"
 # A file a unit, by root: SHA-256 of what its process was started from, then `DEVICE:INODE PATH` of each of its weights.
@@ -122,6 +124,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         service=made,
         slice=instance.slice,
         user=user,
+        links=LINKS if rig.gateway else "",
         # a start may wait as long for what another one compiles
         start_limit=STARTS * (instance.variant.ready_timeout * (2 if made.cache else 1) + PAUSE),
         folder=PurePosixPath(instance.socket).parent.relative_to(RUN),

@@ -219,6 +219,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         authorities="",
         peers=(),
         share=None,
+        gateway=None,
         hub_token_file=None,
         hub_token_origin=None,
         redirects=(),

@@ -39,7 +39,7 @@ def comes_to(made: Rig, host: HostFacts, *installations: Installation) -> Desire
 
 def process(slot: Slot, **changes: Any) -> Process:
     """The process that a slot asks for, running."""
-    right = Process("active", "running", started_from=slot.started_from)
+    right = Process("active", "running", started_from=slot.started_from, configured_from=slot.configured_from)
     return replace(right, **changes)
 
 
@@ -66,7 +66,7 @@ def converged(aim: Generation, number: int = 1, **changes: Any) -> Served:
         enabled=True,
         links={name: f"{CONFIG}/current/units/{name}" for name in aim.unit_files},
         processes={slot.unit: process(slot) for slot in aim.slots},
-        holding=frozenset(slot.holder for slot in aim.slots if slot.holder),
+        sockets={one.unit: one.addresses for slot in aim.slots for one in slot.holders},
         folders=frozenset(path for path in aim.files["references"].splitlines() if not path.startswith("/srv/models")),
     )
     return replace(right, **changes)

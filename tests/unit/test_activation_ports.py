@@ -10,7 +10,7 @@ import pytest
 
 from rigwright.serving.activation import Activation, activation, goal_of
 from rigwright.serving.generation import Generation
-from rigwright.serving.listeners import names
+from rigwright.serving.listeners import holder, names
 from rigwright.serving.live import Process, Served
 from rigwright.serving.slots import Slot
 from tests.unit.samples import instance
@@ -22,8 +22,14 @@ AIM = wanted()
 SLOTS = {slot.unit: slot for slot in AIM.slots}
 RIGHT = {name: process(slot) for name, slot in SLOTS.items()}
 SWAPPED = wanted(two(instance("chat", port=8021), instance("code", port=8020)))
-STRAY = Slot(PORT_3, "0" * 64, 8022, frozenset(), HOLDER_3, "rigwright-old.service")
+STRAY = Slot(PORT_3, "0" * 64, 8022, frozenset(), (holder(8022),), "rigwright-old.service")
+HELD = {holder(port).unit: holder(port).addresses for port in (8020, 8021, 8022)}
 DOWN = Process("inactive", "dead", running=False)
+
+
+def but(*names: str) -> dict[str, frozenset[str]]:
+    """Three ports held, but for some."""
+    return {name: addresses for name, addresses in HELD.items() if name not in names}
 
 
 def carrier(one: Process, **changes: Any) -> dict[str, Any]:
@@ -35,7 +41,7 @@ def stray(one: Process) -> dict[str, Any]:
     """A converged host that holds a port more."""
     return {
         "processes": {**RIGHT, PORT_3: one},
-        "holding": frozenset({HOLDER, HOLDER_2, HOLDER_3}),
+        "sockets": HELD,
         "generations": (kept(1, AIM.digest, slots=AIM.slots), kept(2, slots=(STRAY,))),
     }
 
@@ -54,11 +60,11 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     ),
     # it has the socket still, and no new one can be made while it has
     "a socket that does not listen": (
-        {"holding": frozenset({HOLDER_2})},
+        {"sockets": but(HOLDER, HOLDER_3)},
         Activation((), (PORT,), (), (SLOTS[PORT],), listen=(HOLDER,)),
     ),
     "a socket that does not listen, and whose service is down": (
-        carrier(DOWN, holding=frozenset({HOLDER_2})),
+        carrier(DOWN, sockets=but(HOLDER, HOLDER_3)),
         Activation((), (PORT,), listen=(HOLDER,)),
     ),
     "a port that nobody is to hold": (
@@ -67,7 +73,7 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     ),
     "a port that nobody is to hold, and that nobody carries": (stray(DOWN), Activation(release=(HOLDER_3,))),
     "what carries a port that nobody holds": (
-        {**stray(process(STRAY)), "holding": frozenset({HOLDER, HOLDER_2})},
+        {**stray(process(STRAY)), "sockets": but(HOLDER_3)},
         Activation((PORT_3,), (), (), (STRAY,)),
     ),
 }

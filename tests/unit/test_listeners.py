@@ -12,7 +12,7 @@ import pytest
 
 from rigwright.declaration.rig import SOCKETS, Instance
 from rigwright.render import render
-from rigwright.serving.listeners import PREFIX, Listener, held, listener, names
+from rigwright.serving.listeners import PREFIX, Listener, holder, listener, names
 from rigwright.serving.units import OWNED, unit
 from tests.unit import programs
 from tests.unit.samples import card, installation, instance, rig
@@ -113,7 +113,7 @@ def test_what_a_service_is_to_be_is_its_text_and_what_it_holds_is_its_sockets_po
     slot = made().slot
     assert slot.started_from == hashlib.sha256(made().text.encode()).hexdigest()
     assert (slot.unit, slot.port, slot.cards) == (SERVICE, 8020, frozenset())
-    assert (slot.holder, slot.leads_to) == (HOLDER, "rigwright-chat.service")
+    assert ([one.unit for one in slot.holders], slot.leads_to) == ([HOLDER], "rigwright-chat.service")
     assert replace(made(), socket_text="").slot == slot
 
 
@@ -158,4 +158,4 @@ def test_every_user_can_get_to_the_folder_of_sockets_whoever_makes_it(tmp_path: 
     ],
 )
 def test_a_port_is_held_on_the_loopback_interface_by_one_protocol_or_both(addresses: set[str], right: bool) -> None:
-    assert held(8020, frozenset(addresses)) is right
+    assert holder(8020).holds(frozenset(addresses)) is right

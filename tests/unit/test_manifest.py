@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigwright.serving.listeners import PREFIX, names
+from rigwright.serving.listeners import PREFIX, holder, names
 from rigwright.serving.manifest import USER, read
 from rigwright.serving.slots import Slot
 from tests.unit.samples import artefact, card, instance, rig
@@ -31,11 +31,11 @@ def test_a_deploy_reads_the_slots_that_were_written() -> None:
     found = read(TEXT, {})
     assert found.slots == AIM.slots
     assert found.users == {"rigwright-chat", "rigwright-code"}
-    assert [(slot.unit, slot.port, slot.cards, slot.holder, slot.leads_to) for slot in AIM.slots] == [
-        (CHAT, 0, {0, 1}, "", ""),
-        (CODE, 0, set(), "", ""),
-        (names(8020)[0], 8020, set(), names(8020)[1], CHAT),
-        (names(8021)[0], 8021, set(), names(8021)[1], CODE),
+    assert [(slot.unit, slot.port, slot.cards, slot.holders, slot.leads_to) for slot in AIM.slots] == [
+        (CHAT, 0, {0, 1}, (), ""),
+        (CODE, 0, set(), (), ""),
+        (names(8020)[0], 8020, set(), (holder(8020),), CHAT),
+        (names(8021)[0], 8021, set(), (holder(8021),), CODE),
     ]
 
 
@@ -197,7 +197,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except ValueError:
         return
     for slot in found.slots:
-        assert slot.unit.startswith(PREFIX if slot.holder else "rigwright-")
-        assert slot.port >= 1024 or (slot.port == 0 and not slot.holder)
-        assert bool(slot.holder) == bool(slot.leads_to)
+        assert slot.unit.startswith(PREFIX if slot.holders else "rigwright-")
+        assert slot.port >= 1024 or (slot.port == 0 and not slot.holders)
+        assert bool(slot.holders) == bool(slot.leads_to)
     assert all(USER.fullmatch(user) for user in found.users or ())

@@ -62,7 +62,7 @@ class Start:
     def write(self) -> None:
         """Put its generation there."""
         folders = {"started_from": self.folder / "run", "starts": self.folder / "starts", "warm": self.folder / "warm"}
-        script = render("serving/ready.j2", units=self.folder, **folders)
+        script = render("serving/ready.j2", units=self.folder, links="", **folders)
         first, *rest = (request.config(str(self.socket)) for request in self.requests)
         for name in self.weights:
             (self.folder / name).write_text(name)

@@ -101,7 +101,7 @@ def test_what_the_script_tells_becomes_what_a_host_serves() -> None:
             CHAT: Process("active", "running", 1, True, A, True, True),
             CODE: Process("failed", "failed", 5, False, "", False, False),
         },
-        holding=frozenset({HOLDER}),
+        sockets={HOLDER: frozenset({"127.0.0.1:8020"})},
         folders=frozenset({ENGINE, "/etc/rigwright/credentials/chat.api-key"}),
     )
 

@@ -1,0 +1,146 @@
+"""What a gateway offers: names that clients ask for, and the instances that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from rigwright.declaration.instance import Instance
+from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
+from rigwright.problems import unknown
+
+# Requests that an instance works on at once where its variant does not say it: vLLM's own default (`max_num_seqs` of
+# vllm/engine/arg_utils.py 0.21.0, for cards of less than 70 GiB).
+SLOTS = 256
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A name that clients ask for."""
+
+    name: str
+    instances: tuple[Instance, ...]
+    queue: int
+    """Requests that wait beyond those that are worked on."""
+    sticky: str
+
+    @property
+    def slots(self) -> int:
+        """Requests that each instance works on at once."""
+        return min((one.variant.capacity or (SLOTS, 0))[0] for one in self.instances)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Those of OpenAI's, after `/v1/`, that all of its instances have."""
+        first, *others = (one.kind.paths(one) for one in self.instances)
+        return tuple(path for path in first if all(path in other for other in others))
+
+
+def offers(gateway: Gateway, instances: Sequence[Instance]) -> tuple[Offer, ...]:
+    """What a gateway that was not refused offers, by name."""
+    found = {one.name: one for one in instances}
+    return tuple(
+        Offer(
+            name,
+            tuple(found[instance] for instance in one.instances),
+            gateway.queue if one.queue is None else one.queue,
+            gateway.sticky if one.sticky is None else one.sticky,
+        )
+        for name, one in sorted(_models(gateway, instances).items())
+    )
+
+
+def _models(gateway: Gateway, instances: Sequence[Instance]) -> Mapping[str, ModelEntry]:
+    if gateway.models:
+        return gateway.models
+    serving: dict[str, list[str]] = {}
+    for one in instances:
+        serving.setdefault(one.model_name, []).append(one.name)
+    return {name: ModelEntry(instances=tuple(sorted(names))) for name, names in serving.items()}
+
+
+def refuse_gateway(
+    gateway: Gateway,
+    instances: Sequence[Instance],
+    declared: Mapping[str, int],
+    taken: Mapping[int, str],
+    refuse: Callable[[str, str], None],
+) -> None:
+    """Refuse what a gateway cannot offer, and where it cannot listen.
+
+    Args:
+        gateway: As it is declared.
+        instances: Those of the rig that were not refused themselves.
+        declared: All that the rig declares, each with its port on the loopback interface.
+        taken: Other ports of the host's that are taken, and what for.
+        refuse: Is told a key of the rig and what is wrong with it.
+    """
+    if not declared:
+        refuse("gateway", "the rig declares no instances: nothing answers behind it")
+        return
+    found = {one.name: one for one in instances}
+    for name, model in gateway.models.items():
+        _refuse_model(f"gateway.models.{name}", model, found, declared, refuse)
+    names = set(_models(gateway, instances))
+    for name, one in ({} if gateway.models else _models(gateway, instances)).items():
+        if len(variants := sorted({found[instance].variant_name for instance in one.instances})) > 1:
+            said = f"{name} is served by instances of {' and '.join(variants)}, which are not equal"
+            refuse("gateway.models", f"{said}: name what each is called here")
+    if len(found) < len(declared) and not gateway.models:
+        return  # who refused an instance has said why, and its model's name is not known
+    for alias, name in gateway.aliases.items():
+        if name not in names:
+            refuse(f"gateway.aliases.{alias}", unknown("model", name, names))
+        if alias in names:
+            refuse(f"gateway.aliases.{alias}", f"{alias} is a model's own name here")
+    for listener, entry in gateway.listeners.items():
+        for name in entry.models:
+            if name not in names:
+                refuse(f"gateway.listeners.{listener}.models", unknown("model", name, names))
+    _refuse_places(gateway, declared, taken, refuse)
+
+
+def _refuse_model(
+    key: str,
+    model: ModelEntry,
+    found: Mapping[str, Instance],
+    declared: Collection[str],
+    refuse: Callable[[str, str], None],
+) -> None:
+    for name in model.instances:
+        if name not in declared:
+            refuse(f"{key}.instances", unknown("instance", name, declared))
+    if len(set(model.instances)) < len(model.instances):
+        refuse(f"{key}.instances", "an instance is named twice")
+    variants = sorted({found[name].variant_name for name in model.instances if name in found})
+    if len(variants) > 1:
+        refuse(f"{key}.instances", f"they are of {' and '.join(variants)}: only equal ones answer to one name")
+
+
+def _refuse_places(
+    gateway: Gateway, declared: Mapping[str, int], taken: Mapping[int, str], refuse: Callable[[str, str], None]
+) -> None:
+    ours: list[tuple[str, ListenerEntry]] = []
+    for name, entry in gateway.listeners.items():
+        key = f"gateway.listeners.{name}.port"
+        for other, earlier in ours:
+            if entry.port == earlier.port and _meet(entry.address, earlier.address):
+                refuse(key, f"{entry.port} is already the port of the listener {other}: choose another, or address")
+        # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
+        for instance, port in declared.items():
+            if entry.port == port:
+                refuse(key, f"{port} is the port of instance {instance} on the loopback interface: give one another")
+        if entry.port in taken:
+            refuse(key, f"{entry.port} is {taken[entry.port]}: choose another")
+        ours.append((name, entry))
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether two listeners of one port cannot be beside each other."""
+    left, right = ip_address(one), ip_address(other)
+    if left == right:
+        return True
+    wide = [address for address in (left, right) if address.is_unspecified]
+    # all of IPv6 is all of IPv4 here, too
+    return any(address.version == 6 or left.version == right.version for address in wide)

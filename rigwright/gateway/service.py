@@ -1,0 +1,159 @@
+"""The gateway on a host: its units and all that they read, as text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rigwright.gateway import conf
+from rigwright.render import render
+from rigwright.serving.slots import UNIX, Holder, Slot
+from rigwright.serving.units import LINKS, STARTED_FROM
+
+if TYPE_CHECKING:
+    from rigwright.declaration.rig import Rig
+    from rigwright.gateway.entry import Gateway
+
+GATEWAY, ROUTER = "rigwright_gateway.service", "rigwright_router.service"
+ROUTER_SOCKET = "rigwright_router.socket"
+# What holds a listener's port: PREFIX, the port, `.socket`.
+PREFIX = "rigwright_gateway-"
+# What the packages of PACKAGES bring, and start on port 80 as they are installed.
+PACKAGES = ("nginx", "libnginx-mod-http-lua", "lua-cjson", "logrotate")
+# Runtime folders of both, and the router's sockets.
+RUNTIME, ROUTER_RUNTIME = "/run/rigwright_gateway", "/run/rigwright_router"
+ROUTER_SOCKETS = "/run/rigwright/router"
+ADMIN = f"{RUNTIME}/admin.sock"
+LOGS = "/var/log/rigwright_gateway"
+# Seconds between looks at an instance that is silent, and until one that has not answered a probe is left out. Answers
+# of a busy engine wait for those before them: a minute is longer than a prefill of 256K tokens on the slowest of our
+# cards (2.5k tokens/s and more, reported for two RTX 2080 Ti).
+PROBE_EVERY, PROBE_TIMEOUT = 10, 120
+# Below the generation's folder.
+FOLDER = "gateway"
+# What root runs for them.
+SCRIPTS = ("prepare", "prove", "configured", "give-keys")
+PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
+
+
+@dataclass(frozen=True)
+class Door:
+    """A rig's gateway, as files of a generation and units."""
+
+    files: Mapping[str, str]
+    """Path in the generation's folder -> text, units among them."""
+    slots: tuple[Slot, ...]
+    """The router's, then nginx's own."""
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """Units that the rig's target starts."""
+        return tuple(name for slot in self.slots for name in (*(one.unit for one in slot.holders), slot.unit))
+
+
+@cache
+def program() -> dict[str, str]:
+    """The router's modules: name -> text."""
+    return {path.name: path.read_text() for path in sorted(PROGRAM.glob("*.py"))}
+
+
+def settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]:
+    """What router and nginx are to do, as both read it; `digest` stands for all of it, and for nginx's configuration."""
+    made: dict[str, object] = {
+        "listeners": {
+            name: {"keys": one.keys, "models": list(one.models) or None} for name, one in gateway.listeners.items()
+        },
+        "models": {
+            one.name: {
+                "instances": [instance.name for instance in one.instances],
+                "engine_name": {instance.name: instance.model_name for instance in one.instances},
+                "paths": list(one.paths),
+                "queue": one.queue,
+                "slots": one.slots,
+                "sticky": one.sticky,
+            }
+            for one in rig.offers
+        },
+        "aliases": dict(sorted(gateway.aliases.items())),
+        "origins": list(gateway.origins),
+        "probe": {"every": PROBE_EVERY, "timeout": PROBE_TIMEOUT},
+        "links": LINKS,
+        "out": f"{ROUTER_RUNTIME}/out",
+        "admin": ADMIN,
+    }
+    text = json.dumps(made, sort_keys=True) + nginx + conf.LUA.read_text()
+    return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def holders(rig: Rig) -> tuple[Holder, ...]:
+    """The socket units of its listeners."""
+    places: dict[int, set[str]] = {}
+    for one in rig.gateway.listeners.values() if rig.gateway else ():
+        places.setdefault(one.port, set()).update(one.addresses)
+    return tuple(Holder(f"{PREFIX}{port}.socket", frozenset(at)) for port, at in sorted(places.items()))
+
+
+def door(rig: Rig, owned: str) -> Door:
+    """A rig's gateway; nothing where it has none.
+
+    Args:
+        rig: The rig.
+        owned: First line of unit files of ours.
+    """
+    if not rig.gateway:
+        return Door({}, ())
+    sockets = holders(rig)
+    nginx = conf.text(rig.gateway, rig.instances, folder=f"{rig.roots.config}/current/{FOLDER}")
+    config = {
+        "nginx.conf": nginx,
+        "gateway.lua": conf.LUA.read_text(),
+        "settings.json": json.dumps(settings(rig, rig.gateway, nginx), indent=1, sort_keys=True) + "\n",
+    }
+    modules = {f"router/{name}": text for name, text in program().items()}
+    read = config["settings.json"] + json.dumps(modules, sort_keys=True)
+    values: dict[str, object] = {
+        "owned": owned,
+        "rig": rig,
+        "gateway": GATEWAY,
+        "router": ROUTER,
+        "router_socket": ROUTER_SOCKET,
+        "router_sockets": ROUTER_SOCKETS,
+        "runtime": RUNTIME,
+        "router_runtime": ROUTER_RUNTIME,
+        "admin": ADMIN,
+        "logs": LOGS,
+        "started_from": STARTED_FROM,
+        "folder": f"{rig.roots.config}/current/{FOLDER}",
+        "sockets": [(one.unit, sorted(one.addresses)) for one in sockets],
+        # one descriptor each address, in the order of the units; nginx finds out by itself which is which
+        "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
+        "digest": hashlib.sha256(read.encode()).hexdigest()[:16],
+    }
+    units = {
+        GATEWAY: render("gateway/gateway.service.j2", **values),
+        ROUTER: render("gateway/router.service.j2", **values),
+        ROUTER_SOCKET: render("gateway/router.socket.j2", **values),
+        **{
+            one.unit: render("gateway/listener.socket.j2", **values, addresses=sorted(one.addresses), port=one.port)
+            for one in sockets
+        },
+    }
+    scripts = {name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS}
+    configured = hashlib.sha256("".join(config.values()).encode()).hexdigest()
+    return Door(
+        files={f"{FOLDER}/{name}": text for name, text in (config | modules | scripts).items()}
+        | {f"units/{name}": text for name, text in units.items()},
+        slots=(
+            Slot(ROUTER, _sha256(units[ROUTER]), 0, frozenset(), (Holder(ROUTER_SOCKET, frozenset({UNIX})),)),
+            Slot(GATEWAY, _sha256(units[GATEWAY]), 0, frozenset(), sockets, configured_from=configured),
+        ),
+    )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,40 @@
+"""The small types of a gateway's keys, each with its rule."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from rigwright.types import matching
+
+
+def _listen_address(value: str) -> str:
+    wrong = ValueError("an IP address of the host, or 0.0.0.0 or :: for all")
+    try:
+        found = ip_address(value)
+    except ValueError:
+        raise wrong from None
+    if found.is_multicast:
+        raise wrong
+    return str(found)
+
+
+ListenAddress = Annotated[str, AfterValidator(_listen_address)]
+# systemd holds them, so those of old are no matter
+PublicPort = Annotated[int, Field(ge=1, le=65535, strict=True)]
+ServedName = Annotated[
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}", "a model's name: letters, digits and ._:/@+-, at most 128")
+]
+Sticky = Annotated[
+    str, matching(r"|conversation|header:[a-z][a-z0-9-]{0,63}", '"", "conversation" or "header:" and its name')
+]
+# Of a page, or of a browser's extension: what such a client sends as `Origin`
+CorsOrigin = Annotated[
+    str,
+    matching(
+        r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[1-9][0-9]{0,4})?|(?:chrome|moz)-extension://[A-Za-z0-9-]{1,64}",
+        "an origin without a path, such as https://chat.example.org or chrome-extension://ID",
+    ),
+]
