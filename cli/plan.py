@@ -13,6 +13,7 @@ from checks.looking import Box, boxes, each
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
+from rigwright.gateway import told as gateway
 from rigwright.host import plan as planning
 from rigwright.host.plan import Plan, desired
 from rigwright.host.preflight import refusals, warnings
@@ -35,6 +36,8 @@ class Planned:
     """What is there, and what a managed one comes to; None for a rig without cards."""
     lent: list[str]
     """Of cards that are lent: which ones, and who uses them."""
+    gateway: list[str]
+    """Who will reach what through its gateway."""
     digest: str
     """The one of the rig's lock and bundle."""
 
@@ -58,7 +61,7 @@ def _plan(box: Box) -> Planned:
     refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
     made = planning.plan(wanted, found)
     lent = sentences(box.rig, box.holders().borrowers if box.rig.lent else (), ended=made.reboots)
-    return Planned(made, refused, warnings(box.rig, facts), driver, lent, box.rig.digest)
+    return Planned(made, refused, warnings(box.rig, facts), driver, lent, gateway.sentences(box.rig), box.rig.digest)
 
 
 @click.command()
@@ -84,6 +87,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "interrupted": list(one.plan.interrupted),
                 "digest": one.digest,
                 "lent": one.lent,
+                "gateway": one.gateway,
                 "driver": as_row(*one.driver) if one.driver else None,
             }
             for name, one in seen.items()
@@ -111,6 +115,7 @@ def _show(seen: dict[str, Planned]) -> None:
         notes += [f"{name}: {text}" for text in one.warnings]
         notes += [f"{name}: driver: {text}" for text in told.sentences(*one.driver)] if one.driver else []
         notes += [f"{name}: lent: {text}" for text in one.lent]
+        notes += [f"{name}: gateway: {text}" for text in one.gateway]
         if not made.steps:
             notes.append(
                 f"{name}: nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from rigwright import nginx
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.host.facts import packages as packages_of
 from rigwright.host.preflight import HOME
-from rigwright.weights import sharing
 from rigwright.weights.records import records_folder
 from roles.operations.files import directories
 from roles.operations.packages import packages
@@ -39,5 +39,5 @@ def base(rig: Rig, facts: HostFacts) -> None:
         names=packages_of(rig),
         rig=rig,
         system=facts.system,
-        masked={sharing.PACKAGED_UNIT: sharing.LEFT} if rig.share else {},
+        masked={nginx.PACKAGED_UNIT: nginx.LEFT} if rig.share or rig.gateway else {},
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
-from rigwright.weights.sharing import PATH, PROOF, config, config_path, endpoint, unit
+from rigwright.nginx import PROOF
+from rigwright.weights.sharing import PATH, config, config_path, endpoint, unit
 from roles.operations.files import Text, texts
 from roles.operations.sharing import shared, unshared
 

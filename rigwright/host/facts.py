@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from types import MappingProxyType
 
+from rigwright import nginx
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.envs.installer import ENVIRONMENTS, TREE
+from rigwright.gateway import service as gateway
 from rigwright.host import basics, channel
 from rigwright.host.basics import Listener
 from rigwright.host.channel import (
@@ -45,7 +47,9 @@ def packages(rig: Rig) -> tuple[str, ...]:
     """The distribution's packages that a rig's host needs, beside those of a driver."""
     engines = [package for instance in rig.instances for package in instance.kind.packages]
     engines += ENVIRONMENTS.packages if rig.envs else ()
-    return tuple(dict.fromkeys([*PACKAGES, *engines, *([sharing.PACKAGE] if rig.share else [])]))
+    engines += [nginx.PACKAGE] if rig.share else []
+    engines += gateway.PACKAGES if rig.gateway else ()
+    return tuple(dict.fromkeys([*PACKAGES, *engines]))
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from ipaddress import ip_address
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import Installation
 from rigwright.envs.installer import installer
+from rigwright.gateway.service import GATEWAY
+from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.basics import Listener
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
@@ -73,7 +76,14 @@ def refusals(wanted: Desired, now: float) -> list[str]:
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
     found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, installations)
-    return found + _bundle(rig, facts) + _ports(rig, facts) + _share(rig, facts) + _disks(rig, facts, installations)
+    return (
+        found
+        + _bundle(rig, facts)
+        + _ports(rig, facts)
+        + _share(rig, facts)
+        + _gateway(rig, facts)
+        + _disks(rig, facts, installations)
+    )
 
 
 def warnings(rig: Rig, facts: HostFacts) -> list[str]:
@@ -186,7 +196,7 @@ def _ports(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _ours(listener: Listener) -> bool:
     """Whether a deploy has it listen elsewhere, or not at all, before somebody else gets its port."""
-    return listener.unit == UNIT or listener.unit.startswith(("rigwright-", PREFIX))
+    return listener.unit in (UNIT, GATEWAY) or listener.unit.startswith(("rigwright-", PREFIX, GATEWAY_PREFIX))
 
 
 def _share(rig: Rig, facts: HostFacts) -> list[str]:
@@ -204,6 +214,24 @@ def _share(rig: Rig, facts: HostFacts) -> list[str]:
             "name one of these in share.address"
         )
     return sorted(set(found))
+
+
+def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
+    found = set()
+    for name, entry in rig.gateway.listeners.items() if rig.gateway else ():
+        key = f"gateway.listeners.{name}"
+        found |= {
+            f"port {one.port} of {key} is taken by {one.process or 'unknown'}"
+            f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
+            for one in facts.listeners
+            if one.port == entry.port and not _ours(one)
+        }
+        if not ip_address(entry.address).is_unspecified and not facts.has(entry.address):
+            found.add(
+                f"it has no address {entry.address} for {key}, but {', '.join(sorted(facts.addresses))}: name one of "
+                f"these in {key}.address"
+            )
+    return sorted(found)
 
 
 def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:

@@ -11,15 +11,10 @@ from rigwright.declaration.entry import Share
 from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.host.channel import Told, matching, optional, tolerant, truth, word
+from rigwright.nginx import PROGRAM
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM, UNITS
 
-PACKAGE = "nginx"
-PROGRAM = "/usr/sbin/nginx"
-# What the package brings, and starts on port 80 as it is installed.
-PACKAGED_UNIT = "nginx.service"
-# What the package's scripts make, and do not take away (nginx-common.postinst and .postrm of Debian 12).
-LEFT = ("/var/www/html/index.nginx-debian.html",)
 UNIT = "rigwright_share.service"  # no instance's: those are rigwright-NAME
 RUNTIME = "rigwright_share"  # its folder below /run
 PATH = f"{UNITS}/{UNIT}"
@@ -33,12 +28,6 @@ WORKERS = 4
 # box fetches four and looks at progress: this is for fifty of them, and who is refused goes to the hub.
 EACH = 8
 TOGETHER = 256
-# The words that a file of nginx's is given to, for its own opinion. As nobody, who can write only where it is told to:
-# as root it would make logs where it was compiled to.
-PROOF = (
-    'sh -c \'p=$(mktemp -d) && chown nobody "$p" || exit 1; setpriv --reuid=nobody --regid=nogroup --clear-groups '
-    f'--no-new-privs {PROGRAM} -t -q -p "$p/" -c "$1"; s=$?; rm -rf "$p"; exit $s\' proof'
-)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from rigwright import nginx
 from rigwright.declaration.entry import Driver, Share
 from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
@@ -239,7 +240,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "what an environment has": lambda: installed_script(rig(), made_env()),
     "what of an environment was touched": lambda: changed("/opt/rigwright/engines/env"),
     "packages": lambda: packages(PLAIN),
-    "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": sharing.LEFT}),
+    "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFT}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
     "a process": lambda: render("look/process.sh.j2", unit="rigwright-chat.service"),

@@ -1,0 +1,24 @@
+"""Who will reach what through a gateway, in words."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from rigwright.declaration.rig import Rig
+from rigwright.gateway.entry import ListenerEntry
+
+
+def sentences(rig: Rig) -> list[str]:
+    """A line a listener, for who is to agree to it."""
+    return [_listener(name, one, rig) for name, one in sorted(rig.gateway.listeners.items())] if rig.gateway else []
+
+
+def _listener(name: str, entry: ListenerEntry, rig: Rig) -> str:
+    offered = [one.name for one in rig.offers if not entry.models or one.name in entry.models]
+    address = ip_address(entry.address)
+    where = "this host alone" if address.is_loopback else "whoever reaches this host by network"
+    who = f"{where}, with a key" if entry.keys else f"{where}, without a key"
+    how = "TLS" if entry.tls else "plain HTTP"
+    if not entry.tls and not address.is_loopback:
+        how += ": prompts and answers can be read on the way" + (", keys too" if entry.keys else "")
+    return f"{name}, {' and '.join(entry.addresses)}: {who}, may use {', '.join(offered)}; {how}"
