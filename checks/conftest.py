@@ -87,6 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "env": lambda rig: rig.envs,
         "weight": lambda rig: rig.weights,
         "share": lambda rig: [rig.share] if rig.share else [],
+        "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
     }
     wanted = [name for name in parts if name in metafunc.fixturenames]
     if not wanted:

@@ -116,7 +116,7 @@ def _part(item: pytest.Item) -> str:
 
 def label(part: Any) -> str:
     """What an instance, engine or weight is called; one of a model's files as the catalogue names it."""
-    name = str(getattr(part, "name", part))
+    name = str(part[0] if isinstance(part, tuple) else getattr(part, "name", part))
     return f"{name}:{part.path}" if getattr(part, "group", None) else name
 
 

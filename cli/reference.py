@@ -22,6 +22,7 @@ from rigwright.declaration.entry import Driver, RigEntry, Roots, Share
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.engines import kinds
 from rigwright.envs.keys import EnvKeys
+from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import CONNECTION, ROOT
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
@@ -52,6 +53,9 @@ TABLES = {
     "driver": Table(Driver, "driver.", python=True),
     "roots": Table(Roots, "roots.", python=True),
     "share": Table(Share, "share.", python=True),
+    "gateway": Table(Gateway, "gateway.", python=True),
+    "gateway-listener": Table(ListenerEntry, python=True),
+    "gateway-model": Table(ModelEntry, python=True),
     "input": Table(Input),
     "model": Table(Model),
     **{f"variant-{name}": Table(kind.variant_keys) for name, kind in kinds().items()},

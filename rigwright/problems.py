@@ -126,6 +126,8 @@ def _rule(file: str, detail: ErrorDetails) -> str:
     kind, limits = detail["type"], detail.get("ctx", {})
     if kind == "bool_type":
         return "true or false" if file.endswith(".toml") else "True or False"
+    if kind == "too_short" and isinstance(detail["input"], dict):
+        return "a table that is not empty"
     if kind in BOUNDS:
         word, limit = BOUNDS[kind]
         return f"{word} {limits[limit]}"

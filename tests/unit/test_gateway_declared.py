@@ -1,0 +1,148 @@
+"""What an inventory may say of a gateway, and what that comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rigwright.declaration.rig import Rig
+from rigwright.gateway.entry import Gateway, ListenerEntry
+from rigwright.gateway.told import sentences
+from rigwright.inventory import load
+from tests.unit.samples import Box, chat, entry, instance, rig
+
+LAN = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}  # noqa: S104 (as declared)
+TWINS = {name: {"variant": "llamacpp/cpu", "port": 8020 + at} for at, name in enumerate(("chat", "twin"))}
+
+
+def declared(box: Box, **changes: Any) -> Rig:
+    ((_, data),) = box.group({"box": entry(instances=TWINS) | changes})
+    return load(data["rig"])
+
+
+def test_without_more_each_model_is_offered_by_all_that_serve_it(box: Box) -> None:
+    (one,) = declared(box, gateway={"listeners": LAN}).offers
+    assert (one.name, [instance.name for instance in one.instances]) == (one.instances[0].model_name, ["chat", "twin"])
+    assert (one.queue, one.sticky, one.slots) == (64, "", one.instances[0].variant.capacity[0])  # type: ignore[index]
+
+
+def test_names_of_ones_own_are_those_that_are_offered(box: Box) -> None:
+    models = {"fast": {"instances": ["twin"], "queue": 0, "sticky": "conversation"}}
+    (one,) = declared(box, gateway={"listeners": LAN, "models": models, "aliases": {"gpt-4o": "fast"}}).offers
+    assert (one.name, [instance.name for instance in one.instances], one.queue, one.sticky) == (
+        "fast",
+        ["twin"],
+        0,
+        "conversation",
+    )
+
+
+TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.example.org"]}}
+
+
+@pytest.mark.parametrize(
+    ("gateway", "said"),
+    [
+        ({"listeners": {}}, "gateway.listeners: {} is refused: must be a table that is not empty"),
+        ({"listeners": {"lan": {"port": 8000}}}, "gateway.listeners.lan.address: missing"),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"port": 8020}}},
+            "gateway.listeners.lan.port: 8020 is the port of instance chat on the loopback interface: give one another",
+        ),
+        (
+            {"listeners": LAN | {"all": {"address": "::", "port": 8000}}},
+            "gateway.listeners.all.port: 8000 is already the port of the listener lan: choose another, or address",
+        ),
+        (
+            {"listeners": LAN | {"one": {"address": "192.0.2.7", "port": 8000}}},
+            "gateway.listeners.one.port: 8000 is already the port of the listener lan: choose another, or address",
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chta"]}}},
+            "gateway.models.fast.instances: no instance is called \"chta\"; did you mean \"chat\"?",
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chat", "chat"]}}},
+            "gateway.models.fast.instances: an instance is named twice",
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"gpt-4o": "fats"}},
+            "gateway.aliases.gpt-4o: no model is called \"fats\"; did you mean \"fast\"?",
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"fast": "fast"}},
+            "gateway.aliases.fast: fast is a model's own name here",
+        ),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4o"]}}},
+            "gateway.listeners.lan.models: no model is called \"gpt-4o\"; allowed: small",
+        ),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"]}}},
+            "gateway.listeners.lan: ",
+        ),
+        (
+            {"listeners": {"tls": TLS["tls"] | {"cert_file": "a.crt"}}},
+            "gateway.listeners.tls: ",
+        ),
+        ({"listeners": LAN, "origins": ["*"]}, "gateway.origins[0]: '*' is refused: must be an origin without a path"),
+        ({"listeners": LAN, "sticky": "cookie"}, "gateway.sticky: 'cookie' is refused: must be"),
+        (
+            {"listeners": LAN, "scrapers": ["10.0.0.7/24"]},
+            "gateway.scrapers[0]: '10.0.0.7/24' is refused: must be a network",
+        ),
+    ],
+)
+def test_what_a_gateway_cannot_be_is_refused(box: Box, gateway: dict[str, object], said: str) -> None:
+    (line,) = box.refusal(instances=TWINS, gateway=gateway)
+    assert line.startswith(f"{box.inventory}: box.{said}")
+
+
+def test_two_variants_of_a_model_are_not_one_name(box: Box) -> None:
+    lines = box.refusal(
+        instances=chat() | {"code": {"variant": "llamacpp/two", "cards": [0, 1], "port": 8021}},
+        gateway={"listeners": LAN},
+    )
+    assert len(lines) == 1
+    assert "which are not equal: name what each is called here" in lines[0]
+
+
+def test_a_gateway_without_instances_is_refused(box: Box) -> None:
+    (line,) = box.refusal(instances={}, gateway={"listeners": LAN})
+    assert line == f"{box.inventory}: box.gateway: the rig declares no instances: nothing answers behind it"
+
+
+def test_shared_weights_keep_their_port(box: Box) -> None:
+    share = {"address": "192.0.2.7", "port": 8090, "allow": ["192.0.2.0/24"]}
+    (line,) = box.refusal(
+        instances=TWINS, share=share, gateway={"listeners": {"lan": {"address": "192.0.2.7", "port": 8090}}}
+    )
+    assert line.endswith("gateway.listeners.lan.port: 8090 is the port on which weights are shared: choose another")
+
+
+def test_all_of_ipv6_is_all_there_is() -> None:
+    assert ListenerEntry(address="::", port=80).addresses == ("0.0.0.0:80", "[::]:80")
+    assert ListenerEntry(address="fd00::7", port=80).addresses == ("[fd00::7]:80",)
+
+
+@pytest.mark.parametrize(
+    ("listener", "said"),
+    [
+        (
+            {"address": "0.0.0.0", "keys": False},  # noqa: S104 (as declared)
+            "whoever reaches this host by network, without a key, may use model; "
+            "plain HTTP: prompts and answers can be read on the way",
+        ),
+        (
+            {"address": "192.0.2.7"},
+            "whoever reaches this host by network, with a key, may use model; "
+            "plain HTTP: prompts and answers can be read on the way, keys too",
+        ),
+        ({"address": "::1", "tls": True}, "this host alone, with a key, may use model; TLS"),
+    ],
+)
+def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str) -> None:
+    gateway = Gateway.model_validate({"listeners": {"x": {"port": 8000} | listener}})
+    (line,) = sentences(rig(instance(model_name="model"), gateway=gateway))
+    assert line.endswith(f": {said}")
