@@ -39,16 +39,17 @@ def _reached(entry: ListenerEntry) -> str:
 def _status(host: Host, entry: ListenerEntry, path: str, *options: str) -> str:
     """The status of an answer; 000 for none."""
     words = " ".join(["%s"] * (len(options) + 1))
-    # who it is, G06 looks at
-    return host.run(
+    # who it is, D06 looks at
+    said: str = host.run(
         f"curl -sk --noproxy '*' --path-as-is --max-time 30 -o /dev/null -w '%%{{http_code}}' {words}",
         *options,
         f"{_reached(entry)}{path}",
     ).stdout
+    return said
 
 
 @check(
-    "G01",
+    "D01",
     "systemd alone holds its ports, on the declared addresses and nowhere else",
     severity="critical",
     why="whoever holds one in its stead is sent the keys; on another network, models are everybody's",
@@ -64,7 +65,7 @@ def test_listens_where_it_is_declared(host: Host, rig: Rig, found: Served, liste
 
 
 @check(
-    "G02",
+    "D02",
     "its processes run, with the declared settings",
     severity="high",
     why="settings that were changed, by hand or by a run that died, let others in, or nobody",
@@ -95,7 +96,7 @@ def _of(said: str, key: str) -> str:
     return value if isinstance(value, str) else "no text"
 
 
-@check("G03", "its exposure is within the budget", severity="high", why="a hole in it is a hole in the box")
+@check("D03", "its exposure is within the budget", severity="high", why="a hole in it is a hole in the box")
 def test_exposure(host: Host, listener: Listener) -> None:
     for unit in (GATEWAY, ROUTER):
         said = host.run(f"systemd-analyze security --no-pager {unit}").stdout
@@ -104,7 +105,7 @@ def test_exposure(host: Host, listener: Listener) -> None:
 
 
 @check(
-    "G04",
+    "D04",
     "who has no key, or one that is none, is turned away where keys are needed, and served where they are not",
     severity="critical",
     why="models would be everybody's; or clients without a key would be locked out",
@@ -118,7 +119,7 @@ def test_keys(host: Host, listener: Listener) -> None:
 
 
 @check(
-    "G05",
+    "D05",
     "of engines nothing but OpenAI's API is open",
     severity="critical",
     why="engines have paths that take no key, read their memory, or end them",
@@ -131,7 +132,7 @@ def test_closed_paths(host: Host, rig: Rig, listener: Listener) -> None:
     expect(sorted(path for path, code in found.items() if code not in ("400", "403", "404")), [], DEPLOY)
 
 
-@check("G06", "its certificate is valid for 14 days more", severity="high", why="clients will refuse it")
+@check("D06", "its certificate is valid for 14 days more", severity="high", why="clients will refuse it")
 def test_certificate(host: Host, listener: Listener) -> None:
     entry = listener[1]
     if not entry.tls:
@@ -141,7 +142,7 @@ def test_certificate(host: Host, listener: Listener) -> None:
     expect(host.run(shown, at).rc, 0, "deploy again, which renews one of your own authority; or give a new cert_file")
 
 
-@check("G07", "each name that is offered is answered to", severity="high", why="clients are told that there is none")
+@check("D07", "each name that is offered is answered to", severity="high", why="clients are told that there is none")
 def test_names_resolve(host: Host, rig: Rig, listener: Listener) -> None:
     entry = listener[1]
     if entry.keys:
@@ -156,7 +157,7 @@ def test_names_resolve(host: Host, rig: Rig, listener: Listener) -> None:
     expect(sorted(name for name, code in found.items() if code != "200"), [], LOG)
 
 
-@check("G08", "every instance that answers is offered", severity="high", why="a card serves nobody")
+@check("D08", "every instance that answers is offered", severity="high", why="a card serves nobody")
 def test_instances_are_in(host: Host, rig: Rig, found: Served, instance: Instance) -> None:
     if not rig.gateway or not any(instance in one.instances for one in rig.offers):
         pytest.skip("no gateway offers it")
@@ -167,7 +168,7 @@ def test_instances_are_in(host: Host, rig: Rig, found: Served, instance: Instanc
     expect(host.file(f"{out}/{instance.name}").exists, False, f"it does not answer: {LOG}, and restart it")
 
 
-@check("G09", "nobody but the gateway reads what it has", severity="critical", why="it has the keys of engines")
+@check("D09", "nobody but the gateway reads what it has", severity="critical", why="it has the keys of engines")
 def test_secrets(host: Host, listener: Listener) -> None:
     modes = host.run(f"find {RUNTIME} -type f \\( -name '*.key' -o -name '*.json' \\) -perm /077").stdout.split()
     expect(modes, [], DEPLOY)
