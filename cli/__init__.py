@@ -21,12 +21,14 @@ PARTS = {
         "bundle": "bundle:bundle",
         "validate": "validate:validate",
         "plan": "plan:plan",
+        "ca": "ca:ca",
     },
     "Change": {
         "deploy": "hosts:deploy",
         "upgrade": "hosts:upgrade",
         "rollback": "hosts:rollback",
         "remove": "hosts:remove",
+        "keys": "keys:keys",
     },
     "Look": {
         "check": "hosts:check",

@@ -36,16 +36,22 @@ WIDTH = 200  # columns, where the output is no terminal
 FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
 
-def show(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print rows under their columns; where they are too wide, words go on in the next line."""
+def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH) -> None:
+    """Print rows under their columns; where they are too wide, words go on in the next line.
+
+    Args:
+        columns: Their titles.
+        rows: As many cells each, or fewer.
+        width: Columns of text where the output is no terminal.
+    """
     lines = [columns, *((*row, *[""] * (len(columns) - len(row))) for row in rows)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
-    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else width
     plain = all(text.isascii() and text.isprintable() for row in lines for text in row)
     fits = sum(widths) + 2 * (len(widths) - 1) <= wide
     if not (plain and fits) or (dumb and sys.stdout.isatty()) or any(name in os.environ for name in FORCED):
-        _folded(columns, rows)
+        _folded(columns, rows, width)
         return
     for number, row in enumerate(lines):
         cells = [
@@ -55,7 +61,7 @@ def show(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
         click.echo("  ".join(click.style(cell, bold=True) for cell in cells) if number == 0 else "  ".join(cells))
 
 
-def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int) -> None:
     """What is not simple: folded, in cells of more than one column, or with styles that are forced."""
     # importing it takes as long as judging a rig
     from rich.console import Console
@@ -68,7 +74,7 @@ def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     for row in rows:
         table.add_row(*(escape(text) for text in row))
     console = Console()
-    Console(width=None if console.is_terminal else WIDTH).print(table)
+    Console(width=None if console.is_terminal else width).print(table)
 
 
 def size(count: int) -> str:

@@ -1,0 +1,48 @@
+"""`rigwright ca`: the certificate that clients of our own gateways have to trust."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.declared import INVENTORY
+from rigwright.gateway import authority
+
+TRUST = """\
+{there} {path}, SHA-256
+  {fingerprint}
+Its key, {key}, stays on this machine: whoever has it can stand in for every gateway of this inventory.
+Clients trust it so (the file is what is printed here on standard output):
+  curl --cacert ca.crt https://...
+  export SSL_CERT_FILE=ca.crt           openai for Python, httpx: it takes the place of the system's list
+  export REQUESTS_CA_BUNDLE=ca.crt      requests, likewise
+  export NODE_EXTRA_CA_CERTS=ca.crt     openai for Node, and other programs in it: beside the list
+  Debian, Ubuntu:  cp ca.crt /usr/local/share/ca-certificates/rigwright.crt && update-ca-certificates
+  Firefox: Settings, Certificates, Authorities, Import; Chrome: Settings, Security, Manage certificates"""
+
+
+@click.command()
+@INVENTORY
+def ca(inventory: str) -> None:
+    """Print the certificate that clients of INVENTORY's gateways have to trust; make the authority if there is none.
+
+    How they do so comes on standard error. Gateways with `cert_file` need none of this.
+    Example: rigwright ca ~/boxes/rig.py > ca.crt
+    """
+    folder, now = Path(inventory).resolve().parent / authority.FOLDER, authority.today()
+    try:
+        there = authority.read(folder, now)
+        found = there or authority.authority(folder, now)
+    except (authority.Broken, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(found.pem, nl=False)
+    click.echo(
+        TRUST.format(
+            there="The authority in" if there else "Made a new authority in",
+            path=folder / authority.CERTIFICATE,
+            key=folder / authority.KEY,
+            fingerprint=found.fingerprint,
+        ),
+        err=True,
+    )

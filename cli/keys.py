@@ -1,0 +1,224 @@
+"""`rigwright keys`: who may ask the gateways of an inventory, and with what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta, timezone
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from checks.looking import each
+from cli.declared import INVENTORY, LIMIT
+from cli.keys_there import Asked, alone, asked_of, everywhere, having_of, hosts_of
+from cli.tables import show
+from rigwright.gateway import keyring
+from rigwright.gateway.given import Having
+from rigwright.gateway.keyring import Key, Keyring, Old
+from rigwright.problems import counted, printable, unknown
+from rigwright.types import Name
+
+WIDTH = 80  # columns, where the output is no terminal
+UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+LONGEST = timedelta(days=365)
+
+
+NAME = click.argument("name", callback=lambda _, __, value: _name(value))
+NO_HOSTS = click.option("--no-hosts", is_flag=True, help="Write the file only; hosts get it with the next deploy.")
+
+
+@click.group()
+@INVENTORY
+@LIMIT
+@click.pass_context
+def keys(context: click.Context, inventory: str, limit: str | None) -> None:
+    """Make, list, rotate and revoke the keys that clients of INVENTORY's gateways need.
+
+    A key is printed once, as it is made, and nothing else is on standard output then; what is kept is its SHA-256, in
+    `gateway-keys.toml` beside the inventory. Every change is brought to all hosts with a gateway at once: no engine
+    notices, and nobody else's stream. Exit status 1: a host did not get it; it is named, and `bring` or the next deploy
+    brings it.
+    Example: rigwright keys ~/boxes/rig.py make alice --models qwen3 --streams 4
+    """
+    context.obj = asked_of(inventory, limit)
+
+
+@keys.command()
+@NAME
+@click.option("--models", help="Names of models that it may ask for, with commas between; all of them without.")
+@click.option("--requests-per-minute", type=click.IntRange(1, keyring.MOST), help="Requests in a minute.")
+@click.option("--streams", type=click.IntRange(1, keyring.MOST), help="Requests under way at once.")
+@NO_HOSTS
+@click.pass_obj
+def make(
+    asked: Asked,
+    name: str,
+    models: str | None,
+    requests_per_minute: int | None,
+    streams: int | None,
+    no_hosts: bool,
+) -> None:
+    """Make a key for NAME, and print it."""
+    clear = keyring.made()
+
+    def change(there: Keyring) -> Keyring:
+        if name in there.keys:
+            raise click.ClickException(f"{asked.file}: {name} has a key: `rotate` replaces it, `revoke` takes it away")
+        values = {"sha256": keyring.recognised(clear), "made": _now().date().isoformat()}
+        limits = {"requests_per_minute": requests_per_minute, "streams": streams}
+        try:
+            return there.having(name, Key.model_validate({**values, **limits, "models": _models(models)}))
+        except ValidationError as error:
+            raise click.BadParameter(_said(error), param_hint="--models") from None
+
+    _changed(asked, change)
+    _printed(name, clear)
+    everywhere(asked, no_hosts)
+
+
+@keys.command()
+@NAME
+@click.option("--keep", metavar="TIME", help="For how long the key before stays valid, too: such as 90m, 24h or 7d.")
+@NO_HOSTS
+@click.pass_obj
+def rotate(asked: Asked, name: str, keep: str | None, no_hosts: bool) -> None:
+    """Make another key for NAME, with the rights of the one before, and print it.
+
+    The one before ends at once, and what it has under way, unless --keep says how long it stays.
+    """
+    clear, kept = keyring.made(), _time(keep)
+
+    def change(there: Keyring) -> Keyring:
+        before = _of(there, name)
+        old = Old(sha256=before.sha256, until=_now() + kept) if kept else None
+        values = {"sha256": keyring.recognised(clear), "made": _now().date().isoformat(), "old": old}
+        return there.having(name, before.model_copy(update=values))
+
+    _changed(asked, change)
+    _printed(name, clear)
+    everywhere(asked, no_hosts)
+
+
+@keys.command()
+@NAME
+@NO_HOSTS
+@click.pass_obj
+def revoke(asked: Asked, name: str, no_hosts: bool) -> None:
+    """Take NAME's key away, and end what it has under way."""
+
+    def change(there: Keyring) -> Keyring:
+        _of(there, name)
+        return there.having(name, None)
+
+    _changed(asked, change)
+    click.echo(f"{name} has no key any more", err=True)
+    everywhere(asked, no_hosts)
+
+
+@keys.command()
+@click.pass_obj
+def bring(asked: Asked) -> None:
+    """Bring the keys as they are in the file to every host, as a deploy does."""
+    everywhere(asked, no_hosts=False)
+
+
+@keys.command("list")
+@NO_HOSTS
+@click.pass_context
+def list_(context: click.Context, no_hosts: bool) -> None:
+    """List the keys, their rights, and which hosts have each."""
+    asked: Asked = context.obj
+    ring = asked.load()
+    having: dict[str, Having] = {}
+    silent: list[str] = []
+    if not no_hosts:
+        found, silent = hosts_of(asked)
+        having = dict(zip((box.name for box in found), each(found, having_of), strict=True))
+    wanted = {str(row["sha256"]): row for row in keyring.rows(ring)}
+    lines: list[tuple[str, ...]] = []
+    for name, key in sorted(ring.keys.items()):
+        row = wanted[key.sha256]
+        until = f"{key.made}; the one before until {key.old.until:%Y-%m-%d %H:%M} UTC" if key.old else key.made
+        hosts = [host for host, one in having.items() if one.current and row in one.rows]
+        lines.append((name, ", ".join(key.models or ("all",)), _limits(key), until, _listed(hosts, having, no_hosts)))
+    for host, one in sorted(having.items()):
+        # names are the host's words
+        gone = sorted({printable(str(row.get("name")))[:48] for row in one.rows if row.get("sha256") not in wanted})
+        lines += [(name, "", "", "not in the file", host) for name in gone]
+    show(("name", "models", "limits", "made (UTC)", "hosts"), lines, WIDTH)
+    if behind := sorted(host for host, one in having.items() if not one.current or not _same(one, ring)):
+        click.echo(
+            f"{', '.join(behind)}: other keys than in the file: `bring` or the next deploy brings these", err=True
+        )
+    for host in silent:
+        click.echo(f"{host}: cannot be reached", err=True)
+    context.exit(2 if silent else 0)
+
+
+def _same(one: Having, ring: Keyring) -> bool:
+    return list(one.rows) == keyring.rows(ring)
+
+
+def _limits(key: Key) -> str:
+    parts = [f"{key.requests_per_minute}/min"] if key.requests_per_minute else []
+    parts += [counted(key.streams, "stream")] if key.streams else []
+    return ", ".join(parts) or "none"
+
+
+def _listed(hosts: list[str], having: Mapping[str, Having], no_hosts: bool) -> str:
+    if no_hosts:
+        return "not asked"
+    return "all" if len(hosts) == len(having) > 1 else ", ".join(sorted(hosts)) or "none"
+
+
+def _printed(name: str, clear: str) -> None:
+    click.echo(clear)
+    click.echo(f"the key of {name}, which is shown this once and kept nowhere", err=True)
+
+
+def _changed(asked: Asked, change: Callable[[Keyring], Keyring]) -> None:
+    """Change the file; who else does so at the same time waits."""
+    now = _now()
+    with alone(asked.file.parent):
+        there = asked.load()
+        kept = Keyring(keys={name: key.before(now) for name, key in there.keys.items()})
+        try:
+            keyring.dump(asked.file, change(kept))
+        except OSError as error:
+            raise click.ClickException(f"{asked.file} cannot be written: {error.strerror}") from None
+
+
+def _of(ring: Keyring, name: str) -> Key:
+    if name not in ring.keys:
+        raise click.ClickException(unknown("key", name, ring.keys))
+    return ring.keys[name]
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc).replace(microsecond=0)
+
+
+def _name(value: str) -> str:
+    try:
+        return TypeAdapter(Name).validate_python(value)
+    except ValidationError as error:
+        raise click.BadParameter(f"{value!r} is refused: must be {_said(error)}") from None
+
+
+def _said(error: ValidationError) -> str:
+    return error.errors()[0]["msg"].removeprefix("Value error, ")
+
+
+def _models(value: str | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(dict.fromkeys(part.strip() for part in value.split(",")))
+
+
+def _time(value: str | None) -> timedelta | None:
+    if value is None:
+        return None
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", value)
+    kept = timedelta(**{UNITS[found[2]]: int(found[1])}) if found else LONGEST
+    if not found or kept > LONGEST:
+        raise click.BadParameter(f"{value!r} is refused: must be such as 90m, 24h or 7d", param_hint="--keep")
+    return kept

@@ -1,0 +1,157 @@
+"""Which keys the gateways of an inventory have, and how they are brought there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from checks.looking import Box, boxes, each
+from cli.declared import named, rig_of
+from rigwright.declaration.instances import beside
+from rigwright.declaration.rig import Rig
+from rigwright.gateway import given, keyring
+from rigwright.gateway.given import Brought, Having
+from rigwright.gateway.keyring import Keyring
+from rigwright.problems import Invalid, printable
+from roles import root
+from roles.lease import holder
+
+PATIENCE = 120.0  # seconds that a host may take
+
+
+class Gateway(Protocol):
+    """What of a rig's gateway counts here."""
+
+    @property
+    def keys_file(self) -> str:
+        """From the inventory's folder."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The inventory, and those of its hosts that have a gateway."""
+
+    inventory: str
+    limit: str | None
+    file: Path
+    rigs: Mapping[str, Rig]
+
+    def load(self) -> Keyring:
+        """The keys that there are.
+
+        Raises:
+            click.ClickException: the file is refused.
+        """
+        try:
+            return keyring.load(self.file)
+        except Invalid as error:
+            raise click.ClickException(str(error)) from None
+
+
+def asked_of(inventory: str, limit: str | None) -> Asked:
+    """What a verb about keys is asked for.
+
+    Raises:
+        click.ClickException: the inventory is refused, no host of it has a gateway, or there are two files of keys.
+    """
+    rigs = {name: rig_of(name, data.get("rig")) for name, data in named(inventory, limit).items()}
+    files: dict[str, list[str]] = {}
+    for name, rig in rigs.items():
+        if gateway := gateway_of(rig):
+            files.setdefault(beside(Path(rig.inventory).parent, gateway.keys_file), []).append(name)
+    if not files:
+        raise click.ClickException(f"{inventory}: no host has a gateway")
+    if len(files) > 1:
+        listed = "; ".join(f"{', '.join(names)} have {file}" for file, names in sorted(files.items()))
+        raise click.ClickException(f"{inventory}: say with --limit which file of keys is meant: {listed}")
+    ((file, names),) = files.items()
+    return Asked(inventory, limit, Path(file), {name: rigs[name] for name in names})
+
+
+def gateway_of(rig: Rig) -> Gateway | None:
+    """A rig's gateway; None without."""
+    found: Gateway | None = getattr(rig, "gateway", None)
+    return found
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """For a block in which no other run changes keys of this folder, or brings them: an older text would come last.
+
+    Raises:
+        click.ClickException: the folder cannot be opened.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise click.ClickException(f"{folder}: {error.strerror}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def everywhere(asked: Asked, no_hosts: bool) -> None:
+    """Bring the keys to every host that has a gateway.
+
+    Raises:
+        click.exceptions.Exit: with 1, where one did not get them; each is named.
+    """
+    if no_hosts:
+        click.echo(f"{asked.file} is written; hosts get it with the next deploy", err=True)
+        return
+    found, gone = hosts_of(asked)
+    missing = len(gone)
+    for name in gone:
+        click.echo(f"{name}: cannot be reached: `bring` or the next deploy brings it there", err=True)
+    with alone(asked.file.parent):
+        # another run may have changed them since
+        text = keyring.keys_json(asked.load())
+        became = each(found, lambda box: _brought(box, text))
+    for box, one in zip(found, became, strict=True):
+        line, there = _became(one)
+        click.echo(f"{box.name}: {line}", err=True)
+        missing += not there
+    if missing:
+        raise click.exceptions.Exit(1)
+
+
+def hosts_of(asked: Asked) -> tuple[list[Box], list[str]]:
+    """Connect to those that have a gateway; returns them, and the names of those out of reach."""
+    found, gone = boxes(asked.inventory, asked.limit)
+    return [box for box in found if box.name in asked.rigs], [name for name in gone if name in asked.rigs]
+
+
+def _brought(box: Box, text: str) -> Brought:
+    script = given.bringing(box.rig, keyring.digest(text), holder("bringing keys of the gateway"))
+    try:
+        answer = root.run(box.target, script, text, PATIENCE)
+        return given.brought(answer.lines)
+    except root.Gone as error:
+        return Brought(wrong=f"the connection is gone: {printable(str(error))}")
+    except ValueError as error:
+        return Brought(wrong=str(error))
+
+
+def _became(one: Brought) -> tuple[str, bool]:
+    """What became of it, in words, and whether the host has it."""
+    if one.refused:
+        return f"{one.refused}; a deploy brings the keys if it has not yet, `bring` does afterwards", False
+    if not one.deployed:
+        return "nothing is deployed there yet: the keys come with that", True
+    if one.wrong:
+        return f"the keys did not get there: {one.wrong}", False
+    return "the keys are there" if one.running else "the keys are there for when its gateway starts", True
+
+
+def having_of(box: Box) -> Having:
+    """Which keys a host has."""
+    return box.read(given.having, given.having_script(box.rig))

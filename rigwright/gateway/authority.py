@@ -1,0 +1,244 @@
+"""An authority of the operator's own: its key on this machine, its certificate with clients, and what it signs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from rigwright.gateway.pairs import Lying, Pair, of_certificate
+
+FOLDER = "gateway-ca"  # beside the inventory
+KEY, CERTIFICATE = "ca.key", "ca.crt"
+YEARS = 10
+LEAF = timedelta(days=90)
+RENEWAL = timedelta(days=30)  # what is left of a leaf when another one is made
+EARLIER = timedelta(hours=1)  # by which a client's clock may be slow
+MAXIMUM = 64 * 1024  # bytes of a file
+LENGTH = 64  # characters of a common name (RFC 5280, ub-common-name)
+
+
+class Broken(ValueError):
+    """Its files are not what they should be; the text says which, and what to do."""
+
+
+@dataclass(frozen=True)
+class Authority:
+    """It can sign."""
+
+    certificate: x509.Certificate
+    _key: ec.EllipticCurvePrivateKey
+
+    def __repr__(self) -> str:
+        return f"Authority({self.fingerprint})"
+
+    @property
+    def pem(self) -> str:
+        """What clients trust."""
+        return self.certificate.public_bytes(Encoding.PEM).decode()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate, as browsers and `openssl x509 -fingerprint` print it."""
+        return self.certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+    def issue(self, sans: Sequence[str], now: datetime) -> Pair:
+        """A new key, and a certificate that names a listener.
+
+        Args:
+            sans: Names and addresses, as `rigwright.gateway.pairs.sans` has them.
+            now: From when on it is valid, for 90 days, or until the authority ends.
+
+        Raises:
+            Broken: the authority itself ends before the leaf would have to be renewed.
+            ValueError: there is no name, or none that a certificate can have.
+        """
+        if not sans or any(one.startswith(".") for one in sans):
+            raise ValueError("a certificate needs a name or an address that clients use, and no domain")
+        ends = min(now + LEAF, self.certificate.not_valid_after_utc)
+        if ends - now <= RENEWAL:
+            raise Broken(f"the authority ends on {ends:%Y-%m-%d}: move {FOLDER} away, and have clients trust a new one")
+        key = ec.generate_private_key(ec.SECP256R1())
+        above = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(_name(sans[0][:LENGTH]))
+            .issuer_name(self.certificate.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - EARLIER)
+            .not_valid_after(ends)
+            .add_extension(x509.SubjectAlternativeName([_general(one) for one in sans]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage("digital_signature"), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(above), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return Pair(made.public_bytes(Encoding.PEM).decode(), _secret(key))
+
+    def reason(self, found: Lying | None, sans: Sequence[str], now: datetime) -> str:
+        """Why a host needs another pair; empty where the one that it has will do.
+
+        Args:
+            found: What it has; hostile.
+            sans: What it is to be for.
+            now: The moment.
+        """
+        if found is None:
+            return "there is none yet"
+        try:
+            certificate = x509.load_pem_x509_certificate(found.certificates.encode())
+            ends = certificate.not_valid_after_utc
+        except ValueError:
+            return "what is there is no certificate with its key"
+        try:
+            certificate.verify_directly_issued_by(self.certificate)
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+            return "it is of another authority"
+        if of_certificate(certificate) != tuple(sorted(sans)):
+            return "it has other names"
+        return f"it ends on {ends:%Y-%m-%d}" if ends - now <= RENEWAL else ""
+
+
+def authority(folder: Path, now: datetime) -> Authority:
+    """The one whose files lie in a folder; a new one where there is none.
+
+    Raises:
+        Broken: what lies there cannot be used.
+        OSError: it cannot be written.
+    """
+    key, certificate = folder / KEY, folder / CERTIFICATE
+    if certificate.exists() and not key.exists():
+        raise Broken(f"{key} is missing: bring it back, or move {certificate} away and have clients trust a new one")
+    if not key.exists():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _write(key, _secret(ec.generate_private_key(ec.SECP256R1())))
+    # one that was cut off between the two goes on here
+    secret = _key(key)
+    if not certificate.exists():
+        _write(certificate, _certificate(secret, now).public_bytes(Encoding.PEM).decode())
+    return Authority(_own(certificate, secret, now), secret)
+
+
+def passing(now: datetime) -> Authority:
+    """One that no file has: what it signs is nobody's to trust, and shows what would be done."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Authority(_certificate(key, now), key)
+
+
+def read(folder: Path, now: datetime) -> Authority | None:
+    """The one whose files lie in a folder; None where there is none, or where making it was cut off.
+
+    Raises:
+        Broken: as `authority`.
+    """
+    return authority(folder, now) if (folder / CERTIFICATE).exists() else None
+
+
+def _certificate(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    # two of them in one list of a browser's are told apart
+    name = _name(f"Rigwright gateways, {now:%Y-%m-%d}")
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - EARLIER)
+        .not_valid_after(now + timedelta(days=365 * YEARS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+    content = _content(path)
+    if path.stat().st_mode & 0o077:
+        raise Broken(f"{path} can be read by others: chmod 600, or make a new authority if they have")
+    try:
+        key = load_pem_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise Broken(f"{path} holds no private key in PEM without a passphrase") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise Broken(f"{path} holds no key of the curve P-256")
+    return key
+
+
+def _own(path: Path, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    try:
+        found = x509.load_pem_x509_certificate(_content(path))
+    except ValueError:
+        raise Broken(f"{path} holds no certificate in PEM") from None
+    if found.public_key() != key.public_key():
+        raise Broken(f"{path} is not the certificate of {path.with_name(KEY)}")
+    if found.not_valid_after_utc <= now:
+        ended = f"{found.not_valid_after_utc:%Y-%m-%d}"
+        raise Broken(f"{path} was valid until {ended}: move its folder away, and have clients trust a new one")
+    return found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise Broken(f"{path} is no file")
+        with path.open("rb") as file:
+            content = file.read(MAXIMUM + 1)
+    except OSError as error:
+        raise Broken(f"{path} cannot be read: {error.strerror}") from None
+    return content if len(content) <= MAXIMUM else b""
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that is not there, for its owner alone, whole or not at all."""
+    with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            # of two that make one at once, the first
+            with suppress(FileExistsError):
+                os.link(file.name, path)
+        finally:
+            Path(file.name).unlink()
+
+
+def _secret(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _usage(*allowed: str) -> x509.KeyUsage:
+    kinds = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    signing = ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
+    return x509.KeyUsage(**{kind: kind in allowed for kind in (*kinds, *signing)})
+
+
+def today() -> datetime:
+    """Now, as certificates have it."""
+    return datetime.now(timezone.utc).replace(microsecond=0)

@@ -1,0 +1,284 @@
+"""What a gateway's programs are given of secrets: where those lie on a host, who gives them, what is found of both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rigwright.declaration.rig import Rig
+from rigwright.gateway.pairs import Lying
+from rigwright.host import channel
+from rigwright.host import lease as lease_told
+from rigwright.host.channel import matching, tolerant, word
+from rigwright.host.locks import LOCKS
+from rigwright.render import render
+from rigwright.serving.units import STARTED_FROM
+
+GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
+"""Users, the units of which have their names, and their folders below /run."""
+ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
+# What root has given, by digest. Gone with a reboot, as what was given is.
+KEYS_RECORD, CREDENTIALS_RECORD = f"{STARTED_FROM}/gateway-keys", f"{STARTED_FROM}/gateway-credentials"
+# Files of a generation's folder `gateway`, which say what of its secrets the gateway is given.
+ENGINE_KEYS, TLS = "engine-keys", "tls"
+# States of a unit that has been given what was there when it began, and not what has come since.
+RUNS = ("activating", "active", "reloading")
+TRIES = 300  # five a second: for as long the unit's start may take
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a host has."""
+
+    keys: str = ""
+    """SHA-256 of the file of keys; empty where it is not there, or not root's alone."""
+    keys_given: str = ""
+    """SHA-256 of the keys that the router was given; empty where that is not known."""
+    router: str = "inactive"
+    """State of its unit; the gateway's likewise."""
+    gateway: str = "inactive"
+    credentials: str = ""
+    """Digest of what the current generation's gateway is to be given of engines' keys and certificates."""
+    credentials_given: str = ""
+    """Digest of what it was given; empty where that is not known."""
+    pairs: Mapping[str, Lying] = field(default_factory=dict)
+    """Listener -> its certificate and key."""
+    kept: frozenset[str] = frozenset()
+    """Listeners that a generation on the host has certificates for."""
+
+    def has_keys(self, wanted: str) -> bool:
+        """Whether nothing is left to do for these keys."""
+        return self.keys == wanted and (self.router not in RUNS or self.keys_given == wanted)
+
+    @property
+    def credentials_settled(self) -> bool:
+        """Whether the gateway, if it runs, was given what lies there."""
+        return self.gateway not in RUNS or self.credentials_given == self.credentials
+
+
+# somebody may have named a file there as they like
+_listener = tolerant(matching(r"[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
+SCHEMA: channel.Schema = {
+    "keys": (tolerant(channel.sha256),),
+    "keys_given": (tolerant(channel.sha256),),
+    "router": (tolerant(word, "inactive"),),
+    "gateway": (tolerant(word, "inactive"),),
+    "credentials": (tolerant(channel.sha256),),
+    "credentials_given": (tolerant(channel.sha256),),
+    "pair": (_listener, tolerant(channel.sha256), channel.text),
+    "kept": (_listener,),
+}
+"""What templates/look/gateway.sh.j2 tells."""
+
+
+def keys_path(rig: Rig) -> str:
+    """Where the keys lie on the host, for root alone."""
+    return f"{rig.credentials}/gateway-keys.json"
+
+
+def pair_path(rig: Rig, listener: str) -> str:
+    """Where a listener's certificates and key lie, likewise."""
+    return f"{rig.credentials}/gateway-{listener}.pem"
+
+
+def questions(rig: Rig) -> dict[str, object]:
+    """The values of templates/look/gateway.sh.j2."""
+    return {
+        "credentials": rig.credentials,
+        "generations": rig.generations,
+        "current": f"{rig.roots.config}/current/gateway",
+        "keys": keys_path(rig),
+        "keys_record": KEYS_RECORD,
+        "credentials_record": CREDENTIALS_RECORD,
+        "router_unit": ROUTER_UNIT,
+        "gateway_unit": GATEWAY_UNIT,
+    }
+
+
+def script(rig: Rig) -> str:
+    """What asks a host for `parse`."""
+    return render("look/gateway.sh.j2", **questions(rig))
+
+
+def parse(output: Iterable[str]) -> Found:
+    """Read what it tells.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    told = channel.read(output, SCHEMA)
+    return Found(
+        keys=told.one("keys"),
+        keys_given=told.one("keys_given"),
+        router=told.one("router"),
+        gateway=told.one("gateway"),
+        credentials=told.one("credentials"),
+        credentials_given=told.one("credentials_given"),
+        # a shell's words lose the newlines that they end in
+        pairs={name: Lying(f"{head}\n", key) for name, key, head in told.many("pair") if name},
+        kept=frozenset(filter(None, told.all("kept"))),
+    )
+
+
+def programs(rig: Rig) -> dict[str, str]:
+    """Programs of root's in a generation's folder `gateway`, by name.
+
+    `give-keys [PID]` is the router's ExecStartPre, and with its main process its ExecReload; `prepare` is the gateway's
+    ExecStartPre, and the first of its ExecReload.
+    """
+    return {
+        "give-keys": render(
+            "gateway/keys.sh.j2", keys=keys_path(rig), user=ROUTER, folder=f"/run/{ROUTER}", record=KEYS_RECORD
+        ),
+        "prepare": render(
+            "gateway/prepare.sh.j2",
+            credentials=rig.credentials,
+            user=GATEWAY,
+            folder=f"/run/{GATEWAY}",
+            record=CREDENTIALS_RECORD,
+        ),
+    }
+
+
+def lists(engine_keys: Mapping[str, str], listeners: Sequence[str]) -> dict[str, str]:
+    """Files that `prepare` reads beside itself, by name.
+
+    Args:
+        engine_keys: Instance -> the name of its key's file among the credentials.
+        listeners: Those with TLS.
+    """
+    return {
+        ENGINE_KEYS: "".join(f"{instance} {file}\n" for instance, file in sorted(engine_keys.items())),
+        TLS: "".join(f"{listener}\n" for listener in sorted(listeners)),
+    }
+
+
+def bring(path: str, wanted: str) -> str:
+    """What puts a secret from its standard input where it lies.
+
+    Args:
+        path: Where that is.
+        wanted: The secret's SHA-256.
+    """
+    return render("gateway/bring.sh.j2", path=path, wanted=wanted)
+
+
+def give_keys(wanted: str) -> str:
+    """What has a router that runs read the keys that lie there, of this SHA-256."""
+    return render("gateway/reload.sh.j2", unit=ROUTER_UNIT, record=KEYS_RECORD, wanted=wanted, tries=TRIES)
+
+
+def give_credentials(rig: Rig) -> str:
+    """What has a gateway that runs given the engines' keys and certificates that lie there."""
+    return render(
+        "gateway/reload.sh.j2",
+        **questions(rig),
+        unit=GATEWAY_UNIT,
+        record=CREDENTIALS_RECORD,
+        wanted="",
+        tries=TRIES,
+    )
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What became of keys that were brought to a host."""
+
+    refused: str = ""
+    """Who is at work there, for people; empty where nobody is."""
+    deployed: bool = True
+    """Whether there is a place for them."""
+    wrong: str = ""
+    """What went wrong, likewise."""
+    running: bool = False
+    """Whether the router has them now; else it will when it starts."""
+
+
+BROUGHT: channel.Schema = {
+    **lease_told.SCHEMA,
+    "blank": (),
+    "wrong": (channel.said,),
+    "router": (tolerant(word, "inactive"),),
+}
+"""What templates/gateway/bringing.sh.j2 tells."""
+
+
+def bringing(rig: Rig, wanted: str, holder: str) -> str:
+    """What takes a host's lease, and does what `bring` and `give_keys` do.
+
+    Args:
+        rig: The rig.
+        wanted: SHA-256 of the keys, which are its standard input.
+        holder: What is written down as the lease's holder, without a newline.
+    """
+    return render(
+        "gateway/bringing.sh.j2",
+        locks=LOCKS,
+        holder=holder,
+        folder=rig.credentials,
+        path=keys_path(rig),
+        wanted=wanted,
+        unit=ROUTER_UNIT,
+        record=KEYS_RECORD,
+        tries=TRIES,
+    )
+
+
+def brought(output: Iterable[str]) -> Brought:
+    """Read what it tells.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    told = channel.read(output, BROUGHT)
+    if told.many("removal"):
+        return Brought(refused=lease_told.REMOVAL)
+    if held := told.all("held"):
+        return Brought(refused=str(held[0]))
+    if told.many("blank"):
+        return Brought(deployed=False)
+    if wrong := told.all("wrong"):
+        return Brought(wrong=wrong[0] or "it did not say why")
+    return Brought(running=told.one("router") == "active")
+
+
+HAVING: channel.Schema = {
+    "file": (channel.text,),
+    "given": (tolerant(channel.sha256),),
+    "router": (tolerant(word, "inactive"),),
+}
+"""What templates/gateway/having.sh.j2 tells."""
+
+
+@dataclass(frozen=True)
+class Having:
+    """Which keys a host has."""
+
+    rows: tuple[Mapping[str, object], ...]
+    """As `rigwright.gateway.keyring.rows` makes them; hostile."""
+    current: bool
+    """Whether the router, if it runs, has these."""
+
+
+def having_script(rig: Rig) -> str:
+    """What asks a host for `having`."""
+    return render("gateway/having.sh.j2", **questions(rig))
+
+
+def having(output: Iterable[str]) -> Having:
+    """Read what it tells.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    told = channel.read(output, HAVING)
+    text = str(told.one("file"))
+    try:
+        found = json.loads(text or '{"keys":[]}')["keys"]
+        rows = tuple(row for row in found if isinstance(row, dict))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("what lies there as keys of the gateway is none") from None
+    digest = hashlib.sha256(f"{text}\n".encode()).hexdigest()
+    return Having(rows, told.one("router") != "active" or told.one("given") == digest)

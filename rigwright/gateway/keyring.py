@@ -1,0 +1,198 @@
+"""Who may ask a gateway: the file of keys beside an inventory, and what hosts are given of it.
+
+A key itself is in no file. Whoever has made one is shown it once, and what is kept is its SHA-256: of 32 random bytes
+nothing can be guessed from that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
+
+from rigwright.problems import Frozen, Invalid, Problem
+from rigwright.toml import parse
+from rigwright.types import Day, Name, Sha256
+
+FILE = "gateway-keys.toml"
+HEADER = "# Keys of the gateway, as `rigwright keys` writes them: what each is recognised by. No key is in here.\n"
+MAXIMUM = 4 * 1024 * 1024  # bytes: some 20,000 keys
+SHOWN = 16  # digits of a SHA-256 that a key goes by between nginx and router
+RANDOM = 32  # bytes
+MOST = 1_000_000  # of whatever is limited
+
+
+def _model(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}", value):
+        raise ValueError("a model's name: letters, digits and ._:/@+-, at most 128")
+    return value
+
+
+def _moment(value: object) -> datetime:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise ValueError("a moment with its zone, such as 2026-06-10T12:00:00Z")
+    return value.astimezone(timezone.utc).replace(microsecond=0)
+
+
+ModelName = Annotated[str, AfterValidator(_model)]
+Moment = Annotated[datetime, PlainValidator(_moment), PlainSerializer(datetime.isoformat)]
+Limit = Annotated[int, Field(ge=1, le=MOST, strict=True)]
+
+
+class Old(Frozen):
+    """What a key was before it was rotated."""
+
+    sha256: Sha256 = Field(description="The SHA-256 of the key before.")
+    until: Moment = Field(description="Until when it is valid.")
+
+
+class Key(Frozen):
+    """One name's key."""
+
+    sha256: Sha256 = Field(description="The SHA-256 of the key.")
+    models: tuple[ModelName, ...] | None = Field(
+        default=None, min_length=1, description="Names of models that it may ask for; all of them without."
+    )
+    requests_per_minute: Limit | None = Field(default=None, description="Requests that it may make in a minute.")
+    streams: Limit | None = Field(default=None, description="Requests that it may have under way at once.")
+    made: Day = Field(description="The day (UTC) on which it was made.")
+    old: Old | None = Field(default=None, description="The key before, while that is valid too.")
+
+    def before(self, moment: datetime) -> Key:
+        """Without the key before it where that is not valid any more."""
+        return self.model_copy(update={"old": None}) if self.old and self.old.until <= moment else self
+
+
+class Keyring(Frozen):
+    """The file."""
+
+    keys: dict[Name, Key] = Field(default_factory=dict, description="Name -> its key.")
+
+    def having(self, name: str, key: Key | None) -> Keyring:
+        """With another key of a name; None for no key."""
+        others = {one: kept for one, kept in self.keys.items() if one != name}
+        return Keyring(keys=others | ({name: key} if key else {}))
+
+
+def load(path: Path) -> Keyring:
+    """Read the file; where there is none, nobody has a key.
+
+    Raises:
+        Invalid: it is something else.
+    """
+    try:
+        if not path.exists() and not path.is_symlink():
+            return Keyring()
+        if not path.is_file() or path.stat().st_size > MAXIMUM:
+            raise Invalid([Problem(str(path), "the file", f"must be a file of at most {MAXIMUM} bytes")])
+    except OSError as error:
+        raise Invalid([Problem(str(path), "the file", f"cannot be read: {error.strerror}")]) from None
+    found = parse(path, Keyring)
+    if problems := list(_twins(str(path), found)):
+        raise Invalid(problems)
+    return found
+
+
+def _twins(file: str, keyring: Keyring) -> Iterator[Problem]:
+    """Keys that could not be told apart."""
+    kept = [(name, "sha256", key.sha256) for name, key in sorted(keyring.keys.items())]
+    kept += [(name, "old.sha256", key.old.sha256) for name, key in sorted(keyring.keys.items()) if key.old]
+    there: dict[str, str] = {}
+    for name, field, sha256 in kept:
+        if other := there.get(sha256[:SHOWN]):
+            wrong = f'"{sha256[:SHOWN]}..." is refused: {other} has a key that begins like that'
+            yield Problem(file, f"keys.{name}.{field}", wrong)
+        there.setdefault(sha256[:SHOWN], name)
+
+
+def text(keyring: Keyring) -> str:
+    """The file's text: the same for the same keys."""
+    return HEADER + "".join(_table(name, key) for name, key in sorted(keyring.keys.items()))
+
+
+def _table(name: str, key: Key) -> str:
+    values = {
+        "sha256": json.dumps(key.sha256),
+        "models": json.dumps(list(key.models)) if key.models else "",
+        "requests_per_minute": str(key.requests_per_minute or ""),
+        "streams": str(key.streams or ""),
+        "made": key.made,
+        "old": f'{{sha256 = "{key.old.sha256}", until = {key.old.until:%Y-%m-%dT%H:%M:%SZ}}}' if key.old else "",
+    }
+    return f"\n[keys.{name}]\n" + "".join(f"{field} = {value}\n" for field, value in values.items() if value)
+
+
+def dump(path: Path, keyring: Keyring) -> None:
+    """Write the file, for its owner alone: a reader finds the one before or this one, whatever happens.
+
+    Raises:
+        OSError: it cannot be written; the one before is there.
+    """
+    real = path.resolve()
+    with NamedTemporaryFile("w", dir=real.parent, prefix=f".{real.name}.", delete=False) as file:
+        try:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(text(keyring))
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(real)
+        except BaseException:
+            with suppress(OSError):
+                Path(file.name).unlink()
+            raise
+    folder = os.open(real.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def made() -> str:
+    """A new key: `rw-` and 32 random bytes as 43 letters, digits, dashes and underscores (RFC 4648, 5)."""
+    return f"rw-{secrets.token_urlsafe(RANDOM)}"
+
+
+def recognised(clear: str) -> str:
+    """What is kept of a key."""
+    return hashlib.sha256(clear.encode()).hexdigest()
+
+
+def rows(keyring: Keyring) -> list[dict[str, object]]:
+    """What hosts are given, by name: a row a key; one that is about to end says when (`until`, seconds since 1970)."""
+    found = []
+    for name, key in sorted(keyring.keys.items()):
+        found.append(_row(name, key, key.sha256))
+        if key.old:
+            found.append(_row(name, key, key.old.sha256) | {"until": int(key.old.until.timestamp())})
+    return found
+
+
+def keys_json(keyring: Keyring) -> str:
+    """The same, as they get it."""
+    return json.dumps({"keys": rows(keyring)}, separators=(",", ":")) + "\n"
+
+
+def _row(name: str, key: Key, sha256: str) -> dict[str, object]:
+    return {
+        "id": sha256[:SHOWN],
+        "name": name,
+        "sha256": sha256,
+        "models": list(key.models) if key.models else None,
+        "requests_per_minute": key.requests_per_minute,
+        "streams": key.streams,
+    }
+
+
+def digest(given: str) -> str:
+    """SHA-256 of what hosts are given, by which they say what they have."""
+    return hashlib.sha256(given.encode()).hexdigest()

@@ -1,0 +1,192 @@
+"""A listener's certificate with its private key: of the operator's own files, or found on a host."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+MAXIMUM = 1024 * 1024  # bytes of a file
+# Before the certificates, where TLS does not look (RFC 7468, 2): the SHA-256 of the key that was brought with them. So
+# a host can tell that what lies there is whole, without telling what a key is.
+FITS = re.compile(r"key ([0-9a-f]{64})\n")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two texts in PEM."""
+
+    certificates: str
+    """The listener's own, then those above it."""
+    key: str = field(repr=False)
+
+    @property
+    def lying(self) -> Lying:
+        """What a host has that has it."""
+        digest = hashlib.sha256(self.key.encode()).hexdigest()
+        return Lying(f"key {digest}\n{self.certificates}", digest)
+
+    @property
+    def text(self) -> str:
+        """Its file on the host: both in one, of which there never is half."""
+        return self.lying.head + self.key
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a listener is to have."""
+
+    listener: str
+    sans: tuple[str, ...]
+    """Names and addresses that clients use, as `sans` has them."""
+    cert_file: str | None = None
+    """Paths on the operator's machine; without them the operator's own authority signs."""
+    key_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Lying:
+    """What a host has of a pair."""
+
+    head: str
+    """What stands before the key in its file, whatever that is."""
+    key: str
+    """SHA-256 of the rest; empty where others than root can read it."""
+
+    @property
+    def certificates(self) -> str:
+        """What it has in PEM; empty where the key is not the one that was brought with them."""
+        found = FITS.match(self.head)
+        return self.head[found.end() :] if found and found[1] == self.key else ""
+
+
+def sans(names: Iterable[str], addresses: Iterable[str]) -> tuple[str, ...]:
+    """What a certificate is for, in order: names and IP addresses that clients use.
+
+    Args:
+        names: Of hosts, or addresses.
+        addresses: Those that it listens on; all of them at once (`0.0.0.0`, `::`) are none.
+    """
+    one_each = {str(ip_address(one)) for one in addresses if not ip_address(one).is_unspecified}
+    return tuple(sorted({*(_plain(name) for name in names), *one_each}))
+
+
+def _plain(name: str) -> str:
+    try:
+        return str(ip_address(name))
+    except ValueError:
+        return name.lower().rstrip(".")
+
+
+def of_certificate(certificate: x509.Certificate) -> tuple[str, ...]:
+    """What a certificate is for, likewise."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ()
+    names = [name.lower() for name in found.get_values_for_type(x509.DNSName)]
+    return tuple(sorted({*names, *(str(one) for one in found.get_values_for_type(x509.IPAddress))}))
+
+
+def names(certificate: x509.Certificate, wanted: str) -> bool:
+    """Whether a certificate is for a name or an address: itself, or `*` for its first part (RFC 6125, 6.4.3)."""
+    own = of_certificate(certificate)
+    return wanted in own or ("." in wanted and f"*.{wanted.partition('.')[2]}" in own)
+
+
+def read(cert_file: str, key_file: str, wanted: Sequence[str], now: datetime) -> Pair:
+    """The pair in two files of the operator.
+
+    Args:
+        cert_file: The certificate, and those above it.
+        key_file: Its private key, without a passphrase.
+        wanted: What clients call the listener, as `sans` has it.
+        now: The moment at which it has to be valid.
+
+    Raises:
+        Unfit: they cannot be used; the text never repeats what they hold.
+    """
+    certificates = _certificates(cert_file)
+    key = _key(key_file)
+    own = certificates[0]
+    if _public(own) != key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
+        raise Unfit("key_file", f"{key_file} is not the key of the first certificate in {cert_file}")
+    for one in certificates:
+        whose = "" if one is own else f", of {one.subject.rfc4514_string()!r} above it"
+        if one.not_valid_after_utc <= now:
+            raise Unfit("cert_file", f"{cert_file} is valid until {one.not_valid_after_utc:%Y-%m-%d %H:%M} UTC{whose}")
+        if one.not_valid_before_utc > now:
+            raise Unfit("cert_file", f"{cert_file} is valid from {one.not_valid_before_utc:%Y-%m-%d %H:%M} UTC{whose}")
+    for upper, lower in zip(certificates[1:], certificates, strict=False):
+        try:
+            lower.verify_directly_issued_by(upper)
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+            raise Unfit("cert_file", f"{cert_file}: each certificate must be signed by the one after it") from None
+    if lacking := [name for name in wanted if not names(own, name)]:
+        said = f"it is for {', '.join(of_certificate(own)) or 'no name at all'}"
+        raise Unfit("cert_file", f"{cert_file} is not for {', '.join(lacking)}; {said}")
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return Pair("".join(one.public_bytes(Encoding.PEM).decode() for one in certificates), secret)
+
+
+class Unfit(ValueError):
+    """A file of a pair that is refused."""
+
+    def __init__(self, field_: str, why: str) -> None:
+        self.field = field_
+        """`cert_file` or `key_file`."""
+        super().__init__(why)
+
+
+def _content(path: str, field_: str) -> bytes:
+    try:
+        if not Path(path).is_file():
+            raise Unfit(field_, f"{path} is no file")
+        with open(path, "rb") as file:
+            content = file.read(MAXIMUM + 1)
+    except (OSError, ValueError) as error:
+        if isinstance(error, Unfit):
+            raise
+        raise Unfit(field_, f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return content if len(content) <= MAXIMUM else b""
+
+
+def _certificates(path: str) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(_content(path, "cert_file"))
+    except Unfit:
+        raise
+    except ValueError:
+        raise Unfit("cert_file", f"{path} holds no certificate in PEM") from None
+
+
+def _key(path: str) -> CertificateIssuerPrivateKeyTypes:
+    content = _content(path, "key_file")
+    try:
+        key = load_pem_private_key(content, None)
+    except TypeError:
+        raise Unfit("key_file", f"{path} has a passphrase: a host could not read it") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise Unfit("key_file", f"{path} holds no private key in PEM") from None
+    if not hasattr(key, "sign"):
+        raise Unfit("key_file", f"{path} holds a key that cannot sign")
+    return key  # type: ignore[return-value] # those that sign are those of certificates
+
+
+def _public(certificate: x509.Certificate) -> bytes:
+    return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
