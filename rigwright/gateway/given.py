@@ -17,7 +17,7 @@ from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM
 
 GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
-"""Users, the units of which have their names, and their folders below /run."""
+"""Their units, and their folders below /run."""
 ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
 # What root has given, by digest. Gone with a reboot, as what was given is.
 KEYS_RECORD, CREDENTIALS_RECORD = f"{STARTED_FROM}/gateway-keys", f"{STARTED_FROM}/gateway-credentials"
@@ -130,12 +130,12 @@ def programs(rig: Rig) -> dict[str, str]:
     """
     return {
         "give-keys": render(
-            "gateway/keys.sh.j2", keys=keys_path(rig), user=ROUTER, folder=f"/run/{ROUTER}", record=KEYS_RECORD
+            "gateway/keys.sh.j2", keys=keys_path(rig), user=rig.router_user, folder=f"/run/{ROUTER}", record=KEYS_RECORD
         ),
         "prepare": render(
             "gateway/prepare.sh.j2",
             credentials=rig.credentials,
-            user=GATEWAY,
+            user=rig.gateway_user,
             folder=f"/run/{GATEWAY}",
             record=CREDENTIALS_RECORD,
         ),

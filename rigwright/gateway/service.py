@@ -10,7 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.gateway import conf
+from rigwright.gateway import conf, given
+from rigwright.gateway.given import GATEWAY_UNIT as GATEWAY
+from rigwright.gateway.given import ROUTER_UNIT as ROUTER
 from rigwright.render import render
 from rigwright.serving.slots import UNIX, Holder, Slot
 from rigwright.serving.units import LINKS, STARTED_FROM
@@ -19,14 +21,13 @@ if TYPE_CHECKING:
     from rigwright.declaration.rig import Rig
     from rigwright.gateway.entry import Gateway
 
-GATEWAY, ROUTER = "rigwright_gateway.service", "rigwright_router.service"
 ROUTER_SOCKET = "rigwright_router.socket"
 # What holds a listener's port: PREFIX, the port, `.socket`.
 PREFIX = "rigwright_gateway-"
 # What the packages of PACKAGES bring, and start on port 80 as they are installed.
-PACKAGES = ("nginx", "libnginx-mod-http-lua", "lua-cjson", "logrotate")
+PACKAGES = (*conf.PACKAGES, "logrotate")
 # Runtime folders of both, and the router's sockets.
-RUNTIME, ROUTER_RUNTIME = "/run/rigwright_gateway", "/run/rigwright_router"
+RUNTIME, ROUTER_RUNTIME = f"/run/{given.GATEWAY}", f"/run/{given.ROUTER}"
 ROUTER_SOCKETS = "/run/rigwright/router"
 ADMIN = f"{RUNTIME}/admin.sock"
 LOGS = "/var/log/rigwright_gateway"
@@ -37,12 +38,12 @@ PROBE_EVERY, PROBE_TIMEOUT = 10, 120
 # Below the generation's folder.
 FOLDER = "gateway"
 # What root runs for them.
-SCRIPTS = ("prepare", "prove", "configured", "give-keys")
+SCRIPTS = ("prove", "configured")
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
 
 
 @dataclass(frozen=True)
-class Door:
+class Front:
     """A rig's gateway, as files of a generation and units."""
 
     files: Mapping[str, str]
@@ -86,7 +87,7 @@ def settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]:
         "out": f"{ROUTER_RUNTIME}/out",
         "admin": ADMIN,
     }
-    text = json.dumps(made, sort_keys=True) + nginx + conf.LUA.read_text()
+    text = json.dumps(made, sort_keys=True) + nginx + json.dumps(dict(conf.modules()), sort_keys=True)
     return made | {"digest": hashlib.sha256(text.encode()).hexdigest()}
 
 
@@ -98,7 +99,7 @@ def holders(rig: Rig) -> tuple[Holder, ...]:
     return tuple(Holder(f"{PREFIX}{port}.socket", frozenset(at)) for port, at in sorted(places.items()))
 
 
-def door(rig: Rig, owned: str) -> Door:
+def door(rig: Rig, owned: str) -> Front:
     """A rig's gateway; nothing where it has none.
 
     Args:
@@ -106,12 +107,27 @@ def door(rig: Rig, owned: str) -> Door:
         owned: First line of unit files of ours.
     """
     if not rig.gateway:
-        return Door({}, ())
+        return Front({}, ())
     sockets = holders(rig)
-    nginx = conf.text(rig.gateway, rig.instances, folder=f"{rig.roots.config}/current/{FOLDER}")
+    nginx = conf.config(
+        conf.Door(
+            listeners=tuple(
+                conf.Listener(name, one.addresses, one.tls) for name, one in sorted(rig.gateway.listeners.items())
+            ),
+            instances=tuple((one.name, one.socket) for one in rig.instances),
+            folder=f"{rig.roots.config}/current/{FOLDER}",
+            router=ROUTER_SOCKETS,
+            log=f"{LOGS}/access.log",
+            scrapers=rig.gateway.scrapers,
+            sticky_headers=tuple(
+                sorted({one.sticky.removeprefix("header:") for one in rig.offers if ":" in one.sticky})
+            ),
+        ),
+        owned,
+    )
     config = {
         "nginx.conf": nginx,
-        "gateway.lua": conf.LUA.read_text(),
+        **conf.modules(),
         "settings.json": json.dumps(settings(rig, rig.gateway, nginx), indent=1, sort_keys=True) + "\n",
     }
     modules = {f"router/{name}": text for name, text in program().items()}
@@ -126,6 +142,7 @@ def door(rig: Rig, owned: str) -> Door:
         "runtime": RUNTIME,
         "router_runtime": ROUTER_RUNTIME,
         "admin": ADMIN,
+        "config": sorted(config),
         "logs": LOGS,
         "started_from": STARTED_FROM,
         "folder": f"{rig.roots.config}/current/{FOLDER}",
@@ -143,9 +160,11 @@ def door(rig: Rig, owned: str) -> Door:
             for one in sockets
         },
     }
-    scripts = {name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS}
-    configured = hashlib.sha256("".join(config.values()).encode()).hexdigest()
-    return Door(
+    keys = {one.name: one.key_name for one in rig.instances}
+    scripts = {name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS} | given.programs(rig)
+    scripts |= given.lists(keys, [name for name, one in rig.gateway.listeners.items() if one.tls])
+    configured = hashlib.sha256("".join(text for _, text in sorted(config.items())).encode()).hexdigest()
+    return Front(
         files={f"{FOLDER}/{name}": text for name, text in (config | modules | scripts).items()}
         | {f"units/{name}": text for name, text in units.items()},
         slots=(
