@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NoReturn
 
 MOST_MEMBERS = 256
@@ -20,6 +21,8 @@ MOST_VALUES = 1_000_000
 """In the whole body. A body of 64 MiB of empty lists would take 1.4 GB of memory otherwise."""
 MOST_NAME = 256
 """Characters of a model's name."""
+MOST_DEPTH = 200
+"""Of objects and lists in each other; what vLLM parses with pydantic ends there (jiter's limit)."""
 PIECE = 1 << 20
 """Bytes that are decoded at once: a whole body with one emoji would take four times its size."""
 MOST_OPENING = 64 << 10
@@ -31,6 +34,9 @@ MOST_MESSAGES = 16
 
 TALKS = ("messages", "input", "prompt")
 """Members that hold a conversation, of chat/completions, responses and completions."""
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+"""Up and down, as signed bytes."""
+_NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
 _SPACE = re.compile(r"[ \t\n\r]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -68,7 +74,7 @@ def read(body: bytes | bytearray) -> Asked:
             which model is meant.
     """
     _utf8(body)
-    _few(body)
+    _modest(body)
     text = body.decode("latin-1")
     spans: dict[str, tuple[int, int]] = {}
     stream = False
@@ -133,19 +139,20 @@ def _utf8(body: bytes | bytearray) -> None:
         view.release()
 
 
-def _few(body: bytes | bytearray) -> None:
-    """Refuse what would take too much memory, before it does."""
-    if _marks(body) <= MOST_VALUES:
+def _modest(body: bytes | bytearray) -> None:
+    """Refuse what would take too much memory or stack, before it does, and at the same depth with every Python."""
+    openings = body.count(b"[") + body.count(b"{")
+    if openings <= MOST_DEPTH and openings + body.count(b",") < MOST_VALUES:
         return
     # most of them may be in texts, which are cut out: without escaped quotes, every other part between quotes is one
     bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    if bare.count(b'"') > 2 * MOST_VALUES or sum(_marks(part) for part in bare.split(b'"')[::2]) > MOST_VALUES:
-        raise Refused(f"the body has more than {MOST_VALUES} values")
-
-
-def _marks(part: bytes | bytearray) -> int:
-    """At least as many as there are values in it, but for the first."""
-    return part.count(b",") + part.count(b"[") + part.count(b"{")
+    if bare.count(b'"') <= 4 * MOST_VALUES:
+        bare = b"".join(bare.split(b'"')[::2])
+        if bare.count(b",") + bare.count(b"[") + bare.count(b"{") < MOST_VALUES:
+            if max(accumulate(memoryview(bare.translate(_STEPS, _NO_STEPS)).cast("b")), default=0) > MOST_DEPTH:
+                raise Refused(f"the body is nested more than {MOST_DEPTH} levels deep")
+            return
+    raise Refused(f"the body has more than {MOST_VALUES} values")
 
 
 def _constant(name: str) -> NoReturn:
@@ -195,7 +202,7 @@ def _value(text: str, at: int) -> tuple[Any, int]:
     except json.JSONDecodeError as error:
         raise _broken(error.msg, error.pos) from None
     except RecursionError:
-        raise Refused("the body is nested too deeply") from None
+        raise Refused(f"the body is nested more than {MOST_DEPTH} levels deep") from None
 
 
 def _broken(why: str, at: int) -> Refused:

@@ -28,12 +28,12 @@ class Keyring:
         self.keys = keys
         self._buckets = {one: left for one, left in self._buckets.items() if one in keys.by_id}
 
-    def whose(self, authorization: str | None) -> Key | None:
+    def whose(self, authorization: str) -> Key | None:
         """The key of an Authorization header.
 
         The clear key is hashed before anything is compared, so that no time tells how much of one was right.
         """
-        found = _BEARER.fullmatch(authorization or "")
+        found = _BEARER.fullmatch(authorization)
         digest = hashlib.sha256((found[1] if found else "").encode("ascii")).hexdigest()
         key = self.keys.by_id.get(digest[:16])
         return key if key is not None and hmac.compare_digest(key.sha256, digest) else None

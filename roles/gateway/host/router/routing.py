@@ -64,7 +64,8 @@ class Router:
     def _auth(self, request: Request) -> Answer:
         if not self._listener(request).keys:
             return Answer(204, (("X-Rw-Key", ""), ("X-Rw-Name", ""), ("X-Rw-Streams", "")))
-        key = self.keyring.whose(request.header("authorization"))
+        said = request.headers.get("authorization", ())
+        key = self.keyring.whose(said[0]) if len(said) == 1 else None
         if key is None:
             return Answer(401, (("X-Rw-Refusal", "key"),))
         if wait := self.keyring.wait(key):
