@@ -180,7 +180,7 @@ class World:
         high = [os.dup2(one.fileno(), 100 + number) for number, one in enumerate(self.listening)]
         places: list[Any] = [(os.POSIX_SPAWN_DUP2, one, 3 + number) for number, one in enumerate(high)]
         places.append((os.POSIX_SPAWN_DUP2, error, 2))
-        environment = {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "light:heavy", "LANG": "C"}
+        environment = {"LISTEN_FDS": "2", "LANG": "C"}
         self.pid = os.posix_spawn(
             "/bin/sh",
             ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *command, *files],

@@ -1,4 +1,4 @@
-"""Starts the router: `python3 -I FOLDER [SETTINGS KEYS]`, with the sockets `light` and `heavy` from systemd."""
+"""Starts the router: `python3 -I FOLDER [SETTINGS KEYS]`, with two sockets from systemd."""
 
 import sys
 

@@ -57,15 +57,15 @@ def main(folder: str, arguments: Sequence[str]) -> int:
 
 
 def passed() -> dict[str, socket.socket]:
-    """The sockets that systemd passes, by name.
+    """The sockets that systemd passes, by what they are for.
 
     Raises:
         ValueError: it passes none, or others.
     """
-    names = os.environ.get("LISTEN_FDNAMES", "").split(":")
-    if os.environ.get("LISTEN_PID") != str(os.getpid()) or sorted(names) != [HEAVY, LIGHT]:
-        raise ValueError("systemd must pass two sockets, light and heavy")
-    return {name: socket.socket(fileno=FIRST + number) for number, name in enumerate(names)}
+    if (os.environ.get("LISTEN_PID"), os.environ.get("LISTEN_FDS")) != (str(os.getpid()), "2"):
+        raise ValueError("systemd must pass two sockets, for small and for large bodies")
+    # those of one unit come as it lists them, and have one name (systemd.socket(5), FileDescriptorName=)
+    return {name: socket.socket(fileno=FIRST + number) for number, name in enumerate((LIGHT, HEAVY))}
 
 
 class World:
