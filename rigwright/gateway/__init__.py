@@ -1,0 +1,1 @@
+"""The way in: one address that clients of all instances speak to."""
