@@ -1,0 +1,111 @@
+"""nginx's side of a gateway: its configuration, and the Lua that it runs, as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from rigwright.inventory import ROOT
+from rigwright.render import render
+
+PACKAGES = ("nginx", "libnginx-mod-http-lua", "lua-cjson")
+# Where these put their modules (libnginx-mod-http-lua of Debian 12 and 13).
+MODULES = "/usr/lib/nginx/modules"
+PATHS = ("chat/completions", "completions", "responses", "embeddings", "rerank")
+"""What is open of OpenAI's interface, after `/v1/`; `models` and `models/NAME` are, too."""
+# Each stream is a connection of a client's and one to an engine.
+CONNECTIONS = 4096
+# What is counted: 100 bytes for each instance, key and kind of answer. A reload keeps it for as long as this is the same.
+MEMORY = "4m"
+# What nginx answers by itself; 494 to 497 are its own numbers for headers too large and for TLS gone wrong.
+ERRORS = (400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 421, 429, 431, 494, 495, 496, 497, 500, 501, 502, 503, 504)
+
+_WORD = re.compile(r"[A-Za-z0-9_./:@\[\]+-]+")
+
+
+@dataclass(frozen=True)
+class Listener:
+    """An address, or several, that clients reach."""
+
+    name: str
+    addresses: tuple[str, ...]
+    """`ADDRESS:PORT` each, of IPv6 in brackets."""
+    tls: bool = False
+    """With the certificate and the key tls/NAME.crt and tls/NAME.key in the folder of nginx's."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """All that the configuration says.
+
+    Raises:
+        ValueError: a value is more than one word of nginx's language.
+    """
+
+    listeners: tuple[Listener, ...]
+    instances: tuple[tuple[str, str], ...]
+    """Name and unix socket of each."""
+    folder: str
+    """Where it finds its settings and Lua on the host."""
+    runtime: str
+    """The folder that nginx is given with -p: its own, where `admin.sock` is made."""
+    router: str
+    """The folder of the router's sockets, `light.sock` and `heavy.sock`."""
+    log: str
+    """The file that gets a line of JSON for each request."""
+    scrapers: tuple[str, ...] = ()
+    """Networks that may read metrics."""
+    sticky_headers: tuple[str, ...] = ()
+    """Headers that the router is told because some model's requests are kept together by them."""
+    workers: int = 2
+    body_max: str = "64m"
+    """The largest body that a client may send, with nginx's units."""
+
+    def __post_init__(self) -> None:
+        for word in self._words():
+            if not _WORD.fullmatch(word):
+                raise ValueError(f"not one word of a configuration: {word!r}")
+
+    def _words(self) -> Iterator[str]:
+        yield from (
+            self.folder,
+            self.runtime,
+            self.router,
+            self.log,
+            self.body_max,
+            *self.scrapers,
+            *self.sticky_headers,
+        )
+        for listener in self.listeners:
+            yield from (listener.name, *listener.addresses)
+        for instance in self.instances:
+            yield from instance
+
+
+def config(door: Door, owned: str) -> str:
+    """nginx.conf.
+
+    Args:
+        door: What it says.
+        owned: Its first line, a comment.
+    """
+    return render(
+        "gateway/nginx.conf.j2",
+        owned=owned,
+        door=door,
+        modules=MODULES,
+        connections=CONNECTIONS,
+        memory=MEMORY,
+        errors=ERRORS,
+        paths=PATHS,
+    )
+
+
+@cache
+def modules() -> Mapping[str, str]:
+    """What nginx runs of Lua: path below the folder of the configuration -> text."""
+    folder = Path(ROOT) / "templates/gateway"
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.lua"))}

@@ -1,0 +1,103 @@
+-- Answers of nginx's own, in the shape of OpenAI's errors, and what headers any answer has.
+local cjson = require("cjson")
+local settings = require("settings")
+
+local answers = {}
+
+local TYPES = {
+  [401] = "authentication_error", [403] = "permission_error", [404] = "not_found_error", [429] = "rate_limit_error",
+}
+local MESSAGES = {
+  [400] = "the request is not one of HTTP",
+  [403] = "this is not open to your address",
+  [404] = "there is nothing here",
+  [405] = "this method is not taken here",
+  [408] = "the request came too slowly",
+  [411] = "there is no body: send a JSON object",
+  [413] = "the body is too large",
+  [414] = "the address is too long",
+  [415] = "the body must be JSON",
+  [431] = "the headers are too large",
+  [500] = "the gateway has failed; its log says why",
+  [501] = "the body's transfer encoding is not known",
+}
+-- Numbers of nginx's own, for what HTTP has others for.
+local MEANT = { [494] = 431, [495] = 400, [496] = 400, [497] = 400 }
+-- What clients are told of an engine's or the router's answer; all else of it is left out.
+local PASSED = {
+  ["allow"] = true, ["cache-control"] = true, ["connection"] = true, ["content-length"] = true,
+  ["content-type"] = true, ["openai-processing-ms"] = true, ["retry-after"] = true, ["transfer-encoding"] = true,
+  ["www-authenticate"] = true, ["x-request-id"] = true, ["access-control-allow-methods"] = true,
+  ["access-control-allow-headers"] = true, ["access-control-max-age"] = true,
+  ["access-control-allow-private-network"] = true,
+}
+
+-- Answer with an error, and read nothing more of the request.
+function answers.fail(status, message, more)
+  more = more or {}
+  -- what is left of a body must not be taken for the next request
+  ngx.req.discard_body()
+  local text = cjson.encode({
+    error = {
+      message = message,
+      type = TYPES[status] or (status < 500 and "invalid_request_error" or "server_error"),
+      param = cjson.null,
+      code = more.code or cjson.null,
+    },
+  })
+  ngx.status = status
+  ngx.header["Content-Type"] = "application/json"
+  ngx.header["Content-Length"] = #text
+  ngx.header["Retry-After"] = more.retry
+  ngx.print(text)
+  return ngx.exit(ngx.HTTP_OK)
+end
+
+function answers.unknown()
+  return answers.fail(404, "there is nothing at " .. ngx.var.uri:gsub("[^%w/._-]", "?"):sub(1, 128))
+end
+
+function answers.unauthorized()
+  ngx.header["WWW-Authenticate"] = "Bearer"
+  local sent = ngx.var.http_authorization
+  local message = sent and "this API key is not known here" or "send an API key: Authorization: Bearer KEY"
+  return answers.fail(401, message, { code = "invalid_api_key" })
+end
+
+-- What nginx, or the router by saying no, has refused.
+function answers.failed()
+  local var, status = ngx.var, ngx.status
+  local asked = tonumber(var.rw_auth)
+  if status == 401 then return answers.unauthorized() end
+  if status == 403 and var.rw_refusal == "rate" then
+    return answers.fail(429, "this key has asked too often", { retry = var.rw_retry, code = "rate_limit_exceeded" })
+  end
+  if status == 500 and asked and asked >= 500 then status = 503 end
+  if status >= 502 and status <= 504 then return answers.fail(503, "nobody answers now: ask again", { retry = 2 }) end
+  local meant = MEANT[status] or status
+  local message = status == 497 and "speak TLS to this port" or MESSAGES[meant]
+  return answers.fail(meant, message or "the request was refused")
+end
+
+-- Of every answer, before it is sent.
+function answers.headers()
+  for name in pairs(ngx.resp.get_headers(0)) do
+    if not PASSED[name:lower()] then ngx.header[name] = nil end
+  end
+  local header = ngx.header
+  if next(settings.origins) then
+    header["Vary"] = "Origin"
+    local origin = ngx.var.http_origin
+    if origin and settings.origins[origin] then
+      header["Access-Control-Allow-Origin"] = origin
+      header["Access-Control-Expose-Headers"] = "Retry-After, X-Request-Id"
+    end
+  end
+  local kind = header["Content-Type"]
+  if type(kind) == "string" and kind:find("^text/event%-stream") then
+    -- for an nginx of the operator's on the way
+    header["X-Accel-Buffering"] = "no"
+  end
+end
+
+return answers

@@ -1,0 +1,88 @@
+-- What is under way, in memory that all processes share and a reload leaves alone.
+local shared = ngx.shared.rigwright
+
+local counts = {}
+
+-- Streams say something within an hour or are ended, and each looks when it does.
+local GONE_FOR = 7200
+
+local function alive(pid)
+  local file = io.open("/proc/" .. pid .. "/stat")
+  if file then file:close() end
+  return file ~= nil
+end
+
+-- What a process counted that did not live to take it back.
+local function forget(pid)
+  if not shared:add("forgetting " .. pid, true, 10) then return end
+  for _, key in ipairs(shared:get_keys(0)) do
+    local name = key:match("^" .. pid .. " (.+)$")
+    if name then
+      shared:incr(name, -shared:get(key))
+      shared:delete(key)
+    end
+  end
+  shared:delete("worker " .. pid)
+end
+
+function counts.begin()
+  local own = tostring(ngx.worker.pid())
+  for _, key in ipairs(shared:get_keys(0)) do
+    local pid = key:match("^worker (%d+)$")
+    if pid and (pid == own or not alive(pid)) then forget(pid) end
+  end
+  shared:set("worker " .. own, true)
+end
+
+local function add(name, by)
+  shared:incr(ngx.worker.pid() .. " " .. name, by, 0)
+  return shared:incr(name, by, 0)
+end
+
+-- One more of them, this request; how many there are.
+function counts.take(request, name)
+  request.held[name] = true
+  return add(name, 1)
+end
+
+-- Take back one, or all that a request holds.
+function counts.give(request, name)
+  for held in pairs(name and { [name] = true } or request.held) do
+    if request.held[held] then
+      request.held[held] = nil
+      add(held, -1)
+    end
+  end
+end
+
+function counts.get(name)
+  return shared:get(name) or 0
+end
+
+function counts.set(name, value)
+  shared:set(name, value)
+end
+
+-- What only grows.
+function counts.count(name, by)
+  shared:incr("total " .. name, by or 1, 0)
+end
+
+-- Names that begin so, without that beginning, each with its number.
+function counts.beginning(prefix)
+  local found = {}
+  for _, key in ipairs(shared:get_keys(0)) do
+    if key:sub(1, #prefix) == prefix then found[key:sub(#prefix + 1)] = shared:get(key) end
+  end
+  return found
+end
+
+function counts.gone(key)
+  return shared:get("gone " .. key)
+end
+
+function counts.revoke(key, gone)
+  if gone then shared:set("gone " .. key, true, GONE_FOR) else shared:delete("gone " .. key) end
+end
+
+return counts

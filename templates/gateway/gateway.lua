@@ -1,0 +1,180 @@
+-- What nginx does with each request; the rest lies beside. The configuration calls what this module has, by phase.
+local answers = require("answers")
+local body = require("body")
+local counts = require("counts")
+local instances = require("instances")
+local requests = require("requests")
+local settings = require("settings")
+local telling = require("telling")
+local watching = require("watching")
+
+local fail = answers.fail
+
+-- No client of ours sends more headers than this; openai's own sends twenty.
+local MOST_HEADERS = 64
+-- Bodies up to this many bytes go to the router's process that answers everybody: it reads them in a millisecond.
+local LIGHT = 262144
+-- Seconds after which to come again: there is room when any of many answers ends, and an engine takes longer to start.
+local SOON, LATER = 1, 10
+
+-- What two readers could understand in two ways where it comes twice.
+local SINGLE = {
+  "authorization", "content-encoding", "content-length", "content-type", "expect", "host", "origin",
+  "transfer-encoding",
+}
+local POSTED = {
+  ["/v1/chat/completions"] = true, ["/v1/completions"] = true, ["/v1/responses"] = true, ["/v1/embeddings"] = true,
+  ["/v1/rerank"] = true,
+}
+local GOTTEN = { ["/v1/models"] = true, ["/health"] = true, ["/metrics"] = true }
+
+local gateway = {
+  failed = answers.failed, headers = answers.headers, watch = watching.watch, log = telling.log,
+  metrics = telling.metrics, state = telling.state, revoked = telling.revoked, probe = instances.probe,
+}
+
+-- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
+function gateway.init(path)
+  -- compiling as it runs takes memory that may be written and executed, which the unit forbids
+  jit.off()
+  jit.flush()
+  settings.read(path)
+end
+
+function gateway.begin()
+  counts.begin()
+end
+
+local function method_for(path)
+  if POSTED[path] then return "POST" end
+  if GOTTEN[path] or path:find("^/v1/models/.") or path:find("^/metrics/[a-z0-9-]+$") then return "GET" end
+end
+
+-- Whether the path was written as it is meant, but for a model's name, which may be encoded and is the router's to read.
+local function plain(path, uri)
+  if path == uri then return true end
+  return path:find("^/v1/models/[%w%%._~:@!$&'()*+,;=/-]+$") and uri:find("^/v1/models/.")
+end
+
+local function preflight(headers)
+  if not headers["origin"] or not headers["access-control-request-method"] then return false end
+  ngx.header["Access-Control-Allow-Methods"] = "GET, POST"
+  -- none reaches an engine but those that the configuration names
+  ngx.header["Access-Control-Allow-Headers"] = headers["access-control-request-headers"]
+  ngx.header["Access-Control-Max-Age"] = "600"
+  if headers["access-control-request-private-network"] then
+    ngx.header["Access-Control-Allow-Private-Network"] = "true"
+  end
+  return true
+end
+
+local function twice(headers)
+  for _, name in ipairs(SINGLE) do
+    if type(headers[name]) == "table" then return name end
+  end
+  for name in pairs(settings.sticky_headers) do
+    if type(headers[name]) == "table" then return name end
+  end
+end
+
+-- Of each request, before anybody else sees it.
+function gateway.check()
+  if ngx.req.is_internal() then return end
+  local request = requests.begin()
+  local var = ngx.var
+  local target = var.request:match("^%u+ (/[^ ]*) HTTP/1%.[01]$")
+  if not target then return fail(400, "ask with HTTP/1.1, and a path that begins with a slash") end
+  local path, uri = target:match("^[^?]*"), var.uri
+  if not plain(path, uri) then return fail(400, "write the path plainly: without %, dots or a fragment") end
+  local headers, more = ngx.req.get_headers(MOST_HEADERS)
+  if more then return fail(431, "there are more than " .. MOST_HEADERS .. " headers") end
+  local name = twice(headers)
+  if name then return fail(400, "the header " .. name .. " came more than once") end
+
+  local wanted = method_for(path)
+  if not wanted then return answers.unknown() end
+  local origin = headers["origin"]
+  if origin and not settings.origins[origin] then
+    -- a page that may not ask must not be served either: it could not read the answer, but would have it made
+    return fail(403, "pages of this origin may not ask here; it would have to be declared", { code = "origin" })
+  end
+  local method = ngx.req.get_method()
+  if method == "OPTIONS" and preflight(headers) then
+    ngx.req.discard_body()
+    return ngx.exit(204)
+  end
+  if method ~= wanted then
+    ngx.header["Allow"] = wanted
+    return fail(405, "this path takes " .. wanted)
+  end
+  if wanted == "POST" then
+    local length = tonumber(headers["content-length"])
+    if not length and not headers["transfer-encoding"] then return fail(411, "there is no body: send a JSON object") end
+    var.rw_router = length and length <= LIGHT and "router_light" or "router_heavy"
+    request.path = path
+  elseif path:find("^/v1/models") then
+    var.rw_path = path:sub(4)
+  end
+end
+
+local function later(request, status, message, seconds)
+  counts.give(request)
+  return fail(status, message, { retry = seconds })
+end
+
+-- Find who is to answer, and make the request one of theirs.
+local function place(request)
+  local model = settings.models[request.model]
+  local name = instances.choose(model, request.sticky, request.tried)
+  if not name then return later(request, 503, "no instance of this model answers now", LATER) end
+  request.instance = name
+  request.tried[name] = true
+  counts.take(request, "instance " .. name)
+  instances.aim(name)
+  ngx.var.rw_path = request.path
+  local span, called = request.span, model.engine_name[name]
+  if span and called and called ~= request.called then
+    span[2] = body.replace(span[1], span[2], called)
+    request.called = called
+  end
+end
+
+-- After the router has let a request through: limits, and an instance.
+function gateway.serve()
+  local var, request = ngx.var, requests.current()
+  request.key, request.name = var.rw_key or "", var.rw_name or ""
+  request.model, request.asked = var.upstream_http_x_rw_group, var.upstream_http_x_rw_asked
+  request.sticky = var.upstream_http_x_rw_sticky or ""
+  request.span, request.called = body.span(var.upstream_http_x_rw_span, var.upstream_http_x_rw_model)
+  local model = settings.models[request.model]
+  if not model then return fail(503, "the gateway has just got other settings: ask again", { retry = SOON }) end
+
+  if request.key ~= "" then
+    if counts.gone(request.key) then return answers.unauthorized() end
+    local limit, streams = tonumber(var.rw_streams), counts.take(request, "key " .. request.key)
+    if limit and streams > limit then
+      return later(request, 429, "this key may have " .. limit .. " requests under way at once", SOON)
+    end
+  end
+  local ready = #instances.ready(model)
+  if ready == 0 then return later(request, 503, "no instance of this model answers now", LATER) end
+  if counts.take(request, "model " .. request.model) > model.slots * ready + model.queue then
+    return later(request, 429, "too many requests are waiting for this model", SOON)
+  end
+  return place(request)
+end
+
+-- After an instance has given no answer at all: another one, once.
+function gateway.again()
+  local request = requests.current()
+  counts.give(request, "instance " .. request.instance)
+  counts.count("retries " .. request.instance)
+  request.instance = nil
+  return place(request)
+end
+
+function gateway.unknown()
+  return answers.unknown()
+end
+
+return gateway

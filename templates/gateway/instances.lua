@@ -1,0 +1,68 @@
+-- Which instances there are to answer, and which one does.
+local answers = require("answers")
+local counts = require("counts")
+local settings = require("settings")
+
+local instances = {}
+
+-- What opening a socket as a file says (errno(3)); where there is none it is another number.
+local ENXIO = 6
+local turn = 0
+
+-- Whether its link leads to a socket: readiness makes it after a completion, its stop removes it.
+local function linked(name)
+  local file, _, number = io.open(settings.links .. "/" .. name)
+  if file then file:close() end
+  return not file and number == ENXIO
+end
+
+local function out(name)
+  local file = io.open(settings.out .. "/" .. name)
+  if file then file:close() end
+  return file ~= nil
+end
+
+function instances.is_ready(name)
+  return linked(name) and not out(name)
+end
+
+function instances.ready(model)
+  local found = {}
+  for _, name in ipairs(model.instances) do
+    if instances.is_ready(name) then found[#found + 1] = name end
+  end
+  return found
+end
+
+-- The one with the fewest under way; where requests are to stay together, the one that comes first in an order that is
+-- another for each conversation, and moves only those of an instance that is gone.
+function instances.choose(model, sticky, tried)
+  local best, least
+  local ready = instances.ready(model)
+  turn = turn + 1
+  for at = 1, #ready do
+    local name = ready[(at + turn) % #ready + 1]
+    if not tried[name] then
+      local weight = sticky ~= "" and ngx.crc32_long(sticky .. " " .. name) or counts.get("instance " .. name)
+      if not best or weight < least then best, least = name, weight end
+    end
+  end
+  return best
+end
+
+-- Have the request that is under way go to this one.
+function instances.aim(name)
+  local key = settings.engine_keys[name]
+  ngx.var.rw_upstream = "instance_" .. name
+  ngx.var.rw_authorization = key and "Bearer " .. key or ""
+end
+
+-- A request of the router's to an instance, whether it is out or not.
+function instances.probe()
+  if ngx.req.is_internal() then return end
+  local name = ngx.var.uri:match("^/probe/(.+)$")
+  if ngx.req.get_method() ~= "POST" or not settings.instances[name] then return answers.unknown() end
+  instances.aim(name)
+end
+
+return instances

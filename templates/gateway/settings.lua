@@ -1,0 +1,38 @@
+-- What router and nginx read alike, and the engines' own keys.
+local cjson = require("cjson.safe")
+
+local settings = {}
+
+local function text(path)
+  local file, why = io.open(path, "rb")
+  if not file then return nil, why end
+  local read = file:read("*a")
+  file:close()
+  return read
+end
+
+local function set(list)
+  local found = {}
+  for _, one in ipairs(list) do found[one] = true end
+  return found
+end
+
+-- Raises an error where they cannot be read. The keys may be missing: where a configuration is only tried there are none.
+function settings.read(path)
+  local found = assert(cjson.decode(assert(text(path))), path .. " is not JSON")
+  settings.models = found.models
+  settings.links, settings.out, settings.digest = found.links, found.out, found.digest
+  settings.origins = set(found.origins)
+  settings.instances, settings.sticky_headers = {}, {}
+  for _, model in pairs(found.models) do
+    for _, name in ipairs(model.instances) do settings.instances[name] = true end
+    local header = model.sticky:match("^header:(.+)$")
+    if header then settings.sticky_headers[header:lower()] = true end
+  end
+  local keys = ngx.config.prefix() .. "engine-keys.json"
+  local kept, why = text(keys)
+  if not kept then ngx.log(ngx.ERR, "engines are asked without their keys: ", why) end
+  settings.engine_keys = assert(cjson.decode(kept or "{}"), keys .. " is not JSON")
+end
+
+return settings

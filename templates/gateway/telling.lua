@@ -1,0 +1,119 @@
+-- What is told of requests: to the log, to those who scrape, and to root and the router.
+local answers = require("answers")
+local cjson = require("cjson")
+local counts = require("counts")
+local instances = require("instances")
+local requests = require("requests")
+local settings = require("settings")
+
+local telling = {}
+
+local LINE = '{"time":%s,"client":%s,"listener":%s,"key":%s,"model":%s,"instance":%s,"status":%d,"first":%s,'
+  .. '"duration":%s,"prompt_tokens":%s,"completion_tokens":%s,"sent":%s}'
+
+local function quoted(value)
+  return value and value ~= "" and cjson.encode(value) or "null"
+end
+
+-- After each request, however it ended: take back what it held, and say a line of it.
+function telling.log()
+  local var = ngx.var
+  local request = requests.finish() or { held = {} }
+  counts.give(request)
+  local status = tonumber(var.status) or 0
+  var.rw_line = LINE:format(
+    quoted(var.time_iso8601), quoted(var.remote_addr), quoted(var.rw_listener), quoted(var.rw_name),
+    quoted(request.asked), quoted(request.instance), status,
+    request.first and ("%.3f"):format(request.first) or "null", var.request_time, request.prompt or "null",
+    request.completion or "null", var.bytes_sent
+  )
+  counts.count(("requests %d %s %s"):format(status, request.instance or "", request.model or ""))
+  if request.instance then
+    counts.count("prompt_tokens " .. request.instance, request.prompt or 0)
+    counts.count("completion_tokens " .. request.instance, request.completion or 0)
+    if request.first then
+      counts.count("first_sum " .. request.instance, request.first)
+      counts.count("first_count " .. request.instance)
+    end
+  end
+end
+
+local function labelled(value)
+  return cjson.encode(value):gsub("\\/", "/")
+end
+
+local function sample(lines, name, labels, value)
+  lines[#lines + 1] = ("rigwright_gateway_%s{%s} %s"):format(name, labels, value)
+end
+
+-- By name, so that two readings can be compared.
+local function sorted(found)
+  local names = {}
+  for name in pairs(found) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+local function totals(lines, name, kind)
+  lines[#lines + 1] = ("# TYPE rigwright_gateway_%s %s"):format(name, kind)
+end
+
+-- Text of Prometheus, for those whose network is declared; `/metrics/INSTANCE` is the engine's own.
+function telling.metrics()
+  local wanted = ngx.var.uri:match("^/metrics/(.+)$")
+  if wanted then
+    if not settings.instances[wanted] then return answers.unknown() end
+    if not instances.is_ready(wanted) then return answers.fail(503, wanted .. " does not answer now", { retry = 10 }) end
+    instances.aim(wanted)
+    return ngx.exec("@scrape")
+  end
+  local lines = {}
+  totals(lines, "requests_total", "counter")
+  local found = counts.beginning("total requests ")
+  for _, name in ipairs(sorted(found)) do
+    local status, instance, model = name:match("^(%d+) (%S*) (.*)$")
+    local labels = ("status=%s,instance=%s,model=%s"):format(labelled(status), labelled(instance), labelled(model))
+    sample(lines, "requests_total", labels, found[name])
+  end
+  for _, one in ipairs({
+    { "retries", "retries_total" }, { "prompt_tokens", "prompt_tokens_total" },
+    { "completion_tokens", "completion_tokens_total" }, { "first_sum", "first_content_seconds_sum" },
+    { "first_count", "first_content_seconds_count" },
+  }) do
+    found = counts.beginning("total " .. one[1] .. " ")
+    for _, name in ipairs(sorted(found)) do sample(lines, one[2], "instance=" .. labelled(name), found[name]) end
+  end
+  totals(lines, "under_way", "gauge")
+  totals(lines, "ready", "gauge")
+  for _, name in ipairs(sorted(settings.instances)) do
+    sample(lines, "under_way", "instance=" .. labelled(name), counts.get("instance " .. name))
+    sample(lines, "ready", "instance=" .. labelled(name), instances.is_ready(name) and 1 or 0)
+  end
+  ngx.header["Content-Type"] = "text/plain; version=0.0.4"
+  ngx.print(table.concat(lines, "\n"), "\n")
+end
+
+function telling.state()
+  local state = { digest = settings.digest, instances = {}, keys = {} }
+  for name in pairs(settings.instances) do
+    state.instances[name] = {
+      under_way = counts.get("instance " .. name), progress = counts.get("progress " .. name),
+    }
+  end
+  for key, number in pairs(counts.beginning("key ")) do
+    if number > 0 then state.keys[key] = number end
+  end
+  ngx.header["Content-Type"] = "application/json"
+  ngx.print(cjson.encode(state), "\n")
+end
+
+-- A key that holds no more: what runs with it ends with its next words; or one that does again.
+function telling.revoked()
+  local what, key = ngx.var.uri:match("^/(%l+)/([0-9a-f]+)$")
+  if not key or ngx.req.get_method() ~= "POST" then return answers.unknown() end
+  ngx.req.discard_body()
+  counts.revoke(key, what == "gone")
+  return ngx.exit(204)
+end
+
+return telling

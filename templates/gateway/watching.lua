@@ -1,0 +1,51 @@
+-- What passes of an answer: when its first content came, what it says of tokens, and whether its key still holds.
+local counts = require("counts")
+local requests = require("requests")
+
+local watching = {}
+
+-- A member of an answer that has content, as engines write it; what they quote has a backslash before each quote.
+local CONTENT = {
+  '"content"%s?:%s?"[^"]', '"reasoning_content"%s?:%s?"[^"]', '"reasoning"%s?:%s?"[^"]', '"text"%s?:%s?"[^"]',
+  '"delta"%s?:%s?"[^"]', '"tool_calls"%s?:%s?%[%s*{',
+}
+local TOKENS = {
+  { "prompt", '"prompt_tokens"%s?:%s?(%d+)' }, { "prompt", '"input_tokens"%s?:%s?(%d+)' },
+  { "completion", '"completion_tokens"%s?:%s?(%d+)' }, { "completion", '"output_tokens"%s?:%s?(%d+)' },
+}
+-- Bytes that are looked at again with what follows them: more than the longest of these takes.
+local KEPT = 64
+
+local function first(request, text)
+  for _, pattern in ipairs(CONTENT) do
+    if text:find(pattern) then
+      request.first = ngx.now() - ngx.req.start_time()
+      return
+    end
+  end
+end
+
+local function tokens(request, text)
+  if not text:find('_tokens"', 1, true) then return end
+  for _, one in ipairs(TOKENS) do
+    -- the last one holds: some engines count with each part
+    for number in text:gmatch(one[2]) do request[one[1]] = tonumber(number) end
+  end
+end
+
+function watching.watch()
+  local request, chunk = requests.current(), ngx.arg[1]
+  if not request or not request.instance or not chunk or chunk == "" then return end
+  local now = ngx.now()
+  if now - (request.looked or 0) >= 1 then
+    request.looked = now
+    counts.set("progress " .. request.instance, math.floor(now))
+    if request.key ~= "" and counts.gone(request.key) then return ngx.ERROR end
+  end
+  local text = (request.tail or "") .. chunk
+  if not request.first then first(request, text) end
+  tokens(request, text)
+  request.tail = text:sub(-KEPT)
+end
+
+return watching
