@@ -10,14 +10,15 @@ from testinfra.host import Host
 from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway.entry import ListenerEntry
-from rigwright.gateway.service import ADMIN, GATEWAY, PREFIX, ROUTER, RUNTIME, door
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
+from rigwright.gateway.service import ADMIN, PREFIX, RUNTIME, door
 from rigwright.serving.live import Served
 from rigwright.serving.units import LINKS, OWNED
 
 Listener = tuple[str, ListenerEntry]
 EXPOSURE = 1.5  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 EXPIRY = 14 * 86400  # seconds that a certificate has to be valid for
-LOG = f"look at `journalctl -u {GATEWAY} -u {ROUTER}`"
+LOG = f"look at `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
 # What engines answer beside OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp 0c1e570), and
 # what the gateway itself has for nobody outside.
 CLOSED = (
@@ -85,7 +86,7 @@ def test_processes_are_current(host: Host, rig: Rig, found: Served) -> None:
     # what its workers have read, not what lies there
     said = host.run(f"curl -s --max-time 10 --unix-socket {ADMIN} http://localhost/state").stdout
     wanted = json.loads(made.files["gateway/settings.json"])["digest"]
-    expect(_of(said, "digest")[:12], wanted[:12], f"systemctl reload {GATEWAY}, or {DEPLOY}")
+    expect(_of(said, "digest")[:12], wanted[:12], f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}")
 
 
 def _of(said: str, key: str) -> str:
@@ -98,7 +99,7 @@ def _of(said: str, key: str) -> str:
 
 @check("D03", "its exposure is within the budget", severity="high", why="a hole in it is a hole in the box")
 def test_exposure(host: Host, listener: Listener) -> None:
-    for unit in (GATEWAY, ROUTER):
+    for unit in (GATEWAY_UNIT, ROUTER_UNIT):
         said = host.run(f"systemd-analyze security --no-pager {unit}").stdout
         level = float((re.findall(r"exposure level for .*: ([0-9.]+)", said) or ["10"])[0])
         expect(level, f"at most {EXPOSURE}", DEPLOY, holds=level <= EXPOSURE)

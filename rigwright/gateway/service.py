@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.gateway import conf, given
-from rigwright.gateway.given import GATEWAY_UNIT as GATEWAY
-from rigwright.gateway.given import ROUTER_UNIT as ROUTER
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.render import render
 from rigwright.serving.slots import UNIX, Holder, Slot
 from rigwright.serving.units import LINKS, STARTED_FROM
@@ -117,6 +116,7 @@ def door(rig: Rig, owned: str) -> Front:
             instances=tuple((one.name, one.socket) for one in rig.instances),
             folder=f"{rig.roots.config}/current/{FOLDER}",
             router=ROUTER_SOCKETS,
+            runtime=RUNTIME,
             log=f"{LOGS}/access.log",
             scrapers=rig.gateway.scrapers,
             sticky_headers=tuple(
@@ -135,8 +135,8 @@ def door(rig: Rig, owned: str) -> Front:
     values: dict[str, object] = {
         "owned": owned,
         "rig": rig,
-        "gateway": GATEWAY,
-        "router": ROUTER,
+        "gateway": GATEWAY_UNIT,
+        "router": ROUTER_UNIT,
         "router_socket": ROUTER_SOCKET,
         "router_sockets": ROUTER_SOCKETS,
         "runtime": RUNTIME,
@@ -152,8 +152,8 @@ def door(rig: Rig, owned: str) -> Front:
         "digest": hashlib.sha256(read.encode()).hexdigest()[:16],
     }
     units = {
-        GATEWAY: render("gateway/gateway.service.j2", **values),
-        ROUTER: render("gateway/router.service.j2", **values),
+        GATEWAY_UNIT: render("gateway/gateway.service.j2", **values),
+        ROUTER_UNIT: render("gateway/router.service.j2", **values),
         ROUTER_SOCKET: render("gateway/router.socket.j2", **values),
         **{
             one.unit: render("gateway/listener.socket.j2", **values, addresses=sorted(one.addresses), port=one.port)
@@ -168,8 +168,8 @@ def door(rig: Rig, owned: str) -> Front:
         files={f"{FOLDER}/{name}": text for name, text in (config | modules | scripts).items()}
         | {f"units/{name}": text for name, text in units.items()},
         slots=(
-            Slot(ROUTER, _sha256(units[ROUTER]), 0, frozenset(), (Holder(ROUTER_SOCKET, frozenset({UNIX})),)),
-            Slot(GATEWAY, _sha256(units[GATEWAY]), 0, frozenset(), sockets, configured_from=configured),
+            Slot(ROUTER_UNIT, _sha256(units[ROUTER_UNIT]), 0, frozenset(), (Holder(ROUTER_SOCKET, frozenset({UNIX})),)),
+            Slot(GATEWAY_UNIT, _sha256(units[GATEWAY_UNIT]), 0, frozenset(), sockets, configured_from=configured),
         ),
     )
 

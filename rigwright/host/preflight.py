@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import Installation
 from rigwright.envs.installer import installer
-from rigwright.gateway.service import GATEWAY
+from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.basics import Listener
 from rigwright.host.facts import HostFacts
@@ -196,7 +196,7 @@ def _ports(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _ours(listener: Listener) -> bool:
     """Whether a deploy has it listen elsewhere, or not at all, before somebody else gets its port."""
-    return listener.unit in (UNIT, GATEWAY) or listener.unit.startswith(("rigwright-", PREFIX, GATEWAY_PREFIX))
+    return listener.unit in (UNIT, GATEWAY_UNIT) or listener.unit.startswith(("rigwright-", PREFIX, GATEWAY_PREFIX))
 
 
 def _share(rig: Rig, facts: HostFacts) -> list[str]:

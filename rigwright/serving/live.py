@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from rigwright.declaration.rig import CACHES, WARM
 from rigwright.engines.kind import MARKER
-from rigwright.gateway.service import GATEWAY, ROUTER
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.host import channel
 from rigwright.host.channel import (
     Told,
@@ -199,8 +199,8 @@ def state_script(config: str, software: str, starts: str) -> str:
         listeners=PREFIX,
         unix=UNIX,
         marker=MARKER,
-        gateway=GATEWAY,
-        router=ROUTER,
+        gateway=GATEWAY_UNIT,
+        router=ROUTER_UNIT,
         caches=CACHES,
         warm=WARM,
     )
