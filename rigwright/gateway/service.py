@@ -63,7 +63,7 @@ def program() -> dict[str, str]:
 
 
 def settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]:
-    """What router and nginx are to do, as both read it; `digest` stands for all of it, and for nginx's configuration."""
+    """What router and nginx are to do, as both read it; `digest` stands for it and for nginx's configuration."""
     made: dict[str, object] = {
         "listeners": {
             name: {"keys": one.keys, "models": list(one.models) or None} for name, one in gateway.listeners.items()

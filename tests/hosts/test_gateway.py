@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from openai import AuthenticationError, NotFoundError, OpenAI
 
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
-from lab.tiny_model import ANSWER
 from tests.hosts.layers import FirstRun
 from tests.hosts.support import PORT, check, deploy, on_both, plan, red, until, write_inventory
 
@@ -26,8 +21,8 @@ LAN, TLS = 8000, 8443
 NAME = "llm.example.org"
 GATEWAY = {
     "listeners": {
-        "lan": {"address": "0.0.0.0", "port": LAN, "keys": False},  # noqa: S104 (as declared)
-        "office": {"address": "0.0.0.0", "port": TLS, "tls": True, "names": [NAME]},  # noqa: S104 (as declared)
+        "lan": {"address": "0.0.0.0", "port": LAN, "keys": False},
+        "office": {"address": "0.0.0.0", "port": TLS, "tls": True, "names": [NAME]},
     },
     "aliases": {"gpt-4o": "tiny-rig"},
     "origins": ["chrome-extension://abc"],

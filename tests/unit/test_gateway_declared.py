@@ -12,7 +12,7 @@ from rigwright.gateway.told import sentences
 from rigwright.inventory import load
 from tests.unit.samples import Box, chat, entry, instance, rig
 
-LAN = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}  # noqa: S104 (as declared)
+LAN = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}
 TWINS = {name: {"variant": "llamacpp/cpu", "port": 8020 + at} for at, name in enumerate(("chat", "twin"))}
 
 
@@ -60,7 +60,7 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
         ),
         (
             {"listeners": LAN, "models": {"fast": {"instances": ["chta"]}}},
-            "gateway.models.fast.instances: no instance is called \"chta\"; did you mean \"chat\"?",
+            'gateway.models.fast.instances: no instance is called "chta"; did you mean "chat"?',
         ),
         (
             {"listeners": LAN, "models": {"fast": {"instances": ["chat", "chat"]}}},
@@ -68,7 +68,7 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
         ),
         (
             {"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"gpt-4o": "fats"}},
-            "gateway.aliases.gpt-4o: no model is called \"fats\"; did you mean \"fast\"?",
+            'gateway.aliases.gpt-4o: no model is called "fats"; did you mean "fast"?',
         ),
         (
             {"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"fast": "fast"}},
@@ -76,7 +76,7 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
         ),
         (
             {"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4o"]}}},
-            "gateway.listeners.lan.models: no model is called \"gpt-4o\"; allowed: small",
+            'gateway.listeners.lan.models: no model is called "gpt-4o"; allowed: small',
         ),
         (
             {"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"]}}},
@@ -130,7 +130,7 @@ def test_all_of_ipv6_is_all_there_is() -> None:
     ("listener", "said"),
     [
         (
-            {"address": "0.0.0.0", "keys": False},  # noqa: S104 (as declared)
+            {"address": "0.0.0.0", "keys": False},
             "whoever reaches this host by network, without a key, may use model; "
             "plain HTTP: prompts and answers can be read on the way",
         ),
