@@ -271,7 +271,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         Activation((CODE,), (CHAT,), (), (Slot(CHAT, "0" * 64, 8020, frozenset({0, 1})),))
     ),
     "activate and wait": lambda: activate(Activation((), (), (CHAT,))),
-    "activate and listen": lambda: activate(Activation((), (PORT,), (), (), (OLD_HOLDER,), (HOLDER,))),
+    "activate and listen": lambda: activate(
+        Activation((), (PORT,), (), (), (OLD_HOLDER,), (HOLDER,), (GATEWAY_UNIT,), {HOLDER: (PORT, 8020)})
+    ),
     "activate nothing": lambda: activate(Activation()),
     "hold": hold,
     "hold after a while": lambda: hold(120),
