@@ -14,6 +14,7 @@ from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
 from rigwright.engines.vllm.told import CAUSES
 from rigwright.envs.installer import changed
 from rigwright.envs.told import installed_script
+from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.host.locks import LEASE, LOCKS
 from rigwright.nvidia.cards import health, holders, live, presence, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
