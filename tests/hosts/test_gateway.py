@@ -44,7 +44,7 @@ def box(
     lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Host, Path]]:
     """A host with two equal instances behind a gateway."""
-    (host,) = lab.up([HostSpec(f"gateway-{release}", release, (first_run.layer,))])
+    (host,) = lab.up([HostSpec(f"g{release[-2:]}", release, (first_run.layer,))])
     inventory = write_inventory(tmp_path_factory.mktemp("gateway"), lab, host, instances=TWO, gateway=GATEWAY)
     planned = plan(inventory).planned
     run = deploy(inventory)
