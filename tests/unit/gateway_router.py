@@ -171,20 +171,22 @@ class World:
         (self.folder / "settings.json").write_text(json.dumps(self.settings))
         (self.folder / "keys.json").write_text(json.dumps({"keys": self.keys}))
 
-    def start(self, command: tuple[str, ...] = (PYTHON, "-I", str(ROUTER))) -> None:
+    def start(
+        self, command: tuple[str, ...] = (PYTHON, "-I", str(ROUTER)), *, write: bool = True, **environment: str
+    ) -> None:
         """As systemd does: file 3 is the first socket, file 4 the second."""
-        self.write()
+        if write:
+            self.write()
         error = os.open(self.folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         files = [str(self.folder / name) for name in ("settings.json", "keys.json")]
         # high enough that none is a file that another is to become
         high = [os.dup2(one.fileno(), 100 + number) for number, one in enumerate(self.listening)]
         places: list[Any] = [(os.POSIX_SPAWN_DUP2, one, 3 + number) for number, one in enumerate(high)]
         places.append((os.POSIX_SPAWN_DUP2, error, 2))
-        environment = {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "light:heavy", "LANG": "C"}
         self.pid = os.posix_spawn(
             "/bin/sh",
             ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *command, *files],
-            environment,
+            {"LISTEN_FDS": "2", "LISTEN_FDNAMES": "light:heavy", "LANG": "C", **environment},
             file_actions=places,
             setpgroup=0,
         )
@@ -234,7 +236,7 @@ class World:
         to: str = "light",
         method: str = "",
         listener: str = "lan",
-        **headers: str,
+        **headers: Any,
     ) -> Said:
         connection = Unix(self.folder / f"{to}.sock")
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -246,7 +248,7 @@ class World:
         connection.close()
         return said
 
-    def route(self, body: object, path: str = CHAT, **more: str) -> Said:
+    def route(self, body: object, path: str = CHAT, **more: Any) -> Said:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask(f"/route/{path}", text, **more)
 
