@@ -75,7 +75,8 @@ def test_a_key_is_known_by_its_hash(world: World) -> None:
     ["", "Bearer", "Bearer ", f"Bearer {ALICE}x", f"Basic {ALICE}", ALICE, f"Bearer {ALICE} x", "Bearer é"],
 )
 def test_any_other_key_is_refused(world: World, authorization: str) -> None:
-    said = world.ask("/auth", listener="wan", **({"Authorization": authorization} if authorization else {}))
+    sent: dict[str, Any] = {"Authorization": authorization} if authorization else {}
+    said = world.ask("/auth", listener="wan", **sent)
     assert (said.status, said.headers["x-rw-refusal"]) == (401, "key")
 
 
