@@ -23,6 +23,7 @@ from rigwright.inventory import ROOT
 ROUTER = ROOT / "roles/gateway/host/router"
 PYTHON = "/usr/bin/python3"
 CHAT = "chat/completions"
+ALICE, BOB, SLOW = "rw-" + "a" * 43, "rw-" + "b" * 43, "rw-" + "c" * 43
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Said:
         found = self.json["error"]
         assert set(found) == {"message", "type", "param", "code"}
         return dict(found)
+
+
+def bearer(clear: str) -> dict[str, Any]:
+    """The header of a caller with a key."""
+    return {"Authorization": f"Bearer {clear}"}
 
 
 def key(clear: str, name: str, **limits: object) -> dict[str, object]:
