@@ -23,6 +23,7 @@ from rigwright.inventory import ROOT
 ROUTER = ROOT / "roles/gateway/host/router"
 PYTHON = "/usr/bin/python3"
 CHAT = "chat/completions"
+ALICE, BOB, SLOW = "rw-" + "a" * 43, "rw-" + "b" * 43, "rw-" + "c" * 43
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Said:
         found = self.json["error"]
         assert set(found) == {"message", "type", "param", "code"}
         return dict(found)
+
+
+def bearer(clear: str) -> dict[str, Any]:
+    """The header of a caller with a key."""
+    return {"Authorization": f"Bearer {clear}"}
 
 
 def key(clear: str, name: str, **limits: object) -> dict[str, object]:
@@ -171,20 +177,22 @@ class World:
         (self.folder / "settings.json").write_text(json.dumps(self.settings))
         (self.folder / "keys.json").write_text(json.dumps({"keys": self.keys}))
 
-    def start(self, command: tuple[str, ...] = (PYTHON, "-I", str(ROUTER))) -> None:
+    def start(
+        self, command: tuple[str, ...] = (PYTHON, "-I", str(ROUTER)), *, write: bool = True, **environment: str
+    ) -> None:
         """As systemd does: file 3 is the first socket, file 4 the second."""
-        self.write()
+        if write:
+            self.write()
         error = os.open(self.folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         files = [str(self.folder / name) for name in ("settings.json", "keys.json")]
         # high enough that none is a file that another is to become
         high = [os.dup2(one.fileno(), 100 + number) for number, one in enumerate(self.listening)]
         places: list[Any] = [(os.POSIX_SPAWN_DUP2, one, 3 + number) for number, one in enumerate(high)]
         places.append((os.POSIX_SPAWN_DUP2, error, 2))
-        environment = {"LISTEN_FDS": "2", "LANG": "C"}
         self.pid = os.posix_spawn(
             "/bin/sh",
             ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *command, *files],
-            environment,
+            {"LISTEN_FDS": "2", "LANG": "C", **environment},
             file_actions=places,
             setpgroup=0,
         )
@@ -234,7 +242,7 @@ class World:
         to: str = "light",
         method: str = "",
         listener: str = "lan",
-        **headers: str,
+        **headers: Any,
     ) -> Said:
         connection = Unix(self.folder / f"{to}.sock")
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -246,7 +254,7 @@ class World:
         connection.close()
         return said
 
-    def route(self, body: object, path: str = CHAT, **more: str) -> Said:
+    def route(self, body: object, path: str = CHAT, **more: Any) -> Said:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask(f"/route/{path}", text, **more)
 

@@ -18,7 +18,8 @@ MOST_LOGGED = 128
 NAMED = 50
 """Models that an error names at most."""
 _PATH = re.compile(r"[a-z][a-z0-9_/-]{0,63}")
-_CHARSET = re.compile(r"""charset\s*=\s*"?(?!(?:utf-?8|us-ascii)"?\s*(?:;|$))""", re.IGNORECASE)
+_CHARSET = re.compile(r"""charset\s*=\s*"?([^\s;"]*)""")
+_CHARSETS = {"utf-8", "utf8", "us-ascii"}
 
 
 class Router:
@@ -145,7 +146,7 @@ def _unreadable(request: Request) -> Answer | None:
     kind = (request.header("content-type") or "").lower()
     if kind.startswith("multipart/"):
         return error(415, "multipart bodies are not served: send JSON")
-    if _CHARSET.search(kind):
+    if not _CHARSETS.issuperset(_CHARSET.findall(kind)):
         return error(415, "the body must be UTF-8")
     return None
 
