@@ -18,7 +18,7 @@ PATHS = ("chat/completions", "completions", "responses", "embeddings", "rerank")
 """What is open of OpenAI's interface, after `/v1/`; `models` and `models/NAME` are, too."""
 # Each stream is a connection of a client's and one to an engine.
 CONNECTIONS = 4096
-# What is counted: 100 bytes for each instance, key and kind of answer. A reload keeps it while this is the same.
+# What is counted: some 100 bytes for each instance, key and kind of answer. A reload that changes it loses the counts.
 MEMORY = "4m"
 # What nginx answers by itself; 494 to 497 are its own numbers for headers too large and for TLS gone wrong.
 ERRORS = (400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 421, 429, 431, 494, 495, 496, 497, 500, 501, 502, 503, 504)
@@ -46,8 +46,6 @@ class Door:
     """
 
     listeners: tuple[Listener, ...]
-    instances: tuple[tuple[str, str], ...]
-    """Name and unix socket of each."""
     folder: str
     """Where it finds its settings and Lua on the host."""
     runtime: str
@@ -81,8 +79,6 @@ class Door:
         )
         for listener in self.listeners:
             yield from (listener.name, *listener.addresses)
-        for instance in self.instances:
-            yield from instance
 
 
 def config(door: Door, owned: str) -> str:

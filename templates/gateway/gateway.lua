@@ -80,7 +80,7 @@ end
 -- Of each request, before anybody else sees it.
 function gateway.check()
   if ngx.req.is_internal() then return end
-  local request = requests.begin()
+  requests.begin()
   local var = ngx.var
   local target = var.request:match("^%u+ (/[^ ]*) HTTP/1%.[01]$")
   if not target then return fail(400, "ask with HTTP/1.1, and a path that begins with a slash") end
@@ -107,14 +107,13 @@ function gateway.check()
     ngx.header["Allow"] = wanted
     return fail(405, "this path takes " .. wanted)
   end
+  local length
   if wanted == "POST" then
-    local length = tonumber(headers["content-length"])
+    length = tonumber(headers["content-length"])
     if not length and not headers["transfer-encoding"] then return fail(411, "there is no body: send a JSON object") end
-    var.rw_router = length and length <= LIGHT and "router_light" or "router_heavy"
-    request.path = path
-  elseif path:find("^/v1/models") then
-    var.rw_path = path:sub(4)
   end
+  var.rw_path = path:match("^/v1/(.*)$") or ""
+  if wanted == "POST" and not (length and length <= LIGHT) then return ngx.exec("@heavy") end
 end
 
 local function later(request, status, message, seconds)
@@ -131,7 +130,6 @@ local function place(request)
   request.tried[name] = true
   counts.take(request, "instance " .. name)
   instances.aim(name)
-  ngx.var.rw_path = request.path
   local span, called = request.span, model.engine_name[name]
   if span and called and called ~= request.called then
     span[2] = body.replace(span[1], span[2], called)

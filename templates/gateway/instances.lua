@@ -53,7 +53,7 @@ end
 -- Have the request that is under way go to this one.
 function instances.aim(name)
   local key = settings.engine_keys[name]
-  ngx.var.rw_upstream = "instance_" .. name
+  ngx.var.rw_socket = settings.links .. "/" .. name
   ngx.var.rw_authorization = key and "Bearer " .. key or ""
 end
 
