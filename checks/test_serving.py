@@ -58,7 +58,7 @@ def asking(request: str, key_path: str, group: str) -> str:
     Args:
         request: As curl's configuration.
         key_path: The key's file.
-        group: The instance's, which may connect to it.
+        group: One that may connect to it.
     """
     key = f'sed \'s/[\\\\"]/\\\\&/g; s/.*/header = "Authorization: Bearer &"/\' {shlex.quote(key_path)}'
     nobody = f"setpriv --reuid=nobody --regid={shlex.quote(group)} --clear-groups --no-new-privs"
@@ -128,7 +128,9 @@ def test_wrong_keys_are_refused(host: Host, instance: Instance, service: Service
 def test_answers(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
     # what is between its socket and the port is ours, too
     for at, unit in ((instance.socket, instance.unit), (f"{LOOPBACK}:{instance.port}", names(instance.port)[0])):
-        said = host.run(asking(service.ready.config(at), credential_path(rig, instance), rig.user(instance))).stdout
+        said = host.run(
+            asking(service.ready.config(at), credential_path(rig, instance), rig.socket_groups(instance)[-1])
+        ).stdout
         answered = instance.kind.answered(said)
         expect(answered or said[:200] or "no answer", 1, f"look at `journalctl -u {unit}`")
 
@@ -248,10 +250,10 @@ def test_process_is_the_declared_one(
 def test_serves_its_model_streamed(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
     if service.models is None or service.streamed is None:
         pytest.skip("its kind of engine does not")
-    key, user = credential_path(rig, instance), rig.user(instance)
-    said = host.run(asking(service.models.config(instance.socket), key, user)).stdout
+    key, group = credential_path(rig, instance), rig.socket_groups(instance)[-1]
+    said = host.run(asking(service.models.config(instance.socket), key, group)).stdout
     expect(named(said), instance.model_name, f"look at `journalctl -u {instance.unit}`")
-    said = host.run(asking(service.streamed.config(instance.socket), key, user)).stdout
+    said = host.run(asking(service.streamed.config(instance.socket), key, group)).stdout
     events = [line for line in said.splitlines() if line]
     whole = events[-1:] == ["data: [DONE]"] and len(events) > 1
     expect(said[-200:], "events, of which the last is [DONE]", f"look at `journalctl -u {instance.unit}`", holds=whole)

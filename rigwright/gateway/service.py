@@ -113,7 +113,6 @@ def door(rig: Rig, owned: str) -> Front:
             listeners=tuple(
                 conf.Listener(name, one.addresses, one.tls) for name, one in sorted(rig.gateway.listeners.items())
             ),
-            instances=tuple((one.name, one.socket) for one in rig.instances),
             folder=f"{rig.roots.config}/current/{FOLDER}",
             router=ROUTER_SOCKETS,
             runtime=RUNTIME,

@@ -2,65 +2,186 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import requests
+from openai import APIStatusError, AuthenticationError, NotFoundError, OpenAI, OpenAIError
 
-from lab.hosts import Host, HostSpec
+from lab.hosts import HostSpec
 from lab.labs import Lab
+from lab.tiny_model import ANSWER
+from tests.hosts.gateway_box import DEMO, ENDLESS, INSTANCES, LAN, QUESTION, SLOW, Box, answer, rigwright
 from tests.hosts.layers import FirstRun
-from tests.hosts.support import PORT, check, deploy, on_both, plan, red, until, write_inventory
+from tests.hosts.support import check, deploy, on_both, plan, red, until
 
-DEMO = {"variant": "llamacpp/demo", "port": PORT}
-TWO = {"chat": DEMO, "chat2": {**DEMO, "port": 8021}}
-LAN, TLS = 8000, 8443
-NAME = "llm.example.org"
-GATEWAY = {
-    "listeners": {
-        "lan": {"address": "0.0.0.0", "port": LAN, "keys": False},
-        "office": {"address": "0.0.0.0", "port": TLS, "tls": True, "names": [NAME]},
-    },
-    "aliases": {"gpt-4o": "tiny-rig"},
-    "origins": ["chrome-extension://abc"],
-}
-QUESTION: Any = [{"role": "user", "content": "Are you there?"}]
-
-
-def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
-    """The command, as an operator runs it from anywhere."""
-    return subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd="/")
-
-
-def address(host: Host) -> str:
-    return str(host.connection["ssh_hostname"])
+UNITS = "rigwright-chat rigwright-chat2 rigwright-slow rigwright_gateway rigwright_router"
+STREAMS = 200
 
 
 @pytest.fixture(scope="module")
-def box(
-    lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Host, Path]]:
-    """A host with two equal instances behind a gateway."""
+def box(lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """A host with two equal instances and a slow one behind a gateway."""
     (host,) = lab.up([HostSpec(f"g{release[-2:]}", release, (first_run.layer,))])
-    inventory = write_inventory(tmp_path_factory.mktemp("gateway"), lab, host, instances=TWO, gateway=GATEWAY)
+    made = Box(lab, host, tmp_path_factory.mktemp("gateway"))
+    made.prepare()
+    inventory = made.inventory()
     planned = plan(inventory).planned
     run = deploy(inventory)
     assert run.status == 0, run.said
     assert run.changed == planned
-    yield host, inventory
+    yield made
     host.destroy()
 
 
+def started(box: Box) -> str:
+    """Main processes of all units."""
+    return box.host.run(f"systemctl show --property=MainPID --value {UNITS}")
+
+
 @on_both
-def test_a_host_with_a_gateway_is_as_declared_and_stays_so(box: tuple[Host, Path]) -> None:
-    host, inventory = box
+def test_a_host_with_a_gateway_is_as_declared_and_stays_so(box: Box) -> None:
+    inventory = box.inventory()
     verdicts = check(inventory)
     assert {identifier for identifier, word in verdicts.items() if word == "FAIL"} == set()
     assert {f"D0{number}" for number in range(1, 10)} <= verdicts.keys()
     assert deploy(inventory).changed == []
-    host.reboot()
+    box.host.reboot()
     until(lambda: red(inventory) == set(), "as declared after a boot")
     assert deploy(inventory).changed == []
+
+
+def test_clients_speak_to_one_plain_address_without_a_key(box: Box) -> None:
+    # what clients say that were told to need none: a key that is nothing, or blank
+    for key in ("ignored", "sk-"):
+        client = box.plain(key)
+        for model in ("tiny-rig", "gpt-4o"):
+            assert answer(client, model) == ANSWER
+            stream = client.chat.completions.create(model=model, messages=QUESTION, stream=True)
+            pieces = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
+            assert len(pieces) > 1
+            assert "".join(pieces).strip() == ANSWER
+        assert {one.id for one in client.models.list()} >= {SLOW, "tiny-rig"}
+        with pytest.raises(NotFoundError, match="tiny-rig"):
+            answer(client, "gpt-5")
+    # curl without a header of its own says that it sends a form
+    url = f"http://{box.address}:{LAN}/v1/chat/completions"
+    said = subprocess.run(
+        ["curl", "-s", "-d", json.dumps({"model": "tiny-rig", "messages": QUESTION}), url],
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert json.loads(said)["choices"][0]["message"]["content"].strip() == ANSWER
+    page = {"Origin": "chrome-extension://abc", "Access-Control-Request-Method": "POST"}
+    allowed = requests.options(url, headers=page, timeout=10)
+    assert allowed.headers["Access-Control-Allow-Origin"] == page["Origin"]
+    other = requests.options(url, headers=page | {"Origin": "https://evil.example"}, timeout=10)
+    assert "Access-Control-Allow-Origin" not in other.headers
+
+
+def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(box: Box) -> None:
+    inventory, before = box.inventory(), started(box)
+
+    def key(*words: str) -> str:
+        done = rigwright("keys", str(inventory), *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def refused(one: str) -> None:
+        with pytest.raises(AuthenticationError):
+            answer(box.secured(one))
+
+    refused("rw-unknown")
+    first = key("make", "alice", "--streams", "4")
+    assert answer(box.secured(first)) == ANSWER
+    assert first not in (box.folder / "gateway-keys.toml").read_text()
+    assert box.host.run(f"grep -rlsaF -e {first} /etc /run/rigwright /var/log || true") == ""
+    second = key("rotate", "alice")
+    assert answer(box.secured(second)) == ANSWER
+    refused(first)
+    stream = box.secured(second).chat.completions.create(
+        model=SLOW, messages=QUESTION, stream=True, max_tokens=16000, extra_body=ENDLESS
+    )
+    pieces = iter(stream)
+    next(pieces)
+    assert key("revoke", "alice") == ""
+    with pytest.raises((OpenAIError, OSError, Exception)) as ended:
+        for _ in pieces:
+            pass
+    assert not isinstance(ended.value, AssertionError)
+    refused(second)
+    until(lambda: under_way(box)["slow"] == 0, "the engine told that nobody listens")
+    assert started(box) == before
+    assert deploy(inventory).changed == []
+
+
+def under_way(box: Box) -> dict[str, int]:
+    """Requests under way by instance, as the gateway counts them."""
+    said = box.host.run("curl -s --unix-socket /run/rigwright_gateway/admin.sock http://localhost/state")
+    return {name: one["under_way"] for name, one in json.loads(said)["instances"].items()}
+
+
+def streamed(client: OpenAI, model: str, tokens: int) -> int:
+    """Pieces of a stream that was read to its end."""
+    stream = client.chat.completions.create(
+        model=model, messages=QUESTION, stream=True, max_tokens=tokens, extra_body=ENDLESS
+    )
+    reasons = [chunk.choices[0].finish_reason for chunk in stream if chunk.choices]
+    assert reasons[-1] == "length"
+    return len(reasons)
+
+
+def test_no_stream_is_lost_while_things_change(box: Box) -> None:
+    """A reload, a key, a certificate, and a deploy that changes another instance."""
+    inventory, before = box.inventory(queue=STREAMS), started(box).split()
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert started(box).split() == [*before[:4], started(box).split()[4]]
+    with ThreadPoolExecutor(STREAMS) as pool:
+        client = box.plain()
+        asked = [pool.submit(streamed, client, SLOW, 40) for _ in range(STREAMS)]
+        until(lambda: under_way(box)["slow"] > 100, "many under way")
+        assert rigwright("keys", str(inventory), "make", "bob").returncode == 0
+        box.host.run("rm /etc/rigwright/credentials/gateway-office.pem")
+        other = {**INSTANCES, "chat2": {**DEMO, "port": 8021, "tasks_max": 2048}}
+        changed = box.inventory(other, queue=STREAMS, aliases={"gpt-4o": "tiny-rig", "o3": SLOW})
+        run = deploy(changed)
+        assert run.status == 0, run.said
+        assert under_way(box)["slow"] > 0
+        assert all(one.result() > 1 for one in asked)
+    assert answer(box.plain(), "o3")
+    assert red(changed) == set()
+    assert deploy(changed).changed == []
+    back = rigwright("rollback", str(changed))
+    assert back.returncode == 0, back.stderr
+    with pytest.raises(NotFoundError):
+        answer(box.plain(), "o3")
+    assert red(inventory) == set()
+
+
+def test_an_instance_that_dies_costs_its_own_streams_alone(box: Box) -> None:
+    inventory = box.inventory()
+    assert deploy(inventory).status == 0
+    client = box.plain()
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(streamed, client, SLOW, 60) for _ in range(4)]
+        until(lambda: under_way(box)["slow"] == 4, "under way")
+        box.host.run("systemctl kill --signal=KILL rigwright-chat")
+        # what is asked now goes to the other one, at once
+        assert [answer(client) for _ in range(10)] == [ANSWER] * 10
+        assert all(one.result() > 1 for one in asked)
+    until(lambda: red(inventory) == set(), "both back")
+    box.host.run("systemctl stop rigwright-chat rigwright-chat2")
+    with pytest.raises(APIStatusError) as nobody:
+        answer(client)
+    assert nobody.value.status_code == 503
+    assert int(nobody.value.response.headers["Retry-After"]) > 0
+    health = requests.get(f"http://{box.address}:{LAN}/health", timeout=10)
+    assert health.status_code == 503
+    assert health.json()["models"][SLOW]["status"] == "ok"
+    box.host.run("systemctl start rigwright-chat rigwright-chat2")
+    until(lambda: requests.get(f"http://{box.address}:{LAN}/health", timeout=10).status_code == 200, "healthy")
+    assert answer(client) == ANSWER

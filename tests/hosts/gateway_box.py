@@ -1,0 +1,121 @@
+"""A host with a gateway: equal instances of a model whose answers take a while, and clients of all kinds."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from openai import OpenAI
+
+from cli.resolving.web import hash_file
+from lab import tiny_model
+from lab.hosts import Host
+from lab.labs import Lab
+from tests.hosts.support import PORT, write_inventory
+from tests.locks import lock_text
+
+LAN, TLS = 8000, 8443
+NAME = "llm.example.org"
+SLOW = "slow-rig"
+# Some 100 tokens a second on one core: an answer of its whole context takes minutes.
+SIZE = tiny_model.Size(layers=12, width=512, heads=8, kv_heads=4, feed_forward=2048, context=16384)
+DEMO: dict[str, object] = {"variant": "llamacpp/demo", "port": PORT}
+INSTANCES = {"chat": DEMO, "chat2": {**DEMO, "port": 8021}, "slow": {"variant": "llamacpp/slow", "port": 8022}}
+CATALOG = f"""
+[inputs.{SLOW}]
+kind = "weight"
+version = "1"
+sources = ["shelf:{SLOW}.gguf"]
+
+[models.{SLOW}]
+file = "{SLOW}"
+
+[variants."llamacpp/slow"]
+engine = "llama.cpp"
+model = "{SLOW}"
+context = 16384
+slots = 4
+
+[variants."llamacpp/slow".flags]
+threads = "1"
+"""
+QUESTION: Any = [{"role": "user", "content": "Are you there?"}]
+ENDLESS: dict[str, object] = {"ignore_eos": True}
+
+
+def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command, as an operator runs it from anywhere."""
+    return subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd="/")
+
+
+@dataclass(frozen=True)
+class Box:
+    """The host, and its operator's folder."""
+
+    lab: Lab
+    host: Host
+    folder: Path
+
+    @property
+    def address(self) -> str:
+        """Where its network reaches it."""
+        return str(self.host.connection["ssh_hostname"])
+
+    def gateway(self, **changes: object) -> dict[str, object]:
+        """What it is declared to have, with some of it changed."""
+        every = "0.0.0.0"
+        return {
+            "listeners": {
+                "lan": {"address": every, "port": LAN, "keys": False},
+                "office": {"address": every, "port": TLS, "tls": True, "names": [NAME, self.address]},
+            },
+            "aliases": {"gpt-4o": "tiny-rig"},
+            "origins": ["chrome-extension://abc"],
+        } | changes
+
+    def inventory(self, instances: dict[str, Any] | None = None, **changes: object) -> Path:
+        """Its inventory, written anew."""
+        served = INSTANCES if instances is None else instances
+        return write_inventory(self.folder, self.lab, self.host, instances=served, gateway=self.gateway(**changes))
+
+    def prepare(self) -> None:
+        """Put the slow model where the host fetches from, and into catalogue and lock."""
+        weight = self.lab.shelf / f"{SLOW}.gguf"
+        if not weight.exists():
+            tiny_model.write(weight, size=SIZE)
+        content = hash_file(weight, lambda done, total: None)
+        row = {"kind": "weight", "name": SLOW, "version": "1", "file": weight.name, "sha256": content.sha256}
+        lines = [f'{key} = "{value}"' for key, value in row.items()]
+        lines += [f"size = {content.size}", f'sources = ["shelf:{weight.name}"]']
+        for name, text in (
+            ("catalog/slow.toml", CATALOG),
+            ("locks/slow.lock.toml", lock_text("\n".join(["[[artefact]]", *lines, ""]))),
+        ):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text(text)
+
+    def plain(self, key: str = "ignored") -> OpenAI:
+        """A client on the address that takes no key."""
+        return OpenAI(base_url=f"http://{self.address}:{LAN}/v1", api_key=key, max_retries=0)
+
+    def secured(self, key: str) -> OpenAI:
+        """A client on the one with TLS, which trusts what the operator gives out."""
+        said = rigwright("ca", str(self.folder / "rig.py"))
+        context = ssl.create_default_context(cadata=said.stdout)
+        return OpenAI(
+            base_url=f"https://{self.address}:{TLS}/v1",
+            api_key=key,
+            max_retries=0,
+            http_client=httpx2.Client(verify=context, timeout=600),
+        )
+
+
+def answer(client: OpenAI, model: str = "tiny-rig") -> str:
+    """What a model says to the question."""
+    reply = client.chat.completions.create(model=model, messages=QUESTION)
+    return (reply.choices[0].message.content or "").strip()
