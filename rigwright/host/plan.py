@@ -13,6 +13,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines import kinds
 from rigwright.engines.kind import Installation, InstallingKind
 from rigwright.envs.env import environment
+from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.cards.placement import nearest_node
@@ -279,5 +280,5 @@ def _some(reasons: list[str]) -> str:
 
 
 def _names(units: tuple[str, ...]) -> str:
-    said = (unit.rpartition(".")[0].replace(PREFIX, "port ") for unit in units)
-    return ", ".join(name.removeprefix("rigwright-") for name in said)
+    said = (unit.rpartition(".")[0].replace(PREFIX, "port ").replace(GATEWAY_PREFIX, "port ") for unit in units)
+    return ", ".join(name.removeprefix("rigwright-").removeprefix("rigwright_") for name in said)

@@ -13,14 +13,19 @@ from tests.unit.states import CHAT, CODE, converged, two
 from tests.unit.test_plan import AIM, RIG, made, ready
 
 HOLDER = names(8020)[1]
+HELD = converged(AIM).sockets
 
 
 @pytest.mark.parametrize(
     ("changes", "why", "interrupted"),
     [
         # its service has it to itself until then
-        ({"holding": converged(AIM).holding - {HOLDER}}, "listen on port 8020; start port 8020", (CHAT,)),
-        ({"holding": converged(AIM).holding | {names(9000)[1]}}, "let go of port 9000", ()),
+        (
+            {"sockets": {name: at for name, at in HELD.items() if name != HOLDER}},
+            "listen on port 8020; start port 8020",
+            (CHAT,),
+        ),
+        ({"sockets": HELD | {names(9000)[1]: frozenset({"127.0.0.1:9000"})}}, "let go of port 9000", ()),
     ],
 )
 def test_what_is_to_be_done_about_ports_is_said(

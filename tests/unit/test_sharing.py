@@ -12,12 +12,12 @@ import pytest
 
 from rigwright.declaration.entry import Roots, Share
 from rigwright.host import facts as host_facts
+from rigwright.nginx import PROOF
 from rigwright.render import render
 from rigwright.serving.units import OWNED as INSTANCES
 from rigwright.weights.sharing import (
     NOTHING,
     OWNED,
-    PROOF,
     Found,
     allowed,
     config,

@@ -25,7 +25,7 @@ def carry(host: HostFolder) -> Slot:
     """Have the host hold a port and carry it. Returns what the service's process is to be."""
     slot = wanted(ON_CARDS).listeners[0].slot
     host.write(1, wanted(ON_CARDS))
-    for name in (slot.unit, slot.holder):
+    for name in (slot.unit, slot.holders[0].unit):
         (host.units / name).symlink_to(f"{host.config}/current/units/{name}")
     (host.config / "current").symlink_to("generations/1")
     (host.run / "rigwright").mkdir(parents=True)
@@ -34,7 +34,7 @@ def carry(host: HostFolder) -> Slot:
     # as `systemctl list-units --plain --no-legend` prints it
     host.says(
         processes=block,
-        sockets=f"{slot.holder} loaded active running Port 8020 of this rig's instances\n",
+        sockets=f"{slot.holders[0].unit} loaded active running Port 8020 of this rig's instances\n",
         listening='LISTEN 0 4096 127.0.0.1:8020 0.0.0.0:* users:(("systemd",pid=1,fd=40))\n',
     )
     return slot
@@ -44,7 +44,7 @@ def test_what_carries_a_port_has_neither_key_nor_weights_that_could_be_others(ho
     slot = carry(host)
     found = host.look()
     assert found.processes == {slot.unit: Process("active", "running", 0, True, slot.started_from, True, True)}
-    assert found.holding == {slot.holder}
+    assert found.sockets == {slot.holders[0].unit: slot.holders[0].addresses}
     assert found.held(slot.unit) == slot
     assert (slot.port, slot.leads_to) == (8020, CHAT)
 
@@ -61,12 +61,13 @@ def test_what_carries_a_port_has_neither_key_nor_weights_that_could_be_others(ho
 def test_a_port_that_systemd_does_not_hold_where_it_is_to_is_not_held(host: HostFolder, lines: str) -> None:
     slot = carry(host)
     host.says(listening=lines)
-    found = host.look()
-    assert (found.holding, found.astray) == (set(), {slot.holder})
+    (holder,) = slot.holders
+    assert not holder.holds(host.look().sockets[holder.unit])
 
 
 def test_a_socket_whose_file_is_not_ours_is_not_known(host: HostFolder) -> None:
     slot = carry(host)
-    (host.units / slot.holder).unlink()
-    (host.units / slot.holder).write_text("[Socket]\n")
-    assert host.look().holding == set()
+    (holder,) = slot.holders
+    (host.units / holder.unit).unlink()
+    (host.units / holder.unit).write_text("[Socket]\n")
+    assert host.look().sockets == {}
