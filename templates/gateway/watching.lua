@@ -13,6 +13,9 @@ local TOKENS = {
   { "prompt", '"prompt_tokens"%s?:%s?(%d+)' }, { "prompt", '"input_tokens"%s?:%s?(%d+)' },
   { "completion", '"completion_tokens"%s?:%s?(%d+)' }, { "completion", '"output_tokens"%s?:%s?(%d+)' },
 }
+-- What ends a stream of events, in the words of a refusal.
+local GONE = 'data: {"error":{"message":"this key was revoked","type":"authentication_error","param":null,'
+  .. '"code":"invalid_api_key"}}\n\n'
 -- Bytes that are looked at again with what follows them: more than the longest of these takes.
 local KEPT = 64
 
@@ -36,11 +39,18 @@ end
 function watching.watch()
   local request, chunk = requests.current(), ngx.arg[1]
   if not request or not request.instance or not chunk or chunk == "" then return end
+  if request.told then return ngx.ERROR end
   local now = ngx.now()
   if now - (request.looked or 0) >= 1 then
     request.looked = now
     counts.set("progress " .. request.instance, math.floor(now))
-    if request.key ~= "" and counts.gone(request.key) then return ngx.ERROR end
+    if request.key ~= "" and counts.gone(request.key) then
+      if (ngx.header["Content-Type"] or ""):sub(1, 17) ~= "text/event-stream" then return ngx.ERROR end
+      -- once told why, the client is cut off with the next piece, and with it the engine
+      request.told = true
+      ngx.arg[1] = GONE
+      return
+    end
   end
   local text = (request.tail or "") .. chunk
   if not request.first then first(request, text) end
