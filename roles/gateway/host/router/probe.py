@@ -59,8 +59,13 @@ class Prober:
                 await asyncio.wait_for(self._changed.wait(), settings.every)
 
     def _tidy(self, settings: Settings) -> None:
-        """Forget who is not there any more, or has become ready anew."""
-        settings.out.mkdir(exist_ok=True)
+        """Forget who is not there any more, or has become ready anew.
+
+        nginx's user reads who is out, whatever mask this service has.
+        """
+        if not settings.out.is_dir():
+            settings.out.mkdir()
+            settings.out.chmod(0o755)
         for file in settings.out.iterdir():
             try:
                 ready = (settings.links / file.name).lstat().st_mtime_ns
@@ -154,5 +159,4 @@ class Prober:
 
 def _write(file: Path, text: str) -> None:
     file.write_text(text)
-    # nginx's user reads who is out, whatever mask this service has
     file.chmod(0o644)
