@@ -132,6 +132,9 @@ def test_a_failure_is_an_answer_and_the_log_has_nothing_of_the_request(capfd: py
 pieces = st.sampled_from(
     [
         GET,
+        b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"3\r\nabc\r\n",
         b"POST /route/a HTTP/1.1\r\n",
         b"Content-Length: 3\r\n",
         b"Transfer-Encoding: chunked\r\n",
