@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from . import admin
@@ -24,8 +25,10 @@ HEAD = 1 << 10
 class Prober:
     """One task, and one more for each instance that is being asked."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, failed: Callable[[], None]) -> None:
+        """It calls `failed` where it cannot go on."""
         self._router = router
+        self._failed = failed
         self._changed = asyncio.Event()
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._told: set[str] = set()
@@ -39,6 +42,7 @@ class Prober:
         self._changed.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run())
+            self._task.add_done_callback(lambda _: self._failed())
 
     async def _run(self) -> None:
         while True:
