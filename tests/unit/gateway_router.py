@@ -191,7 +191,7 @@ class World:
         places.append((os.POSIX_SPAWN_DUP2, error, 2))
         self.pid = os.posix_spawn(
             "/bin/sh",
-            ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *command, *files],
+            ["sh", "-c", 'umask 077; LISTEN_PID=$$ exec "$@"', "sh", *command, *files],
             {"LISTEN_FDS": "2", "LANG": "C", **environment},
             file_actions=places,
             setpgroup=0,

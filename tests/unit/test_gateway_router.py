@@ -196,7 +196,8 @@ def test_what_is_no_request_for_a_model_gets_an_error_that_clients_read(world: W
         assert (said := world.route(sent)).status == 400
         assert said.error["type"] == "invalid_request_error"
     assert world.route({}).error["param"] == "model"
-    assert world.ask(f"/route/{CHAT}").status == 405
+    said = world.ask(f"/route/{CHAT}")
+    assert (said.status, said.headers["allow"]) == (405, "POST")
     for path in ("/", "/v1/models", "/auth/", "/route", "//models"):
         assert world.ask(path).error["type"] == "not_found_error"
 
@@ -222,17 +223,25 @@ def test_what_is_no_http_is_answered_and_over(world: World) -> None:
 def test_large_bodies_wait_for_each_other_and_are_all_answered(world: World) -> None:
     text = json.dumps({"x": "y" * (40 << 20), "model": "qwen3"}).encode()
     head = b"POST /route/%s HTTP/1.1\r\nX-Rw-Listener: lan\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(text))
-    open_ones = []
+    waiting = []
     for _ in range(3):
         one = socket.socket(socket.AF_UNIX)
         one.settimeout(60)
         one.connect(str(world.folder / "heavy.sock"))
         one.sendall(head + text[:1000])
-        open_ones.append(one)
-    # two have all the room; the third is begun when one of them goes away without a word
-    open_ones.pop(0).close()
-    for one in reversed(open_ones):
-        one.sendall(text[1000:])
+        waiting.append(one)
+    # two have all the room: of the third no more is read
+    third, sent = waiting[2], 1000
+    third.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        while sent < len(text):
+            sent += third.send(text[sent:])
+    assert sent < 4 << 20
+    third.settimeout(60)
+    # until one of them goes away without a word
+    waiting[0].close()
+    for one, at in ((third, sent), (waiting[1], 1000)):
+        one.sendall(text[at:])
         assert one.recv(1 << 16).startswith(b"HTTP/1.1 204 ")
         one.close()
     assert world.route(text, to="heavy").headers["x-rw-span"] == f"{len(text) - 8}-{len(text) - 1}"

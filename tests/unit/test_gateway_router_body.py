@@ -94,7 +94,7 @@ def test_what_could_be_read_in_two_ways_is_refused_in_a_sentence(sent: bytes, sa
 
 def test_what_is_deep_or_much_in_a_text_alone_is_read() -> None:
     tricky = 'say "[[[" \\ and {\\"' * 20_000 + "," * 1_000_000
-    assert read(json.dumps({"x": [tricky, "\\"], "model": "a"}).encode()).model == "a"
+    assert read(json.dumps({"x": [tricky, "\\", "[" * 1000, tricky], "model": "a"}).encode()).model == "a"
     assert read(b'{"model":"a","x":' + b"[" * 199 + b"]" * 199 + b"}").model == "a"
 
 

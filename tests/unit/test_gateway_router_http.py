@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roles.gateway.host.router.connection import Connection, Room
 from roles.gateway.host.router.http import Answer, Malformed, Reader, Request
 
 MOST = 1000
@@ -100,9 +103,38 @@ def test_what_a_header_may_not_hold_is_not_sent() -> None:
             Answer(204, (("X-A", value),)).encoded()
 
 
+class Wire(asyncio.Transport):
+    """A connection that only writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_a_failure_is_an_answer_and_the_log_has_nothing_of_the_request(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail(request: Request) -> Answer:
+        raise ValueError(f"secret {bytes(request.body)!r}")
+
+    wire, connection = Wire(), Connection(fail, Room(MOST), MOST)
+    connection.connection_made(wire)
+    connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 6\r\n\r\nsecret" + GET)
+    assert wire.sent.count(b"HTTP/1.1 500 ") == 2
+    said = capfd.readouterr().err
+    assert said.count("router: failed with ValueError in line ") == 2 and "secret" not in said
+
+
 pieces = st.sampled_from(
     [
         GET,
+        b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"3\r\nabc\r\n",
         b"POST /route/a HTTP/1.1\r\n",
         b"Content-Length: 3\r\n",
         b"Transfer-Encoding: chunked\r\n",

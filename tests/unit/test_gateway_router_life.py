@@ -99,6 +99,17 @@ def test_if_the_second_process_ends_the_first_does_and_says_so(own: World) -> No
     assert "the other process has ended" in own.stderr
 
 
+def test_without_its_prober_it_does_not_go_on(tmp_path: Path) -> None:
+    made = small(tmp_path)
+    try:
+        made.settings["out"] = "\0"
+        made.start()
+        assert made.ended() == 1
+        assert "light ends: the prober has failed" in made.stderr
+    finally:
+        made.stop()
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)])
 def test_if_the_first_process_ends_the_second_does(own: World, number: int, status: int) -> None:
     child = other_process(own)

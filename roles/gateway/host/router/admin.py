@@ -71,7 +71,7 @@ async def state(socket: Path) -> State:
         value = json.loads(said.partition(b"\r\n\r\n")[2])
         progress = {str(name): float(one["progress"]) for name, one in dict(value["instances"]).items()}
         keys = frozenset(one for one in dict(value["keys"]) if _KEY.fullmatch(one))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise Unanswered(f"answer {status}, which is no state") from None
     return State(progress, keys)
 

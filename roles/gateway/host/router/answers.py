@@ -24,12 +24,14 @@ KINDS = {
 }
 
 
-def json_answer(status: int, value: Any) -> Answer:
+def json_answer(status: int, value: Any, *headers: tuple[str, str]) -> Answer:
     """An answer whose body is JSON, in ASCII."""
-    return Answer(status, (("Content-Type", "application/json"),), json.dumps(value).encode("ascii"))
+    return Answer(status, (("Content-Type", "application/json"), *headers), json.dumps(value).encode("ascii"))
 
 
-def error(status: int, message: str, param: str | None = None, code: str | None = None) -> Answer:
+def error(
+    status: int, message: str, param: str | None = None, code: str | None = None, *headers: tuple[str, str]
+) -> Answer:
     """An error as OpenAI's clients read it.
 
     Args:
@@ -37,8 +39,10 @@ def error(status: int, message: str, param: str | None = None, code: str | None 
         message: a sentence for a person.
         param: the member of the body that is wrong.
         code: for programs.
+        headers: more of them.
     """
-    return json_answer(status, {"error": {"message": message, "type": KINDS[status], "param": param, "code": code}})
+    value = {"message": message, "type": KINDS[status], "param": param, "code": code}
+    return json_answer(status, {"error": value}, *headers)
 
 
 def card(name: str) -> dict[str, object]:

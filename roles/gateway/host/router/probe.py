@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from . import admin
@@ -24,8 +25,10 @@ HEAD = 1 << 10
 class Prober:
     """One task, and one more for each instance that is being asked."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, failed: Callable[[], None]) -> None:
+        """It calls `failed` where it cannot go on."""
         self._router = router
+        self._failed = failed
         self._changed = asyncio.Event()
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._told: set[str] = set()
@@ -39,6 +42,7 @@ class Prober:
         self._changed.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run())
+            self._task.add_done_callback(lambda _: self._failed())
 
     async def _run(self) -> None:
         while True:
@@ -59,8 +63,13 @@ class Prober:
                 await asyncio.wait_for(self._changed.wait(), settings.every)
 
     def _tidy(self, settings: Settings) -> None:
-        """Forget who is not there any more, or has become ready anew."""
-        settings.out.mkdir(exist_ok=True)
+        """Forget who is not there any more, or has become ready anew.
+
+        nginx's user reads who is out, whatever mask this service has.
+        """
+        if not settings.out.is_dir():
+            settings.out.mkdir()
+            settings.out.chmod(0o755)
         for file in settings.out.iterdir():
             try:
                 ready = (settings.links / file.name).lstat().st_mtime_ns
@@ -154,5 +163,4 @@ class Prober:
 
 def _write(file: Path, text: str) -> None:
     file.write_text(text)
-    # nginx's user reads who is out, whatever mask this service has
     file.chmod(0o644)

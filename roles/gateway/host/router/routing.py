@@ -99,7 +99,7 @@ class Router:
 
     def _route(self, request: Request, path: str) -> Answer:
         if request.method != "POST":
-            return error(405, "only POST is served here")
+            return error(405, "only POST is served here", None, None, ("Allow", "POST"))
         if refusal := _unreadable(request):
             return refusal
         rights = self._rights(request)

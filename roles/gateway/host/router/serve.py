@@ -100,18 +100,19 @@ async def _serve(name: str, listening: socket.socket, world: World, other: socke
     loop.set_exception_handler(lambda _, context: say(f"{name}: {type(context.get('exception')).__name__}"))
     ended: asyncio.Future[int] = loop.create_future()
     room = Room(IN_MEMORY[name])
-    prober = Prober(world.router) if name == LIGHT else None
 
-    def end(status: int) -> None:
+    def end(status: int, why: str = "") -> None:
         if not ended.done():
             ended.set_result(status)
+            if why:
+                say(f"{name} ends: {why}")
 
     def told() -> None:
         """The other process says to read again, or is gone."""
-        if not other.recv(1):
-            end(1)
-        else:
+        if other.recv(1):
             world.again()
+        else:
+            end(1, "the other process has ended")
 
     def again() -> None:
         if world.again():
@@ -119,6 +120,7 @@ async def _serve(name: str, listening: socket.socket, world: World, other: socke
             if prober is not None:
                 prober.changed()
 
+    prober = Prober(world.router, lambda: end(1, "the prober has failed")) if name == LIGHT else None
     loop.add_reader(other, told)
     if prober is not None:
         loop.add_signal_handler(signal.SIGTERM, end, 0)
@@ -129,10 +131,7 @@ async def _serve(name: str, listening: socket.socket, world: World, other: socke
     await loop.create_server(lambda: Connection(world.router.answer, room, MOST[name]), sock=listening, backlog=BACKLOG)
     if prober is not None:
         _ready()
-    status = await ended
-    if status:
-        say(f"{name}: the other process has ended")
-    return status
+    return await ended
 
 
 def _ready() -> None:
