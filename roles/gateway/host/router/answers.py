@@ -1,0 +1,85 @@
+"""Answers in the shape of OpenAI's API."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .http import Answer
+from .settings import Settings
+
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    415: "invalid_request_error",
+    431: "invalid_request_error",
+    500: "server_error",
+}
+
+
+def json_answer(status: int, value: Any, *headers: tuple[str, str]) -> Answer:
+    """An answer whose body is JSON, in ASCII."""
+    return Answer(status, (("Content-Type", "application/json"), *headers), json.dumps(value).encode("ascii"))
+
+
+def error(
+    status: int, message: str, param: str | None = None, code: str | None = None, *headers: tuple[str, str]
+) -> Answer:
+    """An error as OpenAI's clients read it.
+
+    Args:
+        status: HTTP's.
+        message: a sentence for a person.
+        param: the member of the body that is wrong.
+        code: for programs.
+        headers: more of them.
+    """
+    value = {"message": message, "type": KINDS[status], "param": param, "code": code}
+    return json_answer(status, {"error": value}, *headers)
+
+
+def card(name: str) -> dict[str, object]:
+    """A model as /v1/models has it."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "rigwright"}
+
+
+def models(names: Iterable[str]) -> Answer:
+    """The list of models."""
+    return json_answer(200, {"object": "list", "data": [card(name) for name in names]})
+
+
+def health(settings: Settings) -> Answer:
+    """What answers now: 200 as long as one model does, else 503."""
+    found: dict[str, dict[str, object]] = {}
+    for name, model in settings.models.items():
+        instances = {one: _instance(settings, one) for one in model.instances}
+        found[name] = {"status": _overall(set(instances.values())), "instances": instances}
+    status = _overall({str(one["status"]) for one in found.values()})
+    return json_answer(503 if status == "down" else 200, {"status": status, "models": found})
+
+
+def linked(links: Path, instance: str) -> bool:
+    """Whether an instance is ready: it has published its socket."""
+    try:
+        return stat.S_ISSOCK((links / instance).stat().st_mode)
+    except OSError:
+        return False
+
+
+def _instance(settings: Settings, name: str) -> str:
+    if not linked(settings.links, name):
+        return "down"
+    return "wedged" if (settings.out / name).exists() else "ok"
+
+
+def _overall(parts: set[str]) -> str:
+    if parts == {"ok"}:
+        return "ok"
+    return "degraded" if parts & {"ok", "degraded"} else "down"

@@ -1,0 +1,162 @@
+"""Which answer a request gets, or which model it goes to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from urllib.parse import unquote
+
+from . import answers, body
+from .answers import error
+from .http import Answer, Malformed, Request
+from .keyring import Keyring
+from .settings import Listener, Model, Settings
+
+MOST_LOGGED = 128
+"""Characters of a model's name that the log shows."""
+NAMED = 50
+"""Models that an error names at most."""
+_PATH = re.compile(r"[a-z][a-z0-9_/-]{0,63}")
+_CHARSET = re.compile(r"""charset\s*=\s*"?([^\s;"]*)""")
+_CHARSETS = {"utf-8", "utf8", "us-ascii"}
+
+
+class Router:
+    """Answers nginx, from settings and keys that may be changed between two requests."""
+
+    def __init__(self, settings: Settings, keyring: Keyring) -> None:
+        self.settings = settings
+        self.keyring = keyring
+
+    def answer(self, request: Request) -> Answer:
+        """Answer one request of nginx."""
+        path = request.target.partition("?")[0]
+        try:
+            if path == "/auth":
+                return self._auth(request)
+            if path.startswith("/route/"):
+                return self._route(request, path[len("/route/") :])
+            if path == "/models":
+                return self._models(request, None)
+            if path.startswith("/models/"):
+                return self._models(request, unquote(path[len("/models/") :]))
+            if path == "/health":
+                return answers.health(self.settings)
+            if path == "/state":
+                return answers.json_answer(200, {"digest": self.settings.digest, "keys": self.keyring.keys.digest})
+        except body.Refused as refused:
+            return error(400, refused.message, refused.param)
+        except Malformed as malformed:
+            return error(malformed.status, malformed.message)
+        return error(404, "there is no such path")
+
+    def _listener(self, request: Request) -> Listener:
+        """Where nginx says that a request came in.
+
+        Raises:
+            Malformed: at one of which the settings know nothing: they are another generation's than nginx's.
+        """
+        listener = self.settings.listeners.get(request.header("x-rw-listener") or "")
+        if listener is None:
+            raise Malformed(500, "the router does not know this listener")
+        return listener
+
+    def _auth(self, request: Request) -> Answer:
+        if not self._listener(request).keys:
+            return Answer(204, (("X-Rw-Key", ""), ("X-Rw-Name", ""), ("X-Rw-Streams", "")))
+        said = request.headers.get("authorization", ())
+        key = self.keyring.whose(said[0]) if len(said) == 1 else None
+        if key is None:
+            return Answer(401, (("X-Rw-Refusal", "key"),))
+        if wait := self.keyring.wait(key):
+            refusal = (("X-Rw-Refusal", "rate"), ("X-Rw-Retry", str(wait)))
+            return Answer(403, (*refusal, ("X-Rw-Key", key.id), ("X-Rw-Name", key.name)))
+        streams = "" if key.streams is None else str(key.streams)
+        return Answer(204, (("X-Rw-Key", key.id), ("X-Rw-Name", key.name), ("X-Rw-Streams", streams)))
+
+    def _rights(self, request: Request) -> list[str] | None:
+        """The models that a caller may use; None: the key is not known any more."""
+        listener = self._listener(request)
+        limits = [listener.models]
+        if listener.keys:
+            key = self.keyring.keys.by_id.get(request.header("x-rw-key") or "")
+            if key is None:
+                return None
+            limits.append(key.models)
+        allowed = [{self.settings.served(one) for one in limit} for limit in limits if limit is not None]
+        return [name for name in self.settings.models if all(name in limit for limit in allowed)]
+
+    def _models(self, request: Request, name: str | None) -> Answer:
+        rights = self._rights(request)
+        if rights is None:
+            return _unknown_key()
+        if name is None:
+            return answers.models(rights)
+        if self.settings.served(name) not in rights:
+            return _unknown_model(name, rights)
+        return answers.json_answer(200, answers.card(name))
+
+    def _route(self, request: Request, path: str) -> Answer:
+        if request.method != "POST":
+            return error(405, "only POST is served here", None, None, ("Allow", "POST"))
+        if refusal := _unreadable(request):
+            return refusal
+        rights = self._rights(request)
+        if rights is None:
+            return _unknown_key()
+        asked = body.read(request.body)
+        name = self.settings.served(asked.model)
+        if name not in rights:
+            return _unknown_model(asked.model, rights)
+        model = self.settings.models[name]
+        if path not in model.paths:
+            shown = f"/v1/{path}" if _PATH.fullmatch(path) else "this path"
+            has = ", ".join(f"/v1/{one}" for one in model.paths)
+            return error(404, f"{name} does not serve {shown}; it has {has}", code="path_not_found")
+        first, end = asked.span
+        return Answer(
+            204,
+            (
+                ("X-Accel-Redirect", "@serve"),
+                ("X-Rw-Group", name),
+                ("X-Rw-Asked", "".join(one if " " <= one <= "~" else "?" for one in asked.model[:MOST_LOGGED])),
+                ("X-Rw-Model", json.dumps(asked.model)),
+                ("X-Rw-Span", f"{first}-{end}"),
+                ("X-Rw-Sticky", _sticky(request, model, asked)),
+                ("X-Rw-Stream", "1" if asked.stream else "0"),
+            ),
+        )
+
+
+def _sticky(request: Request, model: Model, asked: body.Asked) -> str:
+    if model.sticky == "conversation":
+        return body.beginning(asked)
+    value = request.header(model.sticky.partition(":")[2]) if model.sticky else None
+    return hashlib.sha256(value.encode("latin-1")).hexdigest()[:32] if value else ""
+
+
+def _unreadable(request: Request) -> Answer | None:
+    """Why a body cannot be read by what its headers say; its content is judged whatever its type, for curl sends that
+    of a form where nobody tells it otherwise.
+    """
+    encoding = (request.header("content-encoding") or "identity").lower()
+    if encoding != "identity":
+        return error(415, "the body is encoded: send it without a Content-Encoding")
+    kind = (request.header("content-type") or "").lower()
+    if kind.startswith("multipart/"):
+        return error(415, "multipart bodies are not served: send JSON")
+    if not _CHARSETS.issuperset(_CHARSET.findall(kind)):
+        return error(415, "the body must be UTF-8")
+    return None
+
+
+def _unknown_key() -> Answer:
+    return error(401, "the key is not valid any more", code="invalid_api_key")
+
+
+def _unknown_model(asked: str, rights: list[str]) -> Answer:
+    shown = ", ".join(rights[:NAMED]) + (f" and {len(rights) - NAMED} more" if len(rights) > NAMED else "")
+    has = f"you may use: {shown}" if rights else "you may use none"
+    name = asked if len(asked) <= body.MOST_NAME else f"{asked[: body.MOST_NAME]}…"
+    return error(404, f"there is no model {name!r} here; {has}", "model", "model_not_found")
