@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +83,16 @@ def test_lua_finds_all_that_it_asks_for() -> None:
     called = set(found(r'require\("gateway"\)\.([a-z]+)'))
     for name in called:
         assert re.search(rf"^  [^\n]*\b{name} = |^function gateway\.{name}\(", texts["gateway.lua"], re.MULTILINE), name
+
+
+def test_a_linter_of_nginxs_configurations_finds_nothing(tmp_path: Path) -> None:
+    written = tmp_path / "nginx.conf"
+    written.write_text(config(replace(DOOR, scrapers=("10.0.0.0/8",), sticky_headers=("x-session-id",)), "# ours"))
+    linter = Path(sys.executable).with_name("gixy")
+    # streams are not buffered: that is what it would warn of
+    said = subprocess.run(
+        [linter, "--skips", "proxy_buffering_off", "-f", "json", written], capture_output=True, text=True, check=False
+    )
+    assert json.loads(said.stdout) == [], said.stdout
+    written.write_text(written.read_text().replace("merge_slashes off;", "merge_slashes off; server_tokens on;"))
+    assert "server_tokens" in subprocess.run([linter, written], capture_output=True, text=True, check=False).stdout
