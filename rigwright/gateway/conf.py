@@ -20,8 +20,8 @@ PATHS = ("chat/completions", "completions", "responses", "embeddings", "rerank")
 CONNECTIONS = 4096
 # What is counted: some 100 bytes for each instance, key and kind of answer. A reload that changes it loses the counts.
 MEMORY = "4m"
-# What nginx answers by itself; 494 to 497 are its own numbers for headers too large and for TLS gone wrong.
-ERRORS = (400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 421, 429, 431, 494, 495, 496, 497, 500, 501, 502, 503, 504)
+# What nginx answers by itself.
+ERRORS = (400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 421, 429, 431, 500, 501, 502, 503, 504, 505, 507)
 
 _WORD = re.compile(r"[A-Za-z0-9_./:@\[\]+-]+")
 

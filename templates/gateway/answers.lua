@@ -20,9 +20,8 @@ local MESSAGES = {
   [431] = "the headers are too large",
   [500] = "the gateway has failed; its log says why",
   [501] = "the body's transfer encoding is not known",
+  [505] = "speak HTTP/1.1",
 }
--- Numbers of nginx's own, for what HTTP has others for.
-local MEANT = { [494] = 431, [495] = 400, [496] = 400, [497] = 400 }
 -- What clients are told of an engine's or the router's answer; all else of it is left out.
 local PASSED = {
   ["allow"] = true, ["cache-control"] = true, ["connection"] = true, ["content-length"] = true,
@@ -74,9 +73,8 @@ function answers.failed()
   end
   if status == 500 and asked and asked >= 500 then status = 503 end
   if status >= 502 and status <= 504 then return answers.fail(503, "nobody answers now: ask again", { retry = 2 }) end
-  local meant = MEANT[status] or status
-  local message = status == 497 and "speak TLS to this port" or MESSAGES[meant]
-  return answers.fail(meant, message or "the request was refused")
+  local message = var.uri == "/_error/plain" and "speak TLS to this port" or MESSAGES[status]
+  return answers.fail(status, message or "the request was refused")
 end
 
 -- Of every answer, before it is sent.

@@ -22,7 +22,7 @@ function telling.log()
   counts.give(request)
   local status = tonumber(var.status) or 0
   var.rw_line = LINE:format(
-    quoted(var.time_iso8601), quoted(var.remote_addr), quoted(var.rw_listener), quoted(var.rw_name),
+    quoted(var.time_iso8601), quoted(var.remote_addr), quoted(var.server_name), quoted(var.rw_name),
     quoted(request.asked), quoted(request.instance), status,
     request.first and ("%.3f"):format(request.first) or "null", var.request_time, request.prompt or "null",
     request.completion or "null", var.bytes_sent

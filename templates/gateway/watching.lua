@@ -38,7 +38,12 @@ end
 
 function watching.watch()
   local request, chunk = requests.current(), ngx.arg[1]
-  if not request or not request.instance or not chunk or chunk == "" then return end
+  if not request or not request.instance then return end
+  -- all that its engine had to say; the client may take its time
+  if ngx.arg[2] then counts.give(request) end
+  if not chunk or chunk == "" then return end
+  -- bytes without a status: nginx takes them for HTTP/0.9, and would pass on whatever headers they hold
+  if ngx.req.http_version() < 1 then return ngx.ERROR end
   if request.told then return ngx.ERROR end
   local now = ngx.now()
   if now - (request.looked or 0) >= 1 then

@@ -66,7 +66,10 @@ class Engine:
             writer.write(how["raw"].encode("latin-1"))
             await writer.drain()
             return
-        await asyncio.sleep(how.get("waits", 0))
+        gone = asyncio.ensure_future(reader.read(1))
+        await asyncio.wait([gone], timeout=how.get("waits", 0))
+        if gone.done():
+            return
         model = str(asked.get("model"))
         usage = {"prompt_tokens": 7, "completion_tokens": int(how.get("chunks", 3))}
         if not asked.get("stream"):
@@ -80,7 +83,6 @@ class Engine:
             return
         head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
         writer.write(head.encode())
-        gone = asyncio.ensure_future(reader.read(1))
         pieces = int(how.get("pieces", 1 << 20))
         events: list[dict[str, object]] = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
         number = int(how.get("chunks", 3))

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from door.clients import posting, told
 from door.engines import Engine
-from door.router import Router
 
+ALICE = "rw-" + "a" * 43
+OFTEN = "rw-" + "b" * 43
+"""Keys: of one who may have eight requests under way, and of one who may ask once a minute."""
+# systemd's way to hand sockets over (sd_listen_fds(3)).
+HANDED = """
+import os, sys
+for number, wanted in enumerate(sys.argv[1:3]):
+    os.dup2(int(wanted), 3 + number)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "light:heavy"}
+os.execv(sys.executable, [sys.executable, "-I", *sys.argv[3:]])
+"""
 SETTINGS: dict[str, object] = {
-    "listeners": {"lan": {"keys": False, "models": None}, "keyed": {"keys": True, "models": None}},
+    "listeners": {
+        "lan": {"keys": False, "models": None},
+        "keyed": {"keys": True, "models": None},
+        "tls": {"keys": False, "models": None},
+    },
     "models": {
         "tiny": {
             "instances": ["one", "two"],
@@ -29,8 +46,10 @@ SETTINGS: dict[str, object] = {
     },
     "aliases": {},
     "origins": ["https://chat.example", "chrome-extension://abcdef"],
-    "probe": {"every": 10, "timeout": 60},
+    "probe": {"every": 600, "timeout": 60},
 }
+
+Case = Callable[["World"], Awaitable[None]]
 
 
 async def until(met: Callable[[], object], seconds: float = 10) -> None:
@@ -55,34 +74,56 @@ class World:
     port: int
     """Of the listener `lan`; `keyed` has the next one, and `tls` the one after."""
     engines: dict[str, Engine] = field(default_factory=dict)
-    router: Router = field(init=False)
+    router: subprocess.Popen[bytes] | None = None
     nginx: subprocess.Popen[bytes] | None = None
-    wrapper: tuple[str, ...] = ()
-    """What nginx is started by."""
-
-    def __post_init__(self) -> None:
-        self.router = Router(self.folder / "router", {"keyed"})
 
     async def start(self, **changed: object) -> None:
-        for name in ("router", "links", "out", "run", "engines"):
-            (self.folder / name).mkdir(exist_ok=True)
+        for name in ("router", "links", "out", "engines"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            (self.folder / name).mkdir()
+        (self.folder / "log").unlink(missing_ok=True)
         self.settle(**changed)
         (self.folder / "run/engine-keys.json").write_text(json.dumps({"one": "secret-of-one"}))
-        await self.router.start()
         for name in ("one", "two"):
             self.engines[name] = Engine(name, self.folder / f"engines/{name}.sock")
             await self.engines[name].start()
             self.link(name)
         self.nginx = subprocess.Popen(
-            [*self.wrapper, "nginx", "-p", f"{self.folder}/run/", "-c", f"{self.folder}/conf/nginx.conf"],
+            ["/usr/sbin/nginx", "-p", f"{self.folder}/run/", "-c", f"{self.folder}/conf/nginx.conf"],
             stderr=(self.folder / "stderr").open("wb"),
         )
         await until(self.answers)
+        # it asks instances by nginx, once here
+        self.start_router()
+
+    def start_router(self) -> None:
+        keys = [
+            {"id": one[:16], "name": name, "sha256": one, "models": None} | limits
+            for name, key, limits in (
+                ("alice", ALICE, {"requests_per_minute": None, "streams": 8}),
+                ("often", OFTEN, {"requests_per_minute": 1, "streams": None}),
+            )
+            for one in [hashlib.sha256(key.encode()).hexdigest()]
+        ]
+        (self.folder / "keys.json").write_text(json.dumps({"keys": keys}))
+        sockets = []
+        for name in ("light", "heavy"):
+            path = self.folder / f"router/{name}.sock"
+            path.unlink(missing_ok=True)
+            sockets.append(socket.socket(socket.AF_UNIX))
+            sockets[-1].bind(str(path))
+            sockets[-1].listen(1024)
+        numbers = [one.fileno() for one in sockets]
+        files = [self.folder / "conf/router", self.folder / "conf/settings.json", self.folder / "keys.json"]
+        self.router = subprocess.Popen([sys.executable, "-c", HANDED, *map(str, (*numbers, *files))], pass_fds=numbers)
+        for one in sockets:
+            one.close()
 
     def settle(self, digest: str = "d1", **changed: object) -> None:
         """Write the settings."""
         tiny = {**SETTINGS["models"]["tiny"], **changed}  # type: ignore[index]
         own = {"links": f"{self.folder}/links", "out": f"{self.folder}/out", "digest": digest}
+        own["admin"] = f"{self.folder}/run/admin.sock"
         text = json.dumps({**SETTINGS, **own, "models": {"tiny": tiny}})
         (self.folder / "conf/settings.json").write_text(text)
 
@@ -112,9 +153,10 @@ class World:
         raise TimeoutError(self.stderr())
 
     async def stop(self) -> None:
-        if self.nginx:
-            self.nginx.terminate()
-            await until(lambda: self.nginx and self.nginx.poll() is not None)
+        for process in (self.nginx, self.router):
+            if process:
+                process.terminate()
+                process.wait(10)
 
     def workers(self) -> list[int]:
         assert self.nginx
@@ -127,6 +169,14 @@ class World:
     def lines(self) -> list[dict[str, object]]:
         """The log, a request each."""
         return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+
+    async def line(self, number: int = -1) -> dict[str, object]:
+        """A line of it, once nothing is under way: clients have their answers a moment before."""
+        for _ in range(300):
+            if not sum((await self.under_way()).values()):
+                return self.lines()[number]
+            await asyncio.sleep(0.01)
+        raise TimeoutError(f"{await self.state()}")
 
     def reached(self) -> int:
         """Requests that got as far as an engine."""
@@ -144,12 +194,15 @@ class World:
     async def admin(self, line: str, body: bytes = b"") -> tuple[int, bytes]:
         head = f"{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
         reader, writer = await asyncio.open_unix_connection(f"{self.folder}/run/admin.sock")
-        return await exchange(reader, writer, head.encode() + body)
+        status, _, said = await told(reader, writer, head.encode() + body)
+        return status, said
 
-    async def ask(self, text: bytes, port: int = 0, seconds: float = 20) -> tuple[int, dict[str, str], bytes]:
+    async def ask(
+        self, text: bytes, port: int = 0, seconds: float = 20, host: str = "127.0.0.1"
+    ) -> tuple[int, dict[str, str], bytes]:
         """Send bytes; status, headers and body of what comes back until the other side closes. 0: it said nothing."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", port or self.port)
-        status, head, body = await asyncio.wait_for(_exchange(reader, writer, text), seconds)
+        reader, writer = await asyncio.open_connection(host, port or self.port)
+        status, head, body = await asyncio.wait_for(told(reader, writer, text), seconds)
         return status, head, body
 
     async def post(
@@ -159,68 +212,11 @@ class World:
         return await self.ask(posting(text, *headers, path=path), port)
 
 
-def posting(text: bytes, *headers: str, path: str = "/v1/chat/completions") -> bytes:
-    """A request's bytes, after which the connection ends."""
-    lines = [f"POST {path} HTTP/1.1", "Host: box", "Connection: close", "Content-Type: application/json"]
-    lines += [f"Content-Length: {len(text)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + text
+def given(**settings: object) -> Callable[[Case], Case]:
+    """Settings of the model that a case needs."""
 
+    def give(case: Case) -> Case:
+        case.given = settings  # type: ignore[attr-defined]
+        return case
 
-async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes) -> tuple[int, bytes]:
-    status, _, body = await _exchange(reader, writer, text)
-    return status, body
-
-
-async def _exchange(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes
-) -> tuple[int, dict[str, str], bytes]:
-    came = b""
-
-    async def send() -> None:
-        for start in range(0, len(text), 1 << 20):
-            writer.write(text[start : start + (1 << 20)])
-            await writer.drain()
-
-    sending = asyncio.ensure_future(send())
-    try:
-        while part := await reader.read(1 << 16):
-            came += part
-    except ConnectionError:
-        pass
-    finally:
-        sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
-        writer.close()
-    head, _, body = came.partition(b"\r\n\r\n")
-    first, *rest = head.decode("latin-1").split("\r\n")
-    headers = {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in rest}
-    if headers.get("transfer-encoding") == "chunked":
-        body, whole = _joined(body)
-        headers["cut"] = "" if whole else "off"
-    return (int(first.split(" ")[1]) if first else 0), headers, body
-
-
-def _joined(chunks: bytes) -> tuple[bytes, bool]:
-    """What chunks hold, and whether the last one came."""
-    body = b""
-    while chunks:
-        size, _, rest = chunks.partition(b"\r\n")
-        if not int(size, 16):
-            return body, True
-        body += rest[: int(size, 16)]
-        chunks = rest[int(size, 16) + 2 :]
-    return body, False
-
-
-def run(main: Callable[[World], Awaitable[None]], world: World, **changed: object) -> None:
-    """Start it, do something in it, and end it."""
-
-    async def all_of_it() -> None:
-        try:
-            await world.start(**changed)
-            await main(world)
-        finally:
-            await world.stop()
-
-    os.umask(0o022)
-    asyncio.run(all_of_it())
+    return give

@@ -1,0 +1,165 @@
+"""Who is let in, how many at once, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import socket
+
+from door.answering import ASKED, SLOW, idle
+from door.clients import Stream
+from door.world import ALICE, OFTEN, World, given, until
+
+ID = hashlib.sha256(ALICE.encode()).hexdigest()[:16]
+KEY = f"Authorization: Bearer {ALICE}"
+
+
+def _error(body: bytes) -> dict[str, object]:
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error  # type: ignore[no-any-return]
+
+
+async def a_listener_with_keys_wants_one(world: World) -> None:
+    for headers in (
+        (),
+        ("Authorization: Bearer rw-nobody",),
+        ("Authorization: Bearer ",),
+        (f"Authorization: {ALICE}",),
+    ):
+        status, got, body = await world.post({"model": "tiny"}, *headers, port=world.port + 1)
+        assert (status, got["www-authenticate"]) == (401, "Bearer")
+        assert (_error(body)["type"], _error(body)["code"]) == ("authentication_error", "invalid_api_key")
+    assert world.reached() == 0
+    assert (await world.post({"model": "tiny"}, KEY, port=world.port + 1))[0] == 200
+
+
+async def a_listener_without_keys_does_not_look_at_one(world: World) -> None:
+    for sent in ("Bearer ", "Bearer ignored", "Basic x", "", "Bearer " + "a" * 5000):
+        assert (await world.post({"model": "tiny"}, f"Authorization: {sent}"))[0] == 200
+    assert all(one["key"] is None for one in world.lines())
+
+
+async def nobody_names_himself(world: World) -> None:
+    forged = (
+        f"X-Rw-Key: {ID}",
+        "X-Rw-Name: alice",
+        "X-Rw-Listener: lan",
+        "X-Rw-Group: tiny",
+        "X-Accel-Redirect: @serve",
+    )
+    assert (await world.post({"model": "tiny"}, *forged, port=world.port + 1))[0] == 401
+    assert world.reached() == 0
+
+
+async def a_key_that_asks_too_often_is_told_when(world: World) -> None:
+    often = f"Authorization: Bearer {OFTEN}"
+    assert (await world.post({"model": "tiny"}, often, port=world.port + 1))[0] == 200
+    status, headers, body = await world.post({"model": "tiny"}, often, port=world.port + 1)
+    assert status == 429 and 0 < int(headers["retry-after"]) <= 60
+    assert _error(body)["type"] == "rate_limit_error"
+    assert world.reached() == 1
+
+
+async def a_key_has_its_streams_and_no_more(world: World) -> None:
+    streams = [Stream(world.port + 1, SLOW, KEY) for _ in range(8)]
+    for stream in streams:
+        await stream.__aenter__()
+        await stream.until(b" 1 ")
+    assert (await world.state())["keys"] == {ID: 8}
+    for _ in range(3):
+        status, headers, body = await world.post({"model": "tiny"}, KEY, port=world.port + 1)
+        assert status == 429 and int(headers["retry-after"]) > 0, body
+        assert _error(body)["type"] == "rate_limit_error"
+    assert (await world.state())["keys"] == {ID: 8}
+    assert (await world.post({"model": "tiny"}))[0] == 200
+    await streams[0].__aexit__()
+    for _ in range(100):
+        if (await world.state())["keys"] == {ID: 7}:
+            break
+        await asyncio.sleep(0.01)
+    assert (await world.post({"model": "tiny"}, KEY, port=world.port + 1))[0] == 200
+    for stream in streams[1:]:
+        await stream.__aexit__()
+    await idle(world)
+
+
+@given(slots=2, queue=3)
+async def who_comes_when_the_queue_is_full_is_told_to_come_later(world: World) -> None:
+    streams = [Stream(world.port, SLOW) for _ in range(7)]
+    for stream in streams:
+        await stream.__aenter__()
+        await stream.until(b" 1 ")
+    counts = await world.under_way()
+    assert sorted(counts.values()) == [3, 4]
+    for _ in range(3):
+        status, headers, body = await world.post({"model": "tiny"})
+        assert status == 429 and int(headers["retry-after"]) > 0
+        assert _error(body)["type"] == "rate_limit_error"
+    await streams[0].__aexit__()
+    await until(lambda: sum(engine.open for engine in world.engines.values()) == 6)
+    for _ in range(100):
+        if sum((await world.under_way()).values()) == 6:
+            break
+        await asyncio.sleep(0.01)
+    assert (await world.post({"model": "tiny"}))[0] == 200
+    for stream in streams:
+        await stream.__aexit__()
+    await idle(world)
+
+
+async def streams_of_a_key_that_is_revoked_end_and_no_others(world: World) -> None:
+    async with Stream(world.port + 1, SLOW, KEY) as his, Stream(world.port, SLOW) as other:
+        await his.until(b" 1 ")
+        await other.until(b" 1 ")
+        assert (await world.admin(f"POST /gone/{ID}"))[0] == 204
+        await asyncio.wait_for(his.end(), 3)
+        assert not his.whole
+        status, _, body = await world.post({"model": "tiny"}, KEY, port=world.port + 1)
+        assert status == 401 and _error(body)["code"] == "invalid_api_key"
+        assert (await world.admin(f"POST /back/{ID}"))[0] == 204
+        assert (await world.post({"model": "tiny"}, KEY, port=world.port + 1))[0] == 200
+        at = len(other.came)
+        await other._more()
+        assert len(other.came) > at
+    await idle(world)
+
+
+async def fifty_who_come_at_once_are_counted_once_each(world: World) -> None:
+    async def come_and_go(number: int) -> None:
+        async with Stream(world.port, SLOW) as stream:
+            if number % 3:
+                await stream.until(b" 1 ")
+            elif number % 2:
+                await asyncio.sleep(number / 1000)
+
+    for _ in range(4):
+        await asyncio.gather(*(come_and_go(number) for number in range(50)))
+    await idle(world)
+    done = {"stand_in": {"chunks": 2}}
+    answers = await asyncio.gather(*(world.post(ASKED | done) for _ in range(50)))
+    assert {status for status, *_ in answers} == {200}
+    await idle(world)
+
+
+async def without_a_router_nobody_is_let_in(world: World) -> None:
+    assert world.router
+    world.router.terminate()
+    world.router.wait()
+    for port in (world.port, world.port + 1):
+        status, headers, body = await world.post({"model": "tiny"}, KEY, port=port)
+        assert status == 503 and int(headers["retry-after"]) > 0
+        assert _error(body)["type"] == "server_error"
+    assert world.reached() == 0
+    world.start_router()
+    assert (await world.post({"model": "tiny"}))[0] == 200
+
+
+async def idle_connections_keep_nobody_out_and_do_not_stay(world: World) -> None:
+    idle_ones = [socket.create_connection(("127.0.0.1", world.port)) for _ in range(400)]
+    answers = await asyncio.gather(*(world.post({"model": "tiny"}) for _ in range(20)))
+    assert {status for status, *_ in answers} == {200}
+    for one in idle_ones:
+        one.settimeout(15)
+    assert {await asyncio.to_thread(one.recv, 1) for one in idle_ones} == {b""}

@@ -1,0 +1,176 @@
+"""What is said on the way: headers, origins, metrics, TLS, and what is told to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+
+from door.clients import posting, secured
+from door.world import ALICE, World, until
+
+PREFLIGHT = "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: box\r\nConnection: close\r\n"
+PREFLIGHT += "Access-Control-Request-Method: POST\r\n"
+PREFLIGHT += "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n"
+
+
+async def engines_are_told_what_they_need_and_no_more(world: World) -> None:
+    sent = ("Accept: text/event-stream", "Cookie: a=b", "X-Forwarded-For: 1.2.3.4", "X-Api-Key: a", "User-Agent: x")
+    sent = (
+        *sent,
+        "X-Rw-Upstream: a",
+        "Authorization: Bearer ignored",
+        "Expect: 100-continue",
+        "TE: trailers",
+        "Via: x",
+    )
+    world.unlink("two")
+    assert (await world.post({"model": "tiny"}, *sent))[0] == 100
+    await until(world.reached)
+    ((line, headers, body),) = world.engines["one"].reached
+    assert line == "POST /v1/chat/completions HTTP/1.1"
+    assert headers == {
+        "host": "localhost",
+        "connection": "close",
+        "authorization": "Bearer secret-of-one",
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "accept": "text/event-stream",
+    }
+    world.link("two")
+    world.unlink("one")
+    assert (await world.post({"model": "tiny"}, "Authorization: Bearer ignored"))[0] == 200
+    assert "authorization" not in world.engines["two"].reached[0][1]
+    status, *_ = await world.post({"model": "tiny"}, path="/v1/chat/completions?api-version=1&x=%0d%0ay")
+    assert status == 200 and world.engines["two"].reached[1][0] == "POST /v1/chat/completions HTTP/1.1"
+
+
+async def clients_are_told_nothing_of_engines(world: World) -> None:
+    status, headers, _ = await world.post({"model": "tiny"})
+    assert status == 200
+    assert set(headers) == {
+        *("server", "date", "content-type", "content-length", "connection", "x-request-id", "vary")
+    }, headers
+    assert headers["server"] == "nginx"
+
+
+async def only_declared_origins_may_ask(world: World) -> None:
+    for origin in ("https://chat.example", "chrome-extension://abcdef"):
+        status, headers, body = await world.ask(f"{PREFLIGHT}Origin: {origin}\r\n\r\n".encode())
+        assert (status, body) == (204, b"")
+        assert headers["access-control-allow-origin"] == origin and headers["vary"] == "Origin"
+        assert headers["access-control-allow-headers"] == "authorization,content-type,x-stainless-os"
+        assert "POST" in headers["access-control-allow-methods"]
+        for path, wanted in (("/v1/chat/completions", 200), ("/v1/none", 404)):
+            status, headers, _ = await world.post({"model": "tiny"}, f"Origin: {origin}", path=path)
+            assert (status, headers["access-control-allow-origin"]) == (wanted, origin)
+    reached = world.reached()
+    for origin in ("https://evil.example", "https://chat.example.evil", "null", "chrome-extension://abcdeg"):
+        for text in (
+            f"{PREFLIGHT}Origin: {origin}\r\n\r\n".encode(),
+            posting(b'{"model":"tiny"}', f"Origin: {origin}"),
+        ):
+            status, headers, _ = await world.ask(text)
+            assert status == 403 and not [name for name in headers if name.startswith("access-control")]
+    assert world.reached() == reached
+    assert "access-control-allow-origin" not in (await world.post({"model": "tiny"}))[1]
+
+
+async def models_and_health_are_the_gateways_own(world: World) -> None:
+    def get(path: str, *headers: str) -> bytes:
+        given = "".join(f"{one}\r\n" for one in headers)
+        return f"GET {path} HTTP/1.1\r\nHost: box\r\nConnection: close\r\n{given}\r\n".encode()
+
+    status, _, body = await world.ask(get("/v1/models"))
+    assert status == 200 and [one["id"] for one in json.loads(body)["data"]] == ["tiny"]
+    for path, wanted in (("/v1/models/tiny", 200), ("/v1/models/%74iny", 200), ("/v1/models/none", 404)):
+        assert (await world.ask(get(path)))[0] == wanted, path
+    assert (await world.ask(get("/v1/models/a%0d%0aX-Rw-Key:%20x")))[0] in (400, 404)
+    assert (await world.ask(get("/v1/models"), world.port + 1))[0] == 401
+    assert (await world.ask(get("/v1/models", f"Authorization: Bearer {ALICE}"), world.port + 1))[0] == 200
+    status, _, body = await world.ask(get("/health"))
+    assert (status, json.loads(body)["status"]) == (200, "ok")
+    for name in ("one", "two"):
+        world.unlink(name)
+    assert (await world.ask(get("/health")))[0] == 503
+    assert world.reached() == 0
+
+
+async def metrics_are_for_those_who_are_declared(world: World) -> None:
+    text = b"GET /metrics%s HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n"
+    assert (await world.post({"model": "tiny"}))[0] == 200
+    status, headers, body = await world.ask(text % b"")
+    assert status == 200 and headers["content-type"].startswith("text/plain")
+    assert b'\nrigwright_gateway_ready{instance="one"} 1\n' in body
+    for line in body.decode().splitlines():
+        assert line.startswith("# TYPE ") or float(line.rsplit(" ", 1)[1]) >= 0, line
+    status, _, body = await world.ask(text % b"/one")
+    assert (status, body) == (200, b"up{} 1\n\n")
+    assert world.engines["one"].reached[-1][1]["authorization"] == "Bearer secret-of-one"
+    reached = world.reached()
+    for path in (b"", b"/one"):
+        # its address is not one of theirs
+        status, _, body = await world.ask(text % path, world.port + 1, host="::1")
+        assert (status, json.loads(body)["error"]["type"]) == (403, "permission_error")
+    world.unlink("one")
+    assert (await world.ask(text % b"/one"))[0] == 503
+    assert world.reached() == reached
+
+
+async def the_router_may_ask_who_is_out(world: World) -> None:
+    (world.folder / "out/one").touch()
+    status, body = await world.admin("POST /probe/one", b'{"model": "tiny"}')
+    assert status == 200 and b"from one" in body
+    assert (await world.admin("POST /probe/three", b"{}"))[0] == 404
+    assert (await world.admin("GET /probe/one"))[0] == 404
+    world.unlink("one")
+    assert (await world.admin("POST /probe/one", b'{"model": "tiny"}'))[0] == 503
+    assert (await world.admin("POST /gone/../one"))[0] == 404
+    assert (await world.admin("GET /gone/00"))[0] == 404
+
+
+async def what_is_left_of_a_refused_body_is_no_request(world: World) -> None:
+    inner = posting(b'{"model":"tiny"}')
+    for path, headers in (("/v1/none", ()), ("/v1/chat/completions", ("Origin: null",)), ("/v1/models", ())):
+        text = posting(inner, *headers, path=path).replace(b"Connection: close", b"Connection: keep-alive", 1)
+        after = b"GET /v1/other HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n"
+        _, _, body = await world.ask(text + after)
+        assert body.count(b"HTTP/1.1 404 ") == 1 and body.count(b"HTTP/1.1 ") == 1, body
+    assert world.reached() == 0
+
+
+async def nothing_that_is_asked_is_written_down(world: World) -> None:
+    secret = "a prompt, a query and a key"
+    asked = {"model": "tiny", "messages": [{"content": secret}]}
+    for body in (asked, asked | {"stand_in": {"closes": True}}, b'{"broken": "' + secret.encode()):
+        await world.post(
+            body, f"Authorization: Bearer {ALICE}", path="/v1/chat/completions?" + secret.replace(" ", "+")
+        )
+    text = (world.folder / "log").read_text() + world.stderr()
+    assert secret not in text and ALICE not in text and "secret-of-one" not in text
+
+
+async def tls_is_of_this_time(world: World) -> None:
+    def context(**limits: ssl.TLSVersion) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(world.folder / "run/tls/tls.crt"))
+        made.set_alpn_protocols(["h2", "http/1.1"])
+        for name, version in limits.items():
+            setattr(made, name, version)
+        return made
+
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        with_version = context(minimum_version=version, maximum_version=version)
+        text = posting(b'{"model":"tiny"}')
+        first = await asyncio.to_thread(secured, world.port + 2, text, with_version)
+        assert first.status == 200 and first.protocol in (None, "http/1.1")
+        again = await asyncio.to_thread(secured, world.port + 2, text, with_version, first.session)
+        assert again.status == 200 and not again.resumed
+    old = context(minimum_version=ssl.TLSVersion.TLSv1, maximum_version=ssl.TLSVersion.TLSv1_1)
+    try:
+        await asyncio.to_thread(secured, world.port + 2, b"", old)
+    except (ssl.SSLError, ConnectionError):
+        pass
+    else:
+        raise AssertionError("TLS 1.1 is taken")
+    status, _, body = await world.ask(posting(b'{"model":"tiny"}'), world.port + 2)
+    assert (status, json.loads(body)["error"]["message"]) == (400, "speak TLS to this port")

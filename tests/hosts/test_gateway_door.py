@@ -1,0 +1,107 @@
+"""A gateway's nginx as each release has it, locked in as its unit is, beside stand-ins of engines and the real router.
+
+The cases are in tests/hosts/door; a host without any of our roles runs them, for all that they need is in one folder.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from lab.hosts import Host
+from rigwright.gateway import conf
+from rigwright.inventory import ROOT
+from tests.hosts.conftest import Boot
+from tests.hosts.support import on_both
+
+FOLDER = "/var/lib/door"
+PORT = 18020
+LOCKED_IN = (
+    *(
+        "User=nobody",
+        "NoNewPrivileges=yes",
+        "CapabilityBoundingSet=",
+        "MemoryDenyWriteExecute=yes",
+        "PrivateDevices=yes",
+    ),
+    *(
+        "ProtectProc=invisible",
+        "ProcSubset=pid",
+        "ProtectSystem=strict",
+        f"ReadWritePaths={FOLDER}",
+        "LimitNOFILE=65536",
+    ),
+    *(
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+        "SystemCallFilter=@system-service",
+        "SystemCallErrorNumber=EPERM",
+    ),
+    *("SystemCallFilter=~@privileged @resources", "RestrictNamespaces=yes", "LockPersonality=yes", "PrivateUsers=yes"),
+)
+CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1 "
+    "-addext subjectAltName=IP:127.0.0.1 -keyout {0}/tls.key -out {0}/tls.crt"
+)
+
+
+def door() -> conf.Door:
+    return conf.Door(
+        listeners=(
+            conf.Listener("lan", (f"127.0.0.1:{PORT}",)),
+            conf.Listener("keyed", (f"127.0.0.1:{PORT + 1}", f"[::1]:{PORT + 1}")),
+            conf.Listener("tls", (f"127.0.0.1:{PORT + 2}",), tls=True),
+        ),
+        folder=f"{FOLDER}/conf",
+        runtime=f"{FOLDER}/run",
+        router=f"{FOLDER}/router",
+        log=f"{FOLDER}/log",
+        scrapers=("127.0.0.1/32",),
+        sticky_headers=("x-session-id",),
+    )
+
+
+def brought(folder: Path) -> bytes:
+    """All that the cases need, as an archive."""
+    for name in ("conf", "run/tls"):
+        (folder / name).mkdir(parents=True)
+    (folder / "conf/nginx.conf").write_text(conf.config(door(), "# tried"))
+    for name, text in conf.modules().items():
+        (folder / "conf" / name).write_text(text)
+    ours = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "roles/gateway/host/router", folder / "conf/router", ignore=ours)
+    shutil.copytree(ROOT / "tests/hosts/door", folder / "door", ignore=ours)
+    made = subprocess.run(CERTIFICATE.format(folder / "run/tls").split(), capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as packed:
+        packed.add(folder, ".")
+    return archive.getvalue()
+
+
+def prepare(host: Host, folder: Path) -> None:
+    packages = " ".join((*conf.PACKAGES, "python3"))
+    host.run(
+        "mkdir -p /etc/systemd/system; ln -s /dev/null /etc/systemd/system/nginx.service; apt-get -qq update; "
+        f"DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install {packages}; mkdir {FOLDER}"
+    )
+    into = host.ssh_command(f"tar -x --no-same-owner -C {FOLDER} && chown -R nobody: {FOLDER}")
+    subprocess.run(into, input=brought(folder), check=True)
+
+
+@on_both
+def test_a_gateways_nginx_serves_counts_and_refuses(boot: Boot, tmp_path: Path) -> None:
+    host = boot()
+    prepare(host, tmp_path)
+    limits = " ".join(f"-p '{one}'" for one in LOCKED_IN)
+    said = host.run(
+        f"systemd-run --quiet --wait --pipe {limits} --working-directory={FOLDER} "
+        f"/usr/bin/python3 -B -m door {FOLDER} {PORT}"
+    )
+    outcomes: dict[str, str] = json.loads(said.splitlines()[-1])
+    assert len(outcomes) > 30
+    wrong = {name: outcome for name, outcome in outcomes.items() if outcome}
+    assert not wrong, "\n\n".join(f"{name}: {outcome}" for name, outcome in wrong.items())

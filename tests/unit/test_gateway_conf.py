@@ -1,0 +1,98 @@
+"""nginx's configuration of a gateway: what is declared is in it, once, and nothing else can get in."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rigwright.gateway.conf import PATHS, Door, Listener, config, modules
+
+LAN = Listener("lan", ("0.0.0.0:8020", "[::]:8020"))
+DOOR = Door(
+    listeners=(LAN, Listener("office", ("192.0.2.7:443",), tls=True)),
+    folder="/etc/rigwright/current/gateway",
+    runtime="/run/rigwright_gateway",
+    router="/run/rigwright/router",
+    log="/var/log/rigwright_gateway/requests.log",
+)
+
+
+def found(pattern: str, door: Door = DOOR) -> list[str]:
+    return re.findall(pattern, config(door, "# ours"), re.MULTILINE)
+
+
+def test_every_listener_listens_where_it_is_declared_and_nothing_else_does() -> None:
+    assert found(r"^ *listen (\S+)") == [
+        "0.0.0.0:8020",
+        "[::]:8020",
+        "192.0.2.7:443",
+        "unix:/run/rigwright_gateway/admin.sock;",
+    ]
+    assert found(r"^ *server_name (.*);") == ["lan", "office"]
+
+
+def test_tls_is_on_where_it_is_declared_alone() -> None:
+    assert found(r"^ *listen (\S+) ssl\b") == ["192.0.2.7:443"]
+    assert found(r"^ *ssl_certificate(?:_key)? (.*);") == [
+        "/run/rigwright_gateway/tls/office.crt",
+        "/run/rigwright_gateway/tls/office.key",
+    ]
+
+
+@pytest.mark.parametrize("networks", [(), ("10.0.0.0/8", "fd00::/8")])
+def test_metrics_are_open_to_scrapers_alone_on_every_listener(networks: tuple[str, ...]) -> None:
+    door = replace(DOOR, scrapers=networks)
+    for block in found(r"location /metrics \{([^}]*?)content_by", door):
+        assert re.findall(r"(allow|deny) (.*);", block) == [*(("allow", one) for one in networks), ("deny", "all")]
+
+
+def test_the_router_is_told_the_headers_that_requests_are_kept_together_by() -> None:
+    door = replace(DOOR, sticky_headers=("x-session-id",))
+    assert set(found(r"proxy_set_header (x-session-id .*);", door)) == {"x-session-id $http_x_session_id"}
+    assert len(found(r"proxy_set_header x-session-id", door)) == len(door.listeners) * (len(PATHS) + 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("folder", "/etc/a b"),
+        ("runtime", "/run/a;b"),
+        ("router", "/run/${a}"),
+        ("log", ""),
+        ("scrapers", ("10.0.0.0/8; allow all",)),
+        ("sticky_headers", ("x\nserver {}",)),
+        ("listeners", (Listener("lan{", ("0.0.0.0:80",)),)),
+        ("listeners", (Listener("lan", ("0.0.0.0:80 #",)),)),
+    ],
+)
+def test_what_is_more_than_a_word_is_refused(key: str, value: object) -> None:
+    with pytest.raises(ValueError, match="not one word"):
+        replace(DOOR, **{key: value})
+
+
+def test_lua_finds_all_that_it_asks_for() -> None:
+    texts = modules()
+    asked = {name for text in texts.values() for name in re.findall(r'require\("([a-z_]+)"\)', text)}
+    assert {f"{name}.lua" for name in asked - {"cjson"}} == set(texts) - {"gateway.lua"}
+    called = set(found(r'require\("gateway"\)\.([a-z]+)'))
+    for name in called:
+        assert re.search(rf"^  [^\n]*\b{name} = |^function gateway\.{name}\(", texts["gateway.lua"], re.MULTILINE), name
+
+
+def test_a_linter_of_nginxs_configurations_finds_nothing(tmp_path: Path) -> None:
+    written = tmp_path / "nginx.conf"
+    written.write_text(config(replace(DOOR, scrapers=("10.0.0.0/8",), sticky_headers=("x-session-id",)), "# ours"))
+    linter = Path(sys.executable).with_name("gixy")
+    # streams are not buffered: that is what it would warn of
+    said = subprocess.run(
+        [linter, "--skips", "proxy_buffering_off", "-f", "json", written], capture_output=True, text=True, check=False
+    )
+    assert json.loads(said.stdout) == [], said.stdout
+    written.write_text(written.read_text().replace("merge_slashes off;", "merge_slashes off; server_tokens on;"))
+    assert "server_tokens" in subprocess.run([linter, written], capture_output=True, text=True, check=False).stdout
