@@ -148,7 +148,11 @@ def test_a_key_that_is_rotated_ends_unless_it_is_kept(keys: Verb, hosts: dict[st
     assert key.old.sha256 == keyring.recognised(first)
     left = key.old.until - datetime.now(timezone.utc)
     assert timedelta(hours=23, minutes=59) < left <= timedelta(hours=24)
-    assert given_to(hosts["box2"]) == ["alice", "alice"]
+    held = json.loads((hosts["box2"].run / ROUTER / "keys.json").read_text())
+    assert [row["sha256"] for row in held["keys"]] == [key.sha256]
+    assert [(row["sha256"], row["until"]) for row in held["ending"]] == [
+        (key.old.sha256, int(key.old.until.timestamp()))
+    ]
     keys("rotate", "alice")
     assert keyring.load(file).keys["alice"].old is None
     assert given_to(hosts["box2"]) == ["alice"]

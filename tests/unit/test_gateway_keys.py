@@ -32,6 +32,10 @@ RING = Keyring(
 )
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def refusal(path: Path, content: str | bytes) -> list[str]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(Invalid) as caught:
@@ -44,7 +48,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert keyring.load(path) == Keyring()
     keyring.dump(path, RING)
     assert keyring.load(path) == RING
-    assert (path.stat().st_mode & 0o777, os.listdir(tmp_path)) == (0o600, [path.name])
+    assert (path.stat().st_mode & 0o777, names(tmp_path)) == (0o600, [path.name])
     assert [line for line in path.read_text().splitlines() if line.startswith("[")] == ["[keys.alice]", "[keys.zoe]"]
     text = path.read_text()
     keyring.dump(path, Keyring(keys=dict(reversed(RING.keys.items()))))
@@ -74,7 +78,7 @@ def test_one_that_cannot_be_written_is_what_it_was(tmp_path: Path, monkeypatch: 
     with pytest.raises(OSError, match="No space"):
         keyring.dump(path, Keyring())
     assert keyring.load(path) == RING
-    assert os.listdir(tmp_path) == [path.name]
+    assert names(tmp_path) == [path.name]
 
 
 def test_hosts_are_given_a_row_a_key_and_nothing_that_it_could_be_guessed_from() -> None:
@@ -83,14 +87,14 @@ def test_hosts_are_given_a_row_a_key_and_nothing_that_it_could_be_guessed_from()
     assert given == {
         "keys": [
             {"id": TWO[:16], "sha256": TWO, **alice},
-            {"id": THREE[:16], "sha256": THREE, **alice, "until": int(UNTIL.timestamp())},
             {
                 **{"id": ONE[:16], "name": "zoe", "sha256": ONE},
                 **{"models": None, "requests_per_minute": None, "streams": None},
             },
-        ]
+        ],
+        "ending": [{"id": THREE[:16], "sha256": THREE, **alice, "until": int(UNTIL.timestamp())}],
     }
-    assert keyring.keys_json(Keyring()) == '{"keys":[]}\n'
+    assert keyring.keys_json(Keyring()) == '{"keys":[],"ending":[]}\n'
 
 
 def test_a_key_has_as_much_chance_in_it_as_was_asked_for() -> None:
