@@ -144,7 +144,9 @@ def list_(context: click.Context, no_hosts: bool) -> None:
         lines.append((name, ", ".join(key.models or ("all",)), _limits(key), until, _listed(hosts, having, no_hosts)))
     for host, one in sorted(having.items()):
         # names are the host's words
-        gone = sorted({printable(str(row.get("name")))[:48] for row in one.rows if row.get("sha256") not in wanted})
+        gone = sorted(
+            {printable(str(row.get("name")))[:48] for row in one.rows if str(row.get("sha256")) not in wanted}
+        )
         lines += [(name, "", "", "not in the file", host) for name in gone]
     show(("name", "models", "limits", "made (UTC)", "hosts"), lines, WIDTH)
     if behind := sorted(host for host, one in having.items() if not one.current or not _same(one, ring)):

@@ -96,6 +96,8 @@ def alone(folder: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
+        # gevent closes it later
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 

@@ -181,8 +181,9 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def _own(path: Path, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    content = _content(path)
     try:
-        found = x509.load_pem_x509_certificate(_content(path))
+        found = x509.load_pem_x509_certificate(content)
     except ValueError:
         raise Broken(f"{path} holds no certificate in PEM") from None
     if found.public_key() != key.public_key():

@@ -168,18 +168,25 @@ def recognised(clear: str) -> str:
 
 
 def rows(keyring: Keyring) -> list[dict[str, object]]:
-    """What hosts are given, by name: a row a key; one that is about to end says when (`until`, seconds since 1970)."""
-    found = []
-    for name, key in sorted(keyring.keys.items()):
-        found.append(_row(name, key, key.sha256))
-        if key.old:
-            found.append(_row(name, key, key.old.sha256) | {"until": int(key.old.until.timestamp())})
-    return found
+    """What hosts are given, by name: a row a key."""
+    return [_row(name, key, key.sha256) for name, key in sorted(keyring.keys.items())]
+
+
+def ending(keyring: Keyring) -> list[dict[str, object]]:
+    """What they are given of the keys before, each with its end (`until`, seconds since 1970).
+
+    Apart from the others: whoever does not look at the end must not take one for a key.
+    """
+    return [
+        _row(name, key, key.old.sha256) | {"until": int(key.old.until.timestamp())}
+        for name, key in sorted(keyring.keys.items())
+        if key.old
+    ]
 
 
 def keys_json(keyring: Keyring) -> str:
-    """The same, as they get it."""
-    return json.dumps({"keys": rows(keyring)}, separators=(",", ":")) + "\n"
+    """Both, as hosts get them."""
+    return json.dumps({"keys": rows(keyring), "ending": ending(keyring)}, separators=(",", ":")) + "\n"
 
 
 def _row(name: str, key: Key, sha256: str) -> dict[str, object]:

@@ -14,6 +14,7 @@ from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
 from rigwright.engines.vllm.told import CAUSES
 from rigwright.envs.installer import changed
 from rigwright.envs.told import installed_script
+from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.host.locks import LEASE, LOCKS
 from rigwright.nvidia.cards import health, holders, live, presence, topology
@@ -311,6 +312,14 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "driver state without settings": lambda: state.script(rig()),
     "archive": lambda: archive(PLAIN),
     "archive through a proxy": lambda: archive(WIDE),
+    "give keys": lambda: given.programs(rig())["give-keys"],
+    "give credentials": lambda: given.programs(rig())["prepare"],
+    "bring a secret": lambda: given.bring("/etc/rigwright/credentials/gateway-keys.json", "0" * 64),
+    "have keys read": lambda: given.give_keys("0" * 64),
+    "have credentials given": lambda: given.give_credentials(rig()),
+    "bring keys": lambda: given.bringing(rig(), "0" * 64, '{"who": "a b"}'),
+    "which keys are there": lambda: given.having_script(rig()),
+    "what a gateway is given": lambda: given.script(rig()),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
 }
 

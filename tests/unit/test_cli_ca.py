@@ -1,0 +1,55 @@
+"""`rigwright ca`: the certificate alone on standard output, how clients trust it beside that, and no key anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from cli.ca import ca
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "rig.py"
+    path.write_text("")
+    return path
+
+
+def run(inventory: Path) -> Result:
+    return CliRunner().invoke(ca, [str(inventory)])
+
+
+def test_it_is_made_once_beside_the_inventory_and_printed_alone(inventory: Path) -> None:
+    first, again = run(inventory), run(inventory)
+    assert (first.exit_code, again.exit_code, first.stdout) == (0, 0, again.stdout)
+    made = x509.load_pem_x509_certificate(first.stdout.encode())
+    folder = inventory.parent / "gateway-ca"
+    assert (folder / "ca.crt").read_text() == first.stdout
+    assert first.stderr.startswith(f"Made a new authority in {folder}/ca.crt")
+    assert again.stderr.startswith(f"The authority in {folder}/ca.crt")
+    fingerprint = made.fingerprint(hashes.SHA256()).hex(":").upper()
+    assert fingerprint in again.stderr
+    for words in ("curl --cacert", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "update-ca-certificates", "Firefox"):
+        assert words in again.stderr
+    assert "PRIVATE KEY" not in first.output + again.output
+
+
+def test_what_cannot_be_used_is_said_in_one_line_and_stays(inventory: Path) -> None:
+    run(inventory)
+    key = inventory.parent / "gateway-ca/ca.key"
+    key.chmod(0o644)
+    before = key.read_text()
+    done = run(inventory)
+    assert (done.exit_code, done.stdout, key.read_text()) == (1, "", before)
+    assert done.stderr.count("\n") == 1
+    assert f"{key} can be read by others: chmod 600" in done.stderr
+
+
+def test_a_folder_that_is_none_is_said(inventory: Path) -> None:
+    (inventory.parent / "gateway-ca").write_text("")
+    done = run(inventory)
+    assert (done.exit_code, done.stdout, "gateway-ca" in done.stderr) == (1, "", True)

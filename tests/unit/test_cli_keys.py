@@ -1,0 +1,317 @@
+"""`rigwright keys`: a key is seen once and lies nowhere; the file first, then every host, whoever is at work there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from checks.looking import Box
+from cli import keys as verb
+from cli import keys_there
+from rigwright.gateway import keyring
+from rigwright.gateway.given import ROUTER, ROUTER_UNIT
+from rigwright.host.locks import LEASE
+from rigwright.inventory import ROOT
+from roles import root
+from tests.unit.gateway_host import GatewayHost
+
+Verb = Callable[..., Result]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> dict[str, GatewayHost]:
+    """Two, on which the router runs."""
+    made = {name: GatewayHost(tmp_path / name) for name in ("box1", "box2")}
+    for host in made.values():
+        host.installed()
+        host.is_(ROUTER, "active")
+    return made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "gateway-keys.toml"
+
+
+@pytest.fixture
+def keys(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
+    """The verb, on the hosts and those that are gone."""
+    inventory = tmp_path / "rig.py"
+    inventory.write_text("")
+    said: list[Any] = []
+
+    def run(*words: str, gone: tuple[str, ...] = (), files: dict[str, str] | None = None) -> Result:
+        names = {**dict.fromkeys((*hosts, *gone), "gateway-keys.toml"), "plain": "", **(files or {})}
+        rigs = {name: SimpleNamespace(inventory=str(inventory), name=name) for name in names}
+        monkeypatch.setattr(keys_there, "named", lambda *_: {name: {"rig": name} for name in names})
+        monkeypatch.setattr(keys_there, "rig_of", lambda name, _: rigs[name])
+        gateways = {name: SimpleNamespace(keys_file=path) if path else None for name, path in names.items()}
+        monkeypatch.setattr(keys_there, "gateway_of", lambda rig: gateways[rig.name])
+        found = [host.box(name) for name, host in hosts.items()]
+        found.append(Box("plain", found[0].rig, None))
+        monkeypatch.setattr(keys_there, "boxes", lambda *_: (found, [*gone, "plain too"]))
+        monkeypatch.setattr(root, "run", lambda target, *rest: said.append(rest) or target.answer(target, *rest))
+        monkeypatch.setattr(Box, "_run", lambda box, script, stdin="": box.target.answer(box.target, script, stdin))
+        done = CliRunner().invoke(verb.keys, [str(inventory), *words])
+        if "-" in done.stdout and done.stdout.startswith("rw-"):
+            assert_nowhere(done.stdout.strip(), tmp_path, said)
+        return done
+
+    return run
+
+
+def assert_nowhere(clear: str, folder: Path, said: list[Any]) -> None:
+    """That no file, no argument and nothing that was sent has a key."""
+    assert clear not in repr(said)
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert clear.encode() not in path.read_bytes(), path
+
+
+def given_to(host: GatewayHost) -> list[str]:
+    rows = json.loads((host.run / ROUTER / "keys.json").read_text())["keys"]
+    return [row["name"] for row in rows]
+
+
+def test_a_key_is_printed_alone_and_every_host_has_it(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+    done = keys("make", "alice", "--models", "qwen3, org/b", "--requests-per-minute", "60", "--streams", "8")
+    assert (done.exit_code, done.stdout.count("\n"), done.stdout[:3]) == (0, 1, "rw-")
+    key = keyring.load(file).keys["alice"]
+    assert key.sha256 == keyring.recognised(done.stdout.strip())
+    assert (key.models, key.requests_per_minute, key.streams) == (("qwen3", "org/b"), 60, 8)
+    assert key.made == datetime.now(timezone.utc).date().isoformat()
+    for host in hosts.values():
+        assert (given_to(host), host.reloads) == (["alice"], [ROUTER_UNIT])
+    assert "box1: the keys are there\nbox2: the keys are there\n" in done.stderr
+    assert "plain" not in done.stderr
+
+
+def test_what_is_there_already_reloads_nobody(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+    keys("make", "alice")
+    assert keys("bring").exit_code == 0
+    assert hosts["box1"].reloads == [ROUTER_UNIT]
+
+
+def test_a_name_that_has_a_key_keeps_it(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+    keys("make", "alice")
+    before = file.read_text()
+    done = keys("make", "alice")
+    assert (done.exit_code, done.stdout, file.read_text()) == (1, "", before)
+    assert "alice has a key: `rotate` replaces it" in done.stderr
+    assert hosts["box1"].reloads == [ROUTER_UNIT]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["make", "Alice"], "'Alice' is refused: must be small letters, digits and dashes"),
+        (["make", "../x"], "'../x' is refused"),
+        (["make", "a\n[keys.b]"], r"'a\n[keys.b]' is refused"),
+        (["make", "alice", "--models", ""], "a model's name"),
+        (["make", "alice", "--models", "a,,b"], "a model's name"),
+        (["make", "alice", "--models", 'a"]\nx'], "a model's name"),
+        (["make", "alice", "--streams", "0"], "is not in the range"),
+        (["rotate", "bob"], 'no key is called "bob"'),
+        (["revoke", "bob"], 'no key is called "bob"'),
+        (["rotate", "bob", "--keep", "1"], "must be such as 90m, 24h or 7d"),
+        (["rotate", "bob", "--keep", "9000d"], "must be such as 90m, 24h or 7d"),
+    ],
+)
+def test_what_is_asked_wrongly_changes_nothing(keys: Verb, file: Path, words: list[str], said: str) -> None:
+    done = keys(*words)
+    assert done.exit_code in (1, 2)
+    assert (done.stdout, file.exists(), said in done.stderr) == ("", False, True), done.stderr
+
+
+def test_the_nearest_name_is_told(keys: Verb) -> None:
+    keys("make", "alice", "--no-hosts")
+    assert 'did you mean "alice"?' in keys("revoke", "alcie").stderr
+
+
+def test_a_key_that_is_rotated_ends_unless_it_is_kept(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+    first = keys("make", "alice", "--streams", "8").stdout.strip()
+    second = keys("rotate", "alice", "--keep", "24h").stdout.strip()
+    key = keyring.load(file).keys["alice"]
+    assert (key.sha256, key.streams) == (keyring.recognised(second), 8)
+    assert key.old
+    assert key.old.sha256 == keyring.recognised(first)
+    left = key.old.until - datetime.now(timezone.utc)
+    assert timedelta(hours=23, minutes=59) < left <= timedelta(hours=24)
+    held = json.loads((hosts["box2"].run / ROUTER / "keys.json").read_text())
+    assert [row["sha256"] for row in held["keys"]] == [key.sha256]
+    assert [(row["sha256"], row["until"]) for row in held["ending"]] == [
+        (key.old.sha256, int(key.old.until.timestamp()))
+    ]
+    keys("rotate", "alice")
+    assert keyring.load(file).keys["alice"].old is None
+    assert given_to(hosts["box2"]) == ["alice"]
+
+
+def test_a_revoked_key_is_gone_everywhere(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+    keys("make", "alice")
+    keys("make", "bob")
+    done = keys("revoke", "alice")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert sorted(keyring.load(file).keys) == ["bob"]
+    assert given_to(hosts["box1"]) == given_to(hosts["box2"]) == ["bob"]
+
+
+def test_a_host_that_is_gone_is_named_and_others_have_it(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+    done = keys("make", "alice", gone=("box9",))
+    assert (done.exit_code, len(done.stdout.splitlines())) == (1, 1)
+    assert "box9: cannot be reached" in done.stderr
+    assert given_to(hosts["box1"]) == ["alice"]
+
+
+def test_nothing_is_brought_where_only_the_file_is_meant(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+    assert keys("make", "alice", "--no-hosts").exit_code == 0
+    assert sorted(keyring.load(file).keys) == ["alice"]
+    assert hosts["box1"].reloads == []
+    assert keys("bring").exit_code == 0
+    assert given_to(hosts["box1"]) == ["alice"]
+
+
+def test_whoever_is_at_work_there_is_named(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+    keys("make", "alice")
+    lease = Path(hosts["box1"].moved(LEASE))
+    with lease.open("w") as held:
+        words = {"who": "ops@desk", "pid": 12, "since": "noon", "doing": "deploy of rig.py"}
+        held.write(json.dumps(words) + "\n")
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = keys("revoke", "alice")
+    assert done.exit_code == 1
+    assert "box1: ops@desk (process 12) has been at this host since noon: deploy of rig.py" in done.stderr
+    assert (given_to(hosts["box1"]), given_to(hosts["box2"])) == (["alice"], [])
+    assert keyring.load(file).keys == {}
+    assert keys("bring").exit_code == 0
+    assert given_to(hosts["box1"]) == []
+
+
+def test_a_host_without_a_deploy_and_one_whose_gateway_is_down(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+    hosts["box1"].credentials.rmdir()
+    hosts["box2"].is_(ROUTER, "inactive")
+    done = keys("make", "alice")
+    assert done.exit_code == 0
+    assert "box1: nothing is deployed there yet" in done.stderr
+    assert "box2: the keys are there for when its gateway starts" in done.stderr
+
+
+def test_a_host_that_does_not_take_it_is_named_with_its_words(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+    hosts["box1"].systemctl.with_name(f"systemctl.reload.{ROUTER_UNIT}").write_text("echo '\33[2Jno room' >&2; false\n")
+    done = keys("make", "alice")
+    assert done.exit_code == 1
+    assert "box1: the keys did not get there: \N{REPLACEMENT CHARACTER}[2Jno room" in done.stderr
+    assert "box2: the keys are there" in done.stderr
+
+
+class Killed(BaseException):
+    """As by a signal."""
+
+
+def test_a_run_that_was_killed_before_it_reached_a_host_is_finished_by_bring(
+    keys: Verb, hosts: dict[str, GatewayHost], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(verb, "everywhere", killed)
+        keys("make", "alice")
+    assert sorted(keyring.load(file).keys) == ["alice"]
+    assert hosts["box1"].reloads == []
+    assert keys("bring").exit_code == 0
+    assert given_to(hosts["box1"]) == given_to(hosts["box2"]) == ["alice"]
+
+
+def test_two_runs_at_once_lose_nothing(file: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from cli import keys; from cli.keys_there import Asked;"
+        "asked = Asked('rig.py', None, Path(sys.argv[1]), {});"
+        "[keys.make.callback.__wrapped__(asked, f'{sys.argv[2]}-{n}', None, None, None, True) for n in range(20)]"
+    )
+    runs = [
+        subprocess.Popen([sys.executable, "-c", program, str(file), name], cwd=ROOT, stdout=subprocess.PIPE)
+        for name in ("one", "two")
+    ]
+    for run in runs:
+        out, _ = run.communicate()
+        assert (run.returncode, len(out.splitlines())) == (0, 20)
+    assert len(keyring.load(file).keys) == 40
+
+
+def test_keys_are_listed_with_their_rights_and_who_has_them(
+    keys: Verb, hosts: dict[str, GatewayHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys("make", "alice", "--models", "qwen3,llama", "--requests-per-minute", "60", "--streams", "1")
+    keys("make", "bob")
+    held = (hosts["box2"].credentials / "gateway-keys.json").read_text()
+    keys("revoke", "bob")
+    keys("make", "carol")
+    (hosts["box2"].credentials / "gateway-keys.json").write_text(held)
+    hosts["box2"].program("give-keys")
+    done = keys("list", gone=("box9",))
+    assert done.exit_code == 2
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in done.stdout.splitlines()}
+    today = datetime.now(timezone.utc).date().isoformat()
+    assert rows["alice"] == f"qwen3, llama 60/min, 1 stream {today} all"
+    assert rows["carol"] == f"all none {today} box1"
+    assert rows["bob"] == "not in the file box2"
+    assert "box2: other keys than in the file" in done.stderr
+    assert "box9: cannot be reached" in done.stderr
+    assert "sha" not in done.stdout
+
+
+def test_a_list_fits_whatever_is_in_it_and_hosts_may_lie(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
+    keys("make", "a" * 48, "--models", ",".join(f"organisation/a-rather-long-name-{n}" for n in range(9)))
+    rows = [{"name": "\33[2J" * 40, "sha256": 5}, 7, {"sha256": [1]}, {}]
+    (hosts["box1"].credentials / "gateway-keys.json").write_text(json.dumps({"keys": rows}))
+    done = keys("list")
+    assert done.exit_code == 0, done.output
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert "\33" not in done.output
+
+
+@pytest.mark.parametrize("content", ["nonsense", "[]", '{"keys": 5}', "[" * 5000])
+def test_a_host_with_something_else_is_named(keys: Verb, hosts: dict[str, GatewayHost], content: str) -> None:
+    (hosts["box1"].credentials / "gateway-keys.json").write_text(content)
+    done = keys("list")
+    assert (done.exit_code, "box1: what lies there as keys of the gateway is none" in done.stderr) == (1, True)
+
+
+def test_a_file_that_is_refused_is_not_written_over(keys: Verb, file: Path) -> None:
+    file.write_text("[keys.alice]\n")
+    for words in (["make", "bob"], ["list"], ["bring"], ["revoke", "alice"]):
+        done = keys(*words)
+        assert (done.exit_code, done.stdout, file.read_text()) == (1, "", "[keys.alice]\n")
+        assert f"{file}: keys.alice.sha256: missing" in done.stderr
+
+
+def test_hosts_with_other_files_are_told_apart_first(keys: Verb, tmp_path: Path) -> None:
+    done = keys("list", files={"box2": "other.toml"})
+    assert done.exit_code == 1
+    assert "say with --limit which file of keys is meant" in done.stderr
+    done = keys("list", files={"box1": "", "box2": ""})
+    assert "no host has a gateway" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named(keys: Verb, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = keys("make", "alice")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"{file} cannot be written: No space left on device" in done.stderr

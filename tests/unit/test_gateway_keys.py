@@ -1,0 +1,165 @@
+"""The file of a gateway's keys: what it takes, what it refuses, how it is written, and what hosts are given of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from rigwright.gateway import keyring
+from rigwright.gateway.keyring import Key, Keyring, Old
+from rigwright.problems import Invalid
+
+ONE, TWO, THREE = (letter * 64 for letter in "abc")
+UNTIL = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
+RING = Keyring(
+    keys={
+        "zoe": Key(sha256=ONE, made="2026-11-22"),
+        "alice": Key(
+            sha256=TWO,
+            models=("qwen3", "org/other:8b"),
+            requests_per_minute=60,
+            streams=8,
+            made="2026-11-20",
+            old=Old(sha256=THREE, until=UNTIL),
+        ),
+    }
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def refusal(path: Path, content: str | bytes) -> list[str]:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(Invalid) as caught:
+        keyring.load(path)
+    return [str(problem).removeprefix(f"{path}: ") for problem in caught.value.problems]
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "gateway-keys.toml"
+    assert keyring.load(path) == Keyring()
+    keyring.dump(path, RING)
+    assert keyring.load(path) == RING
+    assert (path.stat().st_mode & 0o777, names(tmp_path)) == (0o600, [path.name])
+    assert [line for line in path.read_text().splitlines() if line.startswith("[")] == ["[keys.alice]", "[keys.zoe]"]
+    text = path.read_text()
+    keyring.dump(path, Keyring(keys=dict(reversed(RING.keys.items()))))
+    assert path.read_text() == text
+
+
+def test_a_link_stays_one_and_other_modes_do_not(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    real, link = tmp_path / "there/keys", tmp_path / "gateway-keys.toml"
+    real.write_text("")
+    real.chmod(0o644)
+    link.symlink_to(real)
+    keyring.dump(link, RING)
+    assert link.is_symlink()
+    assert keyring.load(real) == RING
+    assert real.stat().st_mode & 0o777 == 0o600
+
+
+def test_one_that_cannot_be_written_is_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "gateway-keys.toml"
+    keyring.dump(path, RING)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        keyring.dump(path, Keyring())
+    assert keyring.load(path) == RING
+    assert names(tmp_path) == [path.name]
+
+
+def test_hosts_are_given_a_row_a_key_and_nothing_that_it_could_be_guessed_from() -> None:
+    given = json.loads(keyring.keys_json(RING))
+    alice = {"name": "alice", "models": ["qwen3", "org/other:8b"], "requests_per_minute": 60, "streams": 8}
+    assert given == {
+        "keys": [
+            {"id": TWO[:16], "sha256": TWO, **alice},
+            {
+                **{"id": ONE[:16], "name": "zoe", "sha256": ONE},
+                **{"models": None, "requests_per_minute": None, "streams": None},
+            },
+        ],
+        "ending": [{"id": THREE[:16], "sha256": THREE, **alice, "until": int(UNTIL.timestamp())}],
+    }
+    assert keyring.keys_json(Keyring()) == '{"keys":[],"ending":[]}\n'
+
+
+def test_a_key_has_as_much_chance_in_it_as_was_asked_for() -> None:
+    made = {keyring.made() for _ in range(50)}
+    assert len(made) == 50
+    assert all(re.fullmatch(r"rw-[A-Za-z0-9_-]{43}", one) for one in made)
+    clear = made.pop()
+    assert keyring.recognised(clear) == hashlib.sha256(clear.encode()).hexdigest()
+
+
+def test_the_key_before_goes_when_its_time_has_come() -> None:
+    alice = RING.keys["alice"]
+    assert alice.before(UNTIL - timedelta(seconds=1)) == alice
+    assert alice.before(UNTIL).old is None
+
+
+TABLE = f'[keys.alice]\nsha256 = "{ONE}"\nmade = 2026-11-22\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[keys.alice]\n", "keys.alice.made: missing"),
+        (TABLE.replace("sha256", "sha25"), 'keys.alice.sha25: unknown key; did you mean "sha256"?'),
+        (TABLE.replace("keys.alice", "key.alice"), 'key: unknown key; did you mean "keys"?'),
+        (TABLE.replace(ONE, "rw-secret"), "keys.alice.sha256: 'rw-secret' is refused: must be 64 small"),
+        (TABLE.replace(ONE, ONE.upper()), "is refused: must be 64 small hexadecimal digits"),
+        (TABLE + "models = []\n", "keys.alice.models: [] is refused: must be a list that is not empty"),
+        (TABLE + 'models = ["a\\n"]\n', "is refused: must be a model's name"),
+        (TABLE + 'models = "qwen3"\n', "must be a list"),
+        (TABLE + "streams = 0\n", "keys.alice.streams: 0 is refused: must be at least 1"),
+        (TABLE + "streams = true\n", "keys.alice.streams: True is refused: must be a whole number"),
+        (TABLE + "requests_per_minute = 1000001\n", "must be at most 1000000"),
+        (TABLE.replace("2026-11-22", "2026-11-22T10:00:00Z"), "keys.alice.made: "),
+        (TABLE.replace("2026-11-22", '"today"'), "is refused: must be a day, such as"),
+        (TABLE.replace("alice", '"../x"'), "keys.../x: '../x' is refused: must be small letters"),
+        (TABLE + f'old = {{sha256 = "{TWO}"}}\n', "keys.alice.old.until: missing"),
+        (TABLE + f'old = {{sha256 = "{TWO}", until = 2026-11-22T10:00:00}}\n', "must be a moment with its zone"),
+        (TABLE + f'old = {{sha256 = "{TWO}", until = "later"}}\n', "must be a moment with its zone"),
+        (
+            TABLE + f'old = {{sha256 = "{ONE}", until = 2026-11-22T10:00:00Z}}\n',
+            'keys.alice.old.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key that begins like that',
+        ),
+        (
+            TABLE + TABLE.replace("alice", "bob").replace(ONE, ONE[:16] + TWO[:48]),
+            'keys.bob.sha256: "aaaaaaaaaaaaaaaa..." is refused: alice has a key that begins like that',
+        ),
+        (TABLE + TABLE, "the file: cannot be read as TOML"),
+        (b"\xff\xfe", "the file: cannot be read as TOML"),
+        ("keys = 5\n", "keys: 5 is refused: must be a table of names"),
+    ],
+    ids=range(22),
+)
+def test_what_is_wrong_is_refused_with_its_place(tmp_path: Path, content: str | bytes, said: str) -> None:
+    assert any(said in line for line in refusal(tmp_path / "gateway-keys.toml", content)), said
+
+
+def test_what_is_no_file_or_would_never_end_is_refused(tmp_path: Path) -> None:
+    large, pipe, dangling = tmp_path / "large", tmp_path / "pipe", tmp_path / "dangling"
+    with large.open("wb") as file:
+        file.truncate(1 << 40)
+    os.mkfifo(pipe)
+    dangling.symlink_to(tmp_path / "gone")
+    for path in (large, pipe, dangling, tmp_path, Path("/dev/zero")):
+        with pytest.raises(Invalid, match="must be a file of at most"):
+            keyring.load(path)
+    with pytest.raises(Invalid, match="File name too long"):
+        keyring.load(tmp_path / ("a" * 300))

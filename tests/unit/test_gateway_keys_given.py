@@ -1,0 +1,359 @@
+"""How keys and certificates reach a gateway's programs: brought whole, and given by root, who writes that down."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.gateway import authority, given, keyring, pairs
+from rigwright.gateway.given import GATEWAY, GATEWAY_UNIT, ROUTER, ROUTER_UNIT
+from rigwright.gateway.keyring import Key, Keyring
+from rigwright.gateway.pairs import Wanted
+from roles.operations import gateway
+from tests.unit.gateway_host import GatewayHost
+
+RING = Keyring(keys={"alice": Key(sha256="a" * 64, made="2026-11-22")})
+KEYS = keyring.keys_json(RING)
+SECRET = "sk-0123456789.abcdef_~+/="
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> GatewayHost:
+    made = GatewayHost(tmp_path)
+    made.installed()
+    return made
+
+
+def mode(path: Path) -> str:
+    return f"{stat.S_IMODE(path.stat().st_mode):o}"
+
+
+def carry_out(host: GatewayHost, operation: Any, **values: object) -> list[str]:
+    """Run an operation's commands; returns their scripts."""
+    scripts = []
+    for command in operation._inner(rig=host.rig, **values):
+        scripts.append(command.get_raw_value())
+        lines = command.connector_arguments.get("_stdin") or [""]
+        assert isinstance(lines, list)
+        words = ["sh", "-c", host.moved(command.get_raw_value())]
+        done = subprocess.run(
+            words, env={"PATH": f"{host.bin}:{os.environ['PATH']}"}, input="".join(lines), text=True, check=False
+        )
+        assert done.returncode == 0, scripts
+    return scripts
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "gateway-keys.toml"
+    keyring.dump(path, RING)
+    return path
+
+
+def test_keys_lie_there_before_the_router_is_and_it_begins_with_them(
+    host: GatewayHost, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = host.fact(gateway, monkeypatch)
+    assert carry_out(host, gateway.keys, file=str(file))
+    lying = host.credentials / "gateway-keys.json"
+    assert (lying.read_text(), mode(lying), host.reloads, quiet) == (KEYS, "600", [], [])
+    assert carry_out(host, gateway.keys, file=str(file)) == []
+    assert host.program("give-keys").returncode == 0
+    there = host.run / ROUTER / "keys.json"
+    assert (there.read_text(), mode(there)) == (KEYS, "400")
+    assert [path.name for path in there.parent.iterdir()] == ["keys.json"]
+    assert host.keys_record == keyring.digest(KEYS)
+
+
+def test_a_router_that_runs_is_given_them_once(host: GatewayHost, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = host.fact(gateway, monkeypatch)
+    host.program("give-keys")
+    host.is_(ROUTER, "active")
+    assert json.loads((host.run / ROUTER / "keys.json").read_text()) == {"keys": []}
+    assert len(carry_out(host, gateway.keys, file=str(file))) == 2
+    assert (host.reloads, host.keys_record) == ([ROUTER_UNIT], keyring.digest(KEYS))
+    assert carry_out(host, gateway.keys, file=str(file)) == []
+    assert quiet == ["1 key of the gateway, as they should be"]
+    # one that began before they were brought, as after a run that was killed between the two
+    host.keys_record_path.unlink()
+    assert len(carry_out(host, gateway.keys, file=str(file))) == 1
+    assert host.reloads == [ROUTER_UNIT] * 2
+
+
+def test_a_router_that_has_gone_is_not_reloaded(host: GatewayHost, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.fact(gateway, monkeypatch)
+    host.is_(ROUTER, "failed")
+    assert carry_out(host, gateway.keys, file=str(file))
+    assert host.reloads == []
+    assert carry_out(host, gateway.keys, file=str(file)) == []
+
+
+def test_one_that_is_starting_is_waited_for(host: GatewayHost) -> None:
+    host.is_(ROUTER, "activating")
+    (host.credentials / "gateway-keys.json").write_text(KEYS)
+    words = ["sh", "-c", host.moved(given.give_keys(keyring.digest(KEYS)))]
+    process = subprocess.Popen(words, env={"PATH": f"{host.bin}:{os.environ['PATH']}"})
+    assert host.reloads == []
+    host.is_(ROUTER, "active")
+    assert process.wait(30) == 0
+    assert host.reloads == [ROUTER_UNIT]
+
+
+def test_one_that_does_not_take_them_is_said(host: GatewayHost) -> None:
+    host.is_(ROUTER, "active")
+    host.systemctl.with_name(f"systemctl.reload.{ROUTER_UNIT}").write_text("true\n")
+    done = host.sh(given.give_keys(keyring.digest(KEYS)))
+    assert (done.returncode, done.stderr.strip()) == (1, f"{ROUTER_UNIT} was not given what lies there now")
+
+
+def test_what_was_cut_off_on_its_way_never_takes_its_place(host: GatewayHost) -> None:
+    lying = host.credentials / "gateway-keys.json"
+    lying.write_text("before")
+    done = host.sh(given.bring(str(lying), keyring.digest(KEYS)), KEYS[:-20])
+    assert (done.returncode, lying.read_text(), list(host.credentials.iterdir())) == (1, "before", [lying])
+    assert "was cut off" in done.stderr
+
+
+def test_a_file_that_is_refused_ends_the_run_of_its_host(
+    host: GatewayHost, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.fact(gateway, monkeypatch)
+    file.write_text("nonsense")
+    (command,) = gateway.keys._inner(rig=host.rig, file=str(file))
+    done = host.sh(command.get_raw_value())
+    assert (done.returncode, "cannot be read as TOML" in done.stderr) == (1, True)
+
+
+def test_others_who_may_read_them_are_kept_from_it(
+    host: GatewayHost, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.fact(gateway, monkeypatch)
+    carry_out(host, gateway.keys, file=str(file))
+    (host.credentials / "gateway-keys.json").chmod(0o644)
+    carry_out(host, gateway.keys, file=str(file))
+    assert mode(host.credentials / "gateway-keys.json") == "600"
+
+
+def test_the_process_is_told_after_its_keys_are_there(host: GatewayHost, tmp_path: Path) -> None:
+    program = 'trap \'cat "$1" > "$2"; exit\' HUP; echo; while :; do sleep 0.05; done'
+    words = ["sh", "-c", program, "router", str(host.run / ROUTER / "keys.json"), str(tmp_path / "heard")]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.readline()
+    (host.credentials / "gateway-keys.json").write_text(KEYS)
+    assert host.program("give-keys", str(process.pid)).returncode == 0
+    process.wait(10)
+    assert (tmp_path / "heard").read_text() == KEYS
+
+
+def test_root_follows_no_link_of_the_routers(host: GatewayHost, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("keys.json", "keys.json.new", "keys.json.all"):
+        (host.run / ROUTER / name).symlink_to(victim)
+    assert host.program("give-keys").returncode == 0
+    assert victim.read_text() == "precious"
+    assert not (host.run / ROUTER / "keys.json").is_symlink()
+    # nothing is opened there before root's rights are given up
+    assert all("--no-new-privs sh -c" in line for line in host.words.splitlines() if line.startswith("--reuid"))
+
+
+def test_one_that_was_killed_in_between_is_not_taken_for_given(host: GatewayHost) -> None:
+    host.program("give-keys")
+    assert host.keys_record
+    # it dies with the first program that gives up root's rights
+    host.setpriv.write_text("#!/bin/sh\nkill -9 $PPID\n")
+    (host.credentials / "gateway-keys.json").write_text(KEYS)
+    process = subprocess.Popen(
+        [str(host.current / "give-keys")], env={"PATH": f"{host.bin}:{os.environ['PATH']}"}, stderr=subprocess.DEVNULL
+    )
+    assert process.wait(10) != 0
+    assert host.keys_record == ""
+    assert json.loads((host.run / ROUTER / "keys.json").read_text()) == {"keys": []}
+
+
+def engine_key(host: GatewayHost, content: bytes = f"{SECRET}\n".encode(), name: str = "chat.api-key") -> Path:
+    path = host.credentials / name
+    path.write_bytes(content)
+    return path
+
+
+def pair_of(host: GatewayHost, *names: str) -> pairs.Pair:
+    return authority.authority(host.folder / "gateway-ca", authority.today()).issue(
+        names or ("gpu",), authority.today()
+    )
+
+
+def test_the_gateway_is_given_keys_of_engines_and_certificates(host: GatewayHost) -> None:
+    pair = pair_of(host)
+    engine_key(host)
+    engine_key(host, b"f" * 64 + b"\n", "code.0123456789ab.api-key")
+    (host.credentials / "gateway-lan.pem").write_text(pair.text)
+    host.installed({"chat": "chat.api-key", "code-2": "code.0123456789ab.api-key"}, ("lan",))
+    tls = host.run / GATEWAY / "tls"
+    tls.mkdir()
+    (tls / "old.crt").write_text("old")
+    done = host.program("prepare")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    keys = host.run / GATEWAY / "engine-keys.json"
+    assert json.loads(keys.read_text()) == {"chat": SECRET, "code-2": "f" * 64}
+    assert {path.name: path.read_text() for path in tls.iterdir()} == {"lan.crt": pair.lying.head, "lan.key": pair.key}
+    assert {mode(path) for path in (keys, *tls.iterdir())} == {"400"}
+    assert SECRET not in host.words
+    assert "PRIVATE KEY" not in host.words
+    found = host.look()
+    assert found.credentials == found.credentials_given == host.credentials_record
+    assert mode(Path(host.moved(given.CREDENTIALS_RECORD))) == "600"
+
+
+def test_a_gateway_that_has_neither_is_given_none(host: GatewayHost) -> None:
+    assert host.program("prepare").returncode == 0
+    assert json.loads((host.run / GATEWAY / "engine-keys.json").read_text()) == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        SECRET.encode(),
+        f"{SECRET}\n{SECRET}\n".encode(),
+        f"\n{SECRET}".encode(),
+        f'{SECRET}"\n'.encode(),
+        f"{SECRET}\\\n".encode(),
+        f"{SECRET} x\n".encode(),
+        f"{SECRET}\r\n".encode(),
+        f"{SECRET}\0\n".encode(),
+        f"{SECRET}é\n".encode(),
+        b"\xff\n",
+        f"{SECRET}$(id)\n".encode(),
+    ],
+)
+def test_what_is_no_key_is_given_to_nobody(host: GatewayHost, content: bytes) -> None:
+    host.installed({"chat": "chat.api-key"})
+    engine_key(host)
+    host.program("prepare")
+    before = (host.run / GATEWAY / "engine-keys.json").read_bytes()
+    engine_key(host, content)
+    done = host.program("prepare")
+    assert (done.returncode, done.stderr) == (1, "what lies there as the key of chat is none: deploy again\n")
+    assert (host.run / GATEWAY / "engine-keys.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path: path.unlink(), "listener lan has no certificate"),
+        (lambda path: path.write_text(path.read_text()[:-80]), "do not belong together"),
+        (lambda path: path.write_text(path.read_text().split("\n", 1)[1]), "do not belong together"),
+        (lambda path: path.write_text(""), "do not belong together"),
+    ],
+    ids=["gone", "cut off", "without its first line", "empty"],
+)
+def test_half_a_pair_is_given_to_nobody(host: GatewayHost, spoil: Callable[[Path], object], said: str) -> None:
+    path = host.credentials / "gateway-lan.pem"
+    path.write_text(pair_of(host).text)
+    host.installed({}, ("lan",))
+    spoil(path)
+    done = host.program("prepare")
+    assert (done.returncode, said in done.stderr) == (1, True)
+    assert "PRIVATE" not in done.stderr
+    assert not (host.run / GATEWAY / "tls").exists()
+
+
+def test_certificates_are_made_once_and_again_for_other_names(
+    host: GatewayHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = host.fact(gateway, monkeypatch)
+    host.installed({}, ("lan",))
+    lan = Wanted("lan", ("10.0.0.5", "gpu"))
+    (script,) = carry_out(host, gateway.certificates, wanted=[lan])
+    assert "PRIVATE" not in script
+    path = host.credentials / "gateway-lan.pem"
+    assert mode(path) == "600"
+    text = path.read_text()
+    assert carry_out(host, gateway.certificates, wanted=[lan]) == []
+    assert quiet == ["1 certificate will do"]
+    carry_out(host, gateway.certificates, wanted=[Wanted("lan", ("10.0.0.5", "gpu", "gpu.lan"))])
+    assert path.read_text() != text
+    # it is given with the next reload, and then no more
+    host.is_(GATEWAY, "active")
+    assert len(carry_out(host, gateway.credentials_given)) == 1
+    assert carry_out(host, gateway.credentials_given) == []
+    assert host.reloads == [GATEWAY_UNIT]
+    key = next(path for path in (host.run / GATEWAY / "tls").iterdir() if path.name == "lan.key")
+    assert path.read_text().endswith(key.read_text())
+
+
+def test_one_that_is_about_to_end_is_made_anew(host: GatewayHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.fact(gateway, monkeypatch)
+    lan = Wanted("lan", ("gpu",))
+    carry_out(host, gateway.certificates, wanted=[lan])
+    later = authority.today() + timedelta(days=61)
+    monkeypatch.setattr(authority, "today", lambda: later)
+    assert len(carry_out(host, gateway.certificates, wanted=[lan])) == 1
+
+
+def test_one_that_others_can_read_is_made_anew(host: GatewayHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.fact(gateway, monkeypatch)
+    lan = Wanted("lan", ("gpu",))
+    carry_out(host, gateway.certificates, wanted=[lan])
+    (host.credentials / "gateway-lan.pem").chmod(0o644)
+    assert len(carry_out(host, gateway.certificates, wanted=[lan])) == 1
+    assert mode(host.credentials / "gateway-lan.pem") == "600"
+
+
+def test_a_plan_makes_no_authority(host: GatewayHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.fact(gateway, monkeypatch, executing=False)
+    assert list(gateway.certificates._inner(rig=host.rig, wanted=[Wanted("lan", ("gpu",))]))
+    assert not (host.folder / "gateway-ca").exists()
+
+
+def test_files_of_the_operators_are_brought_and_compared(
+    host: GatewayHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.fact(gateway, monkeypatch)
+    pair = pair_of(host)
+    (tmp_path / "own.crt").write_text(pair.certificates)
+    (tmp_path / "own.key").write_text(pair.key)
+    wanted = [Wanted("lan", ("gpu",), str(tmp_path / "own.crt"), str(tmp_path / "own.key"))]
+    assert len(carry_out(host, gateway.certificates, wanted=wanted)) == 1
+    assert (host.credentials / "gateway-lan.pem").read_text() == pair.text
+    assert carry_out(host, gateway.certificates, wanted=wanted) == []
+    (tmp_path / "own.key").unlink()
+    (refused,) = gateway.certificates._inner(rig=host.rig, wanted=wanted)
+    done = host.sh(refused.get_raw_value())
+    assert (done.returncode, done.stderr.strip()) == (1, f"listener lan: {tmp_path}/own.key is no file")
+
+
+def test_pairs_go_when_no_generation_has_their_listener(host: GatewayHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.fact(gateway, monkeypatch)
+    host.installed({}, ("lan",))
+    carry_out(host, gateway.certificates, wanted=[Wanted("lan", ("gpu",)), Wanted("wan", ("gpu",))])
+    (host.credentials / "gateway-A B\n.pem").write_text("somebody's")
+    (script,) = carry_out(host, gateway.certificates, wanted=[])
+    assert "gateway-wan.pem" in script
+    assert sorted(path.name for path in host.credentials.iterdir()) == ["gateway-A B\n.pem", "gateway-lan.pem"]
+
+
+def test_what_a_host_tells_of_it_is_matched_whole() -> None:
+    for output in ([], ["e30="], [""]):
+        with pytest.raises(ValueError, match=r"the host told nothing|what the host told was cut off"):
+            given.parse(output)
+
+
+def test_a_start_does_not_wait_for_ever(host: GatewayHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(given, "TRIES", 2)
+    host.is_(ROUTER, "activating")
+    began = time.monotonic()
+    assert host.sh(given.give_keys("0" * 64)).returncode == 0
+    assert time.monotonic() - began < 10
