@@ -28,7 +28,17 @@ NAME = click.argument("name", callback=lambda _, __, value: _name(value))
 NO_HOSTS = click.option("--no-hosts", is_flag=True, help="Write the file only; hosts get it with the next deploy.")
 
 
-@click.group()
+class Behind(click.Group):
+    """A group whose commands stand behind an argument; each tells of itself without one, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Show the help of a command that stands where the argument belongs."""
+        if len(args) == 2 and args[0] in self.commands and args[1] in ctx.help_option_names:
+            self.commands[args[0]].make_context(args[0], args[1:], parent=ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=Behind)
 @INVENTORY
 @LIMIT
 @click.pass_context
