@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -162,6 +164,42 @@ def test_no_stream_is_lost_while_things_change(box: Box) -> None:
     assert red(box.inventory(queue=STREAMS)) == set()
 
 
+def working(box: Box) -> float:
+    """Requests that the slow engine works on, as it says itself."""
+    said = requests.get(f"http://{box.address}:{LAN}/metrics/slow", timeout=10).text
+    return float(re.findall(r"^llamacpp:requests_processing ([0-9.]+)$", said, re.MULTILINE)[0])
+
+
+def test_a_client_that_goes_is_gone_for_its_engine_within_a_second(box: Box) -> None:
+    stream = box.plain().chat.completions.create(
+        model=SLOW, messages=QUESTION, stream=True, max_tokens=16000, extra_body=ENDLESS
+    )
+    next(iter(stream))
+    assert working(box) == 1
+    stream.close()
+    gone = time.monotonic()
+    until(lambda: working(box) == 0, "the engine idle")
+    assert time.monotonic() - gone < 1
+
+
+@pytest.mark.all_only
+def test_an_instance_that_is_wedged_is_left_out_until_it_answers(box: Box) -> None:
+    assert deploy(box.inventory()).status == 0
+    health = f"http://{box.address}:{LAN}/health"
+
+    def state() -> str:
+        return str(requests.get(health, timeout=10).json()["models"]["tiny-rig"]["instances"]["chat"])
+
+    box.host.run("systemctl kill --signal=STOP rigwright-chat")
+    well = state()
+    until(lambda: state() != well, "found out", 300)
+    assert [answer(box.plain()) for _ in range(10)] == [ANSWER] * 10
+    assert "D08" in red(box.inventory())
+    box.host.run("systemctl kill --signal=CONT rigwright-chat")
+    until(lambda: state() == well, "back")
+    assert red(box.inventory()) == set()
+
+
 @pytest.mark.all_only
 def test_an_instance_that_dies_costs_its_own_streams_alone(box: Box) -> None:
     inventory = box.inventory()
@@ -202,9 +240,9 @@ def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Box
     assert "8000" not in box.host.run("ss -Hltn")
     assert box.host.run("systemctl list-units --all --plain --no-legend 'rigwright_gateway*' 'rigwright_router*'") == ""
     assert box.host.run("getent passwd rigwright_gateway rigwright_router || true") == ""
-    assert rigwright("remove", str(without), "--yes").returncode == 0
-    left = box.host.run("ls -d /run/rigwright_* /var/log/rigwright_* /etc/rigwright/* 2> /dev/null || true")
-    assert left == ""
     assert deploy(box.inventory()).status == 0
     assert answer(box.plain()) == ANSWER
     assert red(box.inventory()) == set()
+    assert rigwright("remove", str(box.inventory()), "--yes").returncode == 0
+    left = "ls -d /run/rigwright_* /var/log/rigwright_* /etc/rigwright/* /etc/logrotate.d/rigwright* 2> /dev/null"
+    assert box.host.run(f"{left} || true") == ""
