@@ -162,9 +162,10 @@ def test_instances_are_in(host: Host, rig: Rig, found: Served, instance: Instanc
         pytest.skip("no gateway offers it")
     process = found.processes.get(instance.unit)
     expect(process.state if process else "not there", "active", DEPLOY)
-    expect(host.run("readlink %s", f"{LINKS}/{instance.name}").stdout.strip(), instance.socket, DEPLOY)
+    restart = f"systemctl restart {instance.unit}"
+    expect(host.run("readlink %s", f"{LINKS}/{instance.name}").stdout.strip(), instance.socket, restart)
     out = json.loads(door(rig, OWNED).files["gateway/settings.json"])["out"]
-    expect(host.file(f"{out}/{instance.name}").exists, False, f"it does not answer: {LOG}, and restart it")
+    expect(host.file(f"{out}/{instance.name}").exists, False, f"it does not answer: {LOG}, and {restart}")
 
 
 @check("D09", "nobody but the gateway reads what it has", severity="critical", why="it has the keys of engines")
