@@ -27,11 +27,15 @@ async def idle(world: World) -> None:
 
 
 async def words_come_as_they_are_said(world: World) -> None:
-    async with Stream(world.port, SLOW) as stream:
-        await stream.until(b" 2 ")
-        assert sum(engine.sent for engine in world.engines.values()) <= 5
-        state = await world.under_way()
-        assert sum(state.values()) == 1
+    for bare in (False, True):
+        for engine in world.engines.values():
+            engine.sent = 0
+        # without chunks, nothing but the connection's end ends it
+        async with Stream(world.port, ASKED | {"stand_in": {"every": 0.1, "chunks": 600, "bare": bare}}) as stream:
+            await stream.until(b" 2 ")
+            assert sum(engine.sent for engine in world.engines.values()) <= 6
+            assert sum((await world.under_way()).values()) == 1
+        await idle(world)
 
 
 async def a_client_that_goes_is_gone_for_the_engine(world: World) -> None:

@@ -98,7 +98,6 @@ async def who_comes_when_the_queue_is_full_is_told_to_come_later(world: World) -
         assert status == 429 and int(headers["retry-after"]) > 0
         assert _error(body)["type"] == "rate_limit_error"
     first = await streams[0].whose()
-    first = await streams[0].whose()
     await streams[0].__aexit__()
     await world.counts(**(counts | {first: counts[first] - 1}))
     assert (await world.post({"model": "tiny"}))[0] == 200
