@@ -33,6 +33,8 @@ class Listener:
     name: str
     addresses: tuple[str, ...]
     """`ADDRESS:PORT` each, of IPv6 in brackets."""
+    keys: bool = True
+    """Whether the router is asked whose key a request has. One without it refuses where it knows that there are keys."""
     tls: bool = False
     """With the certificate and the key tls/NAME.crt and tls/NAME.key in the folder of nginx's."""
 

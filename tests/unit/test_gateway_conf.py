@@ -45,6 +45,15 @@ def test_tls_is_on_where_it_is_declared_alone() -> None:
     ]
 
 
+def test_the_router_is_asked_who_it_is_wherever_there_are_keys() -> None:
+    open_to_all = replace(DOOR, listeners=(replace(LAN, keys=False),))
+    assert not found("auth_request", open_to_all)
+    keyed = replace(DOOR, listeners=(*open_to_all.listeners, DOOR.listeners[1]))
+    # each that posts, large bodies, and models
+    assert len(found(r"auth_request /_auth;", keyed)) == len(PATHS) + 2
+    assert len(found(r"auth_request /_auth;")) == 2 * (len(PATHS) + 2)
+
+
 @pytest.mark.parametrize("networks", [(), ("10.0.0.0/8", "fd00::/8")])
 def test_metrics_are_open_to_scrapers_alone_on_every_listener(networks: tuple[str, ...]) -> None:
     door = replace(DOOR, scrapers=networks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import signal
 import socket
 
 from door.answering import ASKED, SLOW, idle
@@ -39,6 +40,20 @@ async def a_listener_without_keys_does_not_look_at_one(world: World) -> None:
     for sent in ("Bearer ", "Bearer ignored", "Basic x", "", "Bearer " + "a" * 5000):
         assert (await world.post({"model": "tiny"}, f"Authorization: {sent}"))[0] == 200
     assert all(one["key"] is None for one in world.lines())
+
+
+async def nginx_without_keys_lets_nobody_past_a_router_with_keys(world: World) -> None:
+    settings = world.folder / "conf/settings.json"
+    found = json.loads(settings.read_text())
+    found["listeners"]["lan"]["keys"] = True
+    settings.write_text(json.dumps(found))
+    assert world.router
+    world.router.send_signal(signal.SIGHUP)
+    for _ in range(500):
+        status, _, body = await world.post({"model": "tiny"}, KEY, f"X-Rw-Key: {ID}")
+        if status != 200:
+            break
+    assert (status, _error(body)["code"]) == (401, "invalid_api_key")
 
 
 async def nobody_names_himself(world: World) -> None:
