@@ -29,7 +29,7 @@ DRIFTS = {
     "a port that somebody else holds": (
         f"systemctl stop rigwright_gateway rigwright_gateway-{LAN}.socket; systemd-run -q --unit=foreign "
         f"--socket-property=ListenStream=0.0.0.0:{LAN} --socket-property=Accept=yes true",
-        {"D01", "D02", "D04", "D05", "D06", "D07", "P01"},
+        {"D01", "D02", "D04", "D05", "D07", "P01"},
         "systemctl stop foreign.socket",
     ),
     "settings that were changed, and taken": (
@@ -48,12 +48,12 @@ DRIFTS = {
     ),
     "a listener that asks nobody for a key": (
         f'perl -0pi -e \'s/("office": \\{{\\s*"keys": )true/$1false/\' {FOLDER}/settings.json; {ROUTER}',
-        {"D04", "G01"},
+        {"D02", "D04", "G01"},
         "",
     ),
     "another name for an alias": (
         f'sed -i \'s/"gpt-4o"/"gpt-4x"/\' {FOLDER}/settings.json; {ROUTER}',
-        {"D07", "G01"},
+        {"D02", "D07", "G01"},
         "",
     ),
     "a path of engines that is open": (
