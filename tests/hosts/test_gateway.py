@@ -16,7 +16,7 @@ from openai import APIError, APIStatusError, AuthenticationError, NotFoundError,
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.tiny_model import ANSWER
-from tests.hosts.gateway_box import DEMO, ENDLESS, INSTANCES, LAN, QUESTION, SLOW, Box, answer, rigwright
+from tests.hosts.gateway_box import DEMO, ENDLESS, INSTANCES, LAN, QUESTION, SLOW, TLS, Box, answer, rigwright
 from tests.hosts.layers import FirstRun
 from tests.hosts.support import check, deploy, on_both, plan, red, until, write_inventory
 
@@ -51,6 +51,7 @@ def test_a_host_with_a_gateway_is_as_declared_and_stays_so(box: Box) -> None:
     assert {identifier for identifier, word in verdicts.items() if word == "FAIL"} == set()
     assert {f"D0{number}" for number in range(1, 10)} <= verdicts.keys()
     assert deploy(inventory).changed == []
+    assert f"box: gateway active, on 0.0.0.0:{LAN}, 0.0.0.0:{TLS}" in rigwright("status", str(inventory)).stdout
     box.host.reboot()
     until(lambda: red(inventory) == set(), "as declared after a boot")
     assert deploy(inventory).changed == []
