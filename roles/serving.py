@@ -10,10 +10,12 @@ from rigwright.declaration import keys
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.pairs import Wanted, sans
+from rigwright.gateway.service import ROTATION, rotation
 from rigwright.host.plan import Desired
-from rigwright.serving.units import credential_path
+from rigwright.serving.units import OWNED, credential_path
 from roles.operations import gateway
 from roles.operations.credentials import credentials
+from roles.operations.files import Text, absent, texts
 from roles.operations.generations import activated, pruned, written
 
 STOPPING = 60  # seconds that an old process may take to end before the new one starts
@@ -38,8 +40,18 @@ def serving(desired: Desired) -> None:
     if rig.gateway:
         # of what was given before, by an instance's key that has changed or a certificate that was made anew
         gateway.credentials_given(name="The gateway has them", rig=rig)
+    _log(rig)
     ours = [account.name for account in desired.facts.users if account.ours]
     pruned(name="Prune generations", rig=rig, wanted=wanted, users=ours)
+
+
+def _log(rig: Rig) -> None:
+    """How long lines of the gateway's log are kept."""
+    name = "Rotation of the gateway's log"
+    if rig.gateway:
+        texts(name=name, files=[Text(ROTATION, rotation(rig, OWNED))])
+    else:
+        absent(name=name, paths=[ROTATION])
 
 
 def _secrets(rig: Rig) -> None:

@@ -9,12 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
-from openai import APIError, APIStatusError, AuthenticationError, NotFoundError, OpenAI
+from openai import APIError, APIStatusError, AuthenticationError, NotFoundError
 
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.tiny_model import ANSWER
-from tests.hosts.gateway_box import DEMO, ENDLESS, INSTANCES, LAN, QUESTION, SLOW, Box, answer, rigwright
+from tests.hosts.gateway_box import (
+    DEMO,
+    ENDLESS,
+    INSTANCES,
+    LAN,
+    LOG,
+    QUESTION,
+    SLOW,
+    Box,
+    answer,
+    rigwright,
+    streamed,
+    under_way,
+)
 from tests.hosts.layers import FirstRun
 from tests.hosts.support import check, deploy, on_both, plan, red, until
 
@@ -117,20 +130,36 @@ def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(
     assert deploy(inventory).changed == []
 
 
-def under_way(box: Box) -> dict[str, int]:
-    """Requests under way by instance, as the gateway counts them."""
-    said = box.host.run("curl -s --unix-socket /run/rigwright_gateway/admin.sock http://localhost/state")
-    return {name: one["under_way"] for name, one in json.loads(said)["instances"].items()}
+def test_a_days_log_is_put_away_while_streams_go_on(box: Box) -> None:
+    status = "/var/lib/logrotate/status"
 
+    def tomorrow() -> None:
+        # what logrotate has not seen before, it takes for today's
+        box.host.run("systemctl start logrotate.service")
+        box.host.run(f"sed -i '/rigwright_gateway/s/ [0-9].*/ 2020-1-1-0:0:0/' {status}")
+        box.host.run("systemctl start logrotate.service")
 
-def streamed(client: OpenAI, model: str, tokens: int) -> int:
-    """Pieces of a stream that was read to its end."""
-    stream = client.chat.completions.create(
-        model=model, messages=QUESTION, stream=True, max_tokens=tokens, extra_body=ENDLESS
-    )
-    reasons = [chunk.choices[0].finish_reason for chunk in stream if chunk.choices]
-    assert reasons[-1] == "length"
-    return len(reasons)
+    def lines(command: str) -> list[str]:
+        return [json.loads(line)["model"] for line in box.host.run(command).splitlines()]
+
+    client = box.plain()
+    assert answer(client, "gpt-4o") == ANSWER
+    until(lambda: "gpt-4o" in lines(f"cat {LOG}"), "logged")
+    before = lines(f"cat {LOG}")
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(streamed, client, SLOW, 1000)
+        until(lambda: under_way(box)["slow"] == 1, "under way")
+        tomorrow()
+        assert under_way(box)["slow"] == 1
+        assert lines(f"cat {LOG}.1") == before
+        assert answer(client) == ANSWER
+        until(lambda: lines(f"cat {LOG}") == ["tiny-rig"], "logged in the next one")
+        assert stream.result() == 1000
+    until(lambda: lines(f"cat {LOG}") == ["tiny-rig", SLOW], "the stream, too")
+    tomorrow()
+    assert lines(f"zcat {LOG}.2.gz") == before
+    assert box.host.run(f"stat -c '%U %a' {LOG}").split() == ["rigwright_gateway", "640"]
+    assert deploy(box.inventory()).changed == []
 
 
 def test_no_stream_is_lost_while_things_change(box: Box) -> None:
@@ -184,3 +213,12 @@ def test_an_instance_that_dies_costs_its_own_streams_alone(box: Box) -> None:
     box.host.run("systemctl start rigwright-chat rigwright-chat2")
     until(lambda: requests.get(f"http://{box.address}:{LAN}/health", timeout=10).json()["status"] == "ok", "well")
     assert answer(client) == ANSWER
+
+
+def test_a_removal_leaves_nothing_of_it(box: Box) -> None:
+    gone = rigwright("remove", str(box.inventory()), "--yes")
+    assert gone.returncode == 0, gone.stderr
+    assert box.host.run("find / -xdev -iname '*rigwright*' -not -path '/proc/*' -not -path '/var/log/journal/*'") == ""
+    assert box.host.run("grep -c rigwright /etc/passwd /etc/group || true").split() == ["/etc/passwd:0", "/etc/group:0"]
+    packages = box.host.run("dpkg-query -W -f '${Package}\n' 'nginx*' libnginx-mod-http-lua logrotate || true")
+    assert packages == ""
