@@ -22,11 +22,8 @@ local SINGLE = {
   "authorization", "content-encoding", "content-length", "content-type", "expect", "host", "origin",
   "transfer-encoding",
 }
-local POSTED = {
-  ["/v1/chat/completions"] = true, ["/v1/completions"] = true, ["/v1/responses"] = true, ["/v1/embeddings"] = true,
-  ["/v1/rerank"] = true,
-}
 local GOTTEN = { ["/v1/models"] = true, ["/health"] = true, ["/metrics"] = true }
+local posted = {}
 
 local gateway = {
   failed = answers.failed, headers = answers.headers, watch = watching.watch, log = telling.log,
@@ -34,11 +31,12 @@ local gateway = {
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
-function gateway.init(path)
+function gateway.init(path, posts)
   -- compiling as it runs takes memory that may be written and executed, which the unit forbids
   jit.off()
   jit.flush()
   settings.read(path)
+  for _, one in ipairs(posts) do posted["/v1/" .. one] = true end
 end
 
 function gateway.begin()
@@ -46,7 +44,7 @@ function gateway.begin()
 end
 
 local function method_for(path)
-  if POSTED[path] then return "POST" end
+  if posted[path] then return "POST" end
   if GOTTEN[path] or path:find("^/v1/models/.") or path:find("^/metrics/[a-z0-9-]+$") then return "GET" end
 end
 
@@ -99,10 +97,7 @@ function gateway.check()
     return fail(403, "pages of this origin may not ask here; it would have to be declared", { code = "origin" })
   end
   local method = ngx.req.get_method()
-  if method == "OPTIONS" and preflight(headers) then
-    ngx.req.discard_body()
-    return ngx.exit(204)
-  end
+  if method == "OPTIONS" and preflight(headers) then return ngx.exit(204) end
   if method ~= wanted then
     ngx.header["Allow"] = wanted
     return fail(405, "this path takes " .. wanted)

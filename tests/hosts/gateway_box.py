@@ -45,6 +45,7 @@ slots = 4
 
 [variants."llamacpp/slow".flags]
 threads = "1"
+metrics = true
 """
 QUESTION: Any = [{"role": "user", "content": "Are you there?"}]
 ENDLESS: dict[str, object] = {"ignore_eos": True}
@@ -78,6 +79,8 @@ class Box:
             },
             "aliases": {"gpt-4o": "tiny-rig"},
             "origins": ["chrome-extension://abc"],
+            # the test's own side of the lab's network
+            "scrapers": ["127.0.0.1/32", f"{self.lab.gateway}/32"],
         } | changes
 
     def inventory(self, instances: dict[str, Any] | None = None, **changes: object) -> Path:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,7 +31,7 @@ from tests.hosts.gateway_box import (
     under_way,
 )
 from tests.hosts.layers import FirstRun
-from tests.hosts.support import check, deploy, on_both, plan, red, until
+from tests.hosts.support import check, deploy, on_both, plan, red, until, write_inventory
 
 UNITS = "rigwright-chat rigwright-chat2 rigwright-slow rigwright_gateway rigwright_router"
 STREAMS = 200
@@ -162,6 +164,7 @@ def test_a_days_log_is_put_away_while_streams_go_on(box: Box) -> None:
     assert deploy(box.inventory()).changed == []
 
 
+@pytest.mark.all_only
 def test_no_stream_is_lost_while_things_change(box: Box) -> None:
     """A reload, a key, a certificate, and a deploy that changes another instance."""
     inventory, before = box.inventory(queue=STREAMS), started(box).split()
@@ -190,6 +193,42 @@ def test_no_stream_is_lost_while_things_change(box: Box) -> None:
     assert red(box.inventory(queue=STREAMS)) == set()
 
 
+def working(box: Box) -> float:
+    """Requests that the slow engine works on, as it says itself."""
+    said = requests.get(f"http://{box.address}:{LAN}/metrics/slow", timeout=10).text
+    return float(re.findall(r"^llamacpp:requests_processing ([0-9.]+)$", said, re.MULTILINE)[0])
+
+
+def test_a_client_that_goes_is_gone_for_its_engine_within_a_second(box: Box) -> None:
+    stream = box.plain().chat.completions.create(
+        model=SLOW, messages=QUESTION, stream=True, max_tokens=16000, extra_body=ENDLESS
+    )
+    next(iter(stream))
+    assert working(box) == 1
+    stream.close()
+    gone = time.monotonic()
+    until(lambda: working(box) == 0, "the engine idle")
+    assert time.monotonic() - gone < 1
+
+
+@pytest.mark.all_only
+def test_an_instance_that_is_wedged_is_left_out_until_it_answers(box: Box) -> None:
+    assert deploy(box.inventory()).status == 0
+    health = f"http://{box.address}:{LAN}/health"
+
+    def state() -> str:
+        return str(requests.get(health, timeout=10).json()["models"]["tiny-rig"]["instances"]["chat"])
+
+    box.host.run("systemctl kill --signal=STOP rigwright-chat")
+    well = state()
+    until(lambda: state() != well, "found out", 300)
+    assert [answer(box.plain()) for _ in range(10)] == [ANSWER] * 10
+    box.host.run("systemctl kill --signal=CONT rigwright-chat")
+    until(lambda: state() == well, "back")
+    assert red(box.inventory()) == set()
+
+
+@pytest.mark.all_only
 def test_an_instance_that_dies_costs_its_own_streams_alone(box: Box) -> None:
     inventory = box.inventory()
     assert deploy(inventory).status == 0
@@ -215,10 +254,25 @@ def test_an_instance_that_dies_costs_its_own_streams_alone(box: Box) -> None:
     assert answer(client) == ANSWER
 
 
-def test_a_removal_leaves_nothing_of_it(box: Box) -> None:
-    gone = rigwright("remove", str(box.inventory()), "--yes")
-    assert gone.returncode == 0, gone.stderr
-    assert box.host.run("find / -xdev -iname '*rigwright*' -not -path '/proc/*' -not -path '/var/log/journal/*'") == ""
-    assert box.host.run("grep -c rigwright /etc/passwd /etc/group || true").split() == ["/etc/passwd:0", "/etc/group:0"]
-    packages = box.host.run("dpkg-query -W -f '${Package}\n' 'nginx*' libnginx-mod-http-lua logrotate || true")
-    assert packages == ""
+@pytest.mark.all_only
+def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Box) -> None:
+    declared = box.inventory()
+    assert deploy(declared).status == 0
+    without = write_inventory(box.folder, box.lab, box.host, instances=INSTANCES, keep_generations=1)
+    planned = plan(without).planned
+    run = deploy(without)
+    assert run.status == 0, run.said
+    assert run.changed == planned
+    assert red(without) == set()
+    assert deploy(without).changed == []
+    assert "8000" not in box.host.run("ss -Hltn")
+    assert box.host.run("systemctl list-units --all --plain --no-legend 'rigwright_gateway*' 'rigwright_router*'") == ""
+    assert box.host.run("getent passwd rigwright_gateway rigwright_router || true") == ""
+    # that names a user who is gone would end all of logrotate's work
+    assert "rigwright" not in box.host.run("ls /etc/logrotate.d")
+    assert deploy(box.inventory()).status == 0
+    assert answer(box.plain()) == ANSWER
+    assert red(box.inventory()) == set()
+    assert rigwright("remove", str(box.inventory()), "--yes").returncode == 0
+    left = "ls -d /run/rigwright_* /var/log/rigwright_* /etc/rigwright/* /etc/logrotate.d/rigwright* 2> /dev/null"
+    assert box.host.run(f"{left} || true") == ""

@@ -27,11 +27,15 @@ async def idle(world: World) -> None:
 
 
 async def words_come_as_they_are_said(world: World) -> None:
-    async with Stream(world.port, SLOW) as stream:
-        await stream.until(b" 2 ")
-        assert sum(engine.sent for engine in world.engines.values()) <= 5
-        state = await world.under_way()
-        assert sum(state.values()) == 1
+    for bare in (False, True):
+        for engine in world.engines.values():
+            engine.sent = 0
+        # without chunks, nothing but the connection's end ends it
+        async with Stream(world.port, ASKED | {"stand_in": {"every": 0.1, "chunks": 600, "bare": bare}}) as stream:
+            await stream.until(b" 2 ")
+            assert sum(engine.sent for engine in world.engines.values()) <= 6
+            assert sum((await world.under_way()).values()) == 1
+        await idle(world)
 
 
 async def a_client_that_goes_is_gone_for_the_engine(world: World) -> None:
@@ -77,6 +81,22 @@ async def who_has_not_answered_yet_is_asked_for_elsewhere_once(world: World) -> 
     assert status == 503 and int(headers["retry-after"]) > 0, (status, headers)
     assert json.loads(body)["error"]["type"] == "server_error"
     assert [len(engine.reached) for engine in world.engines.values()] == [1, 1]
+    await idle(world)
+
+
+async def who_was_asked_in_vain_has_nothing_to_do(world: World) -> None:
+    async with Stream(world.port, SLOW) as one, Stream(world.port, SLOW) as two:
+        # one more than the other has: that has fewer, and gives no answer
+        busy = await one.whose()
+        await two.__aexit__()
+        other = "two" if busy == "one" else "one"
+        counts = {busy: 1, other: 0}
+        await world.counts(**counts)
+        asked = SLOW | {"stand_in": {"closes": other, "every": 0.1, "chunks": 600}}
+        async with Stream(world.port, asked) as third:
+            assert await third.whose() == busy
+            assert await world.under_way() == {busy: 2, other: 0}
+        assert [first for first, *_ in world.engines[other].reached[-1:]] == ["POST /v1/chat/completions HTTP/1.1"]
     await idle(world)
 
 

@@ -81,8 +81,9 @@ class Engine:
             writer.write(f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
             await writer.drain()
             return
-        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
-        writer.write(head.encode())
+        bare = bool(how.get("bare"))
+        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+        writer.write((head + ("\r\n" if bare else "Transfer-Encoding: chunked\r\n\r\n")).encode())
         pieces = int(how.get("pieces", 1 << 20))
         events: list[dict[str, object]] = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
         number = int(how.get("chunks", 3))
@@ -95,13 +96,11 @@ class Engine:
             text = b"data: " + json.dumps(event).encode() + b"\n\n"
             for start in range(0, len(text), pieces):
                 piece = text[start : start + pieces]
-                writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                writer.write(piece if bare else b"%x\r\n%s\r\n" % (len(piece), piece))
                 await writer.drain()
                 if pieces < len(text):
                     await asyncio.sleep(0.002)
             self.sent += 1
-            if how.get("dies") == at:
-                return
             await asyncio.sleep(how.get("every", 0.01))
-        writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+        writer.write(b"data: [DONE]\n\n" if bare else b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
         await writer.drain()
