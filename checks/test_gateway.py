@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -15,6 +16,7 @@ from rigwright.gateway.service import ADMIN, PREFIX, RUNTIME, door
 from rigwright.serving.live import Served
 from rigwright.serving.units import LINKS, OWNED
 
+CURL = ("curl", "-sk", "--noproxy", "*", "--path-as-is", "--max-time", "30", "-o", "/dev/null", "-w", "%{http_code}")
 Listener = tuple[str, ListenerEntry]
 EXPOSURE = 1.5  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 EXPIRY = 14 * 86400  # seconds that a certificate has to be valid for
@@ -39,13 +41,9 @@ def _reached(entry: ListenerEntry) -> str:
 
 def _status(host: Host, entry: ListenerEntry, path: str, *options: str) -> str:
     """The status of an answer; 000 for none."""
-    words = " ".join(["%s"] * (len(options) + 1))
     # who it is, D06 looks at
-    said: str = host.run(
-        f"curl -sk --noproxy '*' --path-as-is --max-time 30 -o /dev/null -w '%%{{http_code}}' {words}",
-        *options,
-        f"{_reached(entry)}{path}",
-    ).stdout
+    words = [*CURL, *options, f"{_reached(entry)}{path}"]
+    said: str = host.run(shlex.join(words)).stdout
     return said
 
 
@@ -81,7 +79,7 @@ def test_processes_are_current(host: Host, rig: Rig, found: Served) -> None:
         expect(one.started_from[:12] if one else "", slot.started_from[:12], DEPLOY)
         expect(one.configured_from[:12] if one else "", slot.configured_from[:12], DEPLOY)
         expect(
-            host.check_output(f"systemctl show --property=DropInPaths --value {slot.unit}"), "", "remove the drop-in"
+            host.check_output("systemctl show --property=DropInPaths --value %s", slot.unit), "", "remove the drop-in"
         )
     # what its workers have read, not what lies there
     said = host.run(f"curl -s --max-time 10 --unix-socket {ADMIN} http://localhost/state").stdout
@@ -100,7 +98,7 @@ def _of(said: str, key: str) -> str:
 @check("D03", "its exposure is within the budget", severity="high", why="a hole in it is a hole in the box")
 def test_exposure(host: Host, listener: Listener) -> None:
     for unit in (GATEWAY_UNIT, ROUTER_UNIT):
-        said = host.run(f"systemd-analyze security --no-pager {unit}").stdout
+        said = host.run("systemd-analyze security --no-pager %s", unit).stdout
         level = float((re.findall(r"exposure level for .*: ([0-9.]+)", said) or ["10"])[0])
         expect(level, f"at most {EXPOSURE}", DEPLOY, holds=level <= EXPOSURE)
 

@@ -28,7 +28,17 @@ NAME = click.argument("name", callback=lambda _, __, value: _name(value))
 NO_HOSTS = click.option("--no-hosts", is_flag=True, help="Write the file only; hosts get it with the next deploy.")
 
 
-@click.group()
+class Behind(click.Group):
+    """A group whose commands stand behind an argument; each tells of itself without one, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Show the help of a command that stands where the argument belongs."""
+        if len(args) == 2 and args[0] in self.commands and args[1] in ctx.help_option_names:
+            self.commands[args[0]].make_context(args[0], args[1:], parent=ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=Behind)
 @INVENTORY
 @LIMIT
 @click.pass_context
@@ -60,17 +70,22 @@ def make(
     no_hosts: bool,
 ) -> None:
     """Make a key for NAME, and print it."""
-    clear = keyring.made()
+    clear, opened = keyring.made(), _models(models)
+    for model in opened or ():
+        if model not in asked.models:
+            raise click.BadParameter(unknown("model", model, asked.models), param_hint="--models")
 
     def change(there: Keyring) -> Keyring:
         if name in there.keys:
             raise click.ClickException(f"{asked.file}: {name} has a key: `rotate` replaces it, `revoke` takes it away")
-        values = {"sha256": keyring.recognised(clear), "made": _now().date().isoformat()}
-        limits = {"requests_per_minute": requests_per_minute, "streams": streams}
-        try:
-            return there.having(name, Key.model_validate({**values, **limits, "models": _models(models)}))
-        except ValidationError as error:
-            raise click.BadParameter(_said(error), param_hint="--models") from None
+        key = Key(
+            sha256=keyring.recognised(clear),
+            models=opened,
+            requests_per_minute=requests_per_minute,
+            streams=streams,
+            made=_now().date().isoformat(),
+        )
+        return there.having(name, key)
 
     _changed(asked, change)
     _printed(name, clear)
@@ -148,7 +163,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
             {printable(str(row.get("name")))[:48] for row in one.rows if str(row.get("sha256")) not in wanted}
         )
         lines += [(name, "", "", "not in the file", host) for name in gone]
-    show(("name", "models", "limits", "made (UTC)", "hosts"), lines, WIDTH)
+    show(("name", "models", "limits", "made (UTC)", "on hosts"), lines, WIDTH)
     if behind := sorted(host for host, one in having.items() if not one.current or not _same(one, ring)):
         click.echo(
             f"{', '.join(behind)}: other keys than in the file: `bring` or the next deploy brings these", err=True

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import click
 
@@ -17,6 +16,7 @@ from cli.declared import named, rig_of
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
 from rigwright.gateway import given, keyring
+from rigwright.gateway.entry import Gateway
 from rigwright.gateway.given import Brought, Having
 from rigwright.gateway.keyring import Keyring
 from rigwright.problems import Invalid, printable
@@ -24,14 +24,6 @@ from roles import root
 from roles.lease import holder
 
 PATIENCE = 120.0  # seconds that a host may take
-
-
-class Gateway(Protocol):
-    """What of a rig's gateway counts here."""
-
-    @property
-    def keys_file(self) -> str:
-        """From the inventory's folder."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +34,8 @@ class Asked:
     limit: str | None
     file: Path
     rigs: Mapping[str, Rig]
+    models: frozenset[str] = frozenset()
+    """Names that clients ask for at any of them."""
 
     def load(self) -> Keyring:
         """The keys that there are.
@@ -72,13 +66,18 @@ def asked_of(inventory: str, limit: str | None) -> Asked:
         listed = "; ".join(f"{', '.join(names)} have {file}" for file, names in sorted(files.items()))
         raise click.ClickException(f"{inventory}: say with --limit which file of keys is meant: {listed}")
     ((file, names),) = files.items()
-    return Asked(inventory, limit, Path(file), {name: rigs[name] for name in names})
+    models = frozenset(model for name in names for model in models_of(rigs[name]))
+    return Asked(inventory, limit, Path(file), {name: rigs[name] for name in names}, models)
 
 
 def gateway_of(rig: Rig) -> Gateway | None:
     """A rig's gateway; None without."""
-    found: Gateway | None = getattr(rig, "gateway", None)
-    return found
+    return rig.gateway
+
+
+def models_of(rig: Rig) -> set[str]:
+    """Names that clients ask for at a rig's gateway, but aliases: a key is for what those stand for."""
+    return {offer.name for offer in rig.offers}
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WID
         click.echo("  ".join(click.style(cell, bold=True) for cell in cells) if number == 0 else "  ".join(cells))
 
 
-def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int) -> None:
+def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH) -> None:
     """What is not simple: folded, in cells of more than one column, or with styles that are forced."""
     # importing it takes as long as judging a rig
     from rich.console import Console

@@ -25,8 +25,14 @@ rigs = hosts(
             "ssh_hostname": "192.0.2.30",  # an address of nobody's (RFC 5737): put yours here
             "cards": ["rtx-3090"],
             "driver": DRIVER,
-            # on the loopback interface
-            "instances": {"chat": {"variant": "vllm/qwen3.6-27b-int4", "cards": [0], "port": 8020}},
+            # its own port is on the loopback interface
+            "instances": {"chat": {"variant": "vllm/qwen3.6-27b-int4", "cards": [0], "port": 18020}},
+            # The one plain address that clients of such boxes are set up for: no key, no TLS, whoever reaches the box.
+            # With keys instead: leave "keys" out, and make them with `rigwright keys rig3090.py make NAME`.
+            "gateway": {
+                "listeners": {"lan": {"address": "0.0.0.0", "port": 8020, "keys": False}},  # noqa: S104
+                "aliases": {"gpt-4o": "qwen3.6-27b-autoround"},  # one client always asks for that
+            },
         },
         "rig3090-two": {
             "ssh_hostname": "192.0.2.31",

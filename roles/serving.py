@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyinfra.api import deploy
 
 from rigwright.declaration import keys
-from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import Rig
-from rigwright.gateway.pairs import Wanted, sans
 from rigwright.host.plan import Desired
 from rigwright.serving.units import credential_path
-from roles.operations import gateway
 from roles.operations.credentials import credentials
 from roles.operations.generations import activated, pruned, written
 
@@ -27,7 +21,11 @@ def serving(desired: Desired) -> None:
         name="API keys",
         keys={credential_path(rig, i): keys.read(i.api_key_file) if i.api_key_file else None for i in rig.instances},
     )
-    _secrets(rig)
+    if rig.gateway:
+        # what judges certificates takes as long to load as all else together
+        from roles.gateway import secrets
+
+        secrets(rig)
     written(name="Write generation", rig=rig, wanted=wanted)
     activated(
         name="Activate generation",
@@ -36,26 +34,8 @@ def serving(desired: Desired) -> None:
         timeout=max((i.variant.ready_timeout for i in rig.instances), default=0) + STOPPING,
     )
     if rig.gateway:
-        # of what was given before, by an instance's key that has changed or a certificate that was made anew
-        gateway.credentials_given(name="The gateway has them", rig=rig)
+        from roles.gateway import settled
+
+        settled(rig)
     ours = [account.name for account in desired.facts.users if account.ours]
     pruned(name="Prune generations", rig=rig, wanted=wanted, users=ours)
-
-
-def _secrets(rig: Rig) -> None:
-    """Keys of the gateway's clients, and its certificates: of no generation, so that what was revoked stays so."""
-    if not rig.gateway:
-        return
-    folder = Path(rig.inventory).parent
-    gateway.keys(name="Keys of clients", rig=rig, file=beside(folder, rig.gateway.keys_file))
-    wanted = [
-        Wanted(
-            listener=name,
-            sans=sans(one.names, [one.address]),
-            cert_file=beside(folder, one.cert_file) if one.cert_file else None,
-            key_file=beside(folder, one.key_file) if one.key_file else None,
-        )
-        for name, one in sorted(rig.gateway.listeners.items())
-        if one.tls
-    ]
-    gateway.certificates(name="Certificates", rig=rig, wanted=wanted)

@@ -58,7 +58,7 @@ class ListenerEntry(Frozen):
             raise ValueError("cert_file and key_file together, or neither")
         if not self.tls and (idle := [key for key in ("cert_file", "names") if getattr(self, key)]):
             raise ValueError(f"tls = True beside {', '.join(idle)}")
-        if self.tls and not self.names and ip_address(self.address).is_unspecified:
+        if self.tls and not (self.names or self.cert_file) and ip_address(self.address).is_unspecified:
             raise ValueError(
                 "names that clients call it by: with tls, and all addresses, there is none for a certificate"
             )

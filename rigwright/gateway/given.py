@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rigwright.declaration.rig import Rig
-from rigwright.gateway.pairs import Lying
+from rigwright.gateway.lying import Lying
 from rigwright.host import channel
 from rigwright.host import lease as lease_told
 from rigwright.host.channel import matching, tolerant, word
@@ -18,6 +18,7 @@ from rigwright.serving.units import STARTED_FROM
 
 GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
 """Their units, and their folders below /run."""
+ROUTER_SOCKET = f"{ROUTER}.socket"
 ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
 # What root has given, by digest. Gone with a reboot, as what was given is.
 KEYS_RECORD, CREDENTIALS_RECORD = f"{STARTED_FROM}/gateway-keys", f"{STARTED_FROM}/gateway-credentials"

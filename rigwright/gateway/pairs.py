@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,10 +20,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from rigwright.gateway.lying import Lying
+
 MAXIMUM = 1024 * 1024  # bytes of a file
-# Before the certificates, where TLS does not look (RFC 7468, 2): the SHA-256 of the key that was brought with them. So
-# a host can tell that what lies there is whole, without telling what a key is.
-FITS = re.compile(r"key ([0-9a-f]{64})\n")
 
 
 @dataclass(frozen=True)
@@ -57,22 +55,6 @@ class Wanted:
     cert_file: str | None = None
     """Paths on the operator's machine; without them the operator's own authority signs."""
     key_file: str | None = None
-
-
-@dataclass(frozen=True)
-class Lying:
-    """What a host has of a pair."""
-
-    head: str
-    """What stands before the key in its file, whatever that is."""
-    key: str
-    """SHA-256 of the rest; empty where others than root can read it."""
-
-    @property
-    def certificates(self) -> str:
-        """What it has in PEM; empty where the key is not the one that was brought with them."""
-        found = FITS.match(self.head)
-        return self.head[found.end() :] if found and found[1] == self.key else ""
 
 
 def sans(names: Iterable[str], addresses: Iterable[str]) -> tuple[str, ...]:

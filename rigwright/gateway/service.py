@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.gateway import conf, given
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.render import render
 from rigwright.serving.slots import UNIX, Holder, Slot
 from rigwright.serving.units import LINKS, STARTED_FROM
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rigwright.declaration.rig import Rig
     from rigwright.gateway.entry import Gateway
 
-ROUTER_SOCKET = "rigwright_router.socket"
 # What holds a listener's port: PREFIX, the port, `.socket`.
 PREFIX = "rigwright_gateway-"
 # What the packages of PACKAGES bring, and start on port 80 as they are installed.

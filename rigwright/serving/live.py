@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from rigwright.declaration.rig import CACHES, WARM
 from rigwright.engines.kind import MARKER
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.host import channel
 from rigwright.host.channel import (
     Told,
@@ -201,6 +201,7 @@ def state_script(config: str, software: str, starts: str) -> str:
         marker=MARKER,
         gateway=GATEWAY_UNIT,
         router=ROUTER_UNIT,
+        router_socket=ROUTER_SOCKET,
         caches=CACHES,
         warm=WARM,
     )

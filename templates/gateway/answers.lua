@@ -31,11 +31,9 @@ local PASSED = {
   ["access-control-allow-private-network"] = true,
 }
 
--- Answer with an error, and read nothing more of the request.
+-- Answer with an error. Lua reads what is left of a body, and throws it away.
 function answers.fail(status, message, more)
   more = more or {}
-  -- what is left of a body must not be taken for the next request
-  ngx.req.discard_body()
   local text = cjson.encode({
     error = {
       message = message,

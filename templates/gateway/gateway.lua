@@ -99,10 +99,7 @@ function gateway.check()
     return fail(403, "pages of this origin may not ask here; it would have to be declared", { code = "origin" })
   end
   local method = ngx.req.get_method()
-  if method == "OPTIONS" and preflight(headers) then
-    ngx.req.discard_body()
-    return ngx.exit(204)
-  end
+  if method == "OPTIONS" and preflight(headers) then return ngx.exit(204) end
   if method ~= wanted then
     ngx.header["Allow"] = wanted
     return fail(405, "this path takes " .. wanted)

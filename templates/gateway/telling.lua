@@ -111,7 +111,6 @@ end
 function telling.revoked()
   local what, key = ngx.var.uri:match("^/(%l+)/([0-9a-f]+)$")
   if not key or ngx.req.get_method() ~= "POST" then return answers.unknown() end
-  ngx.req.discard_body()
   counts.revoke(key, what == "gone")
   return ngx.exit(204)
 end

@@ -16,7 +16,7 @@ from lab.labs import Lab
 from lab.tiny_model import ANSWER
 from tests.hosts.gateway_box import DEMO, ENDLESS, INSTANCES, LAN, QUESTION, SLOW, Box, answer, rigwright
 from tests.hosts.layers import FirstRun
-from tests.hosts.support import check, deploy, on_both, plan, red, until
+from tests.hosts.support import check, deploy, on_both, plan, red, until, write_inventory
 
 UNITS = "rigwright-chat rigwright-chat2 rigwright-slow rigwright_gateway rigwright_router"
 STREAMS = 200
@@ -133,6 +133,7 @@ def streamed(client: OpenAI, model: str, tokens: int) -> int:
     return len(reasons)
 
 
+@pytest.mark.all_only
 def test_no_stream_is_lost_while_things_change(box: Box) -> None:
     """A reload, a key, a certificate, and a deploy that changes another instance."""
     inventory, before = box.inventory(queue=STREAMS), started(box).split()
@@ -161,6 +162,7 @@ def test_no_stream_is_lost_while_things_change(box: Box) -> None:
     assert red(box.inventory(queue=STREAMS)) == set()
 
 
+@pytest.mark.all_only
 def test_an_instance_that_dies_costs_its_own_streams_alone(box: Box) -> None:
     inventory = box.inventory()
     assert deploy(inventory).status == 0
@@ -184,3 +186,25 @@ def test_an_instance_that_dies_costs_its_own_streams_alone(box: Box) -> None:
     box.host.run("systemctl start rigwright-chat rigwright-chat2")
     until(lambda: requests.get(f"http://{box.address}:{LAN}/health", timeout=10).json()["status"] == "ok", "well")
     assert answer(client) == ANSWER
+
+
+@pytest.mark.all_only
+def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Box) -> None:
+    declared = box.inventory()
+    assert deploy(declared).status == 0
+    without = write_inventory(box.folder, box.lab, box.host, instances=INSTANCES, keep_generations=1)
+    planned = plan(without).planned
+    run = deploy(without)
+    assert run.status == 0, run.said
+    assert run.changed == planned
+    assert red(without) == set()
+    assert deploy(without).changed == []
+    assert "8000" not in box.host.run("ss -Hltn")
+    assert box.host.run("systemctl list-units --all --plain --no-legend 'rigwright_gateway*' 'rigwright_router*'") == ""
+    assert box.host.run("getent passwd rigwright_gateway rigwright_router || true") == ""
+    assert rigwright("remove", str(without), "--yes").returncode == 0
+    left = box.host.run("ls -d /run/rigwright_* /var/log/rigwright_* /etc/rigwright/* 2> /dev/null || true")
+    assert left == ""
+    assert deploy(box.inventory()).status == 0
+    assert answer(box.plain()) == ANSWER
+    assert red(box.inventory()) == set()

@@ -27,6 +27,7 @@ from roles import root
 from tests.unit.gateway_host import GatewayHost
 
 Verb = Callable[..., Result]
+LONG = [f"organisation/a-rather-long-name-{n}" for n in range(9)]
 
 
 @pytest.fixture
@@ -58,6 +59,7 @@ def keys(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(keys_there, "rig_of", lambda name, _: rigs[name])
         gateways = {name: SimpleNamespace(keys_file=path) if path else None for name, path in names.items()}
         monkeypatch.setattr(keys_there, "gateway_of", lambda rig: gateways[rig.name])
+        monkeypatch.setattr(keys_there, "models_of", lambda rig: {"qwen3", "llama", "org/b", *LONG})
         found = [host.box(name) for name, host in hosts.items()]
         found.append(Box("plain", found[0].rig, None))
         monkeypatch.setattr(keys_there, "boxes", lambda *_: (found, [*gone, "plain too"]))
@@ -118,9 +120,9 @@ def test_a_name_that_has_a_key_keeps_it(keys: Verb, hosts: dict[str, GatewayHost
         (["make", "Alice"], "'Alice' is refused: must be small letters, digits and dashes"),
         (["make", "../x"], "'../x' is refused"),
         (["make", "a\n[keys.b]"], r"'a\n[keys.b]' is refused"),
-        (["make", "alice", "--models", ""], "a model's name"),
-        (["make", "alice", "--models", "a,,b"], "a model's name"),
-        (["make", "alice", "--models", 'a"]\nx'], "a model's name"),
+        (["make", "alice", "--models", ""], 'no model is called ""'),
+        (["make", "alice", "--models", "qwen3,,llama"], 'no model is called ""'),
+        (["make", "alice", "--models", "qwen3,qwne3"], 'no model is called "qwne3"; did you mean "qwen3"?'),
         (["make", "alice", "--streams", "0"], "is not in the range"),
         (["rotate", "bob"], 'no key is called "bob"'),
         (["revoke", "bob"], 'no key is called "bob"'),
@@ -275,7 +277,7 @@ def test_keys_are_listed_with_their_rights_and_who_has_them(
 
 
 def test_a_list_fits_whatever_is_in_it_and_hosts_may_lie(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
-    keys("make", "a" * 48, "--models", ",".join(f"organisation/a-rather-long-name-{n}" for n in range(9)))
+    keys("make", "a" * 48, "--models", ",".join(LONG))
     rows = [{"name": "\33[2J" * 40, "sha256": 5}, 7, {"sha256": [1]}, {}]
     (hosts["box1"].credentials / "gateway-keys.json").write_text(json.dumps({"keys": rows}))
     done = keys("list")

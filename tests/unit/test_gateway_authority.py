@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from rigwright.gateway import authority, pairs
 from rigwright.gateway.authority import Authority, Broken
-from rigwright.gateway.pairs import Lying, Pair, Unfit
+from rigwright.gateway.lying import Lying
+from rigwright.gateway.pairs import Pair, Unfit
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 TODAY = authority.today()

@@ -99,6 +99,25 @@ def test_what_a_gateway_cannot_be_is_refused(box: Box, gateway: dict[str, object
     assert line.startswith(f"{box.inventory}: box.{said}")
 
 
+def test_a_file_of_keys_that_cannot_be_used_is_refused_before_any_host_is_touched(box: Box) -> None:
+    box.write("gateway-keys.toml", '[keys.alice]\nsha = "x"\n')
+    lines = box.refusal(instances=TWINS, gateway={"listeners": LAN})
+    assert all(line.startswith(f"{box.inventory}: box.gateway.keys_file: ") for line in lines)
+    assert any('sha: unknown key; did you mean "sha256"?' in line for line in lines)
+
+
+def test_certificates_that_cannot_be_used_are_refused_before_any_host_is_touched(box: Box) -> None:
+    listener = {"address": "192.0.2.7", "port": 8443, "tls": True, "cert_file": "a.crt", "key_file": "a.key"}
+    (line,) = box.refusal(instances=TWINS, gateway={"listeners": {"tls": listener}})
+    assert line.startswith(f"{box.inventory}: box.gateway.listeners.tls.cert_file: {box.folder}/a.crt ")
+
+
+def test_all_addresses_have_no_name_for_a_certificate(box: Box) -> None:
+    listener = {"address": "::", "port": 8443, "tls": True}
+    (line,) = box.refusal(instances=TWINS, gateway={"listeners": {"tls": listener}})
+    assert "names that clients call it by" in line
+
+
 def test_two_variants_of_a_model_are_not_one_name(box: Box) -> None:
     lines = box.refusal(
         instances=chat() | {"code": {"variant": "llamacpp/two", "cards": [0, 1], "port": 8021}},

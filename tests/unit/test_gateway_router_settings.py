@@ -151,3 +151,30 @@ def test_a_hash_that_begins_like_another_keys_is_none(tmp_path: Path) -> None:
     ring = keyring(tmp_path, Clock(), {**right, "sha256": str(right["id"]) + "0" * 48})
     assert ring.whose("Bearer a") is None
     assert keyring(tmp_path, Clock(), right).whose("Bearer a") is not None
+
+
+def test_a_key_that_ends_opens_until_then(tmp_path: Path) -> None:
+    new, old = key("new", "alice"), key("old", "alice")
+    file, calendar = tmp_path / "keys.json", Clock()
+    file.write_text(json.dumps({"keys": [new], "ending": [{**old, "until": 1060}]}))
+    ring = Keyring(read_keys(file), Clock(), calendar)
+    assert {one.name for word in ("new", "old") if (one := ring.whose(f"Bearer {word}"))} == {"alice"}
+    assert ring.whose("Bearer old")
+    calendar.now = 1060.0
+    assert ring.whose("Bearer old") is None
+    assert ring.whose("Bearer new")
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (5, "ending: must be a list"),
+        ([key("a", "a")], "ending/0/until: must be seconds since 1970"),
+        ([{**key("b", "a"), "until": 5}, {**key("b", "a"), "until": 6}], "ending/1/id: must be the first 16"),
+    ],
+)
+def test_one_that_ends_says_when(tmp_path: Path, ending: object, said: str) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [], "ending": ending}))
+    with pytest.raises(Broken, match=said):
+        read_keys(file)

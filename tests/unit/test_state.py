@@ -234,7 +234,7 @@ def test_what_a_running_process_says_of_itself_is_not_asked(host: HostFolder) ->
 
 def test_a_generation_of_before_units_were_in_its_manifest_is_known_by_its_files(host: HostFolder) -> None:
     slot = serve(host)
-    engines = [one for one in host.look().generations[0].slots if not one.holder]
+    engines = [one for one in host.look().generations[0].slots if not one.holders]
     path = host.config / "generations/1/manifest.json"
     manifest = json.loads(path.read_text())
     for one in manifest["instances"].values():

@@ -26,8 +26,9 @@ SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
 FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
 TCP = Slot(CHAT, "0" * 64, 8020, frozenset())
 """An engine that listens on the port itself."""
-MOVED = Activation((PORT_3,), (PORT_2,), release=(HOLDER_3,), listen=(HOLDER_2,))
-TAKEN = Activation((CHAT,), (CHAT, CODE, PORT, PORT_2), (), (TCP,), listen=(HOLDER, HOLDER_2))
+CARRIERS = {name: (service, port) for port, (service, name) in ((one, names(one)) for one in (8020, 8021, 8022))}
+MOVED = Activation((PORT_3,), (PORT_2,), release=(HOLDER_3,), listen=(HOLDER_2,), carriers=CARRIERS)
+TAKEN = Activation((CHAT,), (CHAT, CODE, PORT, PORT_2), (), (TCP,), listen=(HOLDER, HOLDER_2), carriers=CARRIERS)
 
 
 @pytest.fixture

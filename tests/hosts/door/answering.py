@@ -80,6 +80,22 @@ async def who_has_not_answered_yet_is_asked_for_elsewhere_once(world: World) -> 
     await idle(world)
 
 
+async def who_was_asked_in_vain_has_nothing_to_do(world: World) -> None:
+    async with Stream(world.port, SLOW) as one, Stream(world.port, SLOW) as two:
+        # one more than the other has: that has fewer, and gives no answer
+        busy = await one.whose()
+        await two.__aexit__()
+        other = "two" if busy == "one" else "one"
+        counts = {busy: 1, other: 0}
+        await world.counts(**counts)
+        asked = SLOW | {"stand_in": {"closes": other, "every": 0.1, "chunks": 600}}
+        async with Stream(world.port, asked) as third:
+            assert await third.whose() == busy
+            assert await world.under_way() == {busy: 2, other: 0}
+        assert [first for first, *_ in world.engines[other].reached[-1:]] == ["POST /v1/chat/completions HTTP/1.1"]
+    await idle(world)
+
+
 async def an_engines_own_answer_is_the_answer(world: World) -> None:
     for status in (400, 404, 429, 500, 502, 503, 504):
         got, _, body = await world.post({"model": "tiny", "stand_in": {"status": status}})

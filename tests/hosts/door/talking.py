@@ -131,11 +131,26 @@ async def the_router_may_ask_who_is_out(world: World) -> None:
 
 async def what_is_left_of_a_refused_body_is_no_request(world: World) -> None:
     inner = posting(b'{"model":"tiny"}')
-    for path, headers in (("/v1/none", ()), ("/v1/chat/completions", ("Origin: null",)), ("/v1/models", ())):
+    origin = "Origin: https://chat.example"
+    refused = {
+        "/v1/none": ("POST", 404, ()),
+        "/v1/chat/completions": ("POST", 403, ("Origin: null",)),
+        "/v1/completions": ("OPTIONS", 204, (origin, "Access-Control-Request-Method: POST")),
+        "/v1/models": ("POST", 405, ()),
+    }
+    for path, (method, wanted, headers) in refused.items():
         text = posting(inner, *headers, path=path).replace(b"Connection: close", b"Connection: keep-alive", 1)
         after = b"GET /v1/other HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n"
-        _, _, body = await world.ask(text + after)
+        status, _, body = await world.ask(text.replace(b"POST", method.encode(), 1) + after)
+        assert status == wanted
         assert body.count(b"HTTP/1.1 404 ") == 1 and body.count(b"HTTP/1.1 ") == 1, body
+    # by a key that is none, the body being there or on its way
+    for port, said in ((world.port + 1, inner), (world.port + 1, inner + b"x" * 3_000_000)):
+        text = posting(said).replace(b"Connection: close", b"Connection: keep-alive", 1)
+        status, _, body = await world.ask(
+            text + b"GET /v1/other HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n", port
+        )
+        assert status == 401 and body.count(b"HTTP/1.1 404 ") == body.count(b"HTTP/1.1 ") == 1, body
     assert world.reached() == 0
 
 
@@ -174,3 +189,16 @@ async def tls_is_of_this_time(world: World) -> None:
         raise AssertionError("TLS 1.1 is taken")
     status, _, body = await world.ask(posting(b'{"model":"tiny"}'), world.port + 2)
     assert (status, json.loads(body)["error"]["message"]) == (400, "speak TLS to this port")
+
+
+async def settings_that_cannot_be_read_change_nothing(world: World) -> None:
+    before = world.workers()
+    for text in ("", "{", '{"models": 3}', "[]"):
+        (world.folder / "conf/settings.json").write_text(text)
+        said = len(world.stderr())
+        world.hang_up()
+        await until(lambda said=said: "init_by_lua" in world.stderr()[said:])
+        assert (await world.post({"model": "tiny"}))[0] == 200 and (await world.state())["digest"] == "d1"
+    assert world.workers() == before
+    await world.reload("d2")
+    assert (await world.post({"model": "tiny"}))[0] == 200

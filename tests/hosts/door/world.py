@@ -144,13 +144,16 @@ class World:
     async def reload(self, digest: str, **changed: object) -> None:
         """Give nginx other settings, and wait until it has them."""
         self.settle(digest, **changed)
-        assert self.nginx
-        self.nginx.send_signal(signal.SIGHUP)
+        self.hang_up()
         for _ in range(200):
             if (await self.state())["digest"] == digest:
                 return
             await asyncio.sleep(0.02)
         raise TimeoutError(self.stderr())
+
+    def hang_up(self) -> None:
+        assert self.nginx
+        self.nginx.send_signal(signal.SIGHUP)
 
     async def stop(self) -> None:
         for process in (self.nginx, self.router):
@@ -190,6 +193,14 @@ class World:
         state = await self.state()
         instances: Mapping[str, Mapping[str, int]] = state["instances"]  # type: ignore[assignment]
         return {name: one["under_way"] for name, one in instances.items()}
+
+    async def counts(self, one: int, two: int) -> None:
+        """Wait until that many requests of each instance are under way."""
+        for _ in range(500):
+            if (found := await self.under_way()) == {"one": one, "two": two}:
+                return
+            await asyncio.sleep(0.01)
+        raise TimeoutError(f"{found}")
 
     async def admin(self, line: str, body: bytes = b"") -> tuple[int, bytes]:
         head = f"{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -7,7 +7,7 @@ import hmac
 import math
 import re
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, time
 
 from .settings import Key, Keys
 
@@ -17,9 +17,11 @@ _BEARER = re.compile(r"bearer +([\x21-\x7e]{1,512})", re.IGNORECASE)
 class Keyring:
     """Keys, and of each that has a limit how many requests it may make now."""
 
-    def __init__(self, keys: Keys, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, keys: Keys, clock: Callable[[], float] = monotonic, calendar: Callable[[], float] = time
+    ) -> None:
         self.keys = keys
-        self._clock = clock
+        self._clock, self._calendar = clock, calendar
         self._buckets: dict[str, tuple[float, float]] = {}
         """By id: requests that are left, and when that was so."""
 
@@ -36,7 +38,9 @@ class Keyring:
         found = _BEARER.fullmatch(authorization)
         digest = hashlib.sha256((found[1] if found else "").encode("ascii")).hexdigest()
         key = self.keys.by_id.get(digest[:16])
-        return key if key is not None and hmac.compare_digest(key.sha256, digest) else None
+        if key is None or not hmac.compare_digest(key.sha256, digest):
+            return None
+        return key if key.until is None or self._calendar() < key.until else None
 
     def wait(self, key: Key) -> int:
         """Count a request of a key; whole seconds until it may make one where it may not now, else 0.

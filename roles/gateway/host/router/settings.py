@@ -59,6 +59,8 @@ class Key:
     requests_per_minute: int | None
     streams: int | None
     """At a time."""
+    until: int | None = None
+    """Seconds since 1970 from which on it opens nothing; None: it stays."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def read_keys(path: Path) -> Keys:
     text = _text(path)
     root = _Table(path.name, "", _json(path, text))
     by_id: dict[str, Key] = {}
-    for one in root.rows("keys"):
+    ending = root.rows("ending") if "ending" in root.value else []
+    for one in (*root.rows("keys"), *ending):
         key = Key(
             id=one.text("id", _KEY_ID),
             name=one.text("name", _KEY_NAME),
@@ -141,6 +144,7 @@ def read_keys(path: Path) -> Keys:
             models=one.names("models"),
             requests_per_minute=one.count("requests_per_minute"),
             streams=one.count("streams"),
+            until=one.take("until", int, "seconds since 1970") if one in ending else None,
         )
         if key.id in by_id or not key.sha256.startswith(key.id):
             raise Broken(f"{path.name}: {one.place}id: must be the first 16 digits of sha256, and one key's alone")
