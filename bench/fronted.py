@@ -167,7 +167,7 @@ def rigwright(*words: str) -> str:
 
 def gateway() -> dict[str, object]:
     """What the host's is declared to be."""
-    every = "0.0.0.0"  # noqa: S104 (of the host's own network)
+    every = "0.0.0.0"
     return {
         "listeners": {
             "lan": {"address": every, "port": PLAIN_PORT, "keys": False},

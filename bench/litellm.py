@@ -34,9 +34,7 @@ def version() -> str:
 
 
 @contextmanager
-def proxy(
-    folder: Path, served: Mapping[str, tuple[str, str]], inside: list[str]
-) -> Iterator[int]:
+def proxy(folder: Path, served: Mapping[str, tuple[str, str]], inside: list[str]) -> Iterator[int]:
     """It, while the block runs, which is told its process.
 
     Args:

@@ -26,7 +26,7 @@ LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 # What ends an answer in chunks; no event has a carriage return in it.
 LAST = b"0\r\n\r\n"
-WORDS = "rig card fan clock slot lane rail bus bank core heat load".split()
+WORDS = ["rig", "card", "fan", "clock", "slot", "lane", "rail", "bus", "bank", "core", "heat", "load"]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from openai import AuthenticationError, BadRequestError, OpenAI
 
+from bench import litellm
 from lab.machine import CACHE
 from lab.vllm_model import ANSWER, THOUGHT
 from tests.hosts.vllm_box import POSITIONS
@@ -177,3 +178,26 @@ def asks_as_node(server: Server, folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     judge(json.loads(done.stdout), server)
+
+
+def asks_with_litellm(server: Server) -> None:
+    """Ask with LiteLLM's SDK, where its packages are to be had."""
+    if why := litellm.prepare():
+        pytest.skip(f"LiteLLM is not to be had: {why}")
+    told = {"BASE_URL": server.url, "API_KEY": server.key, "MODEL": server.model}
+    told["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    command = [litellm.VENV / "bin" / "python", Path(__file__).with_name("litellm_ask.py")]
+    done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["chat"], found["stream"], found["call"]) == (SAID, SAID, CALL)
+    assert len(set(found["tokens"])) == 1
+
+
+def asks_through_litellm(server: Server, folder: Path) -> None:
+    """Ask LiteLLM's proxy, which asks the server."""
+    if why := litellm.prepare():
+        pytest.skip(f"LiteLLM is not to be had: {why}")
+    folder.mkdir()
+    with litellm.proxy(folder, {server.model: (server.url, server.key)}, []) as proxy:
+        asks_as_python(Server(f"http://127.0.0.1:{litellm.PORT}/v1", proxy.key, server.model, (server.model,)))
