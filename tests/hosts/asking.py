@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from openai import AuthenticationError, BadRequestError, OpenAI
+from openai import APIStatusError, BadRequestError, OpenAI
 
 from bench import litellm
 from lab.machine import CACHE
@@ -50,8 +50,8 @@ class Server:
     """As it is called there."""
     models: tuple[str, ...] = ("tiny",)
     """All that this key may ask for."""
-    keyed: bool = True
-    """Whether another key is refused."""
+    wrong: int = 401
+    """Status of what is asked with another key."""
     authority: Path | None = None
     """Whom clients have to trust, where there is TLS."""
 
@@ -102,7 +102,7 @@ def streamed(client: OpenAI, model: str, **asked: Any) -> dict[str, Any]:
 def judge(found: dict[str, Any], server: Server) -> None:
     """Hold what a client was told against what the model says."""
     assert tuple(found["models"]) == server.models
-    assert found["wrong"] == (401 if server.keyed else 200)
+    assert found["wrong"] == server.wrong
     for one in ("chat", "stream", "silent", "silent_stream"):
         thoughts = "" if one.startswith("silent") else THOUGHTS
         assert (found[one]["content"].strip(), found[one]["reasoning"].strip()) == (SAID, thoughts), one
@@ -124,7 +124,7 @@ def asks_as_python(server: Server) -> None:
     client, model, wrong = server.client(), server.model, 200
     try:
         server.client("wrong").models.list()
-    except AuthenticationError as error:
+    except APIStatusError as error:
         wrong = error.status_code
     judge(
         {
@@ -200,4 +200,6 @@ def asks_through_litellm(server: Server, folder: Path) -> None:
         pytest.skip(f"LiteLLM is not to be had: {why}")
     folder.mkdir()
     with litellm.proxy(folder, {server.model: (server.url, server.key)}, []) as proxy:
-        asks_as_python(Server(f"http://127.0.0.1:{litellm.PORT}/v1", proxy.key, server.model, (server.model,)))
+        # it looks for other keys in a database, and has none
+        at = f"http://127.0.0.1:{litellm.PORT}/v1"
+        asks_as_python(Server(at, proxy.key, server.model, (server.model,), wrong=400))

@@ -91,7 +91,7 @@ def authority(box: Box) -> Path:
 def test_libraries_of_openai_are_answered_as_by_the_engine_itself(
     box: Box, authority: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    plain = Server(box.url(""), "ignored", "gpt-4o-mini", tuple(sorted(MODELS)), keyed=False)
+    plain = Server(box.url(""), "ignored", "gpt-4o-mini", tuple(sorted(MODELS)), wrong=200)
     key = given(box, "thinker", "--models", "qwen3")
     keyed = Server(f"https://{box.address}:{TLS}/v1", key, "qwen3", ("qwen3",), authority=authority)
     for name, server in (("plain", plain), ("keyed", keyed)):
@@ -223,7 +223,7 @@ def test_a_key_has_its_limits_and_no_others(box: Box) -> None:
     def client(*limits: str) -> OpenAI:
         return box.secured(given(box, limits[0].strip("-"), *limits))
 
-    few = client("--models", "gpt-4o")
+    few = client("--models", "tiny-rig")
     assert answer(few) == answer(few, "gpt-4o") == ANSWER
     assert [one.id for one in few.models.list()] == ["tiny-rig"]
     with pytest.raises(NotFoundError, match="qwen3"):
