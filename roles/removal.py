@@ -6,7 +6,7 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
 from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
-from rigwright.gateway.service import LOGS, ROUTER_RUNTIME, RUNTIME
+from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.nvidia.driver.files import release
 from rigwright.render import render
 from rigwright.serving.generation import JOURNAL
@@ -38,7 +38,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         stamp=REHASH_STAMP,
         units=sorted({*found.links, *found.processes}),
         unit_folder=UNITS,
-        links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig)],
+        links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig), ROTATION],
         caches=[CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
         compiled=COMPILED,
         trees=[

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.declaration import keys
+from rigwright.declaration.rig import Rig
+from rigwright.gateway.service import ROTATION, rotation
 from rigwright.host.plan import Desired
-from rigwright.serving.units import credential_path
+from rigwright.serving.units import OWNED, credential_path
 from roles.operations.credentials import credentials
+from roles.operations.files import Text, absent, texts
 from roles.operations.generations import activated, pruned, written
 
 STOPPING = 60  # seconds that an old process may take to end before the new one starts
@@ -37,5 +40,15 @@ def serving(desired: Desired) -> None:
         from roles.gateway import settled
 
         settled(rig)
+    _log(rig)
     ours = [account.name for account in desired.facts.users if account.ours]
     pruned(name="Prune generations", rig=rig, wanted=wanted, users=ours)
+
+
+def _log(rig: Rig) -> None:
+    """How long lines of the gateway's log are kept."""
+    name = "Rotation of the gateway's log"
+    if rig.gateway:
+        texts(name=name, files=[Text(ROTATION, rotation(rig, OWNED))])
+    else:
+        absent(name=name, paths=[ROTATION])

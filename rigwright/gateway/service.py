@@ -29,6 +29,9 @@ RUNTIME, ROUTER_RUNTIME = f"/run/{given.GATEWAY}", f"/run/{given.ROUTER}"
 ROUTER_SOCKETS = "/run/rigwright/router"
 ADMIN = f"{RUNTIME}/admin.sock"
 LOGS = "/var/log/rigwright_gateway"
+LOG = f"{LOGS}/access.log"
+# By which logrotate, once a day, begins another one.
+ROTATION = f"/etc/logrotate.d/{given.GATEWAY}"
 # Seconds between looks at an instance that is silent, and until one that has not answered a probe is left out. Answers
 # of a busy engine wait for those before them: a minute is longer than a prefill of 256K tokens on the slowest of our
 # cards (2.5k tokens/s and more, reported for two RTX 2080 Ti).
@@ -116,7 +119,7 @@ def door(rig: Rig, owned: str) -> Front:
             folder=f"{rig.roots.config}/current/{FOLDER}",
             router=ROUTER_SOCKETS,
             runtime=RUNTIME,
-            log=f"{LOGS}/access.log",
+            log=LOG,
             scrapers=rig.gateway.scrapers,
             sticky_headers=tuple(
                 sorted({one.sticky.removeprefix("header:") for one in rig.offers if ":" in one.sticky})
@@ -184,6 +187,16 @@ def door(rig: Rig, owned: str) -> Front:
 def _all(files: Mapping[str, str]) -> str:
     """SHA-256 of texts one after another, as templates/gateway/configured.j2 has it of those on the host."""
     return _sha256("".join(text for _, text in sorted(files.items())))
+
+
+def rotation(rig: Rig, owned: str) -> str:
+    """What lies at `ROTATION`; of no generation, as what was logged is of none.
+
+    Args:
+        rig: A rig with a gateway.
+        owned: First line of files of ours.
+    """
+    return render("gateway/logrotate.j2", owned=owned, log=LOG, user=rig.gateway_user, unit=GATEWAY_UNIT)
 
 
 def _sha256(text: str) -> str:

@@ -28,7 +28,10 @@ ServedName = Annotated[
     str, matching(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}", "a model's name: letters, digits and ._:/@+-, at most 128")
 ]
 Sticky = Annotated[
-    str, matching(r"|conversation|header:[a-z][a-z0-9-]{0,63}", '"", "conversation" or "header:" and its name')
+    str,
+    matching(r"|conversation|header:[A-Za-z][A-Za-z0-9-]{0,63}", '"", "conversation" or "header:" and its name'),
+    # names of headers are one in capitals and without
+    AfterValidator(str.lower),
 ]
 # Of a page, or of a browser's extension: what such a client sends as `Origin`
 CorsOrigin = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from cli.resolving.web import hash_file
 from lab import tiny_model
 from lab.hosts import Host
 from lab.labs import Lab
-from tests.hosts.support import PORT, write_inventory
+from tests.hosts.support import PORT, until, write_inventory
 from tests.locks import lock_text
 
 LAN, TLS = 8000, 8443
+LOG = "/var/log/rigwright_gateway/access.log"
 NAME = "llm.example.org"
 SLOW = "slow-rig"
 # Some 100 tokens a second on one core: an answer of its whole context takes minutes.
@@ -104,7 +106,11 @@ class Box:
 
     def plain(self, key: str = "ignored") -> OpenAI:
         """A client on the address that takes no key."""
-        return OpenAI(base_url=f"http://{self.address}:{LAN}/v1", api_key=key, max_retries=0)
+        return OpenAI(base_url=self.url(""), api_key=key, max_retries=0)
+
+    def url(self, path: str = "chat/completions") -> str:
+        """A path of the address that takes no key."""
+        return f"http://{self.address}:{LAN}/v1/{path}"
 
     def secured(self, key: str) -> OpenAI:
         """A client on the one with TLS, which trusts what the operator gives out."""
@@ -122,3 +128,38 @@ def answer(client: OpenAI, model: str = "tiny-rig") -> str:
     """What a model says to the question."""
     reply = client.chat.completions.create(model=model, messages=QUESTION)
     return (reply.choices[0].message.content or "").strip()
+
+
+def under_way(box: Box) -> dict[str, int]:
+    """Requests under way by instance, as the gateway counts them."""
+    said = box.host.run("curl -s --unix-socket /run/rigwright_gateway/admin.sock http://localhost/state")
+    return {name: one["under_way"] for name, one in json.loads(said)["instances"].items()}
+
+
+def streamed(client: OpenAI, model: str, tokens: int) -> int:
+    """Pieces of a stream that was read to its end."""
+    stream = client.chat.completions.create(
+        model=model, messages=QUESTION, stream=True, max_tokens=tokens, extra_body=ENDLESS
+    )
+    reasons = [chunk.choices[0].finish_reason for chunk in stream if chunk.choices]
+    assert reasons[-1] == "length"
+    return len(reasons)
+
+
+def given(box: Box, name: str, *limits: str) -> str:
+    """A new key."""
+    done = rigwright("keys", str(box.folder / "rig.py"), "make", name, *limits)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def logged(box: Box) -> list[dict[str, Any]]:
+    """The lines of the access log."""
+    return [json.loads(line) for line in box.host.run(f"cat {LOG}").splitlines()]
+
+
+def newest(box: Box, before: int, number: int = 1) -> list[dict[str, Any]]:
+    """As many lines as come after so many: each is written when its request has ended, after its client has all."""
+    found: list[dict[str, Any]] = until(lambda: (lines := logged(box)[before:])[number - 1 :] and lines, "all logged")
+    assert len(found) == number
+    return found

@@ -11,12 +11,26 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
-from openai import APIError, APIStatusError, AuthenticationError, NotFoundError, OpenAI
+from openai import APIError, APIStatusError, AuthenticationError, NotFoundError
 
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.tiny_model import ANSWER
-from tests.hosts.gateway_box import DEMO, ENDLESS, INSTANCES, LAN, QUESTION, SLOW, TLS, Box, answer, rigwright
+from tests.hosts.gateway_box import (
+    DEMO,
+    ENDLESS,
+    INSTANCES,
+    LAN,
+    LOG,
+    QUESTION,
+    SLOW,
+    TLS,
+    Box,
+    answer,
+    rigwright,
+    streamed,
+    under_way,
+)
 from tests.hosts.layers import FirstRun
 from tests.hosts.support import check, deploy, on_both, plan, red, until, write_inventory
 
@@ -120,20 +134,36 @@ def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(
     assert deploy(inventory).changed == []
 
 
-def under_way(box: Box) -> dict[str, int]:
-    """Requests under way by instance, as the gateway counts them."""
-    said = box.host.run("curl -s --unix-socket /run/rigwright_gateway/admin.sock http://localhost/state")
-    return {name: one["under_way"] for name, one in json.loads(said)["instances"].items()}
+def test_a_days_log_is_put_away_while_streams_go_on(box: Box) -> None:
+    status = "/var/lib/logrotate/status"
 
+    def tomorrow() -> None:
+        # what logrotate has not seen before, it takes for today's
+        box.host.run("systemctl start logrotate.service")
+        box.host.run(f"sed -i '/rigwright_gateway/s/ [0-9].*/ 2020-1-1-0:0:0/' {status}")
+        box.host.run("systemctl start logrotate.service")
 
-def streamed(client: OpenAI, model: str, tokens: int) -> int:
-    """Pieces of a stream that was read to its end."""
-    stream = client.chat.completions.create(
-        model=model, messages=QUESTION, stream=True, max_tokens=tokens, extra_body=ENDLESS
-    )
-    reasons = [chunk.choices[0].finish_reason for chunk in stream if chunk.choices]
-    assert reasons[-1] == "length"
-    return len(reasons)
+    def lines(command: str) -> list[str]:
+        return [json.loads(line)["model"] for line in box.host.run(command).splitlines()]
+
+    client = box.plain()
+    assert answer(client, "gpt-4o") == ANSWER
+    until(lambda: "gpt-4o" in lines(f"cat {LOG}"), "logged")
+    before = lines(f"cat {LOG}")
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(streamed, client, SLOW, 1000)
+        until(lambda: under_way(box)["slow"] == 1, "under way")
+        tomorrow()
+        assert under_way(box)["slow"] == 1
+        assert lines(f"cat {LOG}.1") == before
+        assert answer(client) == ANSWER
+        until(lambda: lines(f"cat {LOG}") == ["tiny-rig"], "logged in the next one")
+        assert stream.result() > 1
+    until(lambda: lines(f"cat {LOG}") == ["tiny-rig", SLOW], "the stream, too")
+    tomorrow()
+    assert lines(f"zcat {LOG}.2.gz") == before
+    assert box.host.run(f"stat -c '%U %a' {LOG}").split() == ["rigwright_gateway", "640"]
+    assert deploy(box.inventory()).changed == []
 
 
 @pytest.mark.all_only
@@ -240,6 +270,8 @@ def test_a_gateway_that_is_not_declared_any_more_is_gone_and_comes_back(box: Box
     assert "8000" not in box.host.run("ss -Hltn")
     assert box.host.run("systemctl list-units --all --plain --no-legend 'rigwright_gateway*' 'rigwright_router*'") == ""
     assert box.host.run("getent passwd rigwright_gateway rigwright_router || true") == ""
+    # that names a user who is gone would end all of logrotate's work
+    assert "rigwright" not in box.host.run("ls /etc/logrotate.d")
     assert deploy(box.inventory()).status == 0
     assert answer(box.plain()) == ANSWER
     assert red(box.inventory()) == set()

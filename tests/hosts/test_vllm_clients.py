@@ -2,168 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from openai import AuthenticationError, BadRequestError, OpenAI
 
 from lab.hosts import Host
-from lab.machine import CACHE
 from lab.tunnel import tunnel
-from lab.vllm_model import ANSWER, THOUGHT
+from tests.hosts.asking import Server, asks_as_node, asks_as_python
 from tests.hosts.support import PORT, api_key
-from tests.hosts.vllm_box import POSITIONS
 
 # what is tested here is what engine and clients say to each other
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
-
-NODE = Path(__file__).with_name("node")
-"""A program beside the lock of the client that it uses, which needs no other package."""
-# What npm says where it reaches nobody.
-OUT_OF_REACH = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENOTCACHED")
-MODEL = "tiny"
-MESSAGES = [{"role": "user", "content": "Are you there?"}]
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "look",
-            "description": "Looks at a part of the box.",
-            "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
-        },
-    }
-]
-SILENT = {"chat_template_kwargs": {"enable_thinking": False}}
-SAID, THOUGHTS = ("".join(one).strip() for one in (ANSWER, THOUGHT))
-CALL = {"name": "look", "arguments": {"at": "cards"}}
-
-
-def whole(client: OpenAI, **asked: Any) -> dict[str, Any]:
-    """An answer that comes at once."""
-    reply = client.chat.completions.create(model=MODEL, messages=MESSAGES, **asked)
-    (choice,) = reply.choices
-    return {
-        "content": choice.message.content or "",
-        "reasoning": getattr(choice.message, "reasoning", None) or "",
-        "calls": [one.function.model_dump(include={"name", "arguments"}) for one in choice.message.tool_calls or ()],
-        "finish": choice.finish_reason,
-        "tokens": reply.usage.completion_tokens,
-        "logprobs": [one.token for one in (choice.logprobs and choice.logprobs.content) or ()],
-    }
-
-
-def streamed(client: OpenAI, **asked: Any) -> dict[str, Any]:
-    """An answer that comes piece by piece."""
-    found: dict[str, Any] = {"content": "", "reasoning": "", "calls": [], "pieces": 0, "finish": None, "tokens": None}
-    usage = {"include_usage": True}
-    for piece in client.chat.completions.create(
-        model=MODEL, messages=MESSAGES, stream=True, stream_options=usage, **asked
-    ):
-        found["tokens"] = piece.usage.completion_tokens if piece.usage else found["tokens"]
-        for choice in piece.choices:
-            found["pieces"] += 1
-            found["content"] += choice.delta.content or ""
-            found["reasoning"] += getattr(choice.delta, "reasoning", None) or ""
-            found["finish"] = choice.finish_reason or found["finish"]
-            for part in choice.delta.tool_calls or ():
-                if part.index == len(found["calls"]):
-                    found["calls"].append({"name": "", "arguments": ""})
-                call = found["calls"][part.index]
-                call["name"] += part.function.name or ""
-                call["arguments"] += part.function.arguments or ""
-    return found
-
-
-def judge(found: dict[str, Any]) -> None:
-    """Hold what a client was told against what the model says."""
-    assert found["models"] == [MODEL]
-    assert found["wrong"] == 401
-    for one in ("chat", "stream", "silent", "silent_stream"):
-        thoughts = "" if one.startswith("silent") else THOUGHTS
-        assert (found[one]["content"].strip(), found[one]["reasoning"].strip()) == (SAID, thoughts), one
-        assert (found[one]["calls"], found[one]["finish"]) == ([], "stop"), one
-    for one in ("tool", "tool_stream"):
-        (call,) = found[one]["calls"]
-        assert {**call, "arguments": json.loads(call["arguments"])} == CALL, one
-        assert found[one]["finish"] == "tool_calls", one
-    for one in ("stream", "silent_stream", "tool_stream"):
-        assert found[one]["pieces"] > 2, one
-        at_once = found["chat" if one == "stream" else one.removesuffix("_stream")]
-        assert found[one]["tokens"] == at_once["tokens"] > len(ANSWER), one
-    assert "".join(found["silent"]["logprobs"]).strip().startswith(SAID)
-    assert found["chat"]["logprobs"] == []
-
-
-def asks_as_python(served_at: str, key: str) -> None:
-    """Ask with the client for Python."""
-    client = OpenAI(base_url=served_at, api_key=key, max_retries=0)
-    wrong = 200
-    try:
-        OpenAI(base_url=served_at, api_key="wrong", max_retries=0).models.list()
-    except AuthenticationError as error:
-        wrong = error.status_code
-    judge(
-        {
-            "models": [one.id for one in client.models.list().data],
-            "chat": whole(client),
-            "stream": streamed(client),
-            "silent": whole(client, extra_body=SILENT, logprobs=True, top_logprobs=2),
-            "silent_stream": streamed(client, extra_body=SILENT),
-            "tool": whole(client, tools=TOOLS),
-            "tool_stream": streamed(client, tools=TOOLS),
-            "wrong": wrong,
-        }
-    )
-    for length in (POSITIONS * 3 // 4, POSITIONS * 5 // 4):
-        function = {"name": "look", "arguments": json.dumps(CALL["arguments"])}
-        returned = [
-            *MESSAGES,
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": "1", "type": "function", "function": function}],
-            },
-            {"role": "tool", "tool_call_id": "1", "content": "x" * length},
-        ]
-        if length > POSITIONS:
-            with pytest.raises(BadRequestError, match=str(POSITIONS)):
-                client.chat.completions.create(model=MODEL, messages=returned, tools=TOOLS)
-            continue
-        reply = client.chat.completions.create(model=MODEL, messages=returned, tools=TOOLS)
-        assert (reply.choices[0].message.content or "").strip() == SAID
-        assert reply.usage.prompt_tokens > length
-    assert whole(client)["content"].strip() == SAID
-
-
-def asks_as_node(served_at: str, key: str, folder: Path) -> None:
-    """Ask with the client for Node.js, where that is to be had."""
-    if not shutil.which("npm"):
-        pytest.skip("there is no Node.js with npm here")
-    shutil.copytree(NODE, folder)
-    npm = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"]
-    kept = ["--cache", str(CACHE.with_name("npm"))]
-    installed = subprocess.run([*npm, *kept], cwd=folder, capture_output=True, text=True)
-    if installed.returncode and any(one in installed.stderr for one in OUT_OF_REACH):
-        pytest.skip(f"npm reaches no registry: {installed.stderr[-300:]}")
-    assert installed.returncode == 0, installed.stderr
-    told = {"BASE_URL": served_at, "API_KEY": key}
-    done = subprocess.run(
-        ["node", "ask.mjs"], cwd=folder, env=os.environ | told, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    judge(json.loads(done.stdout))
 
 
 def test_clients_of_others_are_answered(vllm_host: Host, tmp_path: Path, subtests: pytest.Subtests) -> None:
     key = api_key(vllm_host)
     with tunnel(vllm_host, PORT) as local:
-        served_at = f"http://127.0.0.1:{local}/v1"
+        server = Server(f"http://127.0.0.1:{local}/v1", key)
         with subtests.test("openai for Python"):
-            asks_as_python(served_at, key)
+            asks_as_python(server)
         with subtests.test("openai for Node.js"):
-            asks_as_node(served_at, key, tmp_path / "node")
+            asks_as_node(server, tmp_path / "node")

@@ -38,6 +38,11 @@ def test_names_of_ones_own_are_those_that_are_offered(box: Box) -> None:
     )
 
 
+def test_a_header_is_the_same_one_in_capitals(box: Box) -> None:
+    (one,) = declared(box, gateway={"listeners": LAN, "sticky": "header:X-Session-Id"}).offers
+    assert one.sticky == "header:x-session-id"
+
+
 TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.example.org"]}}
 
 

@@ -2,7 +2,7 @@
 import OpenAI from "openai";
 
 const client = new OpenAI({ baseURL: process.env.BASE_URL, apiKey: process.env.API_KEY, maxRetries: 0 });
-const model = "tiny";
+const model = process.env.MODEL;
 const messages = [{ role: "user", content: "Are you there?" }];
 const tools = [
   {

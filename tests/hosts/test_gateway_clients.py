@@ -1,0 +1,298 @@
+"""Clients of others, unchanged, through one address of a gateway with two kinds of engines behind it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from openai import APIStatusError, NotFoundError, OpenAI, RateLimitError
+
+from lab.hosts import HostSpec
+from lab.labs import Lab
+from lab.tiny_model import ANSWER
+from tests.hosts import vllm_box
+from tests.hosts.asking import SAID, Server, asks_as_node, asks_as_python, asks_through_litellm, asks_with_litellm
+from tests.hosts.gateway_box import (
+    DEMO,
+    ENDLESS,
+    LAN,
+    QUESTION,
+    SLOW,
+    TLS,
+    Box,
+    answer,
+    given,
+    logged,
+    newest,
+    rigwright,
+    streamed,
+    under_way,
+)
+from tests.hosts.layers import FirstRun
+from tests.hosts.replayed import PAGE, REQUESTS, Sent
+from tests.hosts.support import until
+
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+
+SLOTS = 4  # of each of the slow ones, which are equal
+EQUAL = ["slow", "slow2"]
+INSTANCES = {
+    "chat": DEMO,
+    **{name: {"variant": "llamacpp/slow", "port": 8022 + number} for number, name in enumerate(EQUAL)},
+    # what its engine calls the model is none of the clients' business
+    "thinker": {"variant": "vllm/tiny", "port": 8024},
+}
+HEADER = "X-Session-Id"
+MODELS = {
+    "tiny-rig": {"instances": ["chat"]},
+    "qwen3": {"instances": ["thinker"]},
+    SLOW: {"instances": EQUAL},
+    "narrow": {"instances": EQUAL, "queue": 0},
+    "by-header": {"instances": EQUAL, "sticky": f"header:{HEADER}"},
+    "by-conversation": {"instances": EQUAL, "sticky": "conversation"},
+}
+ALIASES = {"gpt-4o": "tiny-rig", "gpt-3.5-turbo": "tiny-rig", "gpt-4o-mini": "qwen3"}
+IMAGE = 3 << 20  # bytes of each picture
+FULL = 262144  # tokens, of one byte each
+
+
+@pytest.fixture(scope="module")
+def box(
+    lab: Lab, release: str, first_run: FirstRun, vllm: vllm_box.Ground, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Box]:
+    """A host with llama.cpp and vLLM behind one gateway."""
+    (host,) = lab.up([HostSpec(f"c{os.getpid()}", release, (*vllm.layers, first_run.layer))])
+    made = Box(lab, host, tmp_path_factory.mktemp("clients"))
+    made.prepare()
+    front = made.gateway(models=MODELS, aliases=ALIASES, origins=[PAGE], scrapers=[f"{lab.gateway}/32"])
+    inventory = vllm_box.write(made.folder, host, vllm, instances=INSTANCES, gateway=front)
+    vllm_box.deployed(inventory, host, vllm)
+    yield made
+    host.destroy()
+
+
+@pytest.fixture(scope="module")
+def authority(box: Box) -> Path:
+    """Whom clients of the gateway have to trust."""
+    path = box.folder / "ca.crt"
+    path.write_text(rigwright("ca", str(box.folder / "rig.py")).stdout)
+    return path
+
+
+def test_libraries_of_openai_are_answered_as_by_the_engine_itself(
+    box: Box, authority: Path, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    plain = Server(box.url(""), "ignored", "gpt-4o-mini", tuple(sorted(MODELS)), wrong=200)
+    key = given(box, "thinker", "--models", "qwen3")
+    keyed = Server(f"https://{box.address}:{TLS}/v1", key, "qwen3", ("qwen3",), authority=authority)
+    for name, server in (("plain", plain), ("keyed", keyed)):
+        with subtests.test(f"openai for Python, {name}"):
+            asks_as_python(server)
+        with subtests.test(f"openai for Node.js, {name}"):
+            asks_as_node(server, tmp_path / name)
+    with subtests.test("LiteLLM's SDK"):
+        asks_with_litellm(plain)
+    with subtests.test("LiteLLM's proxy"):
+        asks_through_litellm(plain, tmp_path / "litellm")
+
+
+def test_programs_without_a_library_are_answered(box: Box) -> None:
+    before = len(logged(box))
+    asks = (("tiny-rig", ANSWER), ("gpt-4o", ANSWER), ("qwen3", SAID), ("gpt-4o-mini", SAID))
+    for model, said in asks:
+        body = {"model": model, "messages": QUESTION}
+        reply = requests.post(box.url(), json=body, timeout=60)
+        assert reply.json()["choices"][0]["message"]["content"].strip() == said
+        # not one header of its own but Host and the body's length
+        none = [word for header in ("User-Agent", "Accept", "Content-Type") for word in ("-H", f"{header}:")]
+        done = subprocess.run(["curl", "-s", *none, "-d", json.dumps(body), box.url()], capture_output=True, text=True)
+        assert json.loads(done.stdout)["choices"][0]["message"]["content"].strip() == said
+    lines = [(line["model"], line["instance"]) for line in newest(box, before, 2 * len(asks))]
+    # both engines say the same
+    answered = {"tiny-rig": "chat", "gpt-4o": "chat", "qwen3": "thinker", "gpt-4o-mini": "thinker"}
+    assert lines == [(model, answered[model]) for model, _ in asks for _ in range(2)]
+
+
+@pytest.mark.parametrize("sent", [pytest.param(sent, id=name) for name, sent in REQUESTS.items()])
+def test_what_programs_send_is_answered_as_they_read_it(box: Box, sent: Sent) -> None:
+    with requests.Session() as session:
+        session.headers.clear()
+        reply = session.request(sent.method, box.url(sent.path), headers=sent.headers, json=sent.body, timeout=60)
+    assert reply.ok, reply.text
+    assert {name: reply.headers.get(name) for name in sent.allows} == sent.allows
+    if sent.method == "OPTIONS":
+        return
+    if sent.body is None:
+        assert [one["id"] for one in reply.json()["data"]] == sorted(MODELS)
+    elif "stream" in sent.body:
+        *parts, last = [line.removeprefix("data: ") for line in reply.text.splitlines() if line]
+        assert last == "[DONE]"
+        chunks = [json.loads(one) for one in parts]
+        deltas = [one["choices"][0]["delta"].get("content") or "" for one in chunks if one["choices"]]
+        assert "".join(deltas).strip() == ANSWER
+        assert ("usage" in chunks[-1]) == ("stream_options" in sent.body)
+    else:
+        assert reply.json()["usage"]["completion_tokens"] == 1
+
+
+@pytest.mark.parametrize(("model", "instance"), [("gpt-4o", "chat"), ("gpt-4o-mini", "thinker")])
+def test_pictures_and_whole_contexts_reach_an_engine_that_may_refuse_them(box: Box, model: str, instance: str) -> None:
+    picture = f"data:image/png;base64,{base64.b64encode(os.urandom(IMAGE)).decode()}"
+    parts: list[dict[str, object]] = [{"type": "text", "text": "What is this?"}]
+    parts += [{"type": "image_url", "image_url": {"url": picture}}] * 3
+    for content, word in ((parts, "(?i)image|multimodal"), ("x" * FULL, "(?i)context|maximum|exceed")):
+        before = len(logged(box))
+        with pytest.raises(APIStatusError, match=word) as refused:
+            box.plain().chat.completions.create(model=model, messages=[{"role": "user", "content": content}])  # type: ignore[list-item]
+        (line,) = newest(box, before)
+        assert (line["instance"], line["status"]) == (instance, refused.value.status_code)
+
+
+@pytest.mark.parametrize(("model", "said"), [("gpt-4o", ANSWER), ("gpt-4o-mini", SAID)])
+def test_the_newer_api_answers(box: Box, model: str, said: str) -> None:
+    client, before = box.plain(), len(logged(box))
+    reply = client.responses.create(model=model, input="Are you there?")
+    assert reply.output_text.strip() == said
+    events = list(client.responses.create(model=model, input="Are you there?", stream=True))
+    assert "".join(one.delta for one in events if one.type == "response.output_text.delta").strip() == said
+    assert events[-1].type == "response.completed"
+    assert reply.usage
+    for line in newest(box, before, 2):
+        told = (line["prompt_tokens"], line["completion_tokens"])
+        assert told == (reply.usage.input_tokens, reply.usage.output_tokens)
+
+
+@pytest.mark.parametrize("path", ["rerank", "embeddings"])
+def test_what_an_engine_has_not_is_refused_by_name(box: Box, path: str) -> None:
+    for model in ("gpt-4o", "qwen3"):
+        reply = requests.post(box.url(path), json={"model": model, "query": "q", "documents": ["d"]}, timeout=10)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "path_not_found")
+        assert f"/v1/{path}" in reply.json()["error"]["message"]
+        assert "/v1/chat/completions" in reply.json()["error"]["message"]
+
+
+def test_equal_instances_share_what_comes_as_declared(box: Box) -> None:
+    client, before = box.plain(), len(logged(box))
+    for turn in range(2):
+        for number in range(8):
+            client.chat.completions.create(
+                model="by-header", messages=QUESTION, max_tokens=1, extra_headers={HEADER: f"session {number}"}
+            )
+        for number in range(8):
+            talk: Any = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": f"I am {number}."}]
+            later: Any = [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Yes?"}]
+            client.chat.completions.create(model="by-conversation", messages=talk + later * turn, max_tokens=1)
+    lines = newest(box, before, 32)
+    for model in ("by-header", "by-conversation"):
+        instances = [line["instance"] for line in lines if line["model"] == model]
+        assert instances[:8] == instances[8:]
+        assert set(instances) == set(EQUAL)
+    with ThreadPoolExecutor(SLOTS) as pool:
+        streams = [pool.submit(streamed, client, SLOW, 200) for _ in range(SLOTS)]
+        until(lambda: [under_way(box)[name] for name in EQUAL] == [SLOTS // 2] * 2, "as many with each")
+        assert all(one.result() > 1 for one in streams)
+
+
+def test_who_comes_when_all_wait_is_told_to_come_later(box: Box) -> None:
+    client = box.plain()
+    streams = [
+        client.chat.completions.create(
+            model="narrow", messages=QUESTION, stream=True, max_tokens=8000, extra_body=ENDLESS
+        )
+        for _ in range(SLOTS * len(EQUAL))
+    ]
+    with pytest.raises(RateLimitError) as full:
+        answer(client, "narrow")
+    assert int(full.value.response.headers["Retry-After"]) > 0
+    for stream in streams:
+        stream.close()
+    until(lambda: sum(under_way(box).values()) == 0, "nothing under way")
+    assert answer(client, "narrow")
+
+
+def test_a_key_has_its_limits_and_no_others(box: Box) -> None:
+    def client(*limits: str) -> OpenAI:
+        return box.secured(given(box, limits[0].strip("-"), *limits))
+
+    few = client("--models", "tiny-rig")
+    assert answer(few) == answer(few, "gpt-4o") == ANSWER
+    assert [one.id for one in few.models.list()] == ["tiny-rig"]
+    with pytest.raises(NotFoundError, match="qwen3"):
+        answer(few, "qwen3")
+
+    seldom = client("--requests-per-minute", "3")
+    for _ in range(3):
+        assert answer(seldom) == ANSWER
+    with pytest.raises(RateLimitError, match="too often") as often:
+        answer(seldom)
+    assert 0 < int(often.value.response.headers["Retry-After"]) <= 60
+
+    single = client("--streams", "1")
+    stream = single.chat.completions.create(
+        model=SLOW, messages=QUESTION, stream=True, max_tokens=8000, extra_body=ENDLESS
+    )
+    with pytest.raises(RateLimitError, match="this key may have 1 "):
+        answer(single)
+    # what one key may not is no matter of another's
+    assert answer(few) == ANSWER
+    stream.close()
+    until(lambda: sum(under_way(box).values()) == 0, "nothing under way")
+    assert answer(single) == ANSWER
+
+
+def test_only_who_is_declared_reads_figures(box: Box, authority: Path) -> None:
+    for at in (f"http://{box.address}:{LAN}", f"https://{box.address}:{TLS}"):
+        found = {
+            path: requests.get(f"{at}/metrics{path}", verify=str(authority), timeout=10)
+            for path in ("", "/chat", "/thinker", "/nobody")
+        }
+        assert [one.status_code for one in found.values()] == [200, 200, 200, 404]
+        assert 'rigwright_gateway_ready{instance="thinker"} 1' in found[""].text.splitlines()
+        assert "llamacpp:" in found["/chat"].text
+        assert "vllm:" in found["/thinker"].text
+        for path in ("/metrics", "/metrics/chat"):
+            inside = f"curl -sk -o /dev/null -w '%{{http_code}}' {at}{path}"
+            assert box.host.run(inside) == "403"
+
+
+def test_the_log_says_what_clients_saw_and_nothing_that_they_said(box: Box) -> None:
+    key, before = given(box, "logged"), len(logged(box))
+    client = box.secured(key)
+    secret = "xylophone"
+    talk: Any = [{"role": "user", "content": f"{secret} " * 400}]
+    began = time.monotonic()
+    stream = client.chat.completions.create(
+        model=SLOW,
+        messages=talk,
+        stream=True,
+        max_tokens=50,
+        extra_body=ENDLESS,
+        stream_options={"include_usage": True},
+    )
+    seen, usage = 0.0, None
+    for piece in stream:
+        if not seen and piece.choices and piece.choices[0].delta.content:
+            seen = time.monotonic() - began
+        usage = piece.usage or usage
+    took = time.monotonic() - began
+    (line,) = newest(box, before)
+    assert usage
+    assert (line["prompt_tokens"], line["completion_tokens"]) == (usage.prompt_tokens, usage.completion_tokens)
+    assert (line["key"], line["listener"], line["model"], line["status"]) == ("logged", "office", SLOW, 200)
+    assert line["instance"] in EQUAL
+    # its clock goes by milliseconds; what the client has waited for beyond that is the way, and TLS
+    assert seen / 2 < line["first"] <= seen + 0.01
+    assert line["first"] < line["duration"] <= took + 0.01
+    kept = box.host.run("cat /var/log/rigwright_gateway/*; journalctl -u rigwright_gateway -u rigwright_router")
+    assert secret not in kept
+    assert key not in kept
+    assert key.removeprefix("rw-") not in kept
