@@ -34,7 +34,7 @@ class Listener:
     addresses: tuple[str, ...]
     """`ADDRESS:PORT` each, of IPv6 in brackets."""
     keys: bool = True
-    """Whether the router is asked whose key a request has. One without it refuses where it knows that there are keys."""
+    """Whether the router is asked whose key a request has; it refuses those without where it knows of keys."""
     tls: bool = False
     """With the certificate and the key tls/NAME.crt and tls/NAME.key in the folder of nginx's."""
 
