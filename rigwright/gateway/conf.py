@@ -34,7 +34,7 @@ class Listener:
     addresses: tuple[str, ...]
     """`ADDRESS:PORT` each, of IPv6 in brackets."""
     keys: bool = True
-    """Whether the router is asked whose key a request has; it refuses those without where it knows of keys."""
+    """Whether the router is asked whose key a request has; where it is not, it refuses what should have had one."""
     tls: bool = False
     """With the certificate and the key tls/NAME.crt and tls/NAME.key in the folder of nginx's."""
 
