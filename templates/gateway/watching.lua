@@ -14,7 +14,7 @@ local TOKENS = {
   { "completion", '"completion_tokens"%s?:%s?(%d+)' }, { "completion", '"output_tokens"%s?:%s?(%d+)' },
 }
 -- What ends a stream of events, in the words of a refusal.
-local GONE = 'data: {"error":{"message":"this key was revoked","type":"authentication_error","param":null,'
+local GONE = '\n\ndata: {"error":{"message":"this key was revoked","type":"authentication_error","param":null,'
   .. '"code":"invalid_api_key"}}\n\n'
 -- Bytes that are looked at again with what follows them: more than the longest of these takes.
 local KEPT = 64
