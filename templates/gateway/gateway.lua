@@ -102,6 +102,8 @@ function gateway.check()
     ngx.header["Allow"] = wanted
     return fail(405, "this path takes " .. wanted)
   end
+  -- an engine that agrees would have a tunnel, through which nobody looks
+  ngx.req.clear_header("Upgrade")
   local length
   if wanted == "POST" then
     length = tonumber(headers["content-length"])
