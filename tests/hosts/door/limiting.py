@@ -9,8 +9,8 @@ import signal
 import socket
 
 from door.answering import ASKED, SLOW, idle
-from door.clients import Stream
-from door.world import ALICE, OFTEN, World, given
+from door.clients import Stream, posting
+from door.world import ALICE, OFTEN, World, given, until
 
 ID = hashlib.sha256(ALICE.encode()).hexdigest()[:16]
 KEY = f"Authorization: Bearer {ALICE}"
@@ -175,3 +175,31 @@ async def idle_connections_keep_nobody_out_and_do_not_stay(world: World) -> None
     for one in idle_ones:
         one.settimeout(15)
     assert {await asyncio.to_thread(one.recv, 1) for one in idle_ones} == {b""}
+
+
+async def large_bodies_that_do_not_end_take_no_more_than_their_share(world: World) -> None:
+    size = 60 << 20
+    head = posting(b"").replace(b"Content-Length: 0", b"Content-Length: %d" % size)
+    waiting = []
+    try:
+        for _ in range(6):
+            reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+            writer.write(head + b"x" * (1 << 20))
+            waiting.append((reader, writer))
+        await until(lambda: len(list((world.folder / "run/body").iterdir())) == len(waiting))
+        status, headers, _ = await world.ask(head + b"{")
+        assert status == 503 and int(headers["retry-after"]) > 0
+        # in chunks, nobody says how long it will be
+        chunks = head.replace(b"Content-Length: %d" % size, b"Transfer-Encoding: chunked")
+        assert (await world.ask(chunks + b"1\r\n{"))[0] == 503
+        assert (await world.post({"model": "tiny"}))[0] == 200
+    finally:
+        for _, writer in waiting:
+            writer.transport.abort()
+
+    async def served() -> None:
+        text = json.dumps({"model": "tiny", "filler": "x" * (1 << 20)}).encode()
+        while (await world.post(text))[0] != 200:
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(served(), 10)
