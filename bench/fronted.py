@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
+from bench import litellm
 from bench.converge import own_lab
-from bench.streams import Asked
+from bench.streams import Asked, Place
 from cli.resolving.web import hash_file
 from lab import kept, tiny_model
 from lab.hosts import Host, HostSpec
@@ -32,8 +35,8 @@ PLAIN_PORT, TLS_PORT, NAME = 8000, 8443, "llm.example.org"
 # listener without TLS, which takes no key, and that with TLS, which takes one; LiteLLM's proxy in front of its port.
 SOCKET, PORT, PLAIN, TLS, LITELLM = "socket", "port", "gateway", "gateway, TLS", "LiteLLM"
 UNITS = ("rigwright_gateway.service", "rigwright_router.service")
-# 39 million weights: some hundred tokens a second on the one core that it gets, the other one is for all else.
-SIZE = tiny_model.Size(layers=12, width=512, heads=8, kv_heads=4, feed_forward=2048, context=16384)
+# 13 million weights: some hundred tokens a second on the one core that it gets, the other one is for all else.
+SIZE = tiny_model.Size(layers=6, width=384, heads=6, kv_heads=3, feed_forward=1536, context=16384)
 SLOTS = 16
 CATALOG = f"""
 [inputs.bench-rig]
@@ -83,42 +86,42 @@ class Box:
         unit = f"/etc/systemd/system/rigwright-{instance}.service"
         return self.host.run(f"cat $(sed -n 's/^LoadCredential=api-key://p' {unit})").strip()
 
-    def place(self, way: str, instance: str, proxy: int) -> dict[str, str]:
-        """What `Asked` has to say for a way to an instance.
+    def place(self, way: str, instance: str, proxy: litellm.Proxy | None = None) -> Place:
+        """Where a way leads to an instance.
 
         Args:
             way: One of those above.
             instance: REAL or PACED.
-            proxy: The port of LiteLLM's.
+            proxy: LiteLLM's, for that way.
         """
         if way == SOCKET:
             # nspawn keeps the host's own /run from everybody but its processes
             root = f"/proc/{self._process()}/root"
-            return {"at": f"{root}/run/rigwright/instances/{instance}/api.sock", "key": self.engine_key(instance)}
+            return Place(f"{root}/run/rigwright/instances/{instance}/api.sock", self.engine_key(instance))
         if way == PORT:
-            return {"at": f"127.0.0.1:{PORTS[instance]}", "key": self.engine_key(instance)}
+            return Place(f"127.0.0.1:{PORTS[instance]}", self.engine_key(instance))
         if way == LITELLM:
-            return {"at": f"127.0.0.1:{proxy}"}
+            return Place(f"127.0.0.1:{litellm.PORT}", proxy.key if proxy else "")
         if way == PLAIN:
-            return {"at": f"127.0.0.1:{PLAIN_PORT}"}
-        return {"at": f"127.0.0.1:{TLS_PORT}", "key": self.key, "authority": self.authority, "name": NAME}
+            return Place(f"127.0.0.1:{PLAIN_PORT}")
+        return Place(f"127.0.0.1:{TLS_PORT}", self.key, self.authority, NAME)
 
-    def begin(self, asked: Asked) -> subprocess.Popen[str]:
+    def begin(self, asked: Asked) -> Begun:
         """Start a load; `end` waits for it."""
         program = [*self.inside, sys.executable, "-I", str(ROOT / "bench" / "streams.py")]
-        process = subprocess.Popen(
-            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        # not a pipe, which it would wait for while nobody reads
+        said = TemporaryFile("w+")  # noqa: SIM115 # closed by whoever reads it
+        process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)
         assert process.stdin
         process.stdin.write(json.dumps(asdict(asked)))
         process.stdin.close()
         process.stdin = None
-        return process
+        return Begun(process, said)
 
-    def under_way(self, instance: str) -> int:
-        """Requests, as the gateway counts them."""
-        said = self.host.run("curl -s --unix-socket /run/rigwright_gateway/admin.sock http://localhost/state")
-        return int(json.loads(said)["instances"][instance]["under_way"])
+    def connections(self, instance: str) -> int:
+        """That an instance has, with what it listens on and has for itself."""
+        main = f"$(systemctl show --property=MainPID --value rigwright-{instance})"
+        return int(self.host.run(f"ls -l /proc/{main}/fd | grep -c socket: || true"))
 
     def resident(self) -> int:
         """Bytes of memory that all processes of nginx and router have, pages that they share counted once."""
@@ -140,16 +143,25 @@ class Box:
         raise NotMeasured(f"{self.host.name} has no process whose files can be reached")
 
 
-def end(process: subprocess.Popen[str]) -> str:
-    """What a load printed.
+@dataclass(frozen=True)
+class Begun:
+    """A load that is under way."""
 
-    Raises:
-        NotMeasured: it failed.
-    """
-    said, complaint = process.communicate()
-    if process.returncode:
-        raise NotMeasured(complaint[-1000:] or f"the load program ended with {process.returncode}")
-    return said
+    process: subprocess.Popen[str]
+    said: IO[str]
+
+    def end(self) -> str:
+        """Wait for it; returns what it printed.
+
+        Raises:
+            NotMeasured: it failed.
+        """
+        _, complaint = self.process.communicate()
+        with self.said:
+            self.said.seek(0)
+            if self.process.returncode:
+                raise NotMeasured(complaint[-1000:] or f"the load program ended with {self.process.returncode}")
+            return self.said.read()
 
 
 def rigwright(*words: str) -> str:
@@ -183,8 +195,8 @@ def declare(folder: Path, lab: Lab, host: Host) -> Path:
     weight = lab.shelf / "bench-rig.gguf"
     tiny_model.write(weight, size=SIZE)
     content = hash_file(weight, lambda done, total: None)
-    row = {"kind": "weight", "name": "bench-rig", "version": "1", "file": weight.name, "sha256": content.sha256}
-    row |= {"size": content.size, "sources": [f"shelf:{weight.name}"]}
+    row: dict[str, object] = {"kind": "weight", "name": "bench-rig", "version": "1", "file": weight.name}
+    row |= {"sha256": content.sha256, "size": content.size, "sources": [f"shelf:{weight.name}"]}
     lines = ["[[artefact]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items()), ""]
     head = f'schema = 1\nartefacts = 1\ndigest = "{seal([row])}"\n'
     for name, text in (("catalog/bench.toml", CATALOG), ("locks/bench.lock.toml", head + "\n".join(lines))):
@@ -239,8 +251,7 @@ def _until_served(box: Box) -> None:
         try:
             for way in (PLAIN, TLS):
                 for instance in PORTS:
-                    asked = Asked(**box.place(way, instance, 0), model=instance, streams=1, seconds=0, tokens=1)  # type: ignore[arg-type]
-                    end(box.begin(asked))
+                    box.begin(Asked(box.place(way, instance), instance, streams=1, seconds=0, tokens=1)).end()
             return
         except NotMeasured:
             if time.monotonic() > deadline:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
+import secrets
 import ssl
 import sys
 import time
@@ -26,15 +26,28 @@ LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 # What ends an answer in chunks; no event has a carriage return in it.
 LAST = b"0\r\n\r\n"
-WORDS = ["rig", "card", "fan", "clock", "slot", "lane", "rail", "bus", "bank", "core", "heat", "load"]
+MESSAGE = 2000  # bytes; longer prompts are conversations
+TEXT = "a rig of cards and fans, lanes and rails: " * (MESSAGE // 40)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server is, and what it wants to be told."""
+
+    at: str
+    """The path of a unix socket, or `address:port`."""
+    key: str = ""
+    authority: str = ""
+    """PEM of who has signed the server's certificate; TLS is spoken where it is given."""
+    name: str = "localhost"
+    """What the certificate is for."""
 
 
 @dataclass(frozen=True)
 class Asked:
     """What is to be asked."""
 
-    at: str
-    """Where the server is: the path of a unix socket, or `address:port`."""
+    place: Place
     model: str
     streams: int
     """Connections, each with one request at a time."""
@@ -42,7 +55,6 @@ class Asked:
     """For how long each begins another one; 0 is one request each."""
     tokens: int
     """Of each answer."""
-    key: str = ""
     stream: bool = True
     """Whether answers are to come as they are made."""
     kept: bool = True
@@ -51,21 +63,20 @@ class Asked:
     """Seconds over which streams begin, so that they do not ask all at the same moment."""
     pause: float = 0.0
     """Seconds between an answer and the next request."""
-    prompt: int = 40
-    """Words of each prompt."""
+    prompt: int = 200
+    """Bytes of each prompt, at least."""
     more: str = "{}"
     """Further members of each body, a JSON object."""
-    authority: str = ""
-    """PEM of who has signed the server's certificate; TLS is spoken where it is given."""
-    name: str = "localhost"
-    """What the certificate is for."""
 
 
-def body(asked: Asked, pick: random.Random) -> bytes:
-    """One request's body, with a prompt that no other one begins with."""
-    prompt = " ".join(pick.choice(WORDS) for _ in range(asked.prompt))
+def body(asked: Asked) -> bytes:
+    """One request's body, with a conversation that no other one begins with."""
+    messages = [
+        {"role": "user", "content": f"{secrets.token_hex(8)} {TEXT[: min(asked.prompt - begun, MESSAGE)]}"}
+        for begun in range(0, asked.prompt, MESSAGE)
+    ]
     wanted = {"model": asked.model, "max_tokens": asked.tokens, "stream": asked.stream, **json.loads(asked.more)}
-    return json.dumps(wanted | {"messages": [{"role": "user", "content": f"{pick.random()} {prompt}"}]}).encode()
+    return json.dumps(wanted | {"messages": messages}).encode()
 
 
 class Wire(asyncio.Protocol):
@@ -75,8 +86,9 @@ class Wire(asyncio.Protocol):
         """One that is not open yet."""
         self.pieces: list[tuple[float, bytes]] = []
         self._done: asyncio.Future[None] | None = None
-        self._head = b""
+        self._head = self._end = b""
         self._left: int | None = None
+        """Bytes that the answer still has; -1 where it ends as it says itself, None before that is known."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -101,7 +113,10 @@ class Wire(asyncio.Protocol):
             self._left = -1 if CHUNKED.search(head) else int(length[1]) if length else 0
         if self._left >= 0:
             self._left -= len(data)
-        over = data.endswith(LAST) if self._left == -1 else self._left <= 0
+        else:
+            # it may come in parts
+            self._end = (self._end + data[-len(LAST) :])[-len(LAST) :]
+        over = self._end == LAST if self._left == -1 else self._left <= 0
         if over and self._done and not self._done.done():
             self._done.set_result(None)
 
@@ -111,7 +126,7 @@ class Wire(asyncio.Protocol):
         Raises:
             OSError: the connection ends before the answer does.
         """
-        self.pieces, self._head, self._left = [], b"", None
+        self.pieces, self._head, self._end, self._left = [], b"", b"", None
         self._done = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         await self._done
@@ -119,11 +134,11 @@ class Wire(asyncio.Protocol):
 
 
 async def _open(asked: Asked, context: ssl.SSLContext | None) -> Wire:
-    loop = asyncio.get_running_loop()
-    if asked.at.startswith("/"):
-        return (await loop.create_unix_connection(Wire, asked.at))[1]
-    address, _, port = asked.at.rpartition(":")
-    named = asked.name if context else None
+    loop, place = asyncio.get_running_loop(), asked.place
+    if place.at.startswith("/"):
+        return (await loop.create_unix_connection(Wire, place.at))[1]
+    address, _, port = place.at.rpartition(":")
+    named = place.name if context else None
     return (await loop.create_connection(Wire, address, int(port), ssl=context, server_hostname=named))[1]
 
 
@@ -131,15 +146,14 @@ async def _stream(
     asked: Asked, number: int, context: ssl.SSLContext | None, until: float
 ) -> list[tuple[float, list[tuple[float, bytes]]]]:
     """Requests of one stream: when each began, and what came."""
-    pick = random.Random(f"{number} {time.time_ns()}")
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {asked.name}\r\nContent-Type: application/json\r\n"
-    head += f"Authorization: Bearer {asked.key}\r\n" if asked.key else ""
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {asked.place.name}\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: Bearer {asked.place.key}\r\n" if asked.place.key else ""
     head += "" if asked.kept else "Connection: close\r\n"
     await asyncio.sleep(asked.spread * number / asked.streams)
     made: list[tuple[float, list[tuple[float, bytes]]]] = []
     wire = None
     while not made or time.perf_counter() < until:
-        content = body(asked, pick)
+        content = body(asked)
         request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
         # a connection is part of the first request of a stream alone
         started = time.perf_counter()
@@ -183,7 +197,7 @@ async def run(asked: Asked) -> dict[str, object]:
         OSError: no connection, or none any more.
         ValueError: as `read`.
     """
-    context = ssl.create_default_context(cadata=asked.authority) if asked.authority else None
+    context = ssl.create_default_context(cadata=authority) if (authority := asked.place.authority) else None
     started = time.perf_counter()
     until = started + asked.seconds
     streams = await asyncio.gather(*(_stream(asked, number, context, until) for number in range(asked.streams)))
@@ -193,8 +207,10 @@ async def run(asked: Asked) -> dict[str, object]:
 
 def main() -> None:
     """Run what is asked for; exit status 1 and a line on standard error where that fails."""
+    told = json.load(sys.stdin)
+    asked = Asked(**(told | {"place": Place(**told["place"])}))
     try:
-        print(json.dumps(asyncio.run(run(Asked(**json.load(sys.stdin))))))
+        print(json.dumps(asyncio.run(run(asked))))
     except (OSError, ValueError) as error:
         sys.exit(f"{type(error).__name__}: {error}")
 
