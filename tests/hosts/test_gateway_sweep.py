@@ -21,13 +21,12 @@ from tests.hosts.test_sweep import KILLING
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
 CHAT = {"chat": DEMO}
-# What is undone before, so that there is something to do; the two differ in settings of nginx and of the router.
-UNDO = {
-    "Serving | Keys of clients": "rm -f /etc/rigwright/credentials/gateway-keys.json",
-    "Serving | Certificates": "rm -f /etc/rigwright/credentials/gateway-office.pem",
-    "Serving | The gateway has them": "rm -f /etc/rigwright/credentials/gateway-office.pem",
-}
-CUTS = [(operation, 0.0) for operation in UNDO] + [
+# What is undone before, so that there is something to do; the two differ in all else.
+UNDO = {"Serving | Keys of clients": "rm -f /etc/rigwright/credentials/gateway-keys.json"}
+CUTS = [
+    ("Serving | Keys of clients", 0.0),
+    ("Serving | Certificates", 0.0),
+    ("Serving | The gateway has them", 0.0),
     ("Serving | Write generation", 0.0),
     ("Serving | Activate generation", 0.0),
     ("Serving | Activate generation", 0.5),
@@ -47,9 +46,10 @@ def box(lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.Te
 
 
 def declared(box: Box, number: int) -> Path:
-    """One of two gateways: another alias, and another listener for the second."""
+    """One of two gateways: another alias, another name in its certificate, and another listener for the second."""
     gateway = box.gateway(aliases={f"alias-{number}": "tiny-rig"})
     listeners = dict(gateway["listeners"])  # type: ignore[call-overload]
+    listeners["office"] = listeners["office"] | {"names": [f"name-{number}.example.org"]}
     if number:
         listeners["more"] = {"address": "0.0.0.0", "port": 8001, "keys": False}
     return box.inventory(CHAT, aliases=gateway["aliases"], listeners=listeners)
@@ -58,7 +58,7 @@ def declared(box: Box, number: int) -> Path:
 def serves(box: Box) -> bool:
     """Whether the listener that both have answers."""
     try:
-        return answer(box.plain()) == ANSWER
+        return answer(box.plain().with_options(timeout=10)) == ANSWER
     except (OpenAIError, requests.RequestException):
         return False
 
