@@ -12,7 +12,7 @@ from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
-from rigwright.gateway.service import ADMIN, PREFIX, RUNTIME, door
+from rigwright.gateway.service import ADMIN, PREFIX, ROTATION, RUNTIME, door, rotation
 from rigwright.serving.live import Served
 from rigwright.serving.units import LINKS, OWNED
 
@@ -172,3 +172,15 @@ def test_instances_are_in(host: Host, rig: Rig, found: Served, instance: Instanc
 def test_secrets(host: Host, listener: Listener) -> None:
     modes = host.run(f"find {RUNTIME} -type f \\( -name '*.key' -o -name '*.json' \\) -perm /077").stdout.split()
     expect(modes, [], DEPLOY)
+
+
+@check(
+    "D10",
+    "its log is put away each day",
+    severity="low",
+    why="it grows until the disk is full, and with it what else needs room",
+)
+def test_log_is_rotated(host: Host, rig: Rig, listener: Listener) -> None:
+    expect(host.run("cat %s", ROTATION).stdout == rotation(rig, OWNED), True, DEPLOY)
+    state = host.run("systemctl is-active logrotate.timer").stdout.strip()
+    expect(state, "active", "systemctl enable --now logrotate.timer")

@@ -68,6 +68,12 @@ DRIFTS = {
         "systemctl restart rigwright-chat2",
     ),
     "keys of engines that anybody can read": ("chmod o+r /run/rigwright_gateway/engine-keys.json", {"D09"}, RELOAD),
+    "a log that nobody puts away": ("rm /etc/logrotate.d/rigwright_gateway", {"D10"}, ""),
+    "a log that nobody puts away any more": (
+        "systemctl stop logrotate.timer",
+        {"D10"},
+        "systemctl start logrotate.timer",
+    ),
 }
 
 
