@@ -106,7 +106,11 @@ class Box:
 
     def plain(self, key: str = "ignored") -> OpenAI:
         """A client on the address that takes no key."""
-        return OpenAI(base_url=f"http://{self.address}:{LAN}/v1", api_key=key, max_retries=0)
+        return OpenAI(base_url=self.url(""), api_key=key, max_retries=0)
+
+    def url(self, path: str = "chat/completions") -> str:
+        """A path of the address that takes no key."""
+        return f"http://{self.address}:{LAN}/v1/{path}"
 
     def secured(self, key: str) -> OpenAI:
         """A client on the one with TLS, which trusts what the operator gives out."""

@@ -88,20 +88,10 @@ def authority(box: Box) -> Path:
     return path
 
 
-def url(box: Box, path: str = "chat/completions") -> str:
-    """A path of the address that takes no key."""
-    return f"http://{box.address}:{LAN}/v1/{path}"
-
-
-def asked(model: str, **more: object) -> dict[str, Any]:
-    """A body."""
-    return {"model": model, "messages": QUESTION, **more}
-
-
 def test_libraries_of_openai_are_answered_as_by_the_engine_itself(
     box: Box, authority: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    plain = Server(url(box, ""), "ignored", "gpt-4o-mini", tuple(sorted(MODELS)), keyed=False)
+    plain = Server(box.url(""), "ignored", "gpt-4o-mini", tuple(sorted(MODELS)), wrong=200)
     key = given(box, "thinker", "--models", "qwen3")
     keyed = Server(f"https://{box.address}:{TLS}/v1", key, "qwen3", ("qwen3",), authority=authority)
     for name, server in (("plain", plain), ("keyed", keyed)):
@@ -115,13 +105,12 @@ def test_programs_without_a_library_are_answered(box: Box) -> None:
     before = len(logged(box))
     asks = (("tiny-rig", ANSWER), ("gpt-4o", ANSWER), ("qwen3", SAID), ("gpt-4o-mini", SAID))
     for model, said in asks:
-        reply = requests.post(url(box), json=asked(model), timeout=60)
+        body = {"model": model, "messages": QUESTION}
+        reply = requests.post(box.url(), json=body, timeout=60)
         assert reply.json()["choices"][0]["message"]["content"].strip() == said
         # not one header of its own but Host and the body's length
         none = [word for header in ("User-Agent", "Accept", "Content-Type") for word in ("-H", f"{header}:")]
-        done = subprocess.run(
-            ["curl", "-s", *none, "-d", json.dumps(asked(model)), url(box)], capture_output=True, text=True
-        )
+        done = subprocess.run(["curl", "-s", *none, "-d", json.dumps(body), box.url()], capture_output=True, text=True)
         assert json.loads(done.stdout)["choices"][0]["message"]["content"].strip() == said
     lines = [(line["model"], line["instance"]) for line in newest(box, before, 2 * len(asks))]
     # both engines say the same
@@ -133,7 +122,7 @@ def test_programs_without_a_library_are_answered(box: Box) -> None:
 def test_what_programs_send_is_answered_as_they_read_it(box: Box, sent: Sent) -> None:
     with requests.Session() as session:
         session.headers.clear()
-        reply = session.request(sent.method, url(box, sent.path), headers=sent.headers, json=sent.body, timeout=60)
+        reply = session.request(sent.method, box.url(sent.path), headers=sent.headers, json=sent.body, timeout=60)
     assert reply.ok, reply.text
     assert {name: reply.headers.get(name) for name in sent.allows} == sent.allows
     if sent.method == "OPTIONS":
@@ -166,17 +155,22 @@ def test_pictures_and_whole_contexts_reach_an_engine_that_may_refuse_them(box: B
 
 @pytest.mark.parametrize(("model", "said"), [("gpt-4o", ANSWER), ("gpt-4o-mini", SAID)])
 def test_the_newer_api_answers(box: Box, model: str, said: str) -> None:
-    client = box.plain()
-    assert client.responses.create(model=model, input="Are you there?").output_text.strip() == said
+    client, before = box.plain(), len(logged(box))
+    reply = client.responses.create(model=model, input="Are you there?")
+    assert reply.output_text.strip() == said
     events = list(client.responses.create(model=model, input="Are you there?", stream=True))
     assert "".join(one.delta for one in events if one.type == "response.output_text.delta").strip() == said
     assert events[-1].type == "response.completed"
+    assert reply.usage
+    for line in newest(box, before, 2):
+        told = (line["prompt_tokens"], line["completion_tokens"])
+        assert told == (reply.usage.input_tokens, reply.usage.output_tokens)
 
 
 @pytest.mark.parametrize("path", ["rerank", "embeddings"])
 def test_what_an_engine_has_not_is_refused_by_name(box: Box, path: str) -> None:
     for model in ("gpt-4o", "qwen3"):
-        reply = requests.post(url(box, path), json={"model": model, "query": "q", "documents": ["d"]}, timeout=10)
+        reply = requests.post(box.url(path), json={"model": model, "query": "q", "documents": ["d"]}, timeout=10)
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "path_not_found")
         assert f"/v1/{path}" in reply.json()["error"]["message"]
         assert "/v1/chat/completions" in reply.json()["error"]["message"]
@@ -225,7 +219,7 @@ def test_a_key_has_its_limits_and_no_others(box: Box) -> None:
     def client(*limits: str) -> OpenAI:
         return box.secured(given(box, limits[0].strip("-"), *limits))
 
-    few = client("--models", "gpt-4o")
+    few = client("--models", "tiny-rig")
     assert answer(few) == answer(few, "gpt-4o") == ANSWER
     assert [one.id for one in few.models.list()] == ["tiny-rig"]
     with pytest.raises(NotFoundError, match="qwen3"):
