@@ -7,11 +7,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import locked
 from lab.hosts import Host
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts, packages
@@ -54,19 +54,7 @@ def install() -> None:
     Raises:
         RuntimeError: pip fails; its words are the text.
     """
-    stamp = VENV / f".{hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]}"
-    if stamp.exists():
-        return
-    print(f"preparing {VENV.name} from locks/{LOCK.name}", file=sys.stderr, flush=True)
-    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes", "--only-binary", ":all:")
-    for command in (
-        [sys.executable, "-m", "venv", "--clear", str(VENV)],
-        [str(VENV / "bin" / "pip"), "install", *options, "-r", str(LOCK)],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command[:2])}: {done.stderr.strip()}")
-    stamp.touch()
+    locked.install(LOCK, VENV)
 
 
 def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
@@ -215,5 +203,4 @@ def recap(said: str) -> Recap:
 
 def installed_version() -> str:
     """Which ansible-core the environment has."""
-    code = "from importlib.metadata import version; print(version('ansible-core'))"
-    return subprocess.run([str(VENV / "bin" / "python"), "-c", code], capture_output=True, text=True).stdout.strip()
+    return locked.installed_version(VENV, "ansible-core")

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from statistics import median
 
 import click
 
 from bench.figures import BESIDE, PORT, Report
+from cli.bench_gateway import gateway
+from cli.bench_options import JSON, counts, say
 from cli.declared import INVENTORY
 from cli.tables import show, size
 from lab import images, kept
 from lab.machine import Unsupported
 from rigwright.problems import unknown
 
-JSON = click.option("--json", "file", type=click.Path(dir_okay=False), help="Also write all figures to this file.")
-
-
-def _say(text: str) -> None:
-    print(f"{text} ...", file=sys.stderr, flush=True)
-
 
 @click.group()
 def bench() -> None:
-    """Measure quick verbs, a deploy that changes nothing, serving, weights, or a build. Nothing is asserted."""
+    """Measure quick verbs, unchanged deploys, serving, a gateway, weights, or a build. Nothing is asserted."""
 
 
-def _counts(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
-    words = value.split(",")
-    if not all(word.isdecimal() and 1 <= int(word) <= 256 for word in words) or len(set(words)) != len(words):
-        raise click.BadParameter("must be different numbers from 1 to 256, with commas between them, such as 1,4,16")
-    return [int(word) for word in words]
+bench.add_command(gateway)
 
 
 @bench.command()
@@ -48,7 +39,7 @@ def converge(release: str, runs: int, layer: str | None, file: str | None) -> No
 
     layers = (str(Path(layer).resolve()),) if layer else kept.layers(release)
     try:
-        report = converge.measure(release, layers, runs, _say)
+        report = converge.measure(release, layers, runs, say)
     except (converge.NotConverged, Unsupported, RuntimeError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     if file:
@@ -71,10 +62,10 @@ def converge(release: str, runs: int, layer: str | None, file: str | None) -> No
 @bench.command()
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
 @click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How often each is timed.")
-@click.option("--hosts", "counts", callback=_counts, default="1,8,20", show_default=True, help="Over how many of them.")
+@click.option("--hosts", "numbers", callback=counts, default="1,8,20", show_default=True, help="Over how many of them.")
 @click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host's layer.")
 @JSON
-def start(release: str, runs: int, counts: list[int], layer: str | None, file: str | None) -> None:
+def start(release: str, runs: int, numbers: list[int], layer: str | None, file: str | None) -> None:
     """Time the verbs that are to be quick, and see what memory the controller takes, on throwaway hosts.
 
     Needs root and memory for the hosts, and compiles llama.cpp when no earlier run has.
@@ -83,7 +74,7 @@ def start(release: str, runs: int, counts: list[int], layer: str | None, file: s
 
     layers = (str(Path(layer).resolve()),) if layer else kept.layers(release)
     try:
-        report = start.measure(release, layers, counts, runs, _say)
+        report = start.measure(release, layers, numbers, runs, say)
     except (start.Failed, Unsupported, RuntimeError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     if file:
@@ -106,7 +97,7 @@ def start(release: str, runs: int, counts: list[int], layer: str | None, file: s
 @INVENTORY
 @click.option("--limit", help="This host or group; of several, the first.")
 @click.option("--instance", help="By default the host's first.")
-@click.option("--streams", callback=_counts, default="1,4,16", show_default=True, help="Requests under way at once.")
+@click.option("--streams", callback=counts, default="1,4,16", show_default=True, help="Requests under way at once.")
 @click.option("--requests", type=click.IntRange(1, 1000), default=2, show_default=True, help="Of a stream, each load.")
 @click.option("--tokens", type=click.IntRange(2, 4096), default=128, show_default=True, help="Of each answer.")
 @click.option("--loads", type=click.IntRange(1, 100), default=4, show_default=True, help="On each way, each round.")
@@ -148,7 +139,7 @@ def serving(
     from bench import serving as bench_serving
 
     try:
-        report = bench_serving.measure(box, by_name[chosen], streams, requests, tokens, loads, rounds, _say)
+        report = bench_serving.measure(box, by_name[chosen], streams, requests, tokens, loads, rounds, say)
     except contest.NotMeasured as error:
         raise click.ClickException(f"{box.name}: {error}") from None
     if file:
@@ -193,7 +184,7 @@ def compile_(inventory: str, limit: str | None) -> None:
     )
     rows = []
     for engine in found[0].rig.engines:
-        _say(f"building {engine}, plainly")
+        say(f"building {engine}, plainly")
         try:
             report = bench_compile.measure(found[0], engine)
         except (bench_compile.NotMeasured, Failed) as error:
@@ -226,7 +217,7 @@ def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
 
     with TemporaryDirectory(prefix="rigwright-bench-", dir=folder) as scratch:
         try:
-            report = bench_weights.measure(Path(scratch), mebibytes, runs, _say)
+            report = bench_weights.measure(Path(scratch), mebibytes, runs, say)
         except (NotMeasured, OSError) as error:
             raise click.ClickException(str(error)) from None
     if file:
@@ -259,7 +250,7 @@ def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> N
     from bench import envs as bench_envs
 
     try:
-        report = bench_envs.measure(which, fleet, release, runs, _say)
+        report = bench_envs.measure(which, fleet, release, runs, say)
     except (bench_envs.NotMeasured, Unsupported, RuntimeError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     if file:

@@ -1,0 +1,259 @@
+"""A throwaway host with a gateway in front of two instances: a real llama.cpp, and a stand-in of a fixed pace.
+
+The stand-in is started by an instance's own unit in the place of its engine: socket, port, sandbox, readiness and the
+gateway's way to it are those of any instance.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from bench import litellm
+from bench.converge import own_lab
+from bench.streams import Asked, Place
+from cli.resolving.web import hash_file
+from lab import kept, tiny_model
+from lab.hosts import Host, HostSpec
+from lab.labs import Lab
+from rigwright.inventory import ROOT
+from rigwright.supply.lock import seal
+
+REAL, PACED = "real", "paced"
+PORTS = {REAL: 8020, PACED: 8021}
+PLAIN_PORT, TLS_PORT, NAME = 8000, 8443, "llm.example.org"
+# Ways to an instance: its own socket, with nothing in between, and its port, both with its own key; the gateway's
+# listener without TLS, which takes no key, and that with TLS, which takes one; LiteLLM's proxy in front of its port.
+SOCKET, PORT, PLAIN, TLS, LITELLM = "socket", "port", "gateway", "gateway, TLS", "LiteLLM"
+UNITS = ("rigwright_gateway.service", "rigwright_router.service")
+# 13 million weights: some hundred tokens a second on the one core that it gets, the other one is for all else.
+SIZE = tiny_model.Size(layers=6, width=384, heads=6, kv_heads=3, feed_forward=1536, context=16384)
+SLOTS = 16
+CATALOG = f"""
+[inputs.bench-rig]
+kind = "weight"
+version = "1"
+sources = ["shelf:bench-rig.gguf"]
+
+[models.bench-rig]
+file = "bench-rig"
+
+[variants."llamacpp/bench"]
+engine = "llama.cpp"
+model = "bench-rig"
+context = 16384
+slots = {SLOTS}
+
+[variants."llamacpp/bench".flags]
+threads = "1"
+"""
+STAND_IN = "/opt/bench-paced.py"
+START_LIMIT = 60  # seconds that a load may take beyond its own
+
+
+class NotMeasured(Exception):
+    """A deploy or a program failed; the text is its words."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """The host, deployed."""
+
+    host: Host
+    folder: Path
+    inventory: Path
+    authority: str
+    """PEM of its own authority."""
+    key: str
+    """A client's."""
+
+    @property
+    def inside(self) -> list[str]:
+        """What has a command of this machine run in the host's network."""
+        return ["ip", "netns", "exec", self.host.namespace]
+
+    def engine_key(self, instance: str) -> str:
+        """What an instance itself wants to be told."""
+        unit = f"/etc/systemd/system/rigwright-{instance}.service"
+        return self.host.run(f"cat $(sed -n 's/^LoadCredential=api-key://p' {unit})").strip()
+
+    def place(self, way: str, instance: str, proxy: litellm.Proxy | None = None) -> Place:
+        """Where a way leads to an instance.
+
+        Args:
+            way: One of those above.
+            instance: REAL or PACED.
+            proxy: LiteLLM's, for that way.
+        """
+        if way == SOCKET:
+            # nspawn keeps the host's own /run from everybody but its processes
+            root = f"/proc/{self._process()}/root"
+            return Place(f"{root}/run/rigwright/instances/{instance}/api.sock", self.engine_key(instance))
+        if way == PORT:
+            return Place(f"127.0.0.1:{PORTS[instance]}", self.engine_key(instance))
+        if way == LITELLM:
+            return Place(f"127.0.0.1:{litellm.PORT}", proxy.key if proxy else "")
+        if way == PLAIN:
+            return Place(f"127.0.0.1:{PLAIN_PORT}")
+        return Place(f"127.0.0.1:{TLS_PORT}", self.key, self.authority, NAME)
+
+    def begin(self, asked: Asked) -> Begun:
+        """Start a load; `end` waits for it."""
+        program = [*self.inside, sys.executable, "-I", str(ROOT / "bench" / "streams.py")]
+        # not a pipe, which it would wait for while nobody reads
+        said = TemporaryFile("w+")  # noqa: SIM115 # closed by whoever reads it
+        process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)
+        assert process.stdin
+        process.stdin.write(json.dumps(asdict(asked)))
+        process.stdin.close()
+        process.stdin = None
+        return Begun(process, said)
+
+    def connections(self, instance: str) -> int:
+        """That an instance has, with what it listens on and has for itself."""
+        main = f"$(systemctl show --property=MainPID --value rigwright-{instance})"
+        return int(self.host.run(f"ls -l /proc/{main}/fd | grep -c socket: || true"))
+
+    def resident(self) -> int:
+        """Bytes of memory that all processes of nginx and router have, pages that they share counted once."""
+        groups = " ".join(f"/sys/fs/cgroup$(systemctl show --property=ControlGroup --value {one})" for one in UNITS)
+        pids = f"for one in {groups}; do cat $(find $one /sys/fs/cgroup/systemd${{one#/sys/fs/cgroup}} "
+        pids += "-name cgroup.procs 2>/dev/null) 2>/dev/null; done | sort -u"
+        said = self.host.run(f"for pid in $({pids}); do sed -n 's/^Pss: *//p' /proc/$pid/smaps_rollup; done")
+        kibibytes = [int(line.split()[0]) for line in said.splitlines()]
+        if len(kibibytes) < len(UNITS):
+            raise NotMeasured(f"no processes of {' and '.join(UNITS)}: {said[:500]!r}")
+        return 1024 * sum(kibibytes)
+
+    def _process(self) -> int:
+        """A process of the host's, by its number on this machine."""
+        said = subprocess.run(["ip", "netns", "pids", self.host.namespace], capture_output=True, text=True).stdout
+        for pid in said.split():
+            if (Path("/proc") / pid / "root/run/rigwright/instances").is_dir():
+                return int(pid)
+        raise NotMeasured(f"{self.host.name} has no process whose files can be reached")
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A load that is under way."""
+
+    process: subprocess.Popen[str]
+    said: IO[str]
+
+    def end(self) -> str:
+        """Wait for it; returns what it printed.
+
+        Raises:
+            NotMeasured: it failed.
+        """
+        _, complaint = self.process.communicate()
+        with self.said:
+            self.said.seek(0)
+            if self.process.returncode:
+                raise NotMeasured(complaint[-1000:] or f"the load program ended with {self.process.returncode}")
+            return self.said.read()
+
+
+def rigwright(*words: str) -> str:
+    """The command, as an operator runs it; returns what it printed.
+
+    Raises:
+        NotMeasured: it failed.
+    """
+    command = [sys.executable, "-m", "cli", *words]
+    done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise NotMeasured((done.stdout + done.stderr)[-3000:])
+    return done.stdout
+
+
+def gateway() -> dict[str, object]:
+    """What the host's is declared to be."""
+    every = "0.0.0.0"
+    return {
+        "listeners": {
+            "lan": {"address": every, "port": PLAIN_PORT, "keys": False},
+            "office": {"address": every, "port": TLS_PORT, "tls": True, "names": [NAME]},
+        },
+        # names of our own, so that each body has to be changed on its way to the engine
+        "models": {name: {"instances": [name], "queue": 4096} for name in PORTS},
+    }
+
+
+def declare(folder: Path, lab: Lab, host: Host) -> Path:
+    """The operator's folder: catalogue, lock, weights on the shelf, and the inventory, which is returned."""
+    weight = lab.shelf / "bench-rig.gguf"
+    tiny_model.write(weight, size=SIZE)
+    content = hash_file(weight, lambda done, total: None)
+    row: dict[str, object] = {"kind": "weight", "name": "bench-rig", "version": "1", "file": weight.name}
+    row |= {"sha256": content.sha256, "size": content.size, "sources": [f"shelf:{weight.name}"]}
+    lines = ["[[artefact]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items()), ""]
+    head = f'schema = 1\nartefacts = 1\ndigest = "{seal([row])}"\n'
+    for name, text in (("catalog/bench.toml", CATALOG), ("locks/bench.lock.toml", head + "\n".join(lines))):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    variants = {REAL: "llamacpp/bench", PACED: "llamacpp/demo"}
+    instances = {name: {"variant": variants[name], "port": port} for name, port in PORTS.items()}
+    entry = {**host.connection, "instances": instances, "gateway": gateway(), "mirrors": {"shelf": [lab.shelf_url]}}
+    inventory = folder / "rig.py"
+    inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
+    return inventory
+
+
+@contextmanager
+def deployed(folder: Path, release: str, layers: tuple[str, ...]) -> Iterator[Box]:
+    """The host, gone when the block ends.
+
+    Raises:
+        NotMeasured: a deploy fails, or the gateway does not come to serve.
+        lab.machine.Unsupported: this machine cannot run a lab.
+        RuntimeError: a program fails that makes the lab.
+        TimeoutError: the host does not answer.
+    """
+    with own_lab() as lab:
+        (host,) = lab.up([HostSpec("h1", release, layers or kept.layers(release))])
+        inventory = declare(folder, lab, host)
+        rigwright("deploy", str(inventory))
+        kept.keep(host)
+        _stand_in(host)
+        key = rigwright("keys", str(inventory), "make", "bench").strip()
+        box = Box(host, folder, inventory, rigwright("ca", str(inventory)), key)
+        _until_served(box)
+        yield box
+
+
+def _stand_in(host: Host) -> None:
+    """Have the stand-in's unit start it."""
+    text = (ROOT / "bench" / "paced.py").read_text()
+    command = f"/usr/bin/python3 -I {STAND_IN} /run/rigwright/instances/{PACED}/api.sock"
+    override = f"[Service]\nExecStart=\nExecStart={command}\n"
+    folder = f"/run/systemd/system/rigwright-{PACED}.service.d"
+    host.run(
+        f"printf %s {shlex.quote(text)} > {STAND_IN} && mkdir -p {folder} && "
+        f"printf %s {shlex.quote(override)} > {folder}/bench.conf && systemctl daemon-reload && "
+        f"systemctl restart rigwright-{PACED}"
+    )
+
+
+def _until_served(box: Box) -> None:
+    deadline = time.monotonic() + START_LIMIT
+    while True:
+        try:
+            for way in (PLAIN, TLS):
+                for instance in PORTS:
+                    box.begin(Asked(box.place(way, instance), instance, streams=1, seconds=0, tokens=1)).end()
+            return
+        except NotMeasured:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)

@@ -1,0 +1,26 @@
+"""What benches' command lines have in common."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+JSON = click.option("--json", "file", type=click.Path(dir_okay=False), help="Also write all figures to this file.")
+
+
+def say(text: str) -> None:
+    """Tell what is under way."""
+    print(f"{text} ...", file=sys.stderr, flush=True)
+
+
+def counts(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
+    """Different numbers, as an option has them.
+
+    Raises:
+        click.BadParameter: they are not.
+    """
+    words = value.split(",")
+    if not all(word.isdecimal() and 1 <= int(word) <= 256 for word in words) or len(set(words)) != len(words):
+        raise click.BadParameter("must be different numbers from 1 to 256, with commas between them, such as 1,4,16")
+    return [int(word) for word in words]

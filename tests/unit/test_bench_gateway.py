@@ -1,0 +1,126 @@
+"""The bench of a gateway: its client and its stand-in for an engine, and what figures come to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from bench import litellm, locked
+from bench.figures import Load, Request
+from bench.fronted import LITELLM, PACED, PLAIN, PORT, SOCKET, TLS
+from bench.fronts import Crowd, Large, Report, Row, parse
+from bench.streams import MESSAGE, Asked, Place, body
+from rigwright.inventory import ROOT
+from tests.unit.weights_world import until
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Asked]:
+    """The stand-in, and a load of two streams for it."""
+    path = tmp_path / "api.sock"
+    process = subprocess.Popen([sys.executable, "-I", str(ROOT / "bench/paced.py"), str(path)])
+    until(path.is_socket)
+    yield Asked(Place(str(path)), PACED, streams=2, seconds=0, tokens=4, more='{"interval_ms": 30}')
+    process.terminate()
+    process.wait()
+
+
+def put_on(asked: Asked) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-I", str(ROOT / "bench/streams.py")]
+    return subprocess.run(program, input=json.dumps(asdict(asked)), capture_output=True, text=True)
+
+
+def test_the_stand_in_keeps_its_pace_and_the_client_sees_it(engine: Asked) -> None:
+    for asked in (engine, replace(engine, kept=False), replace(engine, seconds=0.3)):
+        load = parse(put_on(asked).stdout)
+        assert len(load.requests) == 2 if not asked.seconds else len(load.requests) > 2
+        for one in load.requests:
+            assert one.tokens == 4
+            assert one.first_s >= 0.019
+            assert sum(one.gaps_s) == pytest.approx(0.09, abs=0.03)
+            assert one.total_s >= one.first_s + sum(one.gaps_s)
+
+
+def test_what_is_not_streamed_comes_at_once_and_large_bodies_are_read(engine: Asked) -> None:
+    load = parse(put_on(replace(engine, stream=False, prompt=3_000_000)).stdout)
+    assert [one.tokens for one in load.requests] == [4, 4]
+    assert [one.gaps_s for one in load.requests] == [(), ()]
+
+
+def test_an_answer_that_is_refused_or_short_is_no_figure(engine: Asked) -> None:
+    gone = put_on(replace(engine, place=Place("/nowhere/api.sock")))
+    assert (gone.returncode, gone.stderr) == (1, "FileNotFoundError: [Errno 2] No such file or directory\n")
+    # the first of two members of one name is what the stand-in goes by
+    short = put_on(replace(engine, tokens=0))
+    assert short.returncode == 1
+    assert "ValueError: an answer of 0 tokens where 0 were asked for" in short.stderr
+
+
+def test_a_large_body_is_a_conversation_that_no_other_one_begins_with() -> None:
+    asked = Asked(Place(""), PACED, 1, 0, 8, prompt=10 * MESSAGE, more='{"cache_prompt": false}')
+    first, second = (json.loads(body(asked)) for _ in range(2))
+    assert len(first["messages"]) == 10
+    assert len(body(asked)) > 10 * MESSAGE
+    assert first["messages"][0] != second["messages"][0]
+    assert (first["cache_prompt"], first["max_tokens"], first["stream"]) == (False, 8, True)
+
+
+@pytest.mark.parametrize("said", ["", "[]", '{"seconds": 1}', '{"seconds": 1, "requests": [{"first_s": 1}]}'])
+def test_what_is_no_figure_is_not_taken_for_one(said: str) -> None:
+    with pytest.raises(ValueError, match="the load program printed"):
+        parse(said)
+
+
+def load(first_s: float, total_s: float = 1.0) -> Load:
+    return Load(2.0, (Request(first_s, (0.04,), total_s, 16),) * 4)
+
+
+def report(**changes: object) -> Report:
+    seconds = {SOCKET: 0.019, PORT: 0.020, PLAIN: 0.023, TLS: 0.027, LITELLM: 0.060}
+    rows = [
+        Row(PACED, 64, together, way, [load(first), load(first + 0.001, 2.0 if way == LITELLM else 1.0)])
+        for together in (False, True)
+        for way, first in seconds.items()
+    ]
+    large = Large(PLAIN, 3, 0.2, rows[2], rows[1])
+    crowds = [Crowd(PLAIN, 400, 55_000_000, 42_000_000), Crowd(LITELLM, 400, 432_000_000, 311_000_000)]
+    made = Report(
+        "now", "debian-13", 2, (0.5, 1.0), 2, "1.2", "", rows, {PLAIN: [900.0, 1100.0]}, crowds, [large], [0.02, 0.01]
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_each_way_is_said_in_terms_of_the_instances_own_port() -> None:
+    lines = {(line[1], line[2]): line[3:] for line in report().table()}
+    assert lines["64", PORT] == ("8", "1024.0", "20.00", "21.00", "40.00", "+0.00", "+0.00", "+0.00 to +0.00", "1.000")
+    assert lines["64", TLS][5:7] == ("+7.00", "+7.00")
+    assert lines["64 at once", LITELLM][-1] == "0.750"
+
+
+def test_goals_stand_beside_what_was_seen() -> None:
+    said = report().goals()
+    assert said[0] == (
+        "gateway: TTFT P99 with 64 streams +3.00 ms beside the port, +4.00 beside the socket; goal: at most 5 ms later"
+    )
+    assert "gateway: tokens/s ÷ the port's, at worst 1.000; goal: 0.99" in said
+    assert "gateway: 55.0 MB with 400 streams open, 42.0 before; goal: at most 100 MB" in said
+    assert "LiteLLM: 432.0 MB with 400 streams open, 311.0 before" in said
+    assert "gateway: 1000 short answers a second over 16 connections (900 to 1100)" in said
+    assert said[-1] == "rendering the gateways of 8 boxes: 0.020 s, again 0.010; goal: at most 0.1 s"
+    assert json.loads(report().as_json())["rows"][0]["way"] == SOCKET
+
+
+def test_a_proxy_that_cannot_be_had_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(lock: Path, folder: Path) -> None:
+        raise RuntimeError("pip: looking\nERROR: No matching distribution found for litellm")
+
+    monkeypatch.setattr(locked, "install", refuse)
+    reason = litellm.prepare()
+    assert reason == "ERROR: No matching distribution found for litellm"
+    assert f"LiteLLM left out: {reason};" in report(litellm="", skipped=reason).about
