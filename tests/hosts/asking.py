@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from openai import APIStatusError, BadRequestError, OpenAI
 
+from bench import litellm
 from lab.machine import CACHE
 from lab.vllm_model import ANSWER, THOUGHT
 from tests.hosts.vllm_box import POSITIONS
@@ -62,13 +63,18 @@ class Server:
         return OpenAI(base_url=self.url, api_key=key or self.key, max_retries=0, http_client=web)
 
 
+def thought(part: object) -> str:
+    """What a model thinks, by vLLM's name for it or the one of LiteLLM's proxy."""
+    return getattr(part, "reasoning", None) or getattr(part, "reasoning_content", None) or ""
+
+
 def whole(client: OpenAI, model: str, **asked: Any) -> dict[str, Any]:
     """An answer that comes at once."""
     reply = client.chat.completions.create(model=model, messages=MESSAGES, **asked)
     (choice,) = reply.choices
     return {
         "content": choice.message.content or "",
-        "reasoning": getattr(choice.message, "reasoning", None) or "",
+        "reasoning": thought(choice.message),
         "calls": [one.function.model_dump(include={"name", "arguments"}) for one in choice.message.tool_calls or ()],
         "finish": choice.finish_reason,
         "tokens": reply.usage.completion_tokens,
@@ -87,7 +93,7 @@ def streamed(client: OpenAI, model: str, **asked: Any) -> dict[str, Any]:
         for choice in piece.choices:
             found["pieces"] += 1
             found["content"] += choice.delta.content or ""
-            found["reasoning"] += getattr(choice.delta, "reasoning", None) or ""
+            found["reasoning"] += thought(choice.delta)
             found["finish"] = choice.finish_reason or found["finish"]
             for part in choice.delta.tool_calls or ():
                 if part.index == len(found["calls"]):
@@ -177,3 +183,28 @@ def asks_as_node(server: Server, folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     judge(json.loads(done.stdout), server)
+
+
+def asks_with_litellm(server: Server) -> None:
+    """Ask with LiteLLM's SDK, where its packages are to be had."""
+    if why := litellm.prepare():
+        pytest.skip(f"LiteLLM is not to be had: {why}")
+    told = {"BASE_URL": server.url, "API_KEY": server.key, "MODEL": server.model}
+    told["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    command = [litellm.VENV / "bin" / "python", Path(__file__).with_name("litellm_ask.py")]
+    done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["chat"], found["stream"], found["call"]) == (SAID, SAID, CALL)
+    assert len(set(found["tokens"])) == 1
+
+
+def asks_through_litellm(server: Server, folder: Path) -> None:
+    """Ask LiteLLM's proxy, which asks the server."""
+    if why := litellm.prepare():
+        pytest.skip(f"LiteLLM is not to be had: {why}")
+    folder.mkdir()
+    with litellm.proxy(folder, {server.model: (server.url, server.key)}, []) as proxy:
+        # it looks for other keys in a database, and has none
+        at = f"http://127.0.0.1:{litellm.PORT}/v1"
+        asks_as_python(Server(at, proxy.key, server.model, (server.model,), wrong=400))

@@ -20,7 +20,7 @@ from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.tiny_model import ANSWER
 from tests.hosts import vllm_box
-from tests.hosts.asking import SAID, Server, asks_as_node, asks_as_python
+from tests.hosts.asking import SAID, Server, asks_as_node, asks_as_python, asks_through_litellm, asks_with_litellm
 from tests.hosts.gateway_box import (
     DEMO,
     ENDLESS,
@@ -99,6 +99,10 @@ def test_libraries_of_openai_are_answered_as_by_the_engine_itself(
             asks_as_python(server)
         with subtests.test(f"openai for Node.js, {name}"):
             asks_as_node(server, tmp_path / name)
+    with subtests.test("LiteLLM's SDK"):
+        asks_with_litellm(plain)
+    with subtests.test("LiteLLM's proxy"):
+        asks_through_litellm(plain, tmp_path / "litellm")
 
 
 def test_programs_without_a_library_are_answered(box: Box) -> None:
