@@ -18,6 +18,7 @@ from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
 from rigwright.engines.log import Begun
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.problems import printable, unknown
 from rigwright.serving.activation import goal
 from rigwright.serving.live import Process, Served
@@ -62,6 +63,8 @@ class Status:
     at_work: str
     """Who holds the lease, since when, doing what."""
     instances: list[Row]
+    gateway: str
+    """How the gateway is doing and where it listens; empty without one."""
 
 
 def _status(box: Box) -> Status:
@@ -106,7 +109,16 @@ def _status(box: Box) -> Status:
         activation_cut_off=found.activating and not found.job,
         at_work=f"{holder.who} since {holder.since}: {holder.doing}" if holder and holder.who else "",
         instances=rows,
+        gateway=_gateway(box.rig, found),
     )
+
+
+def _gateway(rig: Rig, found: Served) -> str:
+    if not rig.gateway:
+        return ""
+    states = {_word(found.processes.get(unit)) for unit in (GATEWAY_UNIT, ROUTER_UNIT)}
+    places = [place for one in rig.gateway.listeners.values() for place in one.addresses]
+    return f"{' and '.join(sorted(states))}, on {', '.join(sorted(places))}"
 
 
 def _word(process: Process | None) -> str:
@@ -156,6 +168,8 @@ def _show(seen: list[Status], inventory: str) -> None:
             click.echo(f"{host.host}: the inventory declares something else: `rigwright plan {inventory}` says what")
         if host.activation_cut_off:
             click.echo(f"{host.host}: an activation was cut off: deploy again")
+        if host.gateway:
+            click.echo(f"{host.host}: gateway {host.gateway}")
         if host.at_work:
             click.echo(f"{host.host}: {host.at_work}")
 

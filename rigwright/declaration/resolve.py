@@ -24,7 +24,6 @@ from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import refuse_token, token_origin
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
-from rigwright.gateway.own import refuse_files
 from rigwright.nvidia.driver.tables import Tables, tables
 from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
 from rigwright.supply import bundle as bundles
@@ -106,6 +105,9 @@ def parse(
         taken = {entry.share.port: "the port on which weights are shared"} if entry.share else {}
         ports = {instance_name: one.port for instance_name, one in entry.instances.items()}
         refuse_gateway(entry.gateway, instances, ports, taken, refuse)
+        # few rigs have one
+        from rigwright.gateway.own import refuse_files
+
         refuse_files(entry.gateway, partial(beside, Path(file).parent), refuse)
     authorities = ""
     if entry.ca_file is not None:

@@ -33,6 +33,8 @@ class Listener:
     name: str
     addresses: tuple[str, ...]
     """`ADDRESS:PORT` each, of IPv6 in brackets."""
+    keys: bool = True
+    """Whether the router is asked whose key a request has; where it is not, it refuses what should have had one."""
     tls: bool = False
     """With the certificate and the key tls/NAME.crt and tls/NAME.key in the folder of nginx's."""
 

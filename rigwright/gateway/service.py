@@ -113,7 +113,8 @@ def door(rig: Rig, owned: str) -> Front:
     nginx = conf.config(
         conf.Door(
             listeners=tuple(
-                conf.Listener(name, one.addresses, one.tls) for name, one in sorted(rig.gateway.listeners.items())
+                conf.Listener(name, one.addresses, keys=one.keys, tls=one.tls)
+                for name, one in sorted(rig.gateway.listeners.items())
             ),
             folder=f"{rig.roots.config}/current/{FOLDER}",
             router=ROUTER_SOCKETS,
@@ -132,7 +133,7 @@ def door(rig: Rig, owned: str) -> Front:
         "settings.json": json.dumps(settings(rig, rig.gateway, nginx), indent=1, sort_keys=True) + "\n",
     }
     modules = {f"router/{name}": text for name, text in program().items()}
-    read = config["settings.json"] + json.dumps(modules, sort_keys=True)
+    routed = modules | {"settings.json": config["settings.json"]}
     values: dict[str, object] = {
         "owned": owned,
         "rig": rig,
@@ -144,13 +145,14 @@ def door(rig: Rig, owned: str) -> Front:
         "router_runtime": ROUTER_RUNTIME,
         "admin": ADMIN,
         "config": sorted(config),
+        "routed": sorted(routed),
         "logs": LOGS,
         "started_from": STARTED_FROM,
         "folder": f"{rig.roots.config}/current/{FOLDER}",
         "sockets": [(one.unit, sorted(one.addresses)) for one in sockets],
         # one descriptor each address, in the order of the units; nginx finds out by itself which is which
         "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
-        "digest": hashlib.sha256(read.encode()).hexdigest()[:16],
+        "digest": _all(routed)[:16],
     }
     units = {
         GATEWAY_UNIT: render("gateway/gateway.service.j2", **values),
@@ -164,15 +166,27 @@ def door(rig: Rig, owned: str) -> Front:
     keys = {one.name: one.key_name for one in rig.instances}
     scripts = {name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS} | given.programs(rig)
     scripts |= given.lists(keys, [name for name, one in rig.gateway.listeners.items() if one.tls])
-    configured = hashlib.sha256("".join(text for _, text in sorted(config.items())).encode()).hexdigest()
     return Front(
         files={f"{FOLDER}/{name}": text for name, text in (config | modules | scripts).items()}
         | {f"units/{name}": text for name, text in units.items()},
         slots=(
-            Slot(ROUTER_UNIT, _sha256(units[ROUTER_UNIT]), 0, frozenset(), (Holder(ROUTER_SOCKET, frozenset({UNIX})),)),
-            Slot(GATEWAY_UNIT, _sha256(units[GATEWAY_UNIT]), 0, frozenset(), sockets, configured_from=configured),
+            Slot(
+                *(ROUTER_UNIT, _sha256(units[ROUTER_UNIT]), 0, frozenset()),
+                holders=(Holder(ROUTER_SOCKET, frozenset({UNIX})),),
+                configured_from=_all(routed),
+            ),
+            Slot(
+                *(GATEWAY_UNIT, _sha256(units[GATEWAY_UNIT]), 0, frozenset(), sockets),
+                configured_from=_all(config),
+                rereads=True,
+            ),
         ),
     )
+
+
+def _all(files: Mapping[str, str]) -> str:
+    """SHA-256 of texts one after another, as templates/gateway/configured.j2 has it of those on the host."""
+    return _sha256("".join(text for _, text in sorted(files.items())))
 
 
 def rotation(rig: Rig, owned: str) -> str:

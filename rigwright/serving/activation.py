@@ -119,7 +119,7 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     listen = tuple(sorted(carriers.keys() - right))
     release = tuple(sorted(found.sockets.keys() - right))
     fresh = [name for name in slots if name not in stale and name not in loading]
-    reload = tuple(name for name in fresh if found.processes[name].configured_from != slots[name].configured_from)
+    reload = tuple(name for name in fresh if not found.processes[name].configured(slots[name]))
     links = {name: f"{config}/current/units/{name}" for name in goal.unit_files}
     settled = (
         (found.current, found.links, found.enabled, found.reload_needed, found.activating)
@@ -148,7 +148,9 @@ def _up(process: Process) -> bool:
 
 
 def _right(process: Process | None, slot: Slot) -> bool:
-    return process is not None and process.fits(slot) and (process.state == "active" or process.loading)
+    if process is None or not process.fits(slot) or not (slot.rereads or process.configured(slot)):
+        return process is not None and process.fits(slot) and process.loading
+    return process.state == "active" or process.loading
 
 
 def _blocks(found: Served, name: str, others: list[Slot]) -> bool:

@@ -127,6 +127,10 @@ class Process:
         """Whether it was started from this unit, with the key and the weights that lie on the host."""
         return self.started_from == slot.started_from and self.key_current and self.weights_current
 
+    def configured(self, slot: Slot) -> bool:
+        """Whether what it has read last is what the slot has."""
+        return self.configured_from == slot.configured_from
+
     @property
     def loading(self) -> bool:
         """Whether its start is under way, and no earlier one has failed."""

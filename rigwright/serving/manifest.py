@@ -48,6 +48,7 @@ class _GatewayUnit(BaseModel):
     unit: str = Field(pattern=r"^rigwright_(gateway|router)\.service$")
     user: str
     started_from: str = Field(pattern=r"^[0-9a-f]{64}$")
+    rereads: bool = False
     configured_from: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     sockets: dict[
         Annotated[str, Field(pattern=r"^rigwright_(gateway-[0-9]{1,5}|router)\.socket$")],
@@ -118,9 +119,10 @@ def manifest(
         "gateway": [
             {
                 "unit": one.unit,
-                "user": rig.gateway_user if one.configured_from else rig.router_user,
+                "user": rig.gateway_user if one.rereads else rig.router_user,
                 "started_from": one.started_from,
                 "configured_from": one.configured_from,
+                "rereads": one.rereads,
                 "sockets": {holder.unit: sorted(holder.addresses) for holder in one.holders},
             }
             for one in gateway
@@ -178,4 +180,8 @@ def _listener(made: _Listener) -> Slot:
 
 def _gateway(made: _GatewayUnit) -> Slot:
     sockets = tuple(Holder(name, frozenset(at)) for name, at in made.sockets.items())
-    return Slot(made.unit, made.started_from, 0, frozenset(), sockets, configured_from=made.configured_from)
+    return Slot(
+        *(made.unit, made.started_from, 0, frozenset(), sockets),
+        configured_from=made.configured_from,
+        rereads=made.rereads,
+    )

@@ -47,4 +47,6 @@ class Slot:
     leads_to: str = ""
     """The unit of the instance that its port leads to; empty for an instance itself, and for a gateway."""
     configured_from: str = ""
-    """SHA-256 of the files that it reads again without a restart; empty where there are none."""
+    """SHA-256 of the files that it reads beside those, as a script writes it down; empty where there are none."""
+    rereads: bool = False
+    """Whether it reads them again without a restart."""

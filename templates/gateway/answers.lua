@@ -77,6 +77,8 @@ end
 
 -- Of every answer, before it is sent.
 function answers.headers()
+  -- a client waits for more after one below these, and would take what an engine goes on with for the answer, all of it
+  if ngx.status < 200 or ngx.status > 599 then ngx.status = 502 end
   for name in pairs(ngx.resp.get_headers(0)) do
     if not PASSED[name:lower()] then ngx.header[name] = nil end
   end

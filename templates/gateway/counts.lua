@@ -39,18 +39,19 @@ local function add(name, by)
   return shared:incr(name, by, 0)
 end
 
--- One more of them, this request; how many there are.
-function counts.take(request, name)
-  request.held[name] = true
-  return add(name, 1)
+-- One more of them, or that many, for this request; how many there are.
+function counts.take(request, name, by)
+  request.held[name] = by or 1
+  return add(name, by or 1)
 end
 
 -- Take back one, or all that a request holds.
 function counts.give(request, name)
   for held in pairs(name and { [name] = true } or request.held) do
-    if request.held[held] then
+    local by = request.held[held]
+    if by then
       request.held[held] = nil
-      add(held, -1)
+      add(held, -by)
     end
   end
 end

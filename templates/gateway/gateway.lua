@@ -14,6 +14,9 @@ local fail = answers.fail
 local MOST_HEADERS = 64
 -- Bodies up to this many bytes go to the router's process that answers everybody: it reads them in a millisecond.
 local LIGHT = 262144
+-- Bytes of a body: up to those it waits in a buffer of its connection's; those that one may have; those of all together
+-- that wait in files, which are memory too, of the gigabyte that the unit may take.
+local BUFFER, MOST_BODY, MOST_BODIES = 65536, 67108864, 402653184
 -- Seconds after which to come again: there is room when any of many answers ends, and an engine takes longer to start.
 local SOON, LATER = 1, 10
 
@@ -102,6 +105,8 @@ function gateway.check()
     ngx.header["Allow"] = wanted
     return fail(405, "this path takes " .. wanted)
   end
+  -- an engine that agrees would have a tunnel, through which nobody looks
+  ngx.req.clear_header("Upgrade")
   local length
   if wanted == "POST" then
     length = tonumber(headers["content-length"])
@@ -114,6 +119,20 @@ end
 local function later(request, status, message, seconds)
   counts.give(request)
   return fail(status, message, { retry = seconds })
+end
+
+-- The body of who may ask. Its bytes are taken until the request is answered.
+function gateway.receive()
+  local request, said = requests.current(), tonumber(ngx.var.http_content_length)
+  local length = said or MOST_BODY
+  if length > BUFFER and counts.take(request, "bodies", length) > MOST_BODIES then
+    return later(request, 503, "too many large requests are under way", SOON)
+  end
+  ngx.req.read_body()
+  if not said then
+    counts.give(request, "bodies")
+    counts.take(request, "bodies", tonumber(ngx.var.request_length))
+  end
 end
 
 -- Find who is to answer, and make the request one of theirs.

@@ -14,10 +14,12 @@ local TOKENS = {
   { "completion", '"completion_tokens"%s?:%s?(%d+)' }, { "completion", '"output_tokens"%s?:%s?(%d+)' },
 }
 -- What ends a stream of events, in the words of a refusal.
-local GONE = 'data: {"error":{"message":"this key was revoked","type":"authentication_error","param":null,'
+local GONE = '\n\ndata: {"error":{"message":"this key was revoked","type":"authentication_error","param":null,'
   .. '"code":"invalid_api_key"}}\n\n'
 -- Bytes that are looked at again with what follows them: more than the longest of these takes.
 local KEPT = 64
+-- Of a number of tokens: what an engine says beyond is none, and added up it would be infinite.
+local MOST_DIGITS = 9
 
 local function first(request, text)
   for _, pattern in ipairs(CONTENT) do
@@ -32,18 +34,20 @@ local function tokens(request, text)
   if not text:find('_tokens"', 1, true) then return end
   for _, one in ipairs(TOKENS) do
     -- the last one holds: some engines count with each part
-    for number in text:gmatch(one[2]) do request[one[1]] = tonumber(number) end
+    for number in text:gmatch(one[2]) do
+      if #number <= MOST_DIGITS then request[one[1]] = tonumber(number) end
+    end
   end
 end
 
 function watching.watch()
+  -- bytes without a status: nginx takes them for HTTP/0.9, and would pass on whatever headers they hold
+  if ngx.req.http_version() < 1 then return ngx.ERROR end
   local request, chunk = requests.current(), ngx.arg[1]
   if not request or not request.instance then return end
   -- all that its engine had to say; the client may take its time
   if ngx.arg[2] then counts.give(request) end
   if not chunk or chunk == "" then return end
-  -- bytes without a status: nginx takes them for HTTP/0.9, and would pass on whatever headers they hold
-  if ngx.req.http_version() < 1 then return ngx.ERROR end
   if request.told then return ngx.ERROR end
   local now = ngx.now()
   if now - (request.looked or 0) >= 1 then

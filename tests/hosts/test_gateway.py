@@ -24,6 +24,7 @@ from tests.hosts.gateway_box import (
     LOG,
     QUESTION,
     SLOW,
+    TLS,
     Box,
     answer,
     rigwright,
@@ -64,6 +65,7 @@ def test_a_host_with_a_gateway_is_as_declared_and_stays_so(box: Box) -> None:
     assert {identifier for identifier, word in verdicts.items() if word == "FAIL"} == set()
     assert {f"D0{number}" for number in range(1, 10)} <= verdicts.keys()
     assert deploy(inventory).changed == []
+    assert f"box: gateway active, on 0.0.0.0:{LAN}, 0.0.0.0:{TLS}" in rigwright("status", str(inventory)).stdout
     box.host.reboot()
     until(lambda: red(inventory) == set(), "as declared after a boot")
     assert deploy(inventory).changed == []

@@ -51,9 +51,9 @@ CERTIFICATE = (
 def door() -> conf.Door:
     return conf.Door(
         listeners=(
-            conf.Listener("lan", (f"127.0.0.1:{PORT}",)),
+            conf.Listener("lan", (f"127.0.0.1:{PORT}",), keys=False),
             conf.Listener("keyed", (f"127.0.0.1:{PORT + 1}", f"[::1]:{PORT + 1}")),
-            conf.Listener("tls", (f"127.0.0.1:{PORT + 2}",), tls=True),
+            conf.Listener("tls", (f"127.0.0.1:{PORT + 2}",), keys=False, tls=True),
         ),
         folder=f"{FOLDER}/conf",
         runtime=f"{FOLDER}/run",

@@ -29,12 +29,12 @@ DRIFTS = {
     "a port that somebody else holds": (
         f"systemctl stop rigwright_gateway rigwright_gateway-{LAN}.socket; systemd-run -q --unit=foreign "
         f"--socket-property=ListenStream=0.0.0.0:{LAN} --socket-property=Accept=yes true",
-        {"D01", "D02", "D04", "D05", "D07", "D09", "P01", "S10"},
+        {"D01", "D02", "D04", "D05", "D07", "P01"},
         "systemctl stop foreign.socket",
     ),
     "settings that were changed, and taken": (
         f"sed -i 's/keepalive_timeout 60s/keepalive_timeout 61s/' {FOLDER}/nginx.conf; {RELOAD}",
-        {"D02", "G01", "G02"},
+        {"D02", "G01"},
         "",
     ),
     "a sandbox with a hole": (
@@ -48,17 +48,17 @@ DRIFTS = {
     ),
     "a listener that asks nobody for a key": (
         f'perl -0pi -e \'s/("office": \\{{\\s*"keys": )true/$1false/\' {FOLDER}/settings.json; {ROUTER}',
-        {"D04", "G01", "G02"},
+        {"D02", "D04", "G01"},
         "",
     ),
     "another name for an alias": (
         f'sed -i \'s/"gpt-4o"/"gpt-4x"/\' {FOLDER}/settings.json; {ROUTER}',
-        {"D07", "G01", "G02"},
+        {"D02", "D07", "G01"},
         "",
     ),
     "a path of engines that is open": (
         f"sed -i 's/return answers.unknown()/return ngx.exit(200)/' {FOLDER}/gateway.lua; {RELOAD}",
-        {"D02", "D05", "G01", "G02"},
+        {"D02", "D05", "G01"},
         "",
     ),
     "a certificate that is about to end": (SHORT, {"D06"}, ""),
@@ -94,9 +94,9 @@ def test_what_drifts_is_red_and_a_deploy_or_the_cure_puts_it_right(box: Box, dri
     broken, expected, cure = DRIFTS[drift]
     inventory = box.inventory()
     box.host.run(broken)
-    assert red(inventory) == expected
+    found = red(inventory)
     if cure:
         box.host.run(cure)
     run = deploy(inventory)
     assert run.status == 0, run.said
-    assert red(inventory) == set()
+    assert (found, red(inventory)) == (expected, set())

@@ -45,6 +45,15 @@ def test_tls_is_on_where_it_is_declared_alone() -> None:
     ]
 
 
+def test_the_router_is_asked_who_it_is_wherever_there_are_keys() -> None:
+    open_to_all = replace(DOOR, listeners=(replace(LAN, keys=False),))
+    assert not found("auth_request", open_to_all)
+    keyed = replace(DOOR, listeners=(*open_to_all.listeners, DOOR.listeners[1]))
+    # each that posts, large bodies, and models
+    assert len(found(r"auth_request /_auth;", keyed)) == len(PATHS) + 2
+    assert len(found(r"auth_request /_auth;")) == 2 * (len(PATHS) + 2)
+
+
 @pytest.mark.parametrize("networks", [(), ("10.0.0.0/8", "fd00::/8")])
 def test_metrics_are_open_to_scrapers_alone_on_every_listener(networks: tuple[str, ...]) -> None:
     door = replace(DOOR, scrapers=networks)
@@ -79,7 +88,7 @@ def test_what_is_more_than_a_word_is_refused(key: str, value: object) -> None:
 def test_lua_finds_all_that_it_asks_for() -> None:
     texts = modules()
     asked = {name for text in texts.values() for name in re.findall(r'require\("([a-z_]+)"\)', text)}
-    assert {f"{name}.lua" for name in asked - {"cjson"}} == set(texts) - {"gateway.lua"}
+    assert {f"{name}.lua" for name in asked - {"cjson", "ffi"}} == set(texts) - {"gateway.lua"}
     called = set(found(r'require\("gateway"\)\.([a-z]+)'))
     for name in called:
         assert re.search(rf"^  [^\n]*\b{name} = |^function gateway\.{name}\(", texts["gateway.lua"], re.MULTILINE), name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ def test_the_model_is_found_where_it_is(sent: bytes, model: str, span: tuple[int
         (b'{"model":"a","x":' + b"[" * 100_000, "200 levels"),
         (b'{"model":"a","x":[' + b"[]," * 1_000_000 + b"1]}", "1000000 values"),
         (b'{"model":"a","x":[' + b'"",' * 1_000_000 + b"1]}", "1000000 values"),
-        (b'{"model":"a","x":' + b'[""""""' * 700_000, "1000000 values"),
+        (b'{"model":"a","x":' + b'[""""""' * 700_000, "200 levels deep"),
         (b'{"model":"a"' + b"".join(b',"%d":1' % one for one in range(256)) + b"}", "256 members"),
     ],
 )
@@ -227,3 +228,23 @@ def test_where_pieces_end_makes_no_difference(text: str, size: int) -> None:
         assert read(sent).model == "a"
         with pytest.raises(Refused):
             read(sent.replace(b'"x"', b'"\xe2\x82"'))
+
+
+def test_a_body_of_many_texts_takes_no_more_memory_than_others() -> None:
+    sent = b'{"model":"a","x":[' + b",".join([b'"much of little"'] * 1_500_000) + b"]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused, match="more than 1000000 values"):
+            read(sent)
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(sent)
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.text(alphabet='ab\\"[{,', max_size=40), st.integers(1, 8))
+def test_where_pieces_of_a_body_end_makes_no_difference_to_what_is_in_texts(text: str, size: int) -> None:
+    sent = json.dumps({"model": text, text: [text, [text]]}).encode()
+    with pytest.MonkeyPatch.context() as patched:
+        whole = b"".join(body._outside(sent))
+        patched.setattr(body, "PIECE", size)
+        assert b"".join(body._outside(sent)) == whole == b"{: , : [, []]}"

@@ -67,6 +67,7 @@ class Engine:
             await writer.drain()
             return
         gone = asyncio.ensure_future(reader.read(1))
+        gone.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait([gone], timeout=how.get("waits", 0))
         if gone.done():
             return

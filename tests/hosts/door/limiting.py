@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import signal
 import socket
 
 from door.answering import ASKED, SLOW, idle
-from door.clients import Stream
-from door.world import ALICE, OFTEN, World, given
+from door.clients import Stream, posting
+from door.world import ALICE, OFTEN, World, given, until
 
 ID = hashlib.sha256(ALICE.encode()).hexdigest()[:16]
 KEY = f"Authorization: Bearer {ALICE}"
@@ -39,6 +40,20 @@ async def a_listener_without_keys_does_not_look_at_one(world: World) -> None:
     for sent in ("Bearer ", "Bearer ignored", "Basic x", "", "Bearer " + "a" * 5000):
         assert (await world.post({"model": "tiny"}, f"Authorization: {sent}"))[0] == 200
     assert all(one["key"] is None for one in world.lines())
+
+
+async def nginx_without_keys_lets_nobody_past_a_router_with_keys(world: World) -> None:
+    settings = world.folder / "conf/settings.json"
+    found = json.loads(settings.read_text())
+    found["listeners"]["lan"]["keys"] = True
+    settings.write_text(json.dumps(found))
+    assert world.router
+    world.router.send_signal(signal.SIGHUP)
+    for _ in range(500):
+        status, _, body = await world.post({"model": "tiny"}, KEY, f"X-Rw-Key: {ID}")
+        if status != 200:
+            break
+    assert (status, _error(body)["code"]) == (401, "invalid_api_key")
 
 
 async def nobody_names_himself(world: World) -> None:
@@ -160,3 +175,31 @@ async def idle_connections_keep_nobody_out_and_do_not_stay(world: World) -> None
     for one in idle_ones:
         one.settimeout(15)
     assert {await asyncio.to_thread(one.recv, 1) for one in idle_ones} == {b""}
+
+
+async def large_bodies_that_do_not_end_take_no_more_than_their_share(world: World) -> None:
+    size = 60 << 20
+    head = posting(b"").replace(b"Content-Length: 0", b"Content-Length: %d" % size)
+    waiting = []
+    try:
+        for _ in range(6):
+            reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+            writer.write(head + b"x" * (1 << 20))
+            waiting.append((reader, writer))
+        await until(lambda: len(list((world.folder / "run/body").iterdir())) == len(waiting))
+        status, headers, _ = await world.ask(head + b"{")
+        assert status == 503 and int(headers["retry-after"]) > 0
+        # in chunks, nobody says how long it will be
+        chunks = head.replace(b"Content-Length: %d" % size, b"Transfer-Encoding: chunked")
+        assert (await world.ask(chunks + b"1\r\n{"))[0] == 503
+        assert (await world.post({"model": "tiny"}))[0] == 200
+    finally:
+        for _, writer in waiting:
+            writer.transport.abort()
+
+    async def served() -> None:
+        text = json.dumps({"model": "tiny", "filler": "x" * (1 << 20)}).encode()
+        while (await world.post(text))[0] != 200:
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(served(), 10)

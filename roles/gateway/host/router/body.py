@@ -144,15 +144,31 @@ def _modest(body: bytes | bytearray) -> None:
     openings = body.count(b"[") + body.count(b"{")
     if openings <= MOST_DEPTH and openings + body.count(b",") < MOST_VALUES:
         return
-    # most of them may be in texts, which are cut out: without escaped quotes, every other part between quotes is one
-    bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    if bare.count(b'"') <= 4 * MOST_VALUES:
-        bare = b"".join(bare.split(b'"')[::2])
-        if bare.count(b",") + bare.count(b"[") + bare.count(b"{") < MOST_VALUES:
-            if max(accumulate(memoryview(bare.translate(_STEPS, _NO_STEPS)).cast("b")), default=0) > MOST_DEPTH:
-                raise Refused(f"the body is nested more than {MOST_DEPTH} levels deep")
-            return
-    raise Refused(f"the body has more than {MOST_VALUES} values")
+    values = depth = deepest = 0
+    for bare in _outside(body):
+        values += bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+        if values >= MOST_VALUES:
+            raise Refused(f"the body has more than {MOST_VALUES} values")
+        steps = memoryview(bare.translate(_STEPS, _NO_STEPS)).cast("b")
+        deepest = max(deepest, max(accumulate(steps, initial=depth)))
+        depth += sum(steps)
+    if deepest > MOST_DEPTH:
+        raise Refused(f"the body is nested more than {MOST_DEPTH} levels deep")
+
+
+def _outside(body: bytes | bytearray) -> Iterator[bytes]:
+    """What is not in texts, a piece at a time: the parts between quotes of a whole body may take ten times its size."""
+    within, left = False, b""
+    for at in range(0, len(body), PIECE):
+        piece = left + body[at : at + PIECE]
+        # a backslash at its end may belong to what follows; how many there are before it says
+        backslashes = len(piece) - len(piece.rstrip(b"\\"))
+        left = b"\\" if backslashes % 2 else b""
+        piece = piece[: len(piece) - len(left)]
+        # without escaped quotes, every other part between quotes is in a text
+        parts = piece.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        yield b"".join(parts[within::2])
+        within ^= len(parts) % 2 == 0
 
 
 def _constant(name: str) -> NoReturn:

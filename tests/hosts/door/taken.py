@@ -1,0 +1,71 @@
+"""What engines say and do that somebody else has taken over, and what becomes of others then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+from door.clients import posting
+from door.world import World
+
+LATER = "HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nAccess-Control-Allow-Origin: *\r\nContent-Length: 2\r\n\r\nhi"
+
+
+def _saying(raw: str, *headers: str) -> bytes:
+    return posting(json.dumps({"model": "tiny", "stand_in": {"raw": raw}}).encode(), *headers)
+
+
+async def who_makes_a_fifo_of_its_socket_holds_nobody_up(world: World) -> None:
+    engine = world.engines["one"]
+    await engine.kill()
+    engine.socket.unlink()
+    os.mkfifo(engine.socket)
+    engine.socket.chmod(0o666)
+    try:
+        for _ in range(4):
+            assert b"from two" in (await asyncio.wait_for(world.post({"model": "tiny"}), 5))[2]
+    finally:
+        # a worker that waits for it would not end with its master
+        os.close(os.open(engine.socket, os.O_RDWR | os.O_NONBLOCK))
+
+
+async def no_more_than_one_answer_is_taken_for_one(world: World) -> None:
+    for status in ("000 A", "100 Continue", "101 Switching Protocols", "103 Early Hints", "199 A", "600 A", "999 A"):
+        for more in ((), ("Upgrade: websocket",)):
+            said = _saying(f"HTTP/1.1 {status}\r\nContent-Length: {len(LATER)}\r\n\r\n{LATER}", *more)
+            got, headers, _ = await world.ask(said)
+            assert got == 502 and "set-cookie" not in headers, (status, got, headers)
+
+
+async def nobody_gets_a_tunnel(world: World) -> None:
+    raw = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\ntunnel"
+    status, headers, _ = await world.ask(_saying(raw, "Upgrade: a"))
+    assert status == 502 and "upgrade" not in headers, (status, headers)
+
+
+async def what_scrapers_get_has_a_status(world: World) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"nonsense\r\nSet-Cookie: a=b\r\n\r\n<script>")
+        writer.close()
+
+    engine = world.engines["one"]
+    await engine.kill()
+    engine.socket.unlink()
+    server = await asyncio.start_unix_server(answer, str(engine.socket))
+    engine.socket.chmod(0o666)
+    status, _, body = await world.ask(b"GET /metrics/one HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
+    server.close()
+    assert (status, body) == (0, b"")
+
+
+async def what_is_no_number_of_tokens_is_not_counted(world: World) -> None:
+    for digits in (10, 30, 400):
+        text = json.dumps({"usage": {"prompt_tokens": 7}})[:-2] + "9" * (digits - 1) + "}}"
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+        assert (await world.ask(_saying(head + text)))[0] == 200
+        assert (await world.line())["prompt_tokens"] is None
+    said = (await world.admin("GET /metrics"))[1]
+    for name in ("one", "two"):
+        assert b'prompt_tokens_total{instance="%s"} 0\n' % name.encode() in said, said

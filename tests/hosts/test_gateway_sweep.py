@@ -1,0 +1,91 @@
+"""A deploy of another gateway, cut off at each of its operations: clients are served on, and the next run converges."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from openai import OpenAIError
+
+from lab.hosts import HostSpec
+from lab.labs import Lab
+from lab.tiny_model import ANSWER
+from tests.hosts.gateway_box import DEMO, Box, answer, rigwright
+from tests.hosts.layers import FirstRun
+from tests.hosts.support import deploy, plan, red, until
+from tests.hosts.test_sweep import KILLING
+
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+
+CHAT = {"chat": DEMO}
+# What is undone before, so that there is something to do; the two differ in settings of nginx and of the router.
+UNDO = {
+    "Serving | Keys of clients": "rm -f /etc/rigwright/credentials/gateway-keys.json",
+    "Serving | Certificates": "rm -f /etc/rigwright/credentials/gateway-office.pem",
+    "Serving | The gateway has them": "rm -f /etc/rigwright/credentials/gateway-office.pem",
+}
+CUTS = [(operation, 0.0) for operation in UNDO] + [
+    ("Serving | Write generation", 0.0),
+    ("Serving | Activate generation", 0.0),
+    ("Serving | Activate generation", 0.5),
+    ("Serving | Activate generation", 1.0),
+]
+
+
+@pytest.fixture(scope="module")
+def box(lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """A host with a gateway and one instance."""
+    (host,) = lab.up([HostSpec(f"gs{release[-2:]}", release, (first_run.layer,))])
+    made = Box(lab, host, tmp_path_factory.mktemp("gateway"))
+    run = deploy(declared(made, 0))
+    assert run.status == 0, run.said
+    yield made
+    host.destroy()
+
+
+def declared(box: Box, number: int) -> Path:
+    """One of two gateways: another alias, and another listener for the second."""
+    gateway = box.gateway(aliases={f"alias-{number}": "tiny-rig"})
+    listeners = dict(gateway["listeners"])  # type: ignore[call-overload]
+    if number:
+        listeners["more"] = {"address": "0.0.0.0", "port": 8001, "keys": False}
+    return box.inventory(CHAT, aliases=gateway["aliases"], listeners=listeners)
+
+
+def serves(box: Box) -> bool:
+    """Whether the listener that both have answers."""
+    try:
+        return answer(box.plain()) == ANSWER
+    except (OpenAIError, requests.RequestException):
+        return False
+
+
+@pytest.mark.parametrize("kind", ["controller", "host"])
+def test_a_deploy_cut_off_at_an_operation_of_the_gateway_is_finished_by_the_next_run(
+    box: Box, kind: str, subtests: pytest.Subtests
+) -> None:
+    assert rigwright("keys", str(declared(box, 0)), "make", f"for-{kind}").returncode == 0
+    now = 0
+    assert deploy(declared(box, now)).status == 0
+    for operation, after in CUTS:
+        with subtests.test(f"{operation} after {after} s"):
+            box.host.run(UNDO.get(operation, "true"))
+            inventory = declared(box, 1 - now)
+            environment = {"KILL_AT": operation, "KILL_AFTER": str(after)}
+            if kind == "host":
+                environment["KILL_HOST"] = box.host.namespace
+            killed = deploy(inventory, "--yes", file=KILLING, **environment)
+            assert killed.status == -signal.SIGKILL, killed.said
+            if kind == "host":
+                box.host.start()
+                box.host.wait()
+            until(lambda: serves(box), "clients are served after the cut", 60)
+            again = deploy(inventory)
+            assert again.status == 0, again.said
+            now = 1 - now
+            assert answer(box.plain(), f"alias-{now}") == ANSWER
+            assert plan(inventory).planned == []
+    assert red(declared(box, now)) == set()

@@ -1,0 +1,119 @@
+"""A gateway on a host, as text: its units, what they are started from, and what becomes of them when that changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigwright.gateway.entry import Gateway
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
+from rigwright.gateway.service import door
+from rigwright.serving.activation import Activation, activation, goal
+from rigwright.serving.generation import Generation
+from rigwright.serving.live import Served
+from rigwright.serving.manifest import read
+from rigwright.serving.units import OWNED
+from tests.unit.samples import instance, rig
+from tests.unit.states import CHAT, CONFIG, converged, two, wanted
+
+LISTENERS: dict[str, Any] = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}
+TLS = {"office": {"address": "192.0.2.7", "port": 443, "tls": True}}
+
+
+def served(**changes: Any) -> Generation:
+    """A generation with a gateway, some of it changed."""
+    gateway = Gateway.model_validate({"listeners": LISTENERS} | changes)
+    return wanted(replace(two(instance("chat"), instance("code", port=8021)), gateway=gateway))
+
+
+AIM = served()
+SOCKET = "rigwright_gateway-8000.socket"
+
+
+def way(found: Served, aim: Generation) -> Activation | None:
+    return activation(found, CONFIG, goal(found, aim))
+
+
+def test_what_its_processes_are_started_from_is_what_lies_in_the_generation() -> None:
+    router, nginx = AIM.gateway
+    assert (router.unit, nginx.unit) == (ROUTER_UNIT, GATEWAY_UNIT)
+    for slot in AIM.gateway:
+        assert slot.started_from == hashlib.sha256(AIM.files[f"units/{slot.unit}"].encode()).hexdigest()
+        read_by = "router/*.py and settings.json" if slot is router else "*.lua, nginx.conf and settings.json"
+        names = [name.removeprefix("gateway/") for name in AIM.files if name.startswith("gateway/")]
+        own = [name for name in names if name.startswith("router/") == (slot is router) or name == "settings.json"]
+        own = [name for name in own if name.endswith((".py", ".lua", ".conf", ".json"))]
+        content = "".join(AIM.files[f"gateway/{name}"] for name in sorted(own))
+        assert slot.configured_from == hashlib.sha256(content.encode()).hexdigest(), read_by
+
+
+def test_a_deploy_reads_from_the_manifest_what_was_written() -> None:
+    found = read(AIM.files["manifest.json"], {})
+    assert {slot for slot in found.slots if slot.holders and not slot.leads_to} == set(AIM.gateway)
+    assert found.users and found.users >= {"rigwright_gateway", "rigwright_router", "rigwright-chat"}
+
+
+def test_a_host_that_is_so_is_left_alone() -> None:
+    assert way(converged(AIM), AIM) is None
+
+
+def test_other_settings_are_read_again_and_restart_the_router_alone() -> None:
+    done = way(converged(AIM), served(aliases={"gpt-4o": AIM_MODEL}))
+    assert done is not None
+    assert (done.stop, done.restart, done.reload, done.listen, done.release) == (
+        (),
+        (ROUTER_UNIT,),
+        (GATEWAY_UNIT,),
+        (),
+        (),
+    )
+
+
+def test_other_instances_are_no_reason_to_restart_it() -> None:
+    fewer = wanted(replace(two(instance("chat")), gateway=Gateway.model_validate({"listeners": LISTENERS})))
+    done = way(converged(AIM), fewer)
+    assert done is not None
+    assert GATEWAY_UNIT not in (*done.stop, *done.restart)
+
+
+def test_another_listener_restarts_it_once_its_port_is_held() -> None:
+    done = way(converged(AIM), served(listeners=LISTENERS | TLS))
+    assert done is not None
+    assert done.listen == ("rigwright_gateway-443.socket",)
+    assert set(done.restart) == {ROUTER_UNIT, GATEWAY_UNIT}
+    assert done.listening == (("rigwright_gateway-443.socket", GATEWAY_UNIT, 443),)
+
+
+@pytest.mark.parametrize(
+    "at", [frozenset[str](), frozenset({"127.0.0.1:8000"}), frozenset({"0.0.0.0:8000", "[::]:8000"})]
+)
+def test_a_port_that_is_not_held_where_it_is_declared_is_held_again(at: frozenset[str]) -> None:
+    here = converged(AIM)
+    done = way(replace(here, sockets={**here.sockets, SOCKET: at}), AIM)
+    assert done is not None
+    assert (done.listen, done.restart) == ((SOCKET,), (GATEWAY_UNIT,))
+
+
+def test_it_goes_with_its_sockets_where_it_is_not_declared_any_more() -> None:
+    done = way(converged(AIM), wanted(two(instance("chat"), instance("code", port=8021))))
+    assert done is not None
+    assert {GATEWAY_UNIT, ROUTER_UNIT} <= set(done.stop)
+    assert done.release == (SOCKET, ROUTER_SOCKET)
+    assert not any(name.startswith("rigwright_") for name in done.slices)
+
+
+def test_an_instance_is_restarted_where_a_gateway_comes_for_it_says_then_who_may_connect() -> None:
+    assert CHAT in (way(converged(wanted(two(instance("chat")))), AIM) or Activation()).restart
+
+
+def test_no_key_and_no_certificate_is_in_a_generation() -> None:
+    made = door(rig(instance("chat"), gateway=Gateway.model_validate({"listeners": LISTENERS | TLS})), OWNED)
+    assert "BEGIN" not in "".join(text for name, text in made.files.items() if not name.endswith((".py", "prepare")))
+    assert json.loads(made.files["gateway/settings.json"])["listeners"]["office"] == {"keys": True, "models": None}
+
+
+AIM_MODEL = json.loads(AIM.files["gateway/settings.json"])["models"].popitem()[0]
