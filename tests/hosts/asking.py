@@ -63,13 +63,18 @@ class Server:
         return OpenAI(base_url=self.url, api_key=key or self.key, max_retries=0, http_client=web)
 
 
+def thought(part: object) -> str:
+    """What a model thinks, by vLLM's name for it or the one of LiteLLM's proxy."""
+    return getattr(part, "reasoning", None) or getattr(part, "reasoning_content", None) or ""
+
+
 def whole(client: OpenAI, model: str, **asked: Any) -> dict[str, Any]:
     """An answer that comes at once."""
     reply = client.chat.completions.create(model=model, messages=MESSAGES, **asked)
     (choice,) = reply.choices
     return {
         "content": choice.message.content or "",
-        "reasoning": getattr(choice.message, "reasoning", None) or "",
+        "reasoning": thought(choice.message),
         "calls": [one.function.model_dump(include={"name", "arguments"}) for one in choice.message.tool_calls or ()],
         "finish": choice.finish_reason,
         "tokens": reply.usage.completion_tokens,
@@ -88,7 +93,7 @@ def streamed(client: OpenAI, model: str, **asked: Any) -> dict[str, Any]:
         for choice in piece.choices:
             found["pieces"] += 1
             found["content"] += choice.delta.content or ""
-            found["reasoning"] += getattr(choice.delta, "reasoning", None) or ""
+            found["reasoning"] += thought(choice.delta)
             found["finish"] = choice.finish_reason or found["finish"]
             for part in choice.delta.tool_calls or ():
                 if part.index == len(found["calls"]):

@@ -151,7 +151,7 @@ def test_a_days_log_is_put_away_while_streams_go_on(box: Box) -> None:
     until(lambda: "gpt-4o" in lines(f"cat {LOG}"), "logged")
     before = lines(f"cat {LOG}")
     with ThreadPoolExecutor(1) as pool:
-        stream = pool.submit(streamed, client, SLOW, 1000)
+        stream = pool.submit(streamed, client, SLOW, 500)
         until(lambda: under_way(box)["slow"] == 1, "under way")
         tomorrow()
         assert under_way(box)["slow"] == 1
