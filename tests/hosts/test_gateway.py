@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -97,6 +98,14 @@ def test_clients_speak_to_one_plain_address_without_a_key(box: Box) -> None:
     assert allowed.headers["Access-Control-Allow-Origin"] == page["Origin"]
     other = requests.options(url, headers=page | {"Origin": "https://evil.example"}, timeout=10)
     assert "Access-Control-Allow-Origin" not in other.headers
+
+
+@on_both
+def test_no_worker_waits_for_a_client_whom_another_one_has(box: Box) -> None:
+    # of two that wake for one connection, the second would stand still in accept() with all its streams
+    process = "/proc/$(systemctl show --property=MainPID --value rigwright_gateway)/fdinfo"
+    handed = box.host.run(f"grep -h ^flags: {process}/3 {process}/4").split()[1::2]
+    assert [int(flags, 8) & os.O_NONBLOCK for flags in handed] == [os.O_NONBLOCK] * 2
 
 
 def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(box: Box) -> None:

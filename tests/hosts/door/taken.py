@@ -13,7 +13,8 @@ LATER = "HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nAccess-Control-Allow-Origin: *\r\
 
 
 def _saying(raw: str, *headers: str) -> bytes:
-    return posting(json.dumps({"model": "tiny", "stand_in": {"raw": raw}}).encode(), *headers)
+    asked: bytes = posting(json.dumps({"model": "tiny", "stand_in": {"raw": raw}}).encode(), *headers)
+    return asked
 
 
 async def who_makes_a_fifo_of_its_socket_holds_nobody_up(world: World) -> None:
