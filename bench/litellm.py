@@ -86,5 +86,6 @@ def proxy(folder: Path, served: Mapping[str, tuple[str, str]], inside: list[str]
             time.sleep(0.5)
         yield Proxy(process.pid, key)
     finally:
-        process.terminate()
+        # asked to end, it waits for its own connections, some of which nobody ends
+        process.kill()
         process.wait()

@@ -19,6 +19,7 @@ from rigwright.serving.units import STARTED_FROM
 GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
 """Their units, and their folders below /run."""
 ROUTER_SOCKET = f"{ROUTER}.socket"
+ROUTER_SOCKETS = f"{STARTED_FROM}/router"
 ROUTER_UNIT, GATEWAY_UNIT = f"{ROUTER}.service", f"{GATEWAY}.service"
 # What root has given, by digest. Gone with a reboot, as what was given is.
 KEYS_RECORD, CREDENTIALS_RECORD = f"{STARTED_FROM}/gateway-keys", f"{STARTED_FROM}/gateway-credentials"
@@ -131,7 +132,12 @@ def programs(rig: Rig) -> dict[str, str]:
     """
     return {
         "give-keys": render(
-            "gateway/keys.sh.j2", keys=keys_path(rig), user=rig.router_user, folder=f"/run/{ROUTER}", record=KEYS_RECORD
+            "gateway/keys.sh.j2",
+            asked=f"{ROUTER_SOCKETS}/light.sock",
+            keys=keys_path(rig),
+            user=rig.router_user,
+            folder=f"/run/{ROUTER}",
+            record=KEYS_RECORD,
         ),
         "prepare": render(
             "gateway/prepare.sh.j2",

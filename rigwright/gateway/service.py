@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.gateway import conf, given
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.render import render
 from rigwright.serving.slots import UNIX, Holder, Slot
 from rigwright.serving.units import LINKS, STARTED_FROM
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 PREFIX = "rigwright_gateway-"
 # What the packages of PACKAGES bring, and start on port 80 as they are installed.
 PACKAGES = (*conf.PACKAGES, "logrotate")
-# Runtime folders of both, and the router's sockets.
+# Runtime folders of both.
 RUNTIME, ROUTER_RUNTIME = f"/run/{given.GATEWAY}", f"/run/{given.ROUTER}"
-ROUTER_SOCKETS = "/run/rigwright/router"
 ADMIN = f"{RUNTIME}/admin.sock"
 LOGS = "/var/log/rigwright_gateway"
 LOG = f"{LOGS}/access.log"

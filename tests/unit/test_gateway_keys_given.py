@@ -19,7 +19,7 @@ from rigwright.gateway.given import GATEWAY, GATEWAY_UNIT, ROUTER, ROUTER_UNIT
 from rigwright.gateway.keyring import Key, Keyring
 from rigwright.gateway.pairs import Wanted
 from roles.operations import gateway
-from tests.unit.gateway_host import GatewayHost
+from tests.unit.gateway_host import GatewayHost, stand_in
 
 RING = Keyring(keys={"alice": Key(sha256="a" * 64, made="2026-11-22")})
 KEYS = keyring.keys_json(RING)
@@ -153,6 +153,18 @@ def test_the_process_is_told_after_its_keys_are_there(host: GatewayHost, tmp_pat
     assert host.program("give-keys", str(process.pid)).returncode == 0
     process.wait(10)
     assert (tmp_path / "heard").read_text() == KEYS
+
+
+def test_a_router_that_goes_on_with_other_keys_is_not_noted_to_have_these(host: GatewayHost) -> None:
+    (host.credentials / "gateway-keys.json").write_text(KEYS)
+    assert host.program("give-keys").returncode == 0
+    stand_in(host.bin, "curl", "echo '{}'")
+    process = subprocess.Popen(["sh", "-c", "trap '' HUP; exec sleep 60"])
+    done = host.program("give-keys", str(process.pid))
+    process.kill()
+    process.wait()
+    assert (done.returncode, done.stderr) == (1, "the router goes on with other keys; its journal says why\n")
+    assert host.record(given.KEYS_RECORD) == ""
 
 
 def test_root_follows_no_link_of_the_routers(host: GatewayHost, tmp_path: Path) -> None:
