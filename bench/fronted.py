@@ -6,6 +6,7 @@ gateway's way to it are those of any instance.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import subprocess
@@ -21,7 +22,6 @@ from typing import IO
 from bench import litellm
 from bench.converge import own_lab
 from bench.streams import Asked, Place
-from cli.resolving.web import hash_file
 from lab import kept, tiny_model
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
@@ -34,7 +34,6 @@ PLAIN_PORT, TLS_PORT, NAME = 8000, 8443, "llm.example.org"
 # Ways to an instance: its own socket, with nothing in between, and its port, both with its own key; the gateway's
 # listener without TLS, which takes no key, and that with TLS, which takes one; LiteLLM's proxy in front of its port.
 SOCKET, PORT, PLAIN, TLS, LITELLM = "socket", "port", "gateway", "gateway, TLS", "LiteLLM"
-UNITS = ("rigwright_gateway.service", "rigwright_router.service")
 # 13 million weights: some hundred tokens a second on the one core that it gets, the other one is for all else.
 SIZE = tiny_model.Size(layers=6, width=384, heads=6, kv_heads=3, feed_forward=1536, context=16384)
 SLOTS = 16
@@ -55,6 +54,12 @@ slots = {SLOTS}
 
 [variants."llamacpp/bench".flags]
 threads = "1"
+"""
+RESIDENT = """
+for unit in rigwright_gateway rigwright_router; do
+  group=$(systemctl show --property=ControlGroup --value $unit)
+  cat /sys/fs/cgroup$group/cgroup.procs /sys/fs/cgroup/systemd$group/cgroup.procs 2>/dev/null
+done | sort -u | while read -r pid; do sed -n 's/^Pss: *//p' /proc/$pid/smaps_rollup; done
 """
 STAND_IN = "/opt/bench-paced.py"
 START_LIMIT = 60  # seconds until the gateway must let clients through to both
@@ -84,7 +89,7 @@ class Box:
 
     def engine_key(self, instance: str) -> str:
         """What an instance itself wants to be told."""
-        unit = f"/etc/systemd/system/rigwright-{instance}.service"
+        unit = shlex.quote(f"/etc/systemd/system/rigwright-{instance}.service")
         return self.host.run(f"cat $(sed -n 's/^LoadCredential=api-key://p' {unit})").strip()
 
     def place(self, way: str, instance: str, proxy: litellm.Proxy | None = None) -> Place:
@@ -121,18 +126,15 @@ class Box:
 
     def connections(self, instance: str) -> int:
         """That an instance has, with what it listens on and has for itself."""
-        main = f"$(systemctl show --property=MainPID --value rigwright-{instance})"
-        return int(self.host.run(f"ls -l /proc/{main}/fd | grep -c socket: || true"))
+        main = shlex.join(("systemctl", "show", "--property=MainPID", "--value", f"rigwright-{instance}"))
+        return int(self.host.run(f"ls -l /proc/$({main})/fd | grep -c socket: || true"))
 
     def resident(self) -> int:
         """Bytes of memory that all processes of nginx and router have, pages that they share counted once."""
-        groups = " ".join(f"/sys/fs/cgroup$(systemctl show --property=ControlGroup --value {one})" for one in UNITS)
-        pids = f"for one in {groups}; do cat $(find $one /sys/fs/cgroup/systemd${{one#/sys/fs/cgroup}} "
-        pids += "-name cgroup.procs 2>/dev/null) 2>/dev/null; done | sort -u"
-        said = self.host.run(f"for pid in $({pids}); do sed -n 's/^Pss: *//p' /proc/$pid/smaps_rollup; done")
+        said = self.host.run(RESIDENT)
         kibibytes = [int(line.split()[0]) for line in said.splitlines()]
-        if len(kibibytes) < len(UNITS):
-            raise NotMeasured(f"no processes of {' and '.join(UNITS)}: {said[:500]!r}")
+        if not kibibytes:
+            raise NotMeasured(f"no processes of the gateway: {said[:500]!r}")
         return 1024 * sum(kibibytes)
 
     def _process(self) -> int:
@@ -200,9 +202,9 @@ def declare(folder: Path, lab: Lab, host: Host) -> Path:
     """The operator's folder: catalogue, lock, weights on the shelf, and the inventory, which is returned."""
     weight = lab.shelf / "bench-rig.gguf"
     tiny_model.write(weight, size=SIZE)
-    content = hash_file(weight, lambda done, total: None)
+    digest = hashlib.sha256(weight.read_bytes()).hexdigest()
     row: dict[str, object] = {"kind": "weight", "name": "bench-rig", "version": "1", "file": weight.name}
-    row |= {"sha256": content.sha256, "size": content.size, "sources": [f"shelf:{weight.name}"]}
+    row |= {"sha256": digest, "size": weight.stat().st_size, "sources": [f"shelf:{weight.name}"]}
     lines = ["[[artefact]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items()), ""]
     head = f'schema = 1\nartefacts = 1\ndigest = "{seal([row])}"\n'
     for name, text in (("catalog/bench.toml", CATALOG), ("locks/bench.lock.toml", head + "\n".join(lines))):
@@ -243,11 +245,11 @@ def _stand_in(host: Host) -> None:
     text = (ROOT / "bench" / "paced.py").read_text()
     command = f"/usr/bin/python3 -I {STAND_IN} /run/rigwright/instances/{PACED}/api.sock"
     override = f"[Service]\nExecStart=\nExecStart={command}\n"
-    folder = f"/run/systemd/system/rigwright-{PACED}.service.d"
+    folder, unit = f"/run/systemd/system/rigwright-{PACED}.service.d", f"rigwright-{PACED}.service"
     host.run(
-        f"printf %s {shlex.quote(text)} > {STAND_IN} && mkdir -p {folder} && "
-        f"printf %s {shlex.quote(override)} > {folder}/bench.conf && systemctl daemon-reload && "
-        f"systemctl restart rigwright-{PACED}"
+        f"printf %s {shlex.quote(text)} > {shlex.quote(STAND_IN)} && mkdir -p {shlex.quote(folder)} && "
+        f"printf %s {shlex.quote(override)} > {shlex.quote(f'{folder}/bench.conf')} && systemctl daemon-reload && "
+        f"systemctl restart {shlex.quote(unit)}"
     )
 
 

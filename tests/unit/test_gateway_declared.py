@@ -8,6 +8,7 @@ import pytest
 
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.entry import Gateway, ListenerEntry
+from rigwright.gateway.service import door
 from rigwright.gateway.told import sentences
 from rigwright.inventory import load
 from tests.unit.samples import Box, chat, entry, instance, rig
@@ -170,3 +171,9 @@ def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str)
     gateway = Gateway.model_validate({"listeners": {"x": {"port": 8000} | listener}})
     (line,) = sentences(rig(instance(model_name="model"), gateway=gateway))
     assert line.endswith(f": {said}")
+
+
+def test_nginx_gets_no_socket_on_which_a_worker_could_stand_still(box: Box) -> None:
+    """It leaves those that it is handed as they are, and systemd makes them blocking unless it is told."""
+    unit = door(declared(box, gateway={"listeners": LAN}), "# ours").files["units/rigwright_gateway.service"]
+    assert "NonBlocking=yes" in unit.splitlines()
