@@ -130,6 +130,11 @@ def door(rig: Rig, owned: str) -> Front:
         "nginx.conf": nginx,
         **conf.modules(),
         "settings.json": json.dumps(settings(rig, rig.gateway, nginx), indent=1, sort_keys=True) + "\n",
+        # what a reload gives it beside those: another key of an engine is a reason for one, on the way back, too
+        **given.lists(
+            {one.name: one.key_name for one in rig.instances},
+            [name for name, one in rig.gateway.listeners.items() if one.tls],
+        ),
     }
     modules = {f"router/{name}": text for name, text in program().items()}
     routed = modules | {"settings.json": config["settings.json"]}
@@ -162,9 +167,7 @@ def door(rig: Rig, owned: str) -> Front:
             for one in sockets
         },
     }
-    keys = {one.name: one.key_name for one in rig.instances}
     scripts = {name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS} | given.programs(rig)
-    scripts |= given.lists(keys, [name for name, one in rig.gateway.listeners.items() if one.tls])
     return Front(
         files={f"{FOLDER}/{name}": text for name, text in (config | modules | scripts).items()}
         | {f"units/{name}": text for name, text in units.items()},

@@ -46,7 +46,9 @@ def test_what_its_processes_are_started_from_is_what_lies_in_the_generation() ->
         read_by = "router/*.py and settings.json" if slot is router else "*.lua, nginx.conf and settings.json"
         names = [name.removeprefix("gateway/") for name in AIM.files if name.startswith("gateway/")]
         own = [name for name in names if name.startswith("router/") == (slot is router) or name == "settings.json"]
-        own = [name for name in own if name.endswith((".py", ".lua", ".conf", ".json"))]
+        own = [
+            name for name in own if name.endswith((".py", ".lua", ".conf", ".json")) or name in ("engine-keys", "tls")
+        ]
         content = "".join(AIM.files[f"gateway/{name}"] for name in sorted(own))
         assert slot.configured_from == hashlib.sha256(content.encode()).hexdigest(), read_by
 
@@ -71,6 +73,13 @@ def test_other_settings_are_read_again_and_restart_the_router_alone() -> None:
         (),
         (),
     )
+
+
+def test_another_key_of_an_engine_is_given_to_it_by_a_reload() -> None:
+    changed = two(instance("chat", key_name="chat.0123456789abcdef.api-key"), instance("code", port=8021))
+    done = way(converged(AIM), wanted(replace(changed, gateway=Gateway.model_validate({"listeners": LISTENERS}))))
+    assert done is not None
+    assert done.reload == (GATEWAY_UNIT,)
 
 
 def test_other_instances_are_no_reason_to_restart_it() -> None:
