@@ -20,7 +20,7 @@ def _saying(raw: str, *headers: str) -> bytes:
 async def who_makes_a_fifo_of_its_socket_holds_nobody_up(world: World) -> None:
     engine = world.engines["one"]
     await engine.kill()
-    engine.socket.unlink()
+    engine.socket.unlink(missing_ok=True)
     os.mkfifo(engine.socket)
     engine.socket.chmod(0o666)
     try:
@@ -53,7 +53,7 @@ async def what_scrapers_get_has_a_status(world: World) -> None:
 
     engine = world.engines["one"]
     await engine.kill()
-    engine.socket.unlink()
+    engine.socket.unlink(missing_ok=True)
     server = await asyncio.start_unix_server(answer, str(engine.socket))
     engine.socket.chmod(0o666)
     status, _, body = await world.ask(b"GET /metrics/one HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
