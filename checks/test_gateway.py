@@ -10,7 +10,7 @@ from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
 from rigwright.declaration.rig import Instance, Rig
-from rigwright.gateway.entry import ListenerEntry
+from rigwright.gateway.entry import Gateway, ListenerEntry
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.gateway.service import ADMIN, PREFIX, ROTATION, RUNTIME, door, rotation
 from rigwright.serving.live import Served
@@ -69,10 +69,8 @@ def test_listens_where_it_is_declared(host: Host, rig: Rig, found: Served, liste
     severity="high",
     why="settings that were changed, by hand or by a run that died, let others in, or nobody",
 )
-def test_processes_are_current(host: Host, rig: Rig, found: Served) -> None:
+def test_processes_are_current(host: Host, rig: Rig, found: Served, gateway: Gateway) -> None:
     made = door(rig, OWNED)
-    if not made.slots:
-        pytest.skip("it has no gateway")
     for slot in made.slots:
         one = found.processes.get(slot.unit)
         expect(one.state if one else "not there", "active", f"{DEPLOY}, or {LOG}")
@@ -157,15 +155,13 @@ def test_names_resolve(host: Host, rig: Rig, listener: Listener) -> None:
 
 
 @check("D08", "every instance that answers is offered", severity="high", why="a card serves nobody")
-def test_instances_are_in(host: Host, rig: Rig, found: Served, instance: Instance) -> None:
-    if not rig.gateway or not any(instance in one.instances for one in rig.offers):
-        pytest.skip("no gateway offers it")
-    process = found.processes.get(instance.unit)
+def test_instances_are_in(host: Host, rig: Rig, found: Served, offered: Instance) -> None:
+    process = found.processes.get(offered.unit)
     expect(process.state if process else "not there", "active", DEPLOY)
-    restart = f"systemctl restart {instance.unit}"
-    expect(host.run("readlink %s", f"{LINKS}/{instance.name}").stdout.strip(), instance.socket, restart)
+    restart = f"systemctl restart {offered.unit}"
+    expect(host.run("readlink %s", f"{LINKS}/{offered.name}").stdout.strip(), offered.socket, restart)
     out = json.loads(door(rig, OWNED).files["gateway/settings.json"])["out"]
-    expect(host.file(f"{out}/{instance.name}").exists, False, f"it does not answer: {LOG}, and {restart}")
+    expect(host.file(f"{out}/{offered.name}").exists, False, f"it does not answer: {LOG}, and {restart}")
 
 
 @check("D09", "nobody but the gateway reads what it has", severity="critical", why="it has the keys of engines")
