@@ -87,10 +87,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "env": lambda rig: rig.envs,
         "weight": lambda rig: rig.weights,
         "share": lambda rig: [rig.share] if rig.share else [],
-        "gateway": lambda rig: [rig.gateway] if rig.gateway else [],
-        "offered": lambda rig: sorted(
-            {one for offer in rig.offers for one in offer.instances}, key=lambda one: one.name
-        ),
+        "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
+        "offered": lambda rig: list({one.name: one for offer in rig.offers for one in offer.instances}.values()),
         "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
     }
     wanted = [name for name in parts if name in metafunc.fixturenames]

@@ -69,7 +69,7 @@ def test_listens_where_it_is_declared(host: Host, rig: Rig, found: Served, liste
     severity="high",
     why="settings that were changed, by hand or by a run that died, let others in, or nobody",
 )
-def test_processes_are_current(host: Host, rig: Rig, found: Served, gateway: Gateway) -> None:
+def test_processes_are_current(host: Host, rig: Rig, found: Served, gateway: tuple[str, Gateway]) -> None:
     made = door(rig, OWNED)
     for slot in made.slots:
         one = found.processes.get(slot.unit)
