@@ -16,7 +16,6 @@ from cli.declared import named, rig_of
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
 from rigwright.gateway import given, keyring
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.given import Brought, Having
 from rigwright.gateway.keyring import Keyring
 from rigwright.problems import Invalid, printable
@@ -58,26 +57,17 @@ def asked_of(inventory: str, limit: str | None) -> Asked:
     rigs = {name: rig_of(name, data.get("rig")) for name, data in named(inventory, limit).items()}
     files: dict[str, list[str]] = {}
     for name, rig in rigs.items():
-        if gateway := gateway_of(rig):
-            files.setdefault(beside(Path(rig.inventory).parent, gateway.keys_file), []).append(name)
+        if rig.gateway:
+            files.setdefault(beside(Path(rig.inventory).parent, rig.gateway.keys_file), []).append(name)
     if not files:
         raise click.ClickException(f"{inventory}: no host has a gateway")
     if len(files) > 1:
         listed = "; ".join(f"{', '.join(names)} have {file}" for file, names in sorted(files.items()))
         raise click.ClickException(f"{inventory}: say with --limit which file of keys is meant: {listed}")
     ((file, names),) = files.items()
-    models = frozenset(model for name in names for model in models_of(rigs[name]))
+    # no aliases: a key is for what those stand for
+    models = frozenset(offer.name for name in names for offer in rigs[name].offers)
     return Asked(inventory, limit, Path(file), {name: rigs[name] for name in names}, models)
-
-
-def gateway_of(rig: Rig) -> Gateway | None:
-    """A rig's gateway; None without."""
-    return rig.gateway
-
-
-def models_of(rig: Rig) -> set[str]:
-    """Names that clients ask for at a rig's gateway, but aliases: a key is for what those stand for."""
-    return {offer.name for offer in rig.offers}
 
 
 @contextmanager

@@ -54,12 +54,18 @@ def keys(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.Monk
 
     def run(*words: str, gone: tuple[str, ...] = (), files: dict[str, str] | None = None) -> Result:
         names = {**dict.fromkeys((*hosts, *gone), "gateway-keys.toml"), "plain": "", **(files or {})}
-        rigs = {name: SimpleNamespace(inventory=str(inventory), name=name) for name in names}
+        offers = [SimpleNamespace(name=model) for model in ("qwen3", "llama", "org/b", *LONG)]
+        rigs = {
+            name: SimpleNamespace(
+                inventory=str(inventory),
+                name=name,
+                gateway=SimpleNamespace(keys_file=path) if path else None,
+                offers=offers,
+            )
+            for name, path in names.items()
+        }
         monkeypatch.setattr(keys_there, "named", lambda *_: {name: {"rig": name} for name in names})
         monkeypatch.setattr(keys_there, "rig_of", lambda name, _: rigs[name])
-        gateways = {name: SimpleNamespace(keys_file=path) if path else None for name, path in names.items()}
-        monkeypatch.setattr(keys_there, "gateway_of", lambda rig: gateways[rig.name])
-        monkeypatch.setattr(keys_there, "models_of", lambda rig: {"qwen3", "llama", "org/b", *LONG})
         found = [host.box(name) for name, host in hosts.items()]
         found.append(Box("plain", found[0].rig, None))
         monkeypatch.setattr(keys_there, "boxes", lambda *_: (found, [*gone, "plain too"]))
