@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
 Severity = Literal["critical", "high", "low"]
@@ -27,10 +27,21 @@ def check(identifier: str, title: str, *, severity: Severity, why: str) -> Calla
 
 
 class Drift(AssertionError):
-    """A host is not what its rig says, in one line: names that somebody there has made up steer no terminal."""
+    """A host is not what its rig says. In one line: names that somebody there has made up steer no terminal."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(plain(message))
+    def __init__(self, expected: object, found: object, cure: str, since: str = "") -> None:
+        """What should be, what is, the command or step that puts it right, and since when it is so, where known."""
+        self.expected, self.found, self.cure, self.since = (plain(str(one)) for one in (expected, found, cure, since))
+        told = f" (since {self.since})" if since else ""
+        super().__init__(f"expected {self.expected}, found {self.found}{told}; {self.cure}")
+
+    @classmethod
+    def several(cls, drifts: Sequence[Drift]) -> Drift:
+        """One for several, none of which hides another."""
+        parts = (" and ".join(getattr(one, what) for one in drifts) for what in ("expected", "found", "cure"))
+        made = cls(*parts)
+        made.args = (". And ".join(str(one) for one in drifts),)
+        return made
 
 
 def plain(message: str) -> str:
@@ -52,7 +63,7 @@ def expect(found: object, expected: object, next_step: str, *, holds: bool | Non
     """
     __tracebackhide__ = True
     if not (found == expected if holds is None else holds):
-        raise Drift(f"expected {expected}, found {found}; {next_step}")
+        raise Drift(expected, found, next_step)
 
 
 DEPLOY = "deploy again: it is put right"

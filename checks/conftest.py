@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, cast
 
@@ -13,6 +14,9 @@ from checks.backend import UnknownHost, connect, testinfra_host
 from checks.nvidia import with_cards
 from checks.nvidia_smi import ask
 from checks.report import Reporter, label
+from checks.survey.section import Scene
+from checks.survey.take import take
+from checks.survey.taken import Survey
 from rigwright.declaration.rig import DeclaredEnv, Instance, Rig
 from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import Environment
@@ -117,6 +121,28 @@ def _host(target: Any) -> Host:
 def _facts(target: Any) -> HostFacts:
     script = render("probe/probe.sh.j2", **host_facts.questions(_rig(target)))
     return host_facts.parse(_host(target).check_output("sh -c %s", script).splitlines())
+
+
+@cache
+def _survey(target: Any, deep: bool) -> Survey:
+    try:
+        scene = Scene(_rig(target), desired_of(_rig(target), _facts(target)), deep)
+        return take(target, scene)
+    except (ValueError, OSError) as error:
+        return Survey({}, str(error))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Look at all hosts at once, before the first check asks for what was found."""
+    deep = session.config.getoption("--deep")
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        list(pool.map(lambda target: _survey(target, deep), session.config.stash[TARGETS].values()))
+
+
+@pytest.fixture(scope="session")
+def survey(target: Any, pytestconfig: pytest.Config) -> Survey:
+    """What the host is, all of it seen at one time."""
+    return _survey(target, pytestconfig.getoption("--deep"))
 
 
 @pytest.fixture(scope="session")

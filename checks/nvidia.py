@@ -32,5 +32,4 @@ def no(differences: Sequence[Difference]) -> None:
     """
     __tracebackhide__ = True
     if differences:
-        said = [f"expected {one.expected}, found {one.found}; {one.next_step}" for one in differences]
-        raise Drift(". And ".join(said))
+        raise Drift.several([Drift(one.expected, one.found, one.next_step) for one in differences])

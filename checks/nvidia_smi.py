@@ -24,4 +24,4 @@ def ask(host: Host, words: tuple[str, ...], read: Callable[[int, str, str], T]) 
     try:
         return read(result.rc, result.stdout, result.stderr)
     except ValueError as error:
-        raise Drift(f"expected an answer of nvidia-smi, found: {error}; {LOG}, then reboot") from None
+        raise Drift("an answer of nvidia-smi", error, f"{LOG}, then reboot") from None

@@ -5,6 +5,8 @@ import shlex
 from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
+from checks.survey.accounts import ACCOUNTS
+from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 
 
@@ -14,12 +16,13 @@ from rigwright.declaration.rig import Rig
     severity="high",
     why="a service account with a shell is a way in",
 )
-def test_users(host: Host, rig: Rig) -> None:
-    for user in rig.users:
-        line = host.check_output("getent passwd %s || true", user)
-        expect(line.split(":")[-1] or f"no user {user}", "/usr/sbin/nologin", DEPLOY)
-        members = host.check_output("getent group %s || true", user).split(":")[-1]
-        expect(members, "", f"take them out of the group {user}: they can speak to the instance past its port")
+def test_users(survey: Survey, rig: Rig) -> None:
+    accounts = survey.read(ACCOUNTS)
+    for name in rig.users:
+        user = accounts.user(name)
+        expect(user.shell if user else f"no user {name}", "/usr/sbin/nologin", DEPLOY)
+        members = [member for group in accounts.groups if group.name == name for member in group.members]
+        expect(members, [], f"take them out of the group {name}: they can speak to the instance past its port")
 
 
 @check(

@@ -36,7 +36,7 @@ def planned(rig: Rig, facts: DriverFacts) -> DriverPlan:
     """
     made = driver_plan(rig, facts)
     if not isinstance(made, DriverPlan):
-        raise Drift(f"expected a host that a deploy accepts, found {'; '.join(made.reasons)}")
+        raise Drift("a host that a deploy accepts", "; ".join(made.reasons), "do what each sentence says")
     return made
 
 

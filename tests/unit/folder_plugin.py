@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from checks import backend
+from checks.survey import take
+from checks.survey.taken import Survey
 from rigwright import inventory
 from rigwright.host import facts
 from rigwright.nvidia.driver import found as driver_facts
@@ -39,6 +41,7 @@ class Host(NvidiaHost):
         return self.run(command, *arguments).stdout
 
 
+take.take = lambda _target, _scene: Survey({}, "a folder is not surveyed")
 made = {"yes": RIG, "managed": MANAGED, "no": rig()}[os.environ["CARDS"]]
 backend.connect = lambda _inventory, _limit: ({"box": Target()}, [])
 backend.testinfra_host = lambda _target: Host()

@@ -1,0 +1,57 @@
+"""The survey's program: put together here, run on a host, and what it has answered."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import shlex
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from checks.survey.section import Scene, Section
+
+HOST = Path(__file__).with_name("host")
+COMMON = ("common",)
+"""Modules of the program that its sections may import; each may import those before it."""
+MOST = 256 << 20  # bytes of an answer, unpacked: a host that is taken over may send as long as it is read
+# Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
+COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
+    "import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.read())))"
+)
+
+
+def asked(scene: Scene, sections: Iterable[Section[object]]) -> dict[str, tuple[float, object]]:
+    """Section -> seconds that it may take, and what the host is asked; without what the rig has nothing of."""
+    found = {section.name: (section.limit, section.asks(scene)) for section in sections}
+    return {name: (limit, question) for name, (limit, question) in found.items() if question is not None}
+
+
+def program(questions: Mapping[str, tuple[float, object]]) -> str:
+    """What is given to COMMAND on standard input: the program, with its modules and questions in it."""
+    names = [*COMMON, *questions]
+    modules = {name: (HOST / f"{name}.py").read_text() for name in names}
+    main = (HOST / "main.py").read_text()
+    call = f"\nmain({modules!r}, {COMMON!r}, {json.dumps(questions)!r})\n"
+    return base64.b64encode(zlib.compress((main + call).encode())).decode()
+
+
+def answers(output: bytes) -> dict[str, dict[str, object]]:
+    """Section -> `{"told": ...}` or `{"failed": REASON}`, each with `took`, seconds.
+
+    Raises:
+        ValueError: the host has not run it to its end.
+    """
+    last = output.rstrip().rpartition(b"\n")[2]
+    try:
+        unpacker = zlib.decompressobj()
+        text = unpacker.decompress(base64.b64decode(last, validate=True), MOST)
+        if unpacker.unconsumed_tail:
+            raise ValueError(f"an answer of more than {MOST >> 20} MiB")
+        found = json.loads(text)
+    except (binascii.Error, zlib.error, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("the survey was not run to its end") from None
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        raise ValueError("the survey's answer is none")
+    return found

@@ -1,0 +1,39 @@
+"""Sections: what the survey is asked, and of which shape the answer has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from rigwright.declaration.rig import Rig
+from rigwright.host.plan import Desired
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a host is to be, as far as questions to it need it."""
+
+    rig: Rig
+    desired: Desired
+    deep: bool = False
+    """Whether all bytes are to be read."""
+
+
+@dataclass(frozen=True)
+class Section(Generic[T]):
+    """One part of the survey.
+
+    On the host it is the module of this name in checks/survey/host/, whose `look(asked)` is given what `asks` returns
+    and returns what is of `shape`, both as JSON has it.
+    """
+
+    name: str
+    shape: Any
+    """The type of the answer: dataclasses, dicts, lists and the like, judged strictly: a host's answer is hostile."""
+    asks: Callable[[Scene], object | None]
+    """What the host is asked; None where the rig has nothing of it."""
+    limit: float = 20.0
+    """Seconds that it may take, after which it has no answer."""

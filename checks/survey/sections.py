@@ -1,0 +1,10 @@
+"""All sections of the survey."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from checks.survey.accounts import ACCOUNTS
+from checks.survey.section import Section
+
+SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS,)

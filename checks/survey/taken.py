@@ -1,0 +1,51 @@
+"""A survey that was taken: typed answers, each judged when a check first asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from checks import Drift
+from checks.survey.section import Section
+
+T = TypeVar("T")
+STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a host has answered."""
+
+    answers: Mapping[str, Mapping[str, object]]
+    reason: str = ""
+    """Why there is no answer at all."""
+    _read: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, section: Section[T]) -> T:
+        """A section's answer.
+
+        Raises:
+            Drift: the host has none, or none of this shape: what was not seen does not conform.
+        """
+        if section.name not in self._read:
+            self._read[section.name] = self._judged(section)
+        found: T = self._read[section.name]
+        return found
+
+    def _judged(self, section: Section[T]) -> T:
+        answer = self.answers.get(section.name, {"failed": self.reason or "it was not asked"})
+        cure = "find out on the host what keeps it from answering"
+        if "told" not in answer:
+            raise Drift(f"an answer about {section.name}", str(answer.get("failed", "none")), cure)
+        try:
+            # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
+            judged: T = TypeAdapter(section.shape).validate_json(json.dumps(answer["told"]), strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise Drift(f"an answer about {section.name}", f"{where}: {first['msg']}", cure) from None
+        return judged
