@@ -47,7 +47,7 @@ class Difference:
     found: str
 
 
-def _service(name: str, made: Mapping[str, str]) -> dict[str, str]:
+def _service(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
     """What a service has that its text does not say."""
     dynamic = made.get("DynamicUser") == "yes"
     user = made.get("User") or (name.rpartition(".")[0] if dynamic else "")
@@ -71,6 +71,9 @@ def _service(name: str, made: Mapping[str, str]) -> dict[str, str]:
         found["DevicePolicy"] = "closed"
     if made.get("Type") == "notify":
         found["NotifyAccess"] = "main"
+    dropped = {cap for setting, caps in DROPPED.items() if made.get(setting) == "yes" for cap in caps}
+    if dropped and "CapabilityBoundingSet" not in made:
+        found["CapabilityBoundingSet"] = " ".join(sorted({*bare.get("CapabilityBoundingSet", "").split()} - dropped))
     for limit, value in made.items():
         if LIMIT.fullmatch(limit):
             found[f"{limit}Soft"] = value
@@ -79,20 +82,27 @@ def _service(name: str, made: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _socket(name: str, made: Mapping[str, str]) -> dict[str, str]:
+def _socket(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
     return {"Slice": "system.slice", "FileDescriptorName": name}
 
 
-def _timer(name: str, made: Mapping[str, str]) -> dict[str, str]:
+def _timer(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
     return {"Unit": f"{name.rpartition('.')[0]}.service"}
 
 
-def _slice(name: str, made: Mapping[str, str]) -> dict[str, str]:
+def _slice(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
     parent = name.removesuffix(".slice").rpartition("-")[0]
     return {"Slice": f"{parent or '-'}.slice"}
 
 
-IMPLIED: dict[str, Callable[[str, Mapping[str, str]], dict[str, str]]] = {
+# Capabilities that systemd takes from who may not do what they are for.
+DROPPED = {
+    "ProtectClock": ("cap_sys_time", "cap_wake_alarm"),
+    "ProtectKernelModules": ("cap_sys_module",),
+    "ProtectKernelLogs": ("cap_syslog",),
+    "PrivateDevices": ("cap_mknod", "cap_sys_rawio"),
+}
+IMPLIED: dict[str, Callable[[str, Mapping[str, str], Mapping[str, str]], dict[str, str]]] = {
     "service": _service,
     "socket": _socket,
     "timer": _timer,
@@ -113,7 +123,7 @@ def differences(units: Units, one: UnitFile, memory_kib: int) -> list[Difference
         memory_kib: The host's, KiB.
     """
     made = settings.declared(one.text, {group: units.group(group) for group in units.calls})
-    implied = IMPLIED.get(one.kind, lambda name, made: {})(one.name, made)
+    implied = IMPLIED.get(one.kind, lambda name, made, bare: {})(one.name, made, units.bare[one.kind])
     wanted = {**implied, **made, **{name: value for name, value in implied.items() if name in OVERRIDES}}
     bare, shown = units.bare[one.kind], units.shown[one.name]
     found = []

@@ -64,6 +64,17 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """What lies in a folder of systemd's."""
+
+    path: str
+    link: str
+    """What it leads to; empty for no link."""
+    first: str
+    """The first line of its text."""
+
+
+@dataclass(frozen=True)
 class Lying:
     """What lies where a unit file is to lie."""
 
@@ -77,8 +88,12 @@ class Units:
     """What systemd says, and what lies in its folders."""
 
     files: dict[str, Lying]
-    lying: list[str]
-    """Paths of unit files named as ours are, of what is added to ours, and of links that start ours."""
+    lying: list[Entry]
+    """Unit files named as ours are, what is added to ours, and links that start ours."""
+    default: str
+    """The unit that a boot starts."""
+    command_line: list[str]
+    """What the kernel was told for systemd."""
     mentions: list[Line]
     """Lines of others' unit files in which ours are named."""
     generators: list[str]

@@ -40,7 +40,9 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     listed = _start("systemctl", "list-units", "--all", "--full", "--plain", "--no-legend", "--", f"{word}*")
     told = {
         "files": {path: _file(path) for path in asked["files"]},
-        "lying": _lying(units, word)[:MANY],
+        "lying": [{"path": path, **_lies(path)} for path in _lying(units, word)[:MANY]],
+        "default": _default(),
+        "command_line": re.findall(r"\S*\bsystemd\.\S+", common.read("/proc/cmdline") or "")[:MANY],
         "mentions": _mentions(units, word)[:MANY],
         "generators": _generators()[:MANY],
         "configured": _configured()[:MANY],
@@ -116,6 +118,18 @@ def _file(path: str) -> dict[str, str]:
     digest = hashlib.sha256(text.encode()).hexdigest() if text is not None else ""
     link = str(Path(path).readlink()) if Path(path).is_symlink() else ""
     return {"link": link, "sha256": digest}
+
+
+def _lies(path: str) -> dict[str, str]:
+    """Where an entry of a folder of systemd's leads, and how its text begins."""
+    link = str(Path(path).readlink()) if Path(path).is_symlink() else ""
+    return {"link": link, "first": (common.read(path, LONGEST) or "").partition("\n")[0]}
+
+
+def _default() -> str:
+    """What a boot starts, by its file."""
+    there = (Path(folder, "default.target") for folder in FOLDERS)
+    return next((path.resolve().name for path in there if path.is_symlink() or path.exists()), "")
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
