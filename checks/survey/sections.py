@@ -6,5 +6,6 @@ from typing import Any
 
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.section import Section
+from checks.survey.units import UNITS
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS,)
+SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, UNITS)
