@@ -21,6 +21,9 @@ from testinfra.host import Host
 
 from roles import root
 
+MOST_HOSTS = 16
+"""Hosts that are asked at the same time."""
+
 
 class UnknownHost(Exception):
     """An inventory without hosts, or a limit that matches none."""
@@ -68,10 +71,18 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
     with ctx_state.use(state), _said(inventory):
         made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
         state.init(made, Config())
-    wanted = [host for host in made if limit is None or limit in host.groups or fnmatch.fnmatch(host.name, limit)]
-    if not wanted:
-        raise UnknownHost(f"{inventory}: no host{f' or group is called {limit}' if limit else 's'}")
-    return wanted
+    hosts = list(made)
+    if not hosts:
+        raise UnknownHost(f"{inventory}: no hosts")
+    if limit is None:
+        return hosts
+    wanted = []
+    for one in limit.split(","):
+        named = [host for host in hosts if one in host.groups or fnmatch.fnmatch(host.name, one)]
+        if not named:
+            raise UnknownHost(f"{inventory}: no host or group is called {one}")
+        wanted += named
+    return [host for host in hosts if host in wanted]
 
 
 def connect(inventory: str, limit: str | None) -> tuple[dict[str, Any], list[str]]:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
+from importlib import metadata
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from testinfra.host import Host
 
-from checks.backend import UnknownHost, connect, testinfra_host
+from checks import SEVERITIES, Drift
+from checks.backend import MOST_HOSTS, UnknownHost, connect, testinfra_host
+from checks.frame import Frame, label
 from checks.nvidia import with_cards
 from checks.nvidia_smi import ask
-from checks.report import Reporter, label
+from checks.report import Reporter, Silent
+from checks.results import SCHEMA, Conforms, HostReport, Report, worst
+from checks.survey.about import ABOUT, About
 from checks.survey.section import Scene
 from checks.survey.take import take
 from checks.survey.taken import Survey
@@ -40,46 +48,59 @@ from rigwright.serving.live import Served, state_script
 from rigwright.weights import stored as weights_stored
 from rigwright.weights.records import hash_scripts, parse_hashes, recorded
 from rigwright.weights.stored import Stored
+from roles import root
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the checks."""
     parser.addoption("--inventory", help="the inventory whose hosts are checked")
-    parser.addoption("--limit", help="one host or group of it")
+    parser.addoption("--limit", help="hosts and groups of it, with commas between them")
     parser.addoption("--deep", action="store_true", help="read all bytes of weights and environments")
+    parser.addoption("--only", action="append", default=[], metavar="IDS", help="these checks alone")
+    parser.addoption("--severity", choices=SEVERITIES, help="checks of this severity, or a graver one")
+    parser.addoption("--json", action="store_true", help="print a report as JSON in place of lines")
+    with suppress(ValueError):  # testinfra's plugin, where it is loaded, has it
+        parser.addoption("--hosts", help="the same as --limit")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Connect before anything is collected, and print a line a check."""
-    config.addinivalue_line("markers", "check(identifier, title, severity, why): a conformance check")
+    config.addinivalue_line("markers", "check(identifier, title, severity, why, blind): a conformance check")
     inventory = config.getoption("--inventory")
     if not inventory:
         raise pytest.UsageError("checks need --inventory FILE")
     try:
-        config.stash[TARGETS], gone = connect(inventory, config.getoption("--limit"))
+        config.stash[TARGETS], gone = connect(inventory, config.getoption("--limit") or config.getoption("--hosts"))
     except (UnknownHost, SystemExit) as error:
         raise pytest.UsageError(str(error)) from None
-    config.stash[GONE] = gone
-    if not config.stash[TARGETS]:
-        raise pytest.UsageError(f"cannot connect to {', '.join(gone)}")
+    frame = Frame(config, gone, lambda: _look(config))
+    config.pluginmanager.register(frame, "rigwright-frame")
+    config.pluginmanager.register(Elsewhere(), "rigwright-elsewhere")
     standard = config.pluginmanager.get_plugin("terminalreporter")
     if standard is not None:
         config.pluginmanager.unregister(standard)
-        config.pluginmanager.register(Reporter(config, gone), "terminalreporter")
+        reporter = (
+            Silent(config, frame, lambda: _report(config, frame))
+            if config.getoption("--json")
+            else Reporter(config, frame)
+        )
+        config.pluginmanager.register(reporter, "terminalreporter")
 
 
-# the host of checks that no rig here has anything for; the reporter drops them
+# the host of checks that no rig here has anything for; the frame drops them
 NOBODY = ""
-GONE = pytest.StashKey[list[str]]()
 TARGETS = pytest.StashKey[dict[str, Any]]()
+BEGAN = time.time()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A host out of reach is not one that conforms."""
-    if session.config.stash[GONE]:
-        session.exitstatus = pytest.ExitCode.INTERRUPTED
+class Elsewhere:
+    """For checks of a user's own, which lie in another folder than these hooks."""
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """As for ours."""
+        if not metafunc.definition.path.is_relative_to(Path(__file__).parent):
+            pytest_generate_tests(metafunc)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -97,7 +118,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     }
     wanted = [name for name in parts if name in metafunc.fixturenames]
     if not wanted:
-        metafunc.parametrize("target_name", list(targets), scope="session")
+        metafunc.parametrize("target_name", list(targets) or [NOBODY], scope="session")
         return
     pairs = [(name, part) for name, target in targets.items() for part in parts[wanted[0]](_rig(target))]
     labels = [f"{name}/{label(part)}" for name, part in pairs]
@@ -124,25 +145,55 @@ def _facts(target: Any) -> HostFacts:
 
 
 @cache
-def _survey(target: Any, deep: bool) -> Survey:
+def _survey(target: Any, deep: bool) -> Survey | None:
+    """What a host has answered; None where its connection is gone."""
     try:
-        scene = Scene(_rig(target), desired_of(_rig(target), _facts(target)), deep)
-        return take(target, scene)
+        return take(target, Scene(_rig(target), desired_of(_rig(target), _facts(target)), deep))
+    except root.Gone:
+        return None
     except (ValueError, OSError) as error:
         return Survey({}, str(error))
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Look at all hosts at once, before the first check asks for what was found."""
-    deep = session.config.getoption("--deep")
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        list(pool.map(lambda target: _survey(target, deep), session.config.stash[TARGETS].values()))
+def _look(config: pytest.Config) -> list[str]:
+    """Look at all hosts; returns the names of those that are gone."""
+    deep = config.getoption("--deep")
+    targets = config.stash[TARGETS]
+    with ThreadPoolExecutor(max_workers=MOST_HOSTS) as pool:
+        surveys = pool.map(lambda target: _survey(target, deep), targets.values())
+        return [name for name, survey in zip(targets, surveys, strict=True) if survey is None]
+
+
+def _report(config: pytest.Config, frame: Frame) -> Report:
+    """All that was found."""
+    deep = config.getoption("--deep")
+    hosts = [HostReport(name, "not reached", "", None, "", {}) for name in frame.gone]
+    for name, found in frame.results.items():
+        target = config.stash[TARGETS][name]
+        try:
+            about = (_survey(target, deep) or Survey({})).read(ABOUT)
+        except Drift:
+            about = About("", None, {})
+        bad = any(result.verdict == "fail" for result in found)
+        verdict: Conforms = "not as declared" if bad else "as declared"
+        lock = _rig(target).digest
+        hosts.append(HostReport(name, verdict, lock, about.generation, about.clock, about.versions, found))
+    return Report(
+        SCHEMA,
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BEGAN)),
+        metadata.version("rigwright"),
+        str(Path(config.getoption("--inventory")).absolute()),
+        deep,
+        worst([host.verdict for host in hosts]),
+        round(time.time() - BEGAN, 3),
+        sorted(hosts, key=lambda host: host.name),
+    )
 
 
 @pytest.fixture(scope="session")
 def survey(target: Any, pytestconfig: pytest.Config) -> Survey:
     """What the host is, all of it seen at one time."""
-    return _survey(target, pytestconfig.getoption("--deep"))
+    return _survey(target, pytestconfig.getoption("--deep")) or Survey({}, "the connection is gone")
 
 
 @pytest.fixture(scope="session")

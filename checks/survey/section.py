@@ -37,3 +37,5 @@ class Section(Generic[T]):
     """What the host is asked; None where the rig has nothing of it."""
     limit: float = 20.0
     """Seconds that it may take, after which it has no answer."""
+    blind: str = ""
+    """What it cannot see, in words for people."""
