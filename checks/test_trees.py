@@ -95,7 +95,9 @@ def test_nothing_waits(survey: Survey) -> None:
     why="the next start of every instance fails",
 )
 def test_programs_can_be_run(survey: Survey, rig: Rig) -> None:
-    holding = [one for one in survey.read(WAYS).mounts if f"{rig.roots.software}/".startswith(one.point.rstrip("/") + "/")]
+    holding = [
+        one for one in survey.read(WAYS).mounts if f"{rig.roots.software}/".startswith(one.point.rstrip("/") + "/")
+    ]
     last = max(holding, key=lambda one: len(one.point), default=None)
     point = last.point if last else "/"
     barred = bool(last and "noexec" in last.options)

@@ -10,6 +10,7 @@ from checks.survey.generations import GENERATIONS
 from checks.survey.programs import PROGRAMS
 from checks.survey.section import Section
 from checks.survey.trees import TREES
+from checks.survey.units import UNITS
 from checks.survey.ways import WAYS
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, TREES, GENERATIONS, WAYS, PROGRAMS, COMPILED)
+SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, TREES, GENERATIONS, WAYS, PROGRAMS, COMPILED, UNITS)
