@@ -5,8 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from checks.survey.accounts import ACCOUNTS
+from checks.survey.compiled import COMPILED
+from checks.survey.generations import GENERATIONS
 from checks.survey.processes import PROCESSES
+from checks.survey.programs import PROGRAMS
 from checks.survey.section import Section
+from checks.survey.trees import TREES
 from checks.survey.units import UNITS
+from checks.survey.ways import WAYS
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, UNITS, PROCESSES)
+SECTIONS: tuple[Section[Any], ...] = (
+    ACCOUNTS,
+    UNITS,
+    PROCESSES,
+    TREES,
+    GENERATIONS,
+    WAYS,
+    PROGRAMS,
+    COMPILED,
+)
