@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from checks.survey.accounts import ACCOUNTS
+from checks.survey.ground import GROUND
+from checks.survey.ours import OURS
 from checks.survey.section import Section
+from checks.survey.weights import WEIGHTS
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS,)
+SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, WEIGHTS, OURS, GROUND)
