@@ -8,6 +8,7 @@ from checks.survey.accounts import ACCOUNTS
 from checks.survey.ground import GROUND
 from checks.survey.ours import OURS
 from checks.survey.section import Section
+from checks.survey.units import UNITS
 from checks.survey.weights import WEIGHTS
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, WEIGHTS, OURS, GROUND)
+SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, UNITS, WEIGHTS, OURS, GROUND)
