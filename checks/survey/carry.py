@@ -24,7 +24,7 @@ COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
 
 def asked(scene: Scene, sections: Iterable[Section[object]]) -> dict[str, tuple[float, object]]:
     """Section -> seconds that it may take, and what the host is asked; without what the rig has nothing of."""
-    found = {section.name: (section.limit, section.asks(scene)) for section in sections}
+    found = {section.name: (section.seconds(scene), section.asks(scene)) for section in sections}
     return {name: (limit, question) for name, (limit, question) in found.items() if question is not None}
 
 

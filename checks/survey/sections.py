@@ -7,12 +7,15 @@ from typing import Any
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.compiled import COMPILED
 from checks.survey.generations import GENERATIONS
+from checks.survey.ground import GROUND
+from checks.survey.ours import OURS
 from checks.survey.processes import PROCESSES
 from checks.survey.programs import PROGRAMS
 from checks.survey.section import Section
 from checks.survey.trees import TREES
 from checks.survey.units import UNITS
 from checks.survey.ways import WAYS
+from checks.survey.weights import WEIGHTS
 
 SECTIONS: tuple[Section[Any], ...] = (
     ACCOUNTS,
@@ -23,4 +26,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     WAYS,
     PROGRAMS,
     COMPILED,
+    WEIGHTS,
+    OURS,
+    GROUND,
 )
