@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from checks.survey.accounts import ACCOUNTS
+from checks.survey.clients import REQUESTS
+from checks.survey.reach import REACH
 from checks.survey.section import Section
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS,)
+SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, REQUESTS, REACH)
