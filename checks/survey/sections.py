@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from checks.survey.accounts import ACCOUNTS
+from checks.survey.clients import REQUESTS
 from checks.survey.compiled import COMPILED
 from checks.survey.generations import GENERATIONS
 from checks.survey.ground import GROUND
 from checks.survey.ours import OURS
 from checks.survey.processes import PROCESSES
 from checks.survey.programs import PROGRAMS
+from checks.survey.reach import REACH
 from checks.survey.section import Section
 from checks.survey.trees import TREES
 from checks.survey.units import UNITS
@@ -29,4 +31,6 @@ SECTIONS: tuple[Section[Any], ...] = (
     WEIGHTS,
     OURS,
     GROUND,
+    REQUESTS,
+    REACH,
 )
