@@ -128,7 +128,7 @@ def differences(units: Units, one: UnitFile, memory_kib: int) -> list[Difference
     bare, shown = units.bare[one.kind], units.shown[one.name]
     found = []
     for prop in sorted({*bare, *shown, *made}):
-        if STATE.fullmatch(prop) or RELATION.fullmatch(prop) and prop != "Slice" or prop in LATER:
+        if STATE.fullmatch(prop) or (RELATION.fullmatch(prop) and prop != "Slice") or prop in LATER:
             continue
         again = AGAIN.fullmatch(prop)
         said = units.value(one.name, prop)

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from checks import DEPLOY, Drift, check
+from checks import DEPLOY, check
 from checks.inforce import Difference, differences
+from checks.listing import none
+from checks.settings import settings, words
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import BOOT, UNITS, WORD, UnitFile, Units, declared
-from checks.settings import settings
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
@@ -31,7 +32,9 @@ CLOSED = {
         ("BindsTo", "Requisite", "PartOf", "OnFailure", "OnSuccess", "Upholds", "JoinsNamespaceOf", "Triggers"),
         re.compile("(?!)"),
     ),
-    **dict.fromkeys(("TriggeredBy", "StopPropagatedFrom", "ReloadPropagatedFrom", "PropagatesStopTo"), re.compile("(?!)")),
+    **dict.fromkeys(
+        ("TriggeredBy", "StopPropagatedFrom", "ReloadPropagatedFrom", "PropagatesStopTo"), re.compile("(?!)")
+    ),
     "SliceOf": re.compile(r".*\.slice"),
 }
 # Declared relations -> the property by which the other side is told.
@@ -57,34 +60,27 @@ MANAGER = {
     "DefaultOOMScoreAdjust": "0",
     "ServiceWatchdogs": "yes",
     **dict.fromkeys(
-        (f"DefaultLimit{name}{kind}" for name in ("CPU", "FSIZE", "DATA", "AS", "RSS", "LOCKS", "RTTIME") for kind in ("", "Soft")),
+        (
+            f"DefaultLimit{name}{kind}"
+            for name in ("CPU", "FSIZE", "DATA", "AS", "RSS", "LOCKS", "RTTIME")
+            for kind in ("", "Soft")
+        ),
         "infinity",
     ),
 }
-SET = re.compile("(Default(?!.*Accounting|MemoryPressure|DeviceTimeout|TimerAccuracy)[A-Za-z]+|ManagerEnvironment|CPUAffinity|NUMA.*|"
-                 "CapabilityBoundingSet|NoNewPrivileges|SystemCallArchitectures|ProtectSystem)")
+SET = re.compile(
+    "(Default(?!.*Accounting|MemoryPressure|DeviceTimeout|TimerAccuracy)[A-Za-z]+|ManagerEnvironment|CPUAffinity|NUMA.*|"
+    "CapabilityBoundingSet|NoNewPrivileges|SystemCallArchitectures|ProtectSystem)"
+)
 # Where programs of the distribution's are, and root alone puts more.
 PATHS = frozenset({"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/snap/bin"})
 RELOAD = f"`systemctl daemon-reload`, and {DEPLOY}"
-MOST = 3
-"""Differences that are told of one kind; the others are counted."""
 
 
 @pytest.fixture(scope="session")
 def ours(rig: Rig, desired: Desired) -> dict[str, UnitFile]:
     """Units of the rig, by name."""
     return declared(Scene(rig, desired))
-
-
-def none(found: Iterable[str], expected: str, cure: str) -> None:
-    """Say what there is that is not to be, or pass.
-
-    Raises:
-        Drift: there is some.
-    """
-    if told := [*dict.fromkeys(found)]:
-        more = f", and {len(told) - MOST} more" if len(told) > MOST else ""
-        raise Drift(expected, "; ".join(told[:MOST]) + more, cure)
 
 
 @check(
@@ -170,7 +166,11 @@ def _unrelated(units: Units, one: UnitFile) -> Iterable[Difference]:
 )
 def test_comes_back(survey: Survey, ours: dict[str, UnitFile]) -> None:
     units = survey.read(UNITS)
-    none(_boot(units), "a boot into multi-user.target", "`systemctl unmask` and `systemctl set-default multi-user.target`")
+    none(
+        _boot(units),
+        "a boot into multi-user.target",
+        "`systemctl unmask` and `systemctl set-default multi-user.target`",
+    )
     links = {(found[1], found[3]): one for one in units.lying if (found := PULLS.fullmatch(one.path))}
     wrong = []
     for one in ours.values():
@@ -187,7 +187,11 @@ def test_comes_back(survey: Survey, ours: dict[str, UnitFile]) -> None:
 
 def _boot(units: Units) -> Iterable[str]:
     target = units.default
-    reached = {target, *units.value("default.target", "Requires").split(), *units.value("default.target", "Wants").split()}
+    reached = {
+        target,
+        *units.value("default.target", "Requires").split(),
+        *units.value("default.target", "Wants").split(),
+    }
     if "multi-user.target" not in reached:
         yield f"a boot into {target or 'nothing'}"
     if units.default and units.value("default.target", "Id") != units.default:
@@ -200,7 +204,10 @@ def _boot(units: Units) -> Iterable[str]:
             yield f"{name} has a condition that does not hold"
     for word in units.command_line:
         setting, _, value = word.partition("=")
-        if setting.endswith(("systemd.mask", "systemd.unit", "systemd.wants")) and value not in ("multi-user.target", "graphical.target"):
+        if setting.endswith(("systemd.mask", "systemd.unit", "systemd.wants")) and value not in (
+            "multi-user.target",
+            "graphical.target",
+        ):
             yield f"{word} on the kernel's command line"
 
 
@@ -212,20 +219,18 @@ def _boot(units: Units) -> Iterable[str]:
 )
 def test_manager(survey: Survey) -> None:
     units = survey.read(UNITS)
-    given = [one.partition("=")[::2] for one in _words(units.manager.get("Environment", ""))]
+    given = [one.partition("=")[::2] for one in words(units.manager.get("Environment", ""))]
     strange = [f"the variable {name}" for name, _ in given if not ANYBODYS.fullmatch(name)]
     strange += [
-        f"PATH with {place}" for name, value in given if name == "PATH" for place in value.split(":") if place not in PATHS
+        f"PATH with {place}"
+        for name, value in given
+        if name == "PATH"
+        for place in value.split(":")
+        if place not in PATHS
     ]
     lines = [f"{one.path}: {one.line}" for one in units.configured if SET.fullmatch(one.line.partition("=")[0].strip())]
     cure = "take it out of /etc/systemd/, `systemctl unset-environment` variables, and `systemctl daemon-reexec`"
     none([*strange, *lines, *_defaults(units)], "nothing beside what systemd comes with", cure)
-
-
-def _words(text: str) -> list[str]:
-    from checks.settings import words
-
-    return words(text)
 
 
 def _defaults(units: Units) -> Iterable[str]:
@@ -245,7 +250,11 @@ def test_others(survey: Survey, rig: Rig, ours: dict[str, UnitFile]) -> None:
     wrong = [f"{one.path}: {one.line}" for one in units.mentions if _acts(one.line)]
     wrong += [f"{one.path}: {one.line}" for one in units.presets]
     wrong += [text for one in ours.values() for text in _involved(units, one, ours)]
-    none(wrong, "units of ours that no others act on", "take that out of the unit that says so, and `systemctl daemon-reload`")
+    none(
+        wrong,
+        "units of ours that no others act on",
+        "take that out of the unit that says so, and `systemctl daemon-reload`",
+    )
 
 
 def _acts(line: str) -> bool:
@@ -299,7 +308,11 @@ def test_shadows(survey: Survey, ours: dict[str, UnitFile]) -> None:
     why="a generator runs as root before everything else, and can mask or add any unit",
 )
 def test_generators(survey: Survey) -> None:
-    none(survey.read(UNITS).generators, "generators that packages have brought", "remove it, and `systemctl daemon-reload`")
+    none(
+        survey.read(UNITS).generators,
+        "generators that packages have brought",
+        "remove it, and `systemctl daemon-reload`",
+    )
 
 
 @check(
