@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from testinfra.host import Host
 
-from checks import SEVERITIES, Drift
-from checks.backend import MOST_HOSTS, UnknownHost, connect, testinfra_host
+from checks import SEVERITIES
+from checks.backend import UnknownHost
 from checks.frame import Frame, label
+from checks.look import Look, Seen
 from checks.report import Reporter, Silent
-from checks.results import SCHEMA, Conforms, HostReport, Report, worst
-from checks.survey.about import ABOUT, About
-from checks.survey.section import Scene
-from checks.survey.take import take
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import DeclaredEnv, Instance, Rig
 from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import Environment
-from rigwright.host import facts as host_facts
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
-from rigwright.host.plan import desired as desired_of
-from rigwright.inventory import load
-from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served, state_script
 from rigwright.weights import stored as weights_stored
 from rigwright.weights.records import hash_scripts, parse_hashes, recorded
 from rigwright.weights.stored import Stored
-from roles import root
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,27 +49,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if not inventory:
         raise pytest.UsageError("checks need --inventory FILE")
     try:
-        config.stash[TARGETS], gone = connect(inventory, config.getoption("--limit") or config.getoption("--hosts"))
+        look = Look(inventory, config.getoption("--limit") or config.getoption("--hosts"), config.getoption("--deep"))
     except (UnknownHost, SystemExit) as error:
         raise pytest.UsageError(str(error)) from None
-    frame = Frame(config, gone, lambda: _look(config))
+    config.stash[LOOK] = look
+    frame = Frame(config, look)
     config.pluginmanager.register(frame, "rigwright-frame")
     config.pluginmanager.register(Elsewhere(), "rigwright-elsewhere")
     standard = config.pluginmanager.get_plugin("terminalreporter")
     if standard is not None:
         config.pluginmanager.unregister(standard)
-        reporter = (
-            Silent(config, frame, lambda: _report(config, frame))
-            if config.getoption("--json")
-            else Reporter(config, frame)
-        )
-        config.pluginmanager.register(reporter, "terminalreporter")
+        reporter = Silent if config.getoption("--json") else Reporter
+        config.pluginmanager.register(reporter(config, frame), "terminalreporter")
 
 
 # the host of checks that no rig here has anything for; the frame drops them
 NOBODY = ""
-TARGETS = pytest.StashKey[dict[str, Any]]()
-BEGAN = time.time()
+LOOK = pytest.StashKey[Look]()
 
 
 class Elsewhere:
@@ -95,7 +79,7 @@ class Elsewhere:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test a host, or one a host and instance, engine or weight file."""
-    targets = metafunc.config.stash[TARGETS]
+    hosts = metafunc.config.stash[LOOK].hosts
     parts: dict[str, Callable[[Rig], Sequence[object]]] = {
         "instance": lambda rig: rig.instances,
         "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
@@ -108,9 +92,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     }
     wanted = [name for name in parts if name in metafunc.fixturenames]
     if not wanted:
-        metafunc.parametrize("target_name", list(targets) or [NOBODY], scope="session")
+        metafunc.parametrize("target_name", list(hosts), scope="session")
         return
-    pairs = [(name, part) for name, target in targets.items() for part in parts[wanted[0]](_rig(target))]
+    pairs = [(name, part) for name, seen in hosts.items() for part in parts[wanted[0]](seen.rig)]
     labels = [f"{name}/{label(part)}" for name, part in pairs]
     if pairs:
         metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")
@@ -118,102 +102,46 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("target_name", wanted[0]), [(NOBODY, None)], scope="session")
 
 
-@cache
-def _rig(target: Any) -> Rig:
-    return load(target.data.get("rig"))
-
-
-@cache
-def _host(target: Any) -> Host:
-    return testinfra_host(target)
-
-
-@cache
-def _facts(target: Any) -> HostFacts:
-    script = render("probe/probe.sh.j2", **host_facts.questions(_rig(target)))
-    return host_facts.parse(_host(target).check_output("sh -c %s", script).splitlines())
-
-
-@cache
-def _survey(target: Any, deep: bool) -> Survey | None:
-    """What a host has answered; None where its connection is gone."""
-    try:
-        return take(target, Scene(_rig(target), desired_of(_rig(target), _facts(target)), deep))
-    except root.Gone:
-        return None
-    except (ValueError, OSError) as error:
-        return Survey({}, str(error))
-
-
-def _look(config: pytest.Config) -> list[str]:
-    """Look at all hosts; returns the names of those that are gone."""
-    deep = config.getoption("--deep")
-    targets = config.stash[TARGETS]
-    with ThreadPoolExecutor(max_workers=MOST_HOSTS) as pool:
-        surveys = pool.map(lambda target: _survey(target, deep), targets.values())
-        return [name for name, survey in zip(targets, surveys, strict=True) if survey is None]
-
-
-def _report(config: pytest.Config, frame: Frame) -> Report:
-    """All that was found."""
-    deep = config.getoption("--deep")
-    hosts = [HostReport(name, "not reached", "", None, "", {}) for name in frame.gone]
-    for name, found in frame.results.items():
-        target = config.stash[TARGETS][name]
-        try:
-            about = (_survey(target, deep) or Survey({})).read(ABOUT)
-        except Drift:
-            about = About("", None, {})
-        bad = any(result.verdict == "fail" for result in found)
-        verdict: Conforms = "not as declared" if bad else "as declared"
-        lock = _rig(target).digest
-        hosts.append(HostReport(name, verdict, lock, about.generation, about.clock, about.versions, found))
-    return Report(
-        SCHEMA,
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BEGAN)),
-        metadata.version("rigwright"),
-        str(Path(config.getoption("--inventory")).absolute()),
-        deep,
-        worst([host.verdict for host in hosts]),
-        round(time.time() - BEGAN, 3),
-        sorted(hosts, key=lambda host: host.name),
-    )
+@pytest.fixture(scope="session")
+def seen(pytestconfig: pytest.Config, target_name: str) -> Seen:
+    """The host as it was looked at."""
+    return pytestconfig.stash[LOOK].hosts[target_name]
 
 
 @pytest.fixture(scope="session")
-def survey(target: Any, pytestconfig: pytest.Config) -> Survey:
+def survey(seen: Seen) -> Survey:
     """What the host is, all of it seen at one time."""
-    return _survey(target, pytestconfig.getoption("--deep")) or Survey({}, "the connection is gone")
+    return seen.survey or Survey({}, "the connection is gone")
 
 
 @pytest.fixture(scope="session")
-def target(pytestconfig: pytest.Config, target_name: str) -> Any:
+def target(seen: Seen) -> Any:
     """The connected pyinfra host."""
-    return pytestconfig.stash[TARGETS][target_name]
+    return seen.target
 
 
 @pytest.fixture(scope="session")
-def host(target: Any) -> Host:
+def host(seen: Seen) -> Host:
     """The testinfra host."""
-    return _host(target)
+    return seen.host
 
 
 @pytest.fixture(scope="session")
-def rig(target: Any) -> Rig:
+def rig(seen: Seen) -> Rig:
     """What the host should be."""
-    return _rig(target)
+    return seen.rig
 
 
 @pytest.fixture(scope="session")
-def facts(target: Any) -> HostFacts:
+def facts(seen: Seen) -> HostFacts:
     """What a probe finds on the host now."""
-    return _facts(target)
+    return seen.facts
 
 
 @pytest.fixture(scope="session")
-def desired(rig: Rig, facts: HostFacts) -> Desired:
+def desired(seen: Seen) -> Desired:
     """What the rig comes to on the host."""
-    return desired_of(rig, facts)
+    return seen.desired
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from checks import SEVERITIES, Drift, plain
-from checks.results import STATUS, Result, Verdict
+from checks.look import Look, Seen
+from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst
+from checks.survey.about import ABOUT, About
+from checks.survey.taken import Survey
 from rigwright.problems import unknown
 
 IDENTIFIER = re.compile(r"[A-Z]{1,4}[0-9]{2,3}")
@@ -134,10 +139,14 @@ def said(result: Result) -> str:
 class Frame:
     """Hooks for all checks, ours and a user's own."""
 
-    def __init__(self, config: pytest.Config, gone: list[str], look: Callable[[], list[str]]) -> None:
-        """`gone` are hosts that cannot be reached; `look` looks at all others, and says which of them are gone now."""
-        self.config, self.gone, self.look = config, gone, look
+    def __init__(self, config: pytest.Config, look: Look) -> None:
+        self.config, self.look = config, look
+        self.gone: list[str] = []
         self.results: dict[str, list[Result]] = {}
+
+    def pytest_collectstart(self) -> None:
+        """While files of checks are imported, hosts answer."""
+        self.look.go_on()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -152,9 +161,8 @@ class Frame:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Look at all hosts at once, before the first check asks for what was found."""
-        if session.items:
-            self.gone += self.look()
+        """Wait for all hosts, before the first check asks for what was found."""
+        self.gone = self.look.gone()
         session.items[:] = [item for item in session.items if target_of(item) not in self.gone]
 
     @pytest.hookimpl(tryfirst=True)
@@ -185,6 +193,31 @@ class Frame:
         decided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         if self.gone and session.exitstatus in decided:
             session.exitstatus = STATUS["not reached"]
+
+    def report(self) -> Report:
+        """All that was found."""
+        look = self.look
+        hosts = [HostReport(name, "not reached", "", None, "", {}) for name in self.gone]
+        hosts += [_host_report(name, look.hosts[name], found) for name, found in self.results.items()]
+        return Report(
+            SCHEMA,
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(look.began)),
+            metadata.version("rigwright"),
+            str(Path(look.inventory).absolute()),
+            look.deep,
+            worst([host.verdict for host in hosts]),
+            round(time.time() - look.began, 3),
+            sorted(hosts, key=lambda host: host.name),
+        )
+
+
+def _host_report(name: str, seen: Seen, found: list[Result]) -> HostReport:
+    try:
+        about = (seen.survey or Survey({})).read(ABOUT)
+    except Drift:
+        about = About("", None, {})
+    verdict: Conforms = "not as declared" if any(result.verdict == "fail" for result in found) else "as declared"
+    return HostReport(name, verdict, seen.rig.digest, about.generation, about.clock, about.versions, found)
 
 
 OUTCOMES: dict[Verdict, tuple[Literal["passed", "failed", "skipped"], Callable[[pytest.Item, Result], Any]]] = {

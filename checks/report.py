@@ -6,7 +6,7 @@ import json
 import sys
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from _pytest.config import create_terminal_writer
 from _pytest.terminal import TerminalReporter
 
 from checks.frame import Frame
-from checks.results import Report, Result
+from checks.results import Result
 
 VERDICT = {"ok": ("ok  ", "green"), "fail": ("FAIL", "red"), "skip": ("skip", "yellow")}
 
@@ -100,10 +100,9 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
 class Silent(Reporter):
     """Prints JSON at the end, and nothing before; what keeps checks from running goes to standard error."""
 
-    def __init__(self, config: pytest.Config, frame: Frame, report: Callable[[], Report]) -> None:
+    def __init__(self, config: pytest.Config, frame: Frame) -> None:
         super().__init__(config, frame)
         self._tw = create_terminal_writer(config, sys.stderr)
-        self.report = report
 
     def tell(self, target: str, result: Result) -> None:
         """Nothing."""
@@ -114,4 +113,4 @@ class Silent(Reporter):
         yield
         self.summary_errors()
         if not self.stats.get("error") and (self.frame.results or self.frame.gone):
-            sys.stdout.write(json.dumps(asdict(self.report()), indent=2, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(asdict(self.frame.report()), indent=2, ensure_ascii=False) + "\n")

@@ -11,6 +11,13 @@ from checks.results import STATUS
 HERE = Path(__file__).parent
 REFUSED = 2
 """The exit status where nothing was looked at."""
+UNUSED = [
+    word
+    for name in ("debugging", "doctest", "faulthandler", "legacypath", "logging", "pastebin", "setuponly", "setupplan")
+    + ("stepwise", "threadexception", "unittest", "unraisableexception")
+    for word in ("-p", f"no:{name}")
+]
+"""Of pytest's own plugins those that no check has to do with: together they take as long as asking a host."""
 OWN = "checks"
 """The folder of a user's own checks, beside an inventory."""
 
@@ -21,7 +28,7 @@ def arguments(inventory: str, *options: str) -> list[str]:
     Raises:
         ValueError: the folder of a user's own checks is none that can be run beside ours.
     """
-    words = ["-c", str(HERE / "pytest.ini"), "--import-mode=importlib", "--capture=sys", str(HERE)]
+    words = ["-c", str(HERE / "pytest.ini"), "--import-mode=importlib", "--capture=sys", *UNUSED, str(HERE)]
     own = Path(inventory).absolute().parent / OWN
     if own.is_dir() and own.resolve() != HERE.resolve():
         if (own / "__init__.py").exists():
