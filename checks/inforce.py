@@ -110,7 +110,7 @@ IMPLIED: dict[str, Callable[[str, Mapping[str, str], Mapping[str, str]], dict[st
 }
 # Of these the text's own value is read again by what is implied.
 OVERRIDES = frozenset({"DeviceAllow"})
-LATER = frozenset({"CPUAffinity", "TriggerLimitBurst", "PollLimitBurst", "PollLimitIntervalUSec", "CPUAccounting"})
+LATER = frozenset({"CPUAffinity", "IOSchedulingPriority", "TriggerLimitBurst", "PollLimitBurst", "PollLimitIntervalUSec", "CPUAccounting"})
 """What systemd reckons itself while a unit is loaded, from the host or from other properties of it."""
 
 
