@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from checks import settings
-from checks.survey.units import UnitFile, Units
+from checks.survey.units import PARENTS, UnitFile, Units
 
 # What a unit is doing, and not what it is to be.
 STATE = re.compile(
@@ -92,7 +92,8 @@ def _timer(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[
 
 def _slice(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
     parent = name.removesuffix(".slice").rpartition("-")[0]
-    return {"Slice": f"{parent or '-'}.slice"}
+    made_by_systemd = {"DefaultDependencies": "no"} if name in PARENTS else {}
+    return {"Slice": "" if name == "-.slice" else f"{parent or '-'}.slice", **made_by_systemd}
 
 
 # Capabilities that systemd takes from who may not do what they are for.
@@ -110,7 +111,16 @@ IMPLIED: dict[str, Callable[[str, Mapping[str, str], Mapping[str, str]], dict[st
 }
 # Of these the text's own value is read again by what is implied.
 OVERRIDES = frozenset({"DeviceAllow"})
-LATER = frozenset({"CPUAffinity", "IOSchedulingPriority", "TriggerLimitBurst", "PollLimitBurst", "PollLimitIntervalUSec", "CPUAccounting"})
+LATER = frozenset(
+    {
+        "CPUAffinity",
+        "IOSchedulingPriority",
+        "TriggerLimitBurst",
+        "PollLimitBurst",
+        "PollLimitIntervalUSec",
+        "CPUAccounting",
+    }
+)
 """What systemd reckons itself while a unit is loaded, from the host or from other properties of it."""
 
 
@@ -122,8 +132,11 @@ def differences(units: Units, one: UnitFile, memory_kib: int) -> list[Difference
         one: The unit as it is to be.
         memory_kib: The host's, KiB.
     """
+    if units.value(one.name, "LoadState") != "loaded":
+        # it has no properties, which another check says
+        return []
     made = settings.declared(one.text, {group: units.group(group) for group in units.calls})
-    implied = IMPLIED.get(one.kind, lambda name, made, bare: {})(one.name, made, units.bare[one.kind])
+    implied = IMPLIED[one.kind](one.name, made, units.bare[one.kind]) if one.kind in IMPLIED else {}
     wanted = {**implied, **made, **{name: value for name, value in implied.items() if name in OVERRIDES}}
     bare, shown = units.bare[one.kind], units.shown[one.name]
     found = []
@@ -154,8 +167,8 @@ def differences(units: Units, one: UnitFile, memory_kib: int) -> list[Difference
 
 
 def _known(units: Units, calls: str) -> str:
-    """Of system calls those that the host has: its library may be older than its systemd, and leaves out what it does not
-    know, of every unit.
+    """Of system calls those that the host has: its library may be older than its systemd, and leaves out what it does
+    not know, of every unit.
     """
     known = {call for unit in units.shown for call in units.value(unit, "SystemCallFilter").split()}
     return " ".join(call for call in calls.split() if call in known)

@@ -13,7 +13,7 @@ from checks.listing import none
 from checks.settings import settings, words
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
-from checks.survey.units import BOOT, UNITS, WORD, UnitFile, Units, declared
+from checks.survey.units import BOOT, PARENTS, UNITS, UnitFile, Units, declared
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
@@ -105,8 +105,6 @@ def _misread(units: Units, one: UnitFile) -> Iterable[str]:
         yield f"{one.name} is {state}"
     elif units.value(one.name, "FragmentPath") != one.path:
         yield f"{one.name} is read from {units.value(one.name, 'FragmentPath') or 'nowhere'}"
-    if units.value(one.name, "NeedDaemonReload") == "yes":
-        yield f"systemd has yet to read {one.name}"
 
 
 @check(
@@ -141,7 +139,8 @@ def said(one: Difference) -> str:
     wanted, found = (set(text.replace("\n", " ").split()) for text in (one.wanted, one.found))
     if len(wanted | found) > 6 and wanted & found:
         return f"{one.unit} has {one.prop} {_signed(found - wanted, '+')}{_signed(wanted - found, '-')}".rstrip()
-    return f"{one.unit} has {one.prop} {one.found or 'empty'}, not {one.wanted or 'empty'}"
+    found_, wanted_ = (", ".join(text.split("\n")) or "empty" for text in (one.found, one.wanted))
+    return f"{one.unit} has {one.prop} {found_}, not {wanted_}"
 
 
 def _signed(words: set[str], sign: str) -> str:
@@ -150,8 +149,9 @@ def _signed(words: set[str], sign: str) -> str:
 
 def _unrelated(units: Units, one: UnitFile) -> Iterable[Difference]:
     """Relations that a unit's text asks for and that systemd does not have."""
+    loaded = units.value(one.name, "LoadState") == "loaded"
     for name, value in settings(one.text):
-        if name in TOLD:
+        if loaded and name in TOLD:
             has = units.value(one.name, TOLD[name]).split()
             for other in value.split():
                 if other not in has:
@@ -217,7 +217,7 @@ def _boot(units: Units) -> Iterable[str]:
     severity="high",
     why="a variable or limit that the manager gives to all services is in every process that starts next",
 )
-def test_manager(survey: Survey) -> None:
+def test_manager(survey: Survey, facts: HostFacts) -> None:
     units = survey.read(UNITS)
     given = [one.partition("=")[::2] for one in words(units.manager.get("Environment", ""))]
     strange = [f"the variable {name}" for name, _ in given if not ANYBODYS.fullmatch(name)]
@@ -229,8 +229,11 @@ def test_manager(survey: Survey) -> None:
         if place not in PATHS
     ]
     lines = [f"{one.path}: {one.line}" for one in units.configured if SET.fullmatch(one.line.partition("=")[0].strip())]
-    cure = "take it out of /etc/systemd/, `systemctl unset-environment` variables, and `systemctl daemon-reexec`"
-    none([*strange, *lines, *_defaults(units)], "nothing beside what systemd comes with", cure)
+    cure = "take it out of /etc/systemd/, `systemctl unset-environment` variables, `systemctl revert` slices, and "
+    cure += "`systemctl daemon-reexec`"
+    limits = [said(one) for name in PARENTS for one in differences(units, UnitFile(name, "", "", ""), facts.memory_kib)]
+    dropped = [path for name in PARENTS for path in units.value(name, "DropInPaths").split()]
+    none([*strange, *lines, *_defaults(units), *limits, *dropped], "nothing beside what systemd comes with", cure)
 
 
 def _defaults(units: Units) -> Iterable[str]:
@@ -335,19 +338,3 @@ def test_up(survey: Survey, ours: dict[str, UnitFile]) -> None:
         if units.value(one.name, "Job") not in ("", "0") and active in ("inactive", "deactivating"):
             wrong.append(f"{one.name} waits to be started or stopped")
     none(wrong, "all of them active", f"`systemctl thaw` what is frozen, and {DEPLOY}; see `systemctl --failed`")
-
-
-@check(
-    "U10",
-    "no unit has our mark and is not declared",
-    severity="high",
-    why="what an earlier deploy has left holds memory, a port and a key",
-)
-def test_undeclared(survey: Survey, ours: dict[str, UnitFile]) -> None:
-    units = survey.read(UNITS)
-    left = [one.path for one in units.lying if _ours(one.first) and one.path.rpartition("/")[2] not in ours]
-    none(left, "none", DEPLOY)
-
-
-def _ours(first: str) -> bool:
-    return first.startswith("# Written by rigwright") and WORD in first
