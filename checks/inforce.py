@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from checks import settings
+from checks import DEPLOY, settings
 from checks.survey.units import PARENTS, UnitFile, Units
 
 # What a unit is doing, and not what it is to be.
@@ -35,6 +35,14 @@ LIMIT = re.compile("Limit[A-Z]+(Soft)?")
 PHYSICAL = re.compile("([0-9]+)%")
 TOLERANCE = 0.02
 """Of an amount that is a part of the host's memory: systemd counts pages, the kernel's own among them."""
+
+
+# Declared relations -> the property by which the other side is told.
+TOLD = {"After": "After", "Wants": "Wants", "Requires": "Requires", "PartOf": "PartOf", "Before": "Before"}
+TOLD |= {"Sockets": "TriggeredBy", "Service": "Triggers"}
+# Links that start ours: the unit that pulls them in, and what it is to pull.
+PULLS = re.compile(r".*/([^/]+)\.(wants|requires|upholds)/([^/]+)")
+RELOAD = f"`systemctl daemon-reload`, and {DEPLOY}"
 
 
 @dataclass(frozen=True)
@@ -188,3 +196,27 @@ def _part(wanted: str, said: str, memory_kib: int) -> bool:
         return False
     right = memory_kib * 1024 * int(part[1]) // 100
     return abs(int(said) - right) <= right * TOLERANCE
+
+
+def said(one: Difference) -> str:
+    """A difference, for people."""
+    wanted, found = (set(text.replace("\n", " ").split()) for text in (one.wanted, one.found))
+    if len(wanted | found) > 6 and wanted & found:
+        return f"{one.unit} has {one.prop} {_signed(found - wanted, '+')}{_signed(wanted - found, '-')}".rstrip()
+    found_, wanted_ = (", ".join(text.split("\n")) or "empty" for text in (one.found, one.wanted))
+    return f"{one.unit} has {one.prop} {found_}, not {wanted_}"
+
+
+def _signed(words: set[str], sign: str) -> str:
+    return "".join(f"{sign}{word} " for word in sorted(words)[:4])
+
+
+def unrelated(units: Units, one: UnitFile) -> Iterable[Difference]:
+    """Relations that a unit's text asks for and that systemd does not have."""
+    loaded = units.value(one.name, "LoadState") == "loaded"
+    for name, value in settings.settings(one.text):
+        if loaded and name in TOLD:
+            has = units.value(one.name, TOLD[name]).split()
+            for other in value.split():
+                if other not in has:
+                    yield Difference(one.name, TOLD[name], other, "none such")
