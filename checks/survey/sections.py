@@ -10,6 +10,7 @@ from checks.survey.boot import BOOT
 from checks.survey.cards import CARDS
 from checks.survey.clients import REQUESTS
 from checks.survey.compiled import COMPILED
+from checks.survey.escapes import ESCAPES
 from checks.survey.generations import GENERATIONS
 from checks.survey.ground import GROUND
 from checks.survey.kernel import KERNEL
@@ -19,6 +20,7 @@ from checks.survey.processes import PROCESSES
 from checks.survey.programs import PROGRAMS
 from checks.survey.reach import REACH
 from checks.survey.section import Section
+from checks.survey.serving import SERVING
 from checks.survey.settings import SETTINGS
 from checks.survey.trees import TREES
 from checks.survey.units import UNITS
@@ -30,6 +32,8 @@ SECTIONS: tuple[Section[Any], ...] = (
     ACCOUNTS,
     UNITS,
     PROCESSES,
+    SERVING,
+    ESCAPES,
     TREES,
     GENERATIONS,
     WAYS,
