@@ -35,7 +35,7 @@ from rigwright.supply.bundle import Bundle, Packages, Row
 from rigwright.supply.network import Network, network
 from rigwright.supply.tools import Tools
 from rigwright.weights import sharing, stored
-from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, hash_scripts, recorded, records_folder, verified_test
+from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, records_folder, verified_test
 from roles.engines import script as build_script
 from roles.fetching import fetch_script
 from tests.unit.env_samples import declared
@@ -283,7 +283,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove a model": remove_model,
     "look at weights": lambda: stored.script(rig()),
     "verified weights": lambda: verified_test(records_folder(rig()), [recorded(rig(), artefact())]),
-    "hash weights": lambda: "\n".join(hash_scripts([recorded(rig(), artefact())])),
     "remove from a host without units": lambda: remove((), True),
     "probe": lambda: render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])),
     "driver probe": lambda: found.script(rig()),
