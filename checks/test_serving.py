@@ -18,7 +18,7 @@ from rigwright.host.plan import Desired
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.render import render
 from rigwright.serving.generation import Generation
-from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, PREFIX, holder, names
+from rigwright.serving.listeners import PREFIX, names
 from rigwright.serving.live import Served
 from rigwright.serving.units import OWNED, PROCESS, UNITS, credential_path, environment, strange
 
@@ -78,23 +78,6 @@ def test_exposure(host: Host, instance: Instance, service: Service) -> None:
     said = host.run("systemd-analyze security --no-pager %s", instance.unit).stdout
     found = float(re.findall(r"exposure level for .*: ([0-9.]+)", said)[0])
     expect(found, f"at most {budget}", DEPLOY, holds=found <= budget)
-
-
-@check(
-    "S04",
-    "systemd alone holds its port, on the loopback interface",
-    severity="critical",
-    why="the API has no TLS and one key; whoever else holds the port is sent that key",
-)
-def test_listens_on_loopback(host: Host, found: Served, instance: Instance) -> None:
-    service, socket = names(instance.port)
-    lines = host.check_output(f"ss -Hltnp 'sport = :{instance.port:d}'").splitlines()
-    at = frozenset(line.split()[3] for line in lines)
-    expect(sorted(at), f"{LOOPBACK}:{instance.port}, and {LOOPBACK_6}", DEPLOY, holds=holder(instance.port).holds(at))
-    systemds = all('("systemd",pid=1,' in line for line in lines) and socket in found.sockets
-    expect(systemds, True, f"end who listens there, and {DEPLOY}")
-    carrier = found.processes.get(service)
-    expect(carrier.state if carrier else "not there", "active", DEPLOY)
 
 
 @check(

@@ -6,7 +6,8 @@ from typing import Any
 
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.clients import REQUESTS
+from checks.survey.gates import GATES
 from checks.survey.reach import REACH
 from checks.survey.section import Section
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, REQUESTS, REACH)
+SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, GATES, REQUESTS, REACH)
