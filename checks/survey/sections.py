@@ -6,8 +6,9 @@ from typing import Any
 
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.clients import REQUESTS
+from checks.survey.firewall import FIREWALL
 from checks.survey.gates import GATES
 from checks.survey.reach import REACH
 from checks.survey.section import Section
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, GATES, REQUESTS, REACH)
+SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, GATES, REQUESTS, REACH, FIREWALL)
