@@ -97,9 +97,8 @@ class Scenery:
 
     def _fits(self, one: Interface, place: Place, client: str) -> bool:
         own = ip_address(one.address)
-        return (
-            own.version == ip_address(client).version and not own.is_link_local and place.takes(one.address, place.port)
-        )
+        same = own.version == ip_address(client).version
+        return same and not own.is_link_local and place.takes(one.address, place.port)
 
     def _whoever(self, place: Place) -> str:
         """The same of whoever there is. Who lets in some, and nobody else, has thought of that."""

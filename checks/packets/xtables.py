@@ -31,7 +31,8 @@ def matches(one: Expression, packet: Packet, local: bool) -> bool | None:
     if name == "tcp" and len(info) >= 12:
         begins, ends, first, last, _, _, _, inverted = struct.unpack_from("=HHHHBBBB", info)
         source = (begins <= packet.origin <= ends) != bool(inverted & INVERTED_SOURCE)
-        return source and (first <= packet.port <= last) != bool(inverted & INVERTED_TARGET)
+        target = (first <= packet.port <= last) != bool(inverted & INVERTED_TARGET)
+        return bool(source and target)
     if name == "multiport" and len(info) >= 48:
         return _ports(info, packet)
     if name == "addrtype" and len(info) >= 8:

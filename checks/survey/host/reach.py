@@ -8,6 +8,7 @@ import itertools
 import os
 import pwd
 import re
+import socket
 import stat
 from typing import Any
 
@@ -101,7 +102,7 @@ def addresses() -> list[str]:
             found.add(before.split()[-1])
     for line in (common.read("/proc/1/net/if_inet6", net.MOST) or "").splitlines():
         raw = line.split()[0]
-        found.add(net.socket.inet_ntop(net.socket.AF_INET6, bytes.fromhex(raw)))
+        found.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw)))
     return sorted(found)
 
 

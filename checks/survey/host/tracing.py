@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from checks.survey.host import common, net, web
@@ -86,7 +86,7 @@ def processes(units: list[str]) -> dict[int, Process]:
         words = tuple((common.read(f"/proc/{name}/cmdline") or "").split("\0"))[:-1]
         parent = int(status.rpartition(")")[2].split()[1])
         made = Process(int(name), parent, program.removesuffix(" (deleted)"), words[:100], group, ours=False)
-        found[made.pid] = made if made.unit not in units else Process(*list(made.__dict__.values())[:5], ours=True)
+        found[made.pid] = made if made.unit not in units else replace(made, ours=True)
     return found
 
 
