@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
-from rigwright.gateway.service import ROTATION, ROUTER_RUNTIME, RUNTIME, holders
+from rigwright.gateway.service import FOLDER, ROTATION, ROUTER_RUNTIME, RUNTIME, holders
 from rigwright.serving.listeners import names
 from rigwright.serving.units import LINKS, STARTED_FROM
 from rigwright.weights.sharing import UNIT as SHARE_UNIT
+from rigwright.weights.sharing import config_path
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Gate:
     replaced: bool
     """Whether its program on disk is another one than the one that runs."""
     later: int
-    """Seconds by which its workers began after that was noted; less than 0 where they did before."""
+    """Seconds by which its workers began after that was noted, where its settings were touched since."""
     exposure: str
     pid: int
 
@@ -80,6 +81,10 @@ def _questions(scene: Scene) -> object:
         "runtime": RUNTIME,
         "models": rig.roots.models,
         "sharing": SHARE_UNIT,
+        "settings": {
+            GATEWAY_UNIT: [f"{rig.roots.config}/current/{FOLDER}"],
+            SHARE_UNIT: [config_path(rig)],
+        },
     }
 
 

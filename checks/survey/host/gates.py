@@ -28,14 +28,21 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in told.split()]
 
 
-def since(record: str, pid: int) -> int:
-    """Seconds from when a record was written to when the first of a process's workers began; 0 where none is told."""
+def since(record: str, pid: int, settings: list[str]) -> int:
+    """Seconds from when a record was written to when the first of a process's workers began, where its settings have
+    been touched in the meantime; 0 where they have not, or nothing is noted.
+    """
     workers = [moment for child in children(pid) if (moment := started(child))]
+    touched = 0.0
+    for path in settings:
+        for at in [path, *(os.path.join(path, name) for name in (os.listdir(path) if os.path.isdir(path) else ()))]:
+            with contextlib.suppress(OSError):
+                touched = max(touched, os.stat(at).st_ctime)
     try:
         written = os.stat(record).st_mtime
     except OSError:
         return 0
-    return int(min(workers) - written) if workers else 0
+    return max(0, int(min(workers) - written)) if workers and touched > written else 0
 
 
 def written(pid: int, folder: str) -> list[str]:
@@ -107,7 +114,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "started": (common.read(record) or "").split("\n")[0][:64],
             "configured": (configured or "").split("\n")[0][:64],
             "replaced": program.endswith(" (deleted)"),
-            "later": since(noted, pid) if pid else 0,
+            "later": since(noted, pid, asked["settings"].get(unit, [])) if pid else 0,
             "exposure": levels.get(unit, ""),
             "pid": pid,
         }
