@@ -11,8 +11,6 @@ import pytest
 from testinfra.host import Host
 
 from checks.backend import UnknownHost, connect, testinfra_host
-from checks.nvidia import with_cards
-from checks.nvidia_smi import ask
 from checks.report import Reporter, label
 from checks.survey.section import Scene
 from checks.survey.take import take
@@ -25,14 +23,6 @@ from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
 from rigwright.host.plan import desired as desired_of
 from rigwright.inventory import load
-from rigwright.nvidia.cards import smi as nvidia_smi
-from rigwright.nvidia.cards.smi import Gpu
-from rigwright.nvidia.driver import found as driver_probe
-from rigwright.nvidia.driver import record as nvidia_record
-from rigwright.nvidia.driver import state as nvidia_state
-from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.driver.record import Record
-from rigwright.nvidia.driver.state import State
 from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.generation import Generation
@@ -222,30 +212,3 @@ def bytes_now(pytestconfig: pytest.Config, host: Host, rig: Rig) -> dict[str, st
     for script in hash_scripts(files):
         found |= parse_hashes(host.check_output("sh -c %s", script).splitlines())
     return found
-
-
-@pytest.fixture(scope="session")
-def gpus(host: Host, rig: Rig) -> tuple[Gpu, ...]:
-    """The cards that answer; a driver that hangs is waited for once."""
-    with_cards(rig)
-    return ask(host, nvidia_smi.GPUS, nvidia_smi.gpus)
-
-
-@pytest.fixture(scope="session")
-def driver_facts(host: Host, rig: Rig) -> DriverFacts:
-    """What the choice of a driver needs to know of the host."""
-    with_cards(rig)
-    return driver_probe.parse([host.check_output("sh -c %s", driver_probe.script(rig))])
-
-
-@pytest.fixture(scope="session")
-def state(host: Host, rig: Rig) -> State:
-    """Kernels, modules, packages and settings around the driver; of the latter a rig without cards may have some."""
-    return nvidia_state.parse([host.check_output("sh -c %s", nvidia_state.script(rig))])
-
-
-@pytest.fixture(scope="session")
-def record(host: Host, rig: Rig) -> Record | None:
-    """What the last deploy wrote down of the driver."""
-    with_cards(rig)
-    return nvidia_record.parse(host.run("cat %s", nvidia_record.path(rig)).stdout)
