@@ -11,6 +11,8 @@ from checks.survey.cards import CARDS
 from checks.survey.clients import REQUESTS
 from checks.survey.compiled import COMPILED
 from checks.survey.escapes import ESCAPES
+from checks.survey.firewall import FIREWALL
+from checks.survey.gates import GATES
 from checks.survey.generations import GENERATIONS
 from checks.survey.ground import GROUND
 from checks.survey.kernel import KERNEL
@@ -44,6 +46,8 @@ SECTIONS: tuple[Section[Any], ...] = (
     GROUND,
     REQUESTS,
     REACH,
+    GATES,
+    FIREWALL,
     KERNEL,
     BOOT,
     SETTINGS,
