@@ -1,6 +1,5 @@
 """Instances, as a client and as an attacker would find them."""
 
-import json
 import re
 import shlex
 from itertools import zip_longest
@@ -46,24 +45,6 @@ engines={engines}
   done
 done 2> /dev/null | sort -un
 """
-# What is read of an answer, bytes: a taken-over instance may send as long as it is listened to. One token takes less
-# than a tenth of it.
-ANSWER = 65536
-
-
-def asking(request: str, key_path: str, group: str) -> str:
-    """The shell command that makes a request with the key that lies in a file, and prints how its answer begins. As
-    nobody: an instance can lead its socket's name to anybody's.
-
-    Args:
-        request: As curl's configuration.
-        key_path: The key's file.
-        group: One that may connect to it.
-    """
-    key = f'sed \'s/[\\\\"]/\\\\&/g; s/.*/header = "Authorization: Bearer &"/\' {shlex.quote(key_path)}'
-    nobody = f"setpriv --reuid=nobody --regid={shlex.quote(group)} --clear-groups --no-new-privs"
-    ask = f"{nobody} curl --disable --silent --max-time 60 --config -"
-    return f"{{ printf %s {shlex.quote(request)}; {key}; }} | {ask} | head -c {ANSWER}"
 
 
 @check("S01", "it runs, now and after a reboot", severity="critical", why="nobody is served")
@@ -114,25 +95,6 @@ def test_listens_on_loopback(host: Host, found: Served, instance: Instance) -> N
     expect(systemds, True, f"end who listens there, and {DEPLOY}")
     carrier = found.processes.get(service)
     expect(carrier.state if carrier else "not there", "active", DEPLOY)
-
-
-@check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
-def test_wrong_keys_are_refused(host: Host, instance: Instance, service: Service) -> None:
-    request = shlex.quote(service.ready.config(f"{LOOPBACK}:{instance.port}"))
-    ask = f"printf %s {request} | curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' --config -"
-    found = host.run(f"{ask}; {ask} -H 'Authorization: Bearer wrong'").stdout.split()
-    expect(found, ["401", "401"], DEPLOY)
-
-
-@check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
-def test_answers(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
-    # what is between its socket and the port is ours, too
-    for at, unit in ((instance.socket, instance.unit), (f"{LOOPBACK}:{instance.port}", names(instance.port)[0])):
-        said = host.run(
-            asking(service.ready.config(at), credential_path(rig, instance), rig.socket_groups(instance)[-1])
-        ).stdout
-        answered = instance.kind.answered(said)
-        expect(answered or said[:200] or "no answer", 1, f"look at `journalctl -u {unit}`")
 
 
 @check(
@@ -242,24 +204,6 @@ def test_process_is_the_declared_one(
 
 
 @check(
-    "S13",
-    "it serves its model by its name, piece by piece",
-    severity="critical",
-    why="clients ask for a model by name, and show an answer as it comes",
-)
-def test_serves_its_model_streamed(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
-    if service.models is None or service.streamed is None:
-        pytest.skip("its kind of engine does not")
-    key, group = credential_path(rig, instance), rig.socket_groups(instance)[-1]
-    said = host.run(asking(service.models.config(instance.socket), key, group)).stdout
-    expect(named(said), instance.model_name, f"look at `journalctl -u {instance.unit}`")
-    said = host.run(asking(service.streamed.config(instance.socket), key, group)).stdout
-    events = [line for line in said.splitlines() if line]
-    whole = events[-1:] == ["data: [DONE]"] and len(events) > 1
-    expect(said[-200:], "events, of which the last is [DONE]", f"look at `journalctl -u {instance.unit}`", holds=whole)
-
-
-@check(
     "S14",
     "it runs as it did when it was started so first",
     severity="high",
@@ -272,14 +216,6 @@ def test_runs_as_at_first(found: Served, instance: Instance) -> None:
         pytest.skip("it has said nothing of itself")
     now, then = instance.kind.begun(found.said.get(instance.unit, ())), instance.kind.begun(first)
     expect(now, then, f"look at `journalctl -u {instance.unit}` for what it says of backends", holds=now.like(then))
-
-
-def named(said: str) -> str:
-    """The name of the first model in an answer; the answer's beginning where there is none."""
-    try:
-        return str(json.loads(said)["data"][0]["id"])
-    except (ValueError, KeyError, TypeError, IndexError):
-        return said[:200]
 
 
 def memory(declared: str, host_kib: int) -> int:

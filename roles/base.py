@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright import nginx
+from rigwright import nginx, trees
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.host.facts import packages as packages_of
@@ -23,7 +23,7 @@ def base(rig: Rig, facts: HostFacts) -> None:
     foreign = {path for path, _, _ in facts.foreign_roots}
     folders = {
         # the ledger's own folder comes first
-        **dict.fromkeys((roots.state, rig.jobs, rig.builds, records_folder(rig), rig.starts), ours),
+        **dict.fromkeys((roots.state, rig.jobs, rig.builds, records_folder(rig), trees.records(rig), rig.starts), ours),
         **dict.fromkeys((roots.software, rig.installations, roots.models), ours),
         **dict.fromkeys((roots.config, rig.generations), ours),
         rig.credentials: ("700", "root", "root"),

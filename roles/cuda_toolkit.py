@@ -6,6 +6,7 @@ import shlex
 
 from pyinfra.api import deploy
 
+from rigwright import trees
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Desired
 from rigwright.nvidia.cuda.toolkit import Toolkit
@@ -33,6 +34,7 @@ def _installed(rig: Rig, wanted: Toolkit, tools: Tools) -> None:
             tools=tools.folder,
             network=network(rig),
             ledger=rig.ledger,
+            record=trees.record(rig, wanted.folder),
             sent=sent(folder, unit) if rig.bundle else "",
         ),
         test=f"[ -s {shlex.quote(wanted.marker)} ]",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyinfra.api import deploy
 
+from rigwright import trees
 from rigwright.declaration.rig import INSTALLERS, Rig
 from rigwright.engines import apart
 from rigwright.engines.kind import MARKER, Installation, Job
@@ -114,6 +115,7 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str, done_with: Seq
     return render(
         "engines/install.sh.j2",
         job=place,
+        record=trees.record(rig, place.target),
         unit=unit,
         work=place.work,
         seen={"work": apart.WORK, "script": apart.SCRIPT},

@@ -10,6 +10,7 @@ from rigwright.host.plan import Desired
 from rigwright.host.preflight import refusals, warnings
 from rigwright.nvidia.driver.choice import Refused
 from roles.nvidia_driver import Chosen
+from roles.trees import changed
 
 
 def preflight(wanted: Desired, driver: Chosen) -> bool:
@@ -19,7 +20,7 @@ def preflight(wanted: Desired, driver: Chosen) -> bool:
     """
     for warning in warnings(wanted.rig, wanted.facts):
         logger.warning(f"{host.print_prefix}{warning}")
-    reasons = refusals(wanted, time.time())
+    reasons = refusals(wanted, time.time()) + changed(wanted)
     if isinstance(driver.plan, Refused):
         reasons += driver.plan.reasons
     for reason in reasons:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
+from rigwright import trees
 from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
 from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.nvidia.driver.files import release
@@ -43,7 +44,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         compiled=COMPILED,
         trees=[
             *(rig.generations, rig.credentials, rig.installations, programs(rig)),
-            *(rig.jobs, rig.builds, records_folder(rig), rig.starts),
+            *(rig.jobs, rig.builds, records_folder(rig), trees.records(rig), rig.starts),
         ],
         models=roots.models,
         run="/run",

@@ -12,6 +12,7 @@ from rigwright.serving.units import OWNED, credential_path
 from roles.operations.credentials import credentials
 from roles.operations.files import Text, absent, texts
 from roles.operations.generations import activated, pruned, written
+from roles.trees import recorded
 
 STOPPING = 60  # seconds that an old process may take to end before the new one starts
 
@@ -43,6 +44,7 @@ def serving(desired: Desired) -> None:
     _log(rig)
     ours = [account.name for account in desired.facts.users if account.ours]
     pruned(name="Prune generations", rig=rig, wanted=wanted, users=ours)
+    recorded(name="Record what is installed", rig=rig, wanted=desired)
 
 
 def _log(rig: Rig) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pyinfra.api import deploy
 
+from rigwright import trees
 from rigwright.declaration.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
@@ -42,6 +43,7 @@ def environment(rig: Rig, wanted: Tools, wheels: Sequence[Artefact], title: str,
             title=title,
             alone=f"{rig.roots.software}/{alone}" if alone else "",
             ledger=rig.ledger,
+            record=trees.record(rig, wanted.folder),
             sent=sent(folder, unit) if rig.bundle else "",
         ),
         test=f"[ -e {shlex.quote(wanted.marker)} ]",

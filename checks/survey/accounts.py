@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
-from checks.survey.section import Section
+from checks.survey.section import Scene, Section
+from rigwright.declaration.rig import Instance
+from rigwright.host.preflight import HOME
+
+NO_LOGIN = "/usr/sbin/nologin"
 
 
 @dataclass(frozen=True)
@@ -28,15 +33,100 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Ours:
+    """A user of a service's."""
+
+    name: str
+    password: str
+    """`none`, `empty` or `set`."""
+    groups: list[int]
+    """Numbers of all groups that its processes are given."""
+    group_password: str
+    """As `password`, of the group of that name."""
+    group_admins: list[str]
+    group_members: list[str]
+    """Members by shadow's file of groups."""
+
+
+@dataclass(frozen=True)
+class Shell:
+    """The program that refuses logins."""
+
+    found: str
+    """MD5 of the file; empty where there is none of its own."""
+    listed: list[str]
+    """What its package says that this is; empty where no package says so."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a file."""
+
+    file: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a service's user."""
+
+    user: str
+    pid: int
+    name: str
+    unit: str
+    """The path of its control group."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file or folder, and whose it is."""
+
+    path: str
+    mode: int
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True)
 class Accounts:
-    """All users and groups."""
+    """All users and groups, and what there is of ours."""
 
     users: list[User]
     groups: list[Group]
+    ours: list[Ours]
+    home: bool
+    """Whether something lies at the home that they have and that nobody makes."""
+    shell: Shell
+    subordinate: list[Line]
+    rules: list[Line]
+    spools: list[str]
+    processes: list[Process]
+    files: list[File]
+    """What accounts are kept in."""
+    folders: list[File]
+    """Those of ours that systemd has made for them, as far as they are there."""
 
     def user(self, name: str) -> User | None:
         """The first of that name."""
         return next((one for one in self.users if one.name == name), None)
 
+    def named(self, gid: int) -> str:
+        """What the groups of a number are called."""
+        return "/".join(one.name for one in self.groups if one.gid == gid) or str(gid)
 
-ACCOUNTS: Section[Accounts] = Section("accounts", Accounts, lambda scene: {})
+
+def folder(instance: Instance) -> str:
+    """The folder of an instance's socket: its user's, and its clients' group's."""
+    return str(PurePosixPath(instance.socket).parent)
+
+
+def _asks(scene: Scene) -> object:
+    rig = scene.rig
+    folders = [path for one in rig.instances for path in (folder(one), rig.cache(one))]
+    return {"users": list(rig.users), "home": HOME, "shell": NO_LOGIN, "folders": folders}
+
+
+ACCOUNTS: Section[Accounts] = Section("accounts", Accounts, _asks)

@@ -7,9 +7,42 @@ from typing import Any
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.boot import BOOT
 from checks.survey.cards import CARDS
+from checks.survey.clients import REQUESTS
+from checks.survey.compiled import COMPILED
+from checks.survey.generations import GENERATIONS
+from checks.survey.ground import GROUND
 from checks.survey.kernel import KERNEL
+from checks.survey.ours import OURS
 from checks.survey.packages import ARCHIVE, FILES, PACKAGES
+from checks.survey.processes import PROCESSES
+from checks.survey.programs import PROGRAMS
+from checks.survey.reach import REACH
 from checks.survey.section import Section
 from checks.survey.settings import SETTINGS
+from checks.survey.trees import TREES
+from checks.survey.units import UNITS
+from checks.survey.ways import WAYS
+from checks.survey.weights import WEIGHTS
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, KERNEL, BOOT, SETTINGS, CARDS, PACKAGES, FILES, ARCHIVE)
+SECTIONS: tuple[Section[Any], ...] = (
+    ACCOUNTS,
+    UNITS,
+    PROCESSES,
+    TREES,
+    GENERATIONS,
+    WAYS,
+    PROGRAMS,
+    COMPILED,
+    WEIGHTS,
+    OURS,
+    GROUND,
+    REQUESTS,
+    REACH,
+    KERNEL,
+    BOOT,
+    SETTINGS,
+    CARDS,
+    PACKAGES,
+    FILES,
+    ARCHIVE,
+)

@@ -261,19 +261,35 @@ def driven_layer(
 @pytest.fixture
 def undriven(lab: Lab, release: str, key: Key, tmp_path: Path, undriven_layer: str) -> Iterator[Box]:
     """A host with two cards, two kernels and no driver; its archive has two."""
-    yield from _boxed(lab, release, key, tmp_path, undriven_layer)
+    made = _boxed(lab, release, key, tmp_path, undriven_layer)
+    yield made
+    made.host.destroy()
 
 
 @pytest.fixture
 def driven(lab: Lab, release: str, key: Key, tmp_path: Path, undriven_layer: str, driven_layer: str) -> Iterator[Box]:
     """A host whose older driver runs; its archive has two."""
-    yield from _boxed(lab, release, key, tmp_path, driven_layer, undriven_layer)
+    made = _boxed(lab, release, key, tmp_path, driven_layer, undriven_layer)
+    yield made
+    made.host.destroy()
 
 
-def _boxed(lab: Lab, release: str, key: Key, folder: Path, *layers: str) -> Iterator[Box]:
+@pytest.fixture(scope="module")
+def driven_box(
+    lab: Lab,
+    release: str,
+    key: Key,
+    tmp_path_factory: pytest.TempPathFactory,
+    undriven_layer: str,
+    driven_layer: str,
+) -> Callable[[], Box]:
+    """Boots such a host, for several tests."""
+    return lambda: _boxed(lab, release, key, tmp_path_factory.mktemp("driven"), driven_layer, undriven_layer)
+
+
+def _boxed(lab: Lab, release: str, key: Key, folder: Path, *layers: str) -> Box:
     made = drivers.boot(lab, release, folder / "box", key, *layers)
     made.publish(drivers.OLD[release], drivers.NEW[release])
     made.declare()
     made.lock(drivers.OLD[release])
-    yield made
-    made.host.destroy()
+    return made

@@ -69,11 +69,15 @@ def plan(inventory: Path) -> Run:
     return deploy(inventory, "--dry")
 
 
-def check(inventory: Path) -> dict[str, str]:
-    """Run the checks; id -> its line's first word."""
-    done = subprocess.run(
+def _checked(inventory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "cli", "check", str(inventory)], capture_output=True, text=True, cwd="/"
     )
+
+
+def check(inventory: Path) -> dict[str, str]:
+    """Run the checks; id -> its line's first word."""
+    done = _checked(inventory)
     found = re.findall(r"^ *(ok|FAIL|skip) +\S+ +([A-Z][0-9]{2}) ", done.stdout, re.MULTILINE)
     assert found, f"no check ran: {done.stdout}{done.stderr}"
     verdicts: dict[str, str] = {}
@@ -86,6 +90,16 @@ def check(inventory: Path) -> dict[str, str]:
 def red(inventory: Path) -> set[str]:
     """The checks that do not hold."""
     return {identifier for identifier, word in check(inventory).items() if word == "FAIL"}
+
+
+def red_lines(inventory: Path) -> dict[str, list[str]]:
+    """The checks that do not hold, each with what is said of it."""
+    done = _checked(inventory)
+    assert re.search("^ *(ok|FAIL) ", done.stdout, re.MULTILINE), f"no check ran: {done.stdout}{done.stderr}"
+    found: dict[str, list[str]] = {}
+    for identifier, said in re.findall(r"^ *FAIL +\S+ +([A-Z][0-9]{2}) +(.*\n.*)$", done.stdout, re.MULTILINE):
+        found.setdefault(identifier, []).append(f"{identifier} {' '.join(said.split())}")
+    return found
 
 
 def write_inventory(folder: Path, lab: Lab, host: Host, **rig: Any) -> Path:

@@ -1,0 +1,177 @@
+"""What systemd has in force of a unit, against what its declared text says: every property of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from checks import settings
+from checks.survey.units import UnitFile, Units
+
+# What a unit is doing, and not what it is to be.
+STATE = re.compile(
+    r".*Timestamp(Monotonic)?|(Exec)?Main(PID|Code|Status|ExitStatus)|ExecMain.*|(Control)?PID|(Sub|Active|Freezer)State"
+    r"|.*(Current|Peak|Available|Packets|Bytes|Operations|NSec|Elapsed?)|[UG]ID|Effective.*|N[A-Z][A-Za-z]*|Job.*|Status.*"
+    r"|Result|ReloadResult|CleanResult|InvocationID|ControlGroup(Id)?|Can[A-Z].*|.*(Condition|Assert)Result|Next.*USec.*"
+    r"|LastTrigger.*|RestartUSecNext|FileDescriptorStore|MemoryKSM|FragmentPath|DropInPaths|SourcePath|UnitFile.*|Id|Names"
+    r"|Description|Load(State|Error)|NeedDaemonReload|Transient|Perpetual|DebugInvocation|ActivationDetails|Followed|OOMKills"
+    r"|ManagedOOMKills|Timers?Monotonic|AccessSELinuxContext|BPFProgram|IOReadBytes|MemoryZSwap.*|Documentation|WatchdogUSec"
+    r"|.*DirectorySymlink|ExecContext|TimeoutAbortUSec|StopWhenUnneeded_|.*TriggerLimitHit|TasksMaxScale|CPUUsage.*"
+)
+# Units that systemd has it wait for, be wanted by, and so on: judged by whom they are, below.
+RELATION = re.compile(
+    "(Requires|Wants|After|Before|Conflicts|ConflictedBy|RequiredBy|WantedBy|BoundBy|BindsTo|PartOf|ConsistsOf|Triggers"
+    "|TriggeredBy|Requisite|RequisiteOf|OnFailure|OnFailureOf|OnSuccess|OnSuccessOf|Upholds|UpheldBy|PropagatesReloadTo"
+    "|ReloadPropagatedFrom|PropagatesStopTo|StopPropagatedFrom|JoinsNamespaceOf|Slice|SliceOf|RequiresMountsFor"
+    "|WantsMountsFor|Following|Refs)"
+)
+# Told again with more words by the property of the same name with this at its end; judged where a value says more.
+AGAIN = re.compile("(Exec.*)Ex|(PrivateUsers|PrivateTmp|ProtectControlGroups|ProtectHostname|PrivatePIDs)Ex")
+MORE = {"PrivateUsersEx": {"yes": "self"}, "PrivateTmpEx": {"yes": "connected"}}
+# Of a unit that is not there systemd tells its own limits; of one that is, what it gives to services.
+LIMIT = re.compile("Limit[A-Z]+(Soft)?")
+# Settings from which systemd makes others (systemd.exec(5), systemd.service(5), systemd.resource-control(5)).
+PHYSICAL = re.compile("([0-9]+)%")
+TOLERANCE = 0.02
+"""Of an amount that is a part of the host's memory: systemd counts pages, the kernel's own among them."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A property that is not what it is to be."""
+
+    unit: str
+    prop: str
+    wanted: str
+    found: str
+
+
+def _service(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
+    """What a service has that its text does not say."""
+    dynamic = made.get("DynamicUser") == "yes"
+    user = made.get("User") or (name.rpartition(".")[0] if dynamic else "")
+    oneshot = made.get("Type") == "oneshot"
+    found = {
+        "OOMPolicy": "stop",
+        "StandardOutput": "journal",
+        "Slice": "system.slice",
+        "User": user,
+        "Group": made.get("Group") or (user if dynamic else ""),
+        "SetLoginEnvironment": "yes" if user else "no",
+        # a start that does its work and ends may take its time
+        **({"TimeoutStartUSec": "infinity"} if oneshot else {}),
+    }
+    if dynamic:
+        found |= {"RestrictSUIDSGID": "yes", "PrivateTmp": "yes", "RemoveIPC": "yes", "NoNewPrivileges": "yes"}
+        found |= {"ProtectSystem": "strict", "ProtectHome": "read-only"}
+    if made.get("ProtectClock") == "yes":
+        found["DeviceAllow"] = "\n".join(sorted(["char-rtc r", *filter(None, made.get("DeviceAllow", "").split("\n"))]))
+    if made.get("PrivateDevices") == "yes" or made.get("DevicePolicy") == "closed":
+        found["DevicePolicy"] = "closed"
+    if made.get("Type") == "notify":
+        found["NotifyAccess"] = "main"
+    dropped = {cap for setting, caps in DROPPED.items() if made.get(setting) == "yes" for cap in caps}
+    if dropped and "CapabilityBoundingSet" not in made:
+        found["CapabilityBoundingSet"] = " ".join(sorted({*bare.get("CapabilityBoundingSet", "").split()} - dropped))
+    for limit, value in made.items():
+        if LIMIT.fullmatch(limit):
+            found[f"{limit}Soft"] = value
+    if made.get("CPUAffinity") == "numa":
+        found |= {"CPUAffinityFromNUMA": "yes"}
+    return found
+
+
+def _socket(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
+    return {"Slice": "system.slice", "FileDescriptorName": name}
+
+
+def _timer(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
+    return {"Unit": f"{name.rpartition('.')[0]}.service"}
+
+
+def _slice(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
+    parent = name.removesuffix(".slice").rpartition("-")[0]
+    return {"Slice": f"{parent or '-'}.slice"}
+
+
+# Capabilities that systemd takes from who may not do what they are for.
+DROPPED = {
+    "ProtectClock": ("cap_sys_time", "cap_wake_alarm"),
+    "ProtectKernelModules": ("cap_sys_module",),
+    "ProtectKernelLogs": ("cap_syslog",),
+    "PrivateDevices": ("cap_mknod", "cap_sys_rawio"),
+}
+IMPLIED: dict[str, Callable[[str, Mapping[str, str], Mapping[str, str]], dict[str, str]]] = {
+    "service": _service,
+    "socket": _socket,
+    "timer": _timer,
+    "slice": _slice,
+}
+# Of these the text's own value is read again by what is implied.
+OVERRIDES = frozenset({"DeviceAllow"})
+LATER = frozenset({"CPUAffinity", "TriggerLimitBurst", "PollLimitBurst", "PollLimitIntervalUSec", "CPUAccounting"})
+"""What systemd reckons itself while a unit is loaded, from the host or from other properties of it."""
+
+
+def differences(units: Units, one: UnitFile, memory_kib: int) -> list[Difference]:
+    """Properties of a unit that are not as its text says, and not as systemd has them by itself.
+
+    Args:
+        units: What was found.
+        one: The unit as it is to be.
+        memory_kib: The host's, KiB.
+    """
+    made = settings.declared(one.text, {group: units.group(group) for group in units.calls})
+    implied = IMPLIED.get(one.kind, lambda name, made, bare: {})(one.name, made, units.bare[one.kind])
+    wanted = {**implied, **made, **{name: value for name, value in implied.items() if name in OVERRIDES}}
+    bare, shown = units.bare[one.kind], units.shown[one.name]
+    found = []
+    for prop in sorted({*bare, *shown, *made}):
+        if STATE.fullmatch(prop) or (RELATION.fullmatch(prop) and prop != "Slice") or prop in LATER:
+            continue
+        again = AGAIN.fullmatch(prop)
+        said = units.value(one.name, prop)
+        if again and again[1]:
+            # with its flags it is judged; the other one has what became of it
+            prop = again[1]
+        elif again:
+            base = units.value(one.name, again[2])
+            if said not in (base, MORE.get(prop, {}).get(base)):
+                found.append(Difference(one.name, prop, base, said))
+            continue
+        elif prop.startswith("Exec"):
+            continue
+        if prop.startswith("Exec"):
+            said = "\n".join(settings.shown_command(line) for line in re.split(r"\n(?=\{ )", said))
+        said = settings.canonical(prop, said)
+        if prop == "SystemCallFilter":
+            wanted = {**wanted, prop: _known(units, wanted.get(prop, ""))}
+        right = wanted[prop] if prop in wanted else settings.canonical(prop, _usual(units, prop, bare))
+        if said != right and not _part(right, said, memory_kib):
+            found.append(Difference(one.name, prop, right, said))
+    return found
+
+
+def _known(units: Units, calls: str) -> str:
+    """Of system calls those that the host has: its library may be older than its systemd, and leaves out what it does not
+    know, of every unit.
+    """
+    known = {call for unit in units.shown for call in units.value(unit, "SystemCallFilter").split()}
+    return " ".join(call for call in calls.split() if call in known)
+
+
+def _usual(units: Units, prop: str, bare: Mapping[str, str]) -> str:
+    """What systemd gives to a unit that says nothing of it."""
+    if LIMIT.fullmatch(prop) and f"Default{prop}" in units.manager:
+        return units.manager[f"Default{prop}"]
+    return bare.get(prop, "")
+
+
+def _part(wanted: str, said: str, memory_kib: int) -> bool:
+    """Whether an amount is the wanted part of the host's memory."""
+    part = PHYSICAL.fullmatch(wanted)
+    if not part or not said.isdecimal():
+        return False
+    right = memory_kib * 1024 * int(part[1]) // 100
+    return abs(int(said) - right) <= right * TOLERANCE

@@ -1,0 +1,224 @@
+"""Units: what systemd has made of those of ours, what lies in its folders that bears upon them, and the manager itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from checks.survey.host import common
+
+# Where systemd looks for units, the winner first (systemd.unit(5), "System Unit Search Path").
+FOLDERS = (
+    *("/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient"),
+    *("/run/systemd/generator.early", "/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system"),
+    *("/run/systemd/system.attached", "/run/systemd/generator", "/usr/local/lib/systemd/system"),
+    *("/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late"),
+)
+CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
+GENERATORS = ("system-generators", "system-environment-generators")
+PROPERTY = re.compile("[A-Z][A-Za-z0-9]*=")
+LONGEST = 4096  # characters that are told of a value or a line of somebody else's
+MANY = 200  # entries that are told of a list
+
+
+def look(asked: dict[str, list[str]]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: `units`, names of ours; `others`, of units that a boot goes by; `files`, paths of unit files of ours;
+            `word`, what names of ours begin with.
+    """
+    units, others, word = asked["units"], asked["others"], asked["word"][0]
+    kinds = sorted({name.rpartition(".")[2] for name in units})
+    bare = [f"{word}-that-nobody-has.{kind}" for kind in kinds]
+    shows = _start("systemctl", "show", "--", *units, *others, *bare)
+    manager = _start("systemctl", "show")
+    calls = _start("systemd-analyze", "--no-pager", "syscall-filter")
+    listed = _start("systemctl", "list-units", "--all", "--full", "--plain", "--no-legend", "--", f"{word}*")
+    told = {
+        "files": {path: _file(path) for path in asked["files"]},
+        "lying": [{"path": path, **_lies(path)} for path in _lying(units, word)[:MANY]],
+        "default": _default(),
+        "command_line": re.findall(r"\S*\bsystemd\.\S+", common.read("/proc/cmdline") or "")[:MANY],
+        "mentions": _mentions(units, word)[:MANY],
+        "generators": _generators()[:MANY],
+        "configured": _configured()[:MANY],
+        "presets": _presets(word)[:MANY],
+    }
+    blocks = _blocks(_end(shows))
+    names = [*units, *others, *bare]
+    if len(blocks) != len(names):
+        raise RuntimeError(f"systemctl told of {len(blocks)} units, not {len(names)}")
+    shown = dict(zip(names, blocks))  # noqa: B905 (of Python 3.10; judged above)
+    plain = {kind: shown[name] for kind, name in zip(kinds, bare)}  # noqa: B905 (one of each)
+    return {
+        **told,
+        "bare": plain,
+        "shown": {name: _difference(shown[name], plain.get(name.rpartition(".")[2], {})) for name in [*units, *others]},
+        "manager": _blocks(_end(manager))[0],
+        "calls": _groups(_end(calls)),
+        "loaded": sorted(line.split()[0] for line in _end(listed).splitlines() if line.split())[:MANY],
+    }
+
+
+def _start(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def _end(program: subprocess.Popen[bytes]) -> str:
+    output, _ = program.communicate(timeout=15)
+    if program.returncode:
+        raise RuntimeError(f"{program.args[0]} {program.args[1]}: exit status {program.returncode}")  # type: ignore[index]
+    return output.decode(errors="replace")
+
+
+def _blocks(text: str) -> list[dict[str, str]]:
+    """Property -> value, of each unit; a line that begins none goes on with the one before it."""
+    found: list[dict[str, str]] = [{}]
+    last = ""
+    for line in text.splitlines():
+        name, _, value = line.partition("=")
+        if PROPERTY.match(line):
+            if name == "Id" and "Id" in found[-1]:
+                raise RuntimeError("systemctl told of a unit twice")
+            found[-1][name] = f"{found[-1][name]}\n{value}" if name == last else value
+            last = name
+        elif not line:
+            found.append({})
+            last = ""
+        elif last:
+            found[-1][last] += f"\n{line}"
+    return [block for block in found if block]
+
+
+def _difference(one: dict[str, str], plain: dict[str, str]) -> dict[str, str | None]:
+    """What a unit has otherwise than one of its kind that nobody has; None for what it lacks."""
+    return {name: one.get(name) for name in {**plain, **one} if one.get(name) != plain.get(name)}
+
+
+def _groups(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    group = ""
+    for line in text.splitlines():
+        word = line.split("#")[0].strip()
+        if line.startswith("@"):
+            group = word
+            found[group] = []
+        elif word and group:
+            found[group].append(word)
+    return found
+
+
+def _file(path: str) -> dict[str, str]:
+    """What lies where a unit file of ours is to lie."""
+    text = common.read(path)
+    digest = hashlib.sha256(text.encode()).hexdigest() if text is not None else ""
+    link = str(Path(path).readlink()) if Path(path).is_symlink() else ""
+    return {"link": link, "sha256": digest}
+
+
+def _lies(path: str) -> dict[str, str]:
+    """Where an entry of a folder of systemd's leads, and how its text begins."""
+    link = str(Path(path).readlink()) if Path(path).is_symlink() else ""
+    return {"link": link, "first": (common.read(path, LONGEST) or "").partition("\n")[0]}
+
+
+def _default() -> str:
+    """What a boot starts, by its file."""
+    there = (Path(folder, "default.target") for folder in FOLDERS)
+    return next((path.resolve().name for path in there if path.is_symlink() or path.exists()), "")
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _folders() -> list[str]:
+    """Those that there are, each once, whatever links lead to it."""
+    there = {os.path.realpath(folder): folder for folder in reversed(FOLDERS) if Path(folder).is_dir()}
+    return [folder for folder in FOLDERS if folder in there.values()]
+
+
+def _added(units: list[str]) -> set[str]:
+    """Names of folders whose files are added to units of these names (systemd.unit(5): `foo-.service.d`, too)."""
+    found = set()
+    for unit in units:
+        name, _, kind = unit.rpartition(".")
+        parts = name.split("-")
+        found |= {f"{unit}.d", f"{kind}.d"}
+        found |= {f"{'-'.join(parts[:end])}-.{kind}.d" for end in range(1, len(parts))}
+    return found
+
+
+def _lying(units: list[str], word: str) -> list[str]:
+    """Paths of unit files that are named as ours, and of what is added to ours."""
+    added, found = _added(units), []
+    for folder in _folders():
+        for entry in _entries(folder):
+            if entry.name in added:
+                found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")] or [entry.path]
+            elif entry.name in units or (entry.name.startswith(word) and not entry.is_dir(follow_symlinks=False)) or (entry.is_symlink() and str(Path(entry.path).readlink()).rpartition("/")[2] in units):
+                found.append(entry.path)
+            elif entry.name.endswith((".wants", ".requires", ".upholds")):
+                # what a boot starts beside
+                found += [one.path for one in _entries(entry.path) if one.name in units]
+    return found
+
+
+def _mentions(units: list[str], word: str) -> list[dict[str, str]]:
+    """Lines of others' unit files, and of what is added to those, in which units of ours are named."""
+    added, found = _added(units), []
+    for folder in _folders():
+        for entry in _entries(folder):
+            if entry.name in added or entry.name.startswith(word):
+                continue
+            files = [entry] if not entry.is_dir() else _entries(entry.path) if entry.name.endswith(".d") else []
+            found += [one for file in files for one in _lines(file.path, re.compile(re.escape(word)))]
+    return found
+
+
+def _lines(path: str, wanted: re.Pattern[str]) -> list[dict[str, str]]:
+    lines = (common.read(path) or "").replace("\\\n", " ").splitlines()
+    found = (line.strip()[:LONGEST] for line in lines if wanted.search(line))
+    return [{"path": path, "line": line} for line in found if not line.startswith(("#", ";"))]
+
+
+def _generators() -> list[str]:
+    """Programs that make units at each boot and that no package has brought."""
+    places = [f"{root}/{kind}" for root in CONFIGURED for kind in GENERATORS]
+    found = [entry for place in places for entry in _entries(place)]
+    listed = set()
+    if any(entry.path.startswith("/usr/lib/") for entry in found):
+        for entry in _entries("/var/lib/dpkg/info"):
+            if entry.name.endswith(".list") and re.match("systemd|.*generator", entry.name):
+                listed |= set((common.read(entry.path) or "").splitlines())
+    # a package has them below /lib, too, where that is a link
+    packaged = {path.removeprefix("/usr") for path in listed}
+    return [one.path for one in found if one.path.removeprefix("/usr") not in packaged and not _owned(one.path)]
+
+
+def _owned(path: str) -> bool:
+    """Whether a package has brought a file of /usr/lib, by dpkg's own word."""
+    return path.startswith("/usr/lib/") and bool(common.run("dpkg-query", "--search", "--", path, status=True))
+
+
+def _configured() -> list[dict[str, str]]:
+    """Lines of the manager's settings that no package has brought."""
+    paths = [f"{root}/system.conf" for root in CONFIGURED]
+    paths += [entry.path for root in CONFIGURED for entry in _entries(f"{root}/system.conf.d")]
+    wanted = re.compile(r"\s*[A-Za-z]+\s*=")
+    return [line for path in paths if not path.startswith("/usr/lib/") for line in _lines(path, wanted)]
+
+
+def _presets(word: str) -> list[dict[str, str]]:
+    """Lines by which units of ours would not be enabled."""
+    paths = [entry.path for root in CONFIGURED for entry in _entries(f"{root}/system-preset")]
+    wanted = re.compile(rf"\s*disable\s+({re.escape(word)}|\*)")
+    return [line for path in paths if not path.startswith("/usr/lib/") for line in _lines(path, wanted)]

@@ -1,0 +1,132 @@
+"""Units of ours, as systemd has them in force, and what else of systemd bears upon them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from checks.survey.section import Scene, Section
+from rigwright.nvidia.cards.files import settings as card_settings
+from rigwright.serving.units import UNITS as FOLDER
+from rigwright.weights import sharing
+from rigwright.weights.records import rehash_units
+
+WORD = "rigwright"
+"""What names of units of ours begin with."""
+BOOT = ("default.target", "multi-user.target", "timers.target", "sockets.target", "basic.target", "sysinit.target")
+"""Units by which a boot comes to ours."""
+
+
+@dataclass(frozen=True)
+class UnitFile:
+    """A unit of ours as it is to be."""
+
+    name: str
+    path: str
+    """Where systemd is to find it; empty for a slice that systemd makes by itself."""
+    link: str
+    """What the path leads to; empty where it is a file."""
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Of its text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def kind(self) -> str:
+        """What its name ends with."""
+        return self.name.rpartition(".")[2]
+
+
+def declared(scene: Scene) -> dict[str, UnitFile]:
+    """All units of a rig: name -> what it is to be."""
+    rig, wanted = scene.rig, scene.desired.generation
+    found = [
+        UnitFile(name, f"{FOLDER}/{name}", f"{rig.roots.config}/current/units/{name}", wanted.files[f"units/{name}"])
+        for name in wanted.unit_files
+    ]
+    found += [UnitFile(one.slice, "", "", "") for one in wanted.units]
+    texts = rehash_units(rig) if rig.weights else {}
+    if rig.share:
+        texts = {**texts, sharing.PATH: sharing.unit(rig, rig.share)}
+    texts = {**texts, **{one.path: one.text for one in card_settings(rig) if one.path.startswith(f"{FOLDER}/")}}
+    found += [UnitFile(path.rpartition("/")[2], path, "", text) for path, text in texts.items()]
+    return {one.name: one for one in found}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a file."""
+
+    path: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What lies in a folder of systemd's."""
+
+    path: str
+    link: str
+    """What it leads to; empty for no link."""
+    first: str
+    """The first line of its text."""
+
+
+@dataclass(frozen=True)
+class Lying:
+    """What lies where a unit file is to lie."""
+
+    link: str
+    sha256: str
+    """Of its text; empty for none."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """What systemd says, and what lies in its folders."""
+
+    files: dict[str, Lying]
+    lying: list[Entry]
+    """Unit files named as ours are, what is added to ours, and links that start ours."""
+    default: str
+    """The unit that a boot starts."""
+    command_line: list[str]
+    """What the kernel was told for systemd."""
+    mentions: list[Line]
+    """Lines of others' unit files in which ours are named."""
+    generators: list[str]
+    """Programs that make units at a boot, of no package."""
+    configured: list[Line]
+    """The manager's own settings."""
+    presets: list[Line]
+    bare: dict[str, dict[str, str]]
+    """Kind of unit -> the properties of one that nobody has."""
+    shown: dict[str, dict[str, str | None]]
+    """Unit -> what it has otherwise; None for what it lacks."""
+    manager: dict[str, str]
+    calls: dict[str, list[str]]
+    """Group of system calls -> those, and groups, that it has."""
+    loaded: list[str]
+    """Units of such names that systemd knows."""
+
+    def value(self, unit: str, prop: str) -> str:
+        """A property; empty for what it lacks."""
+        shown = self.shown[unit]
+        return (shown[prop] if prop in shown else self.bare.get(unit.rpartition(".")[2], {}).get(prop)) or ""
+
+    def group(self, name: str) -> frozenset[str]:
+        """The system calls of a group, those of its groups among them."""
+        found = self.calls.get(name, [])
+        inner = [self.group(one) for one in found if one.startswith("@")]
+        return frozenset(one for one in found if not one.startswith("@")).union(*inner)
+
+
+def _asks(scene: Scene) -> object:
+    ours = declared(scene)
+    paths = [one.path for one in ours.values() if one.path]
+    return {"units": sorted(ours), "others": list(BOOT), "files": sorted(paths), "word": [WORD]}
+
+
+UNITS: Section[Units] = Section("units", Units, _asks)

@@ -1,0 +1,228 @@
+"""Root's own record of each tree that a deploy has put on this host: what it saw of every file once all were proven.
+
+This part says what is not as it was recorded, and changes nothing. A record is a file of its own outside of the tree,
+and the ledger knows its SHA-256, so that nobody who may write to a tree can forge it. Nothing of a tree is run, and no
+link in it is followed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+# A mode may be as it should be, and these let others in all the same, or a program do more.
+RIGHTS = ("security.capability", "system.posix_acl_access", "system.posix_acl_default")
+# Root writes it once a generation has answered, and a job while it mends modes: neither is part of what is run.
+LOOSE = {"generation": ("proven",), "engine": ("tree", "tree.new")}
+
+Entry = tuple[str, int, int, int, int, int, int, int, str]
+"""Kind (f, d, l or ?), inode, size, mode, user, group, mtime and ctime in ns, and SHA-256 or where the link leads."""
+
+
+class Host:
+    """What of this host is looked at.
+
+    Args:
+        asked: `software`, `engines`, `generations`, `records` and `ledger`, paths; `wanted`, the trees that are to be
+            there; `sealed`, the digest of the generation that is to be; `texts`, path of a tree -> name -> SHA-256 of
+            the files that it has, and no others.
+    """
+
+    def __init__(self, asked: dict[str, object]) -> None:
+        self.software, self.engines = Path(str(asked["software"])), Path(str(asked["engines"]))
+        self.generations = Path(str(asked["generations"]))
+        self.records, self.ledger = Path(str(asked["records"])), Path(str(asked["ledger"]))
+        self.wanted: list[str] = [str(one) for one in asked["wanted"]]  # type: ignore[attr-defined]
+        self.sealed = str(asked["sealed"])
+        self.texts: dict[str, dict[str, str]] = dict(asked["texts"])  # type: ignore[call-overload]
+        self.known = self._known()
+
+    def trees(self) -> dict[Path, str]:
+        """Those that are whole -> what they are."""
+        found = {made.parent: "engine" for made in self.engines.glob("*/build.json")}
+        for name in ("tools", "hub-client", "installers"):
+            found |= {made.parent: "tools" for made in self.software.glob(f"{name}-*/.complete")}
+        found |= {made.parent: "cuda" for made in self.software.glob("cuda-*/files.sha256")}
+        found |= {Path(path): "texts" for path in self.texts if Path(path).is_dir()}
+        numbered = (one for one in self.generations.glob("[1-9]*") if re.fullmatch("[0-9]{1,9}", one.name))
+        found |= {one: "generation" for one in numbered if (one / "meta").is_file()}
+        return {path: kind for path, kind in sorted(found.items()) if not path.is_symlink()}
+
+    def is_current(self, tree: Path) -> bool:
+        """Whether a generation is the one that is served."""
+        with suppress(OSError):
+            return (self.generations.parent / "current").resolve() == tree.resolve()
+        return False
+
+    def is_wanted(self, tree: Path) -> bool:
+        """Whether a generation says that it is the one that is to be."""
+        return (tree / "meta").read_text(errors="replace").split(" ")[0] == self.sealed
+
+    def record(self, tree: Path) -> Path:
+        """Where a tree's record lies."""
+        return self.records / f"{hashlib.sha256(str(tree).encode()).hexdigest()[:16]}-{tree.name}"
+
+    def recorded(self, tree: Path) -> dict[str, Entry] | None:
+        """What is recorded of a tree; None where there is no record that the ledger knows."""
+        path = self.record(tree)
+        try:
+            text = path.read_bytes()
+            if self.known.get(path.name) != hashlib.sha256(text).hexdigest():
+                return None
+            return {name: (*one,) for name, one in json.loads(text)["entries"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def write(self, tree: Path, entries: dict[str, Entry]) -> None:
+        """Record a tree; the ledger has it first, so that a record it does not know is none of ours."""
+        path = self.record(tree)
+        made = {"tree": str(tree), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "entries": entries}
+        text = json.dumps(made, separators=(",", ":")).encode()
+        self.records.mkdir(mode=0o755, exist_ok=True)
+        digest = hashlib.sha256(text).hexdigest()
+        line = f"record {path.name} {digest}\n".encode()
+        appended(self.ledger, line)
+        new = path.with_name(f"{path.name}.new")
+        with new.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.chmod(0o644)
+        new.replace(path)
+        self.known[path.name] = digest
+
+    def _known(self) -> dict[str, str]:
+        try:
+            lines = self.ledger.read_text(errors="replace").splitlines()
+        except OSError:
+            return {}
+        rows = (line.split(" ") for line in lines if line.startswith("record "))
+        return {row[1]: row[2] for row in rows if len(row) == 3}
+
+
+def appended(path: Path, line: bytes) -> None:
+    """Add a line to a file, and have it on the disk."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(handle, line)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def walk(top: Path, loose: tuple[str, ...] = ()) -> Iterator[tuple[str, os.stat_result]]:
+    """Path from the tree on and state of all that is in it, itself as the empty path."""
+    yield "", top.lstat()
+    left = [""]
+    while left:
+        folder = left.pop()
+        with os.scandir(top / folder) as found:
+            for one in found:
+                name = f"{folder}/{one.name}" if folder else one.name
+                if name in loose:
+                    continue
+                state = one.stat(follow_symlinks=False)
+                if stat.S_ISDIR(state.st_mode):
+                    left.append(name)
+                yield name, state
+
+
+def kind_of(state: os.stat_result) -> str:
+    """A letter for what it is."""
+    tests = (("f", stat.S_ISREG), ("d", stat.S_ISDIR), ("l", stat.S_ISLNK))
+    return next((letter for letter, test in tests if test(state.st_mode)), "?")
+
+
+def seen(state: os.stat_result) -> tuple[str, int, int, int, int, int, int, int]:
+    """A state as a record has it; of a folder and of a link no size and no times."""
+    kind = kind_of(state)
+    size, changed = (state.st_size, state.st_mtime_ns) if kind == "f" else (0, 0)
+    mode = stat.S_IMODE(state.st_mode) if kind != "l" else 0
+    # what comes and goes in a folder moves its times, and is seen by its name
+    touched = state.st_ctime_ns if kind != "d" else 0
+    return kind, state.st_ino, size, mode, state.st_uid, state.st_gid, changed, touched
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    hashed = hashlib.sha256()
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        while part := file.read(1 << 20):
+            hashed.update(part)
+    return hashed.hexdigest()
+
+
+def content(path: Path, kind: str) -> str:
+    """What tells one file, or link, from another."""
+    if kind == "f":
+        return digest(path)
+    return str(path.readlink()) if kind == "l" else ""
+
+
+def rights(path: Path, kind: str) -> list[str]:
+    """Attributes that give more than a mode says."""
+    if kind == "l":
+        return []
+    try:
+        return [name for name in os.listxattr(path, follow_symlinks=False) if name in RIGHTS]
+    except OSError:  # the file system has none
+        return []
+
+
+def differences(tree: Path, kind: str, before: dict[str, Entry]) -> Iterator[tuple[str, str]]:
+    """What of a tree is not as it was recorded: `touched`, `extra`, `loose` or `changed`, and the path."""
+    left = dict(before)
+    for name, state in walk(tree, LOOSE.get(kind, ())):
+        now, was = seen(state), left.pop(name, None)
+        if was is None:
+            yield "extra", name
+        elif now != was[:8] or (now[0] == "d" and rights(tree / name, "d")):
+            yield _difference(tree / name, now, was), name
+    yield from (("changed", name) for name in left)
+
+
+def _difference(path: Path, now: tuple[str, int, int, int, int, int, int, int], was: Entry) -> str:
+    if now[0] != was[0] or now[2] != was[2] or content(path, now[0]) != was[8]:
+        return "changed"
+    if now[3:6] != was[3:6] or rights(path, now[0]):
+        return "loose"
+    return "touched"
+
+
+def pending(host: Host) -> Iterator[tuple[str, str, str]]:
+    """What is to be done about each tree, at most one row for each: what, the tree, and where in it."""
+    there = host.trees()
+    sealed = False
+    for tree, kind in there.items():
+        sealed = sealed or (kind == "generation" and host.is_wanted(tree))
+        recorded = host.recorded(tree)
+        if recorded is None:
+            yield "unrecorded", str(tree), ""
+            continue
+        rank = ("changed", "extra", "loose", "touched")
+        found = sorted(differences(tree, kind, recorded), key=lambda one: rank.index(one[0]))
+        if found:
+            what, name = found[0]
+            # a role writes the texts, and an older generation that was changed goes
+            yield ("extra" if what == "changed" and kind in ("texts", "generation") else what), str(tree), name
+    yield from (("missing", path, "") for path in host.wanted if Path(path) not in there)
+    if not sealed:
+        yield "missing", str(host.generations), ""
+    kept = {host.record(tree).name for tree in there}
+    yield from (("stale", str(path), "") for path in host.records.glob("*") if path.name not in kept)
+
+
+def main(words: list[str]) -> int:
+    """Tell each row for the JSON that is asked, as facts of the channel."""
+    for row in pending(Host(json.loads(words[0]))):
+        fields = (str(len(row) + 1), "pending", *row)
+        sys.stdout.buffer.write("".join(f"{one}\0" for one in fields).encode(errors="backslashreplace"))
+    return 0

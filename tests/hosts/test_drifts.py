@@ -1,0 +1,105 @@
+"""Each drift turns exactly its checks red, a deploy does what is said of it, and the cure cures; what is harmless is.
+
+Drifts of different things are there together. `rigwright test` has the fullest batches, `test all` has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lab.labs import Lab
+from tests.hosts import drift_boxes
+from tests.hosts.drifts import BoxName, Ground, Spoilt, batches, drifts, elsewhere, harmless
+from tests.hosts.layers import FirstRun
+from tests.hosts.support import check
+
+SAMPLE = 1
+"""Batches of a box that run each time."""
+BATCHES = {
+    box: batches({name: row for name, row in drifts().items() if row.box == box}) for box in ("serving", "cards")
+}
+RED = {identifier for row in drifts().values() for identifier in row.red}
+
+
+def numbers(box: str) -> list[object]:
+    """The batches of a box, as parameters."""
+    every = range(len(BATCHES[box]))
+    return [pytest.param(number, marks=[pytest.mark.all_only] if number >= SAMPLE else []) for number in every]
+
+
+class Grounds:
+    """A host for all batches of a box, and another one once that is spoilt."""
+
+    def __init__(self, boot: Callable[[], Ground]) -> None:
+        self.boot = boot
+        self.made: Ground | None = None
+
+    def ground(self) -> Ground:
+        """The host as declared."""
+        self.made = self.made or self.boot()
+        return self.made
+
+    def leave(self) -> None:
+        """Take it away."""
+        if self.made:
+            self.made.host.destroy()
+        self.made = None
+
+    def have(self, box: BoxName, number: int) -> None:
+        """Have a batch's drifts, and assert that all is as they say."""
+        try:
+            failed = self.ground().all(BATCHES[box][number])
+        except Spoilt as spoilt:
+            self.leave()
+            pytest.fail(f"the host is spoilt by one of {list(BATCHES[box][number])}: {spoilt}")
+        assert not failed, "\n".join(f"{name}\n{reason}" for name, reason in failed.items())
+
+    def unminded(self, box: BoxName) -> None:
+        """Have what is harmless, and assert that nobody minds, nor a check that has no drift runs."""
+        failed = self.ground().unminded({name: row for name, row in harmless().items() if row.box == box})
+        assert not failed, "\n".join(f"{name}\n{reason}" for name, reason in failed.items())
+        ran = {identifier for identifier, word in check(self.ground().inventory).items() if word != "skip"}
+        assert ran - RED - set(elsewhere()) == set(), "checks without a drift that turns them red"
+
+
+@pytest.fixture(scope="module")
+def serving(lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
+    """A host that serves on its processor."""
+    grounds = Grounds(lambda: drift_boxes.serving(lab, release, tmp_path_factory.mktemp("serving"), first_run.layer))
+    yield grounds
+    grounds.leave()
+
+
+@pytest.fixture(scope="module")
+def cards(driven_box: Callable[[], drift_boxes.drivers.Box]) -> Iterator[Grounds]:
+    """A host with a driver and two cards."""
+    grounds = Grounds(lambda: drift_boxes.driven(driven_box()))
+    yield grounds
+    grounds.leave()
+
+
+one_release = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+
+
+@one_release
+@pytest.mark.parametrize("number", numbers("serving"))
+def test_drifts_of_a_box_that_serves(serving: Grounds, number: int) -> None:
+    serving.have("serving", number)
+
+
+@one_release
+@pytest.mark.parametrize("number", numbers("cards"))
+def test_drifts_of_a_box_with_cards(cards: Grounds, number: int) -> None:
+    cards.have("cards", number)
+
+
+@one_release
+def test_what_is_harmless_to_a_box_that_serves(serving: Grounds) -> None:
+    serving.unminded("serving")
+
+
+@one_release
+def test_what_is_harmless_to_a_box_with_cards(cards: Grounds) -> None:
+    cards.unminded("cards")
