@@ -24,9 +24,6 @@ from rigwright.host.plan import Desired
 from rigwright.serving import live as served
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served, state_script
-from rigwright.weights import stored as weights_stored
-from rigwright.weights.records import hash_scripts, parse_hashes, recorded
-from rigwright.weights.stored import Stored
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -178,21 +175,3 @@ def found(host: Host, rig: Rig) -> Served:
     """What the host serves now."""
     script = state_script(rig.roots.config, rig.roots.software, rig.starts)
     return served.parse(host.check_output("sh -c %s", script).splitlines())
-
-
-@pytest.fixture(scope="session")
-def stored(host: Host, rig: Rig) -> Stored:
-    """Which weights lie on the host, and what is known of them."""
-    return weights_stored.parse(rig, host.check_output("sh -c %s", weights_stored.script(rig)).splitlines())
-
-
-@pytest.fixture(scope="session")
-def bytes_now(pytestconfig: pytest.Config, host: Host, rig: Rig) -> dict[str, str] | None:
-    """Path -> SHA-256 of every weight, all read now; None where that is not asked for."""
-    if not pytestconfig.getoption("--deep"):
-        return None
-    files = [recorded(rig, weight) for weight in rig.weights]
-    found: dict[str, str] = {}
-    for script in hash_scripts(files):
-        found |= parse_hashes(host.check_output("sh -c %s", script).splitlines())
-    return found

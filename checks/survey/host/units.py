@@ -1,4 +1,4 @@
-"""Units: what systemd has made of those of ours, what lies in its folders that bears upon them, and the manager itself."""
+"""Units: what systemd has made of those of ours, what lies in its folders that bears upon them, and the manager."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _start(*words: str) -> subprocess.Popen[bytes]:
 def _end(program: subprocess.Popen[bytes]) -> str:
     output, _ = program.communicate(timeout=15)
     if program.returncode:
-        raise RuntimeError(f"{program.args[0]} {program.args[1]}: exit status {program.returncode}")  # type: ignore[index]
+        raise RuntimeError(f"{program.args!r}: exit status {program.returncode}")
     return output.decode(errors="replace")
 
 
@@ -164,7 +164,11 @@ def _lying(units: list[str], word: str) -> list[str]:
         for entry in _entries(folder):
             if entry.name in added:
                 found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")] or [entry.path]
-            elif entry.name in units or (entry.name.startswith(word) and not entry.is_dir(follow_symlinks=False)) or (entry.is_symlink() and str(Path(entry.path).readlink()).rpartition("/")[2] in units):
+            elif (
+                entry.name in units
+                or (entry.name.startswith(word) and not entry.is_dir(follow_symlinks=False))
+                or (entry.is_symlink() and str(Path(entry.path).readlink()).rpartition("/")[2] in units)
+            ):
                 found.append(entry.path)
             elif entry.name.endswith((".wants", ".requires", ".upholds")):
                 # what a boot starts beside
