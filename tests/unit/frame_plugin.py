@@ -17,7 +17,7 @@ from roles import root
 from tests.unit.samples import facts, instance, rig
 
 ABOUT = {"clock": "2026-02-03T04:05:06Z", "generation": 7, "versions": {"kernel": "6.1"}}
-MADE = rig(instances=(instance("chat"), instance("code")))
+MADE = rig(instance("chat"), instance("code"))
 
 
 def taken(target: Any, _scene: object) -> Survey:
