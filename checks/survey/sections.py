@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from checks.survey.about import ABOUT
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.boot import BOOT
 from checks.survey.cards import CARDS
 from checks.survey.clients import REQUESTS
 from checks.survey.compiled import COMPILED
 from checks.survey.escapes import ESCAPES
+from checks.survey.firewall import FIREWALL
+from checks.survey.gates import GATES
 from checks.survey.generations import GENERATIONS
 from checks.survey.ground import GROUND
 from checks.survey.kernel import KERNEL
@@ -27,6 +30,7 @@ from checks.survey.ways import WAYS
 from checks.survey.weights import WEIGHTS
 
 SECTIONS: tuple[Section[Any], ...] = (
+    ABOUT,
     ACCOUNTS,
     UNITS,
     PROCESSES,
@@ -42,6 +46,8 @@ SECTIONS: tuple[Section[Any], ...] = (
     GROUND,
     REQUESTS,
     REACH,
+    GATES,
+    FIREWALL,
     KERNEL,
     BOOT,
     SETTINGS,

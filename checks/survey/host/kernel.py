@@ -169,7 +169,7 @@ def libraries() -> list[list[str]]:
     """(name, path, the file behind it, its package) of each 64-bit library of the driver's that the loader knows, in its
     order.
     """
-    _, said, _ = common.ended("/sbin/ldconfig", "-p", limit=10)
+    _, said, _ = common.ended(f"{ROOT}/sbin/ldconfig", "-p", limit=10)
     rows = LIBRARY.findall(said)
     found = [(name, path, os.path.realpath(f"{ROOT}{path}").removeprefix(ROOT)) for name, path in rows]
     owner = dpkg.owners({real for _, _, real in found})

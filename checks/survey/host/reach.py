@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import grp
+import itertools
 import os
 import pwd
 import re
+import socket
 import stat
 from typing import Any
 
@@ -33,7 +35,12 @@ def lying(path: str) -> dict[str, object]:
         status = os.lstat(path)
     except OSError:
         return {"kind": "nothing", "mode": 0, "owner": "", "group": "", "listed": False}
-    kinds = ((stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a link"), (stat.S_ISREG, "a file"))
+    kinds = (
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISLNK, "a link"),
+        (stat.S_ISREG, "a file"),
+    )
     listed = False
     with contextlib.suppress(OSError):
         listed = any("posix_acl" in name for name in os.listxattr(path, follow_symlinks=False))
@@ -81,30 +88,30 @@ def mounted(folders: list[str]) -> dict[str, list[str]]:
 
 def routed() -> list[str]:
     """Interfaces whose neighbours may speak to what listens on the loopback interface alone."""
-    found = []
-    for name in sorted(os.listdir("/proc/sys/net/ipv4/conf")):
-        if name not in ("lo", "default") and (common.read(f"/proc/sys/net/ipv4/conf/{name}/route_localnet") or "").strip() == "1":
-            found.append(name)
-    return found
+    folder = "/proc/sys/net/ipv4/conf"
+    names = [name for name in sorted(os.listdir(folder)) if name not in ("lo", "default")]
+    return [name for name in names if (common.read(f"{folder}/{name}/route_localnet") or "").strip() == "1"]
 
 
 def addresses() -> list[str]:
     """The host's own addresses."""
     found = set()
     lines = (common.read("/proc/1/net/fib_trie", net.MOST) or "").splitlines()
-    for before, line in zip(lines, lines[1:]):
+    for before, line in itertools.pairwise(lines):
         if "/32 host LOCAL" in line:
             found.add(before.split()[-1])
     for line in (common.read("/proc/1/net/if_inet6", net.MOST) or "").splitlines():
         raw = line.split()[0]
-        found.add(net.socket.inet_ntop(net.socket.AF_INET6, bytes.fromhex(raw)))
+        found.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw)))
     return sorted(found)
 
 
 def tunnels(asked: dict[str, Any], processes: dict[int, tracing.Process]) -> list[dict[str, str]]:
     """Programs that carry connections, whose words name a port or socket of ours."""
+    if not asked["ports"]:
+        return []
     ports = "|".join(map(str, asked["ports"]))
-    here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "0.0.0.0", "*", *addresses()])
+    here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "*", *tracing.EVERY, *asked["own"]])
     place = re.compile(rf"(?:^|[^0-9.A-Za-z-])(?:(?:{here}|127\.[0-9.]+)?:)?({ports})(?:$|[^0-9.])")
     found = []
     for one in processes.values():
@@ -131,13 +138,27 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     listeners = []
     for at, inode in rows:
         pids = sorted(holders.get(inode, ()))
-        listeners.append({"at": at, "systemd": 1 in pids, "holders": sorted({processes[pid].told for pid in pids if pid in processes and pid != 1})})
-    units = {unit: sorted(pid for pid, one in processes.items() if one.unit == unit) for unit in asked["holders"].values()}
+        listeners.append(
+            {
+                "at": at,
+                "systemd": 1 in pids,
+                "holders": sorted({processes[pid].told for pid in pids if pid in processes and pid != 1}),
+            }
+        )
+    units = {
+        unit: sorted(pid for pid, one in processes.items() if one.unit == unit) for unit in asked["holders"].values()
+    }
     return {
         "listeners": listeners,
         "leads": tracing.leads(asked, processes, [(at, holders.get(inode, set())) for at, inode in rows]),
         "lying": {path: lying(path) for path in [*asked["sockets"], *asked["folders"]]},
-        "listening": {path: {whose: sorted({processes[pid].told for pid in pids if pid in processes}) for whose, pids in listening(path, units[unit]).items()} for path, unit in asked["holders"].items()},
+        "listening": {
+            path: {
+                whose: sorted({processes[pid].told for pid in pids if pid in processes})
+                for whose, pids in listening(path, units[unit]).items()
+            }
+            for path, unit in asked["holders"].items()
+        },
         "mounted": mounted(asked["folders"]),
         "routed": routed(),
         "addresses": addresses(),

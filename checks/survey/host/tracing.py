@@ -1,4 +1,4 @@
-"""Which listeners of others lead to us: each is asked as a stranger would, and who then has connections to us is seen."""
+"""Which listeners of others lead to us: each is asked as a stranger would, and who then connects to us is seen."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from checks.survey.host import common, net, web
 
 PATIENCE = 1.5  # seconds for an answer
+EVERY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what others listen on)
 FIRST = 0.04  # seconds in which who speaks first does so
 MOST = 1 << 16  # bytes of an answer that are read
 FILES, SIZE = 400, 1 << 19  # of a web server's settings: how many are read, and bytes of each
@@ -85,7 +86,7 @@ def processes(units: list[str]) -> dict[int, Process]:
         words = tuple((common.read(f"/proc/{name}/cmdline") or "").split("\0"))[:-1]
         parent = int(status.rpartition(")")[2].split()[1])
         made = Process(int(name), parent, program.removesuffix(" (deleted)"), words[:100], group, ours=False)
-        found[made.pid] = made if made.unit not in units else Process(*list(made.__dict__.values())[:5], ours=True)
+        found[made.pid] = made if made.unit not in units else replace(made, ours=True)
     return found
 
 
@@ -102,7 +103,7 @@ def reached(at: str) -> tuple[str, int]:
     """Where the host itself finds a listener."""
     address, _, port = at.rpartition(":")
     address = address.strip("[]")
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address), int(port)
+    return EVERY.get(address, address), int(port)
 
 
 def ask(held: Held, tls: bool = False) -> None:
@@ -130,7 +131,9 @@ def ask(held: Held, tls: bool = False) -> None:
             held.said += piece
             if not piece:
                 break
-    if not tls and (held.said.startswith(b"\x15\x03") or b"HTTPS" in held.said[:2000] or b"HTTP request was sent" in held.said):
+    if not tls and (
+        held.said.startswith(b"\x15\x03") or b"HTTPS" in held.said[:2000] or b"HTTP request was sent" in held.said
+    ):
         if held.connection:
             held.connection.close()
         ask(held, tls=True)
@@ -250,7 +253,7 @@ def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str
         daemon = any(one.program in QUIET or (one.program == SSHD and one.parent == 1) for one in holding)
         if int(at.rpartition(":")[2]) not in asked["ports"] and not daemon:
             foreign.setdefault(at, set()).update(pids)
-    if not foreign:
+    if not foreign or not asked["ports"]:
         return []
     ours = [pid for pid, one in there.items() if one.ours]
     before = clients(asked, ours)
@@ -262,7 +265,12 @@ def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str
         asking.end()
     bodies = {body(answers.get(at, "")) for at in places} - {("", "")}
     there = processes(asked["units"])
-    new = {there[pid] for pids in now.values() for pid in pids if pid in there and not there[pid].ours and pid != asking.pid}
+    new = {
+        there[pid]
+        for pids in now.values()
+        for pid in pids
+        if pid in there and not there[pid].ours and pid != asking.pid
+    }
     found, doubtful = [], []
     for at, pids in foreign.items():
         holding = {there[pid] for pid in pids if pid in there and pid != 1}
@@ -280,11 +288,15 @@ def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str
             why = f"{through.told} then connects to us"
         elif named_in and ((status, said) in bodies or server):
             why = f"{named_in} names us"
-        elif status in ("401", "403") and (status, said) in bodies or new:
+        elif (status in ("401", "403") and (status, said) in bodies) or new:
             doubtful.append((at, told))
         if why:
             found.append({"at": at, "program": told, "how": why})
-    return found + [{"at": at, "program": told, "how": "a connection to us comes with each to it"} for at, told in doubtful if twice(asked, at, ours)]
+    return found + [
+        {"at": at, "program": told, "how": "a connection to us comes with each to it"}
+        for at, told in doubtful
+        if twice(asked, at, ours)
+    ]
 
 
 def twice(asked: dict[str, Any], at: str, ours: list[int]) -> bool:
@@ -308,7 +320,9 @@ def activated(at: str, pids: set[int]) -> set[str]:
     if pids != {1}:
         return set()
     found = set()
-    for row in json.loads(common.run("systemctl", "list-sockets", "--show-types", "--output=json", "--no-pager") or "[]"):
+    for row in json.loads(
+        common.run("systemctl", "list-sockets", "--show-types", "--output=json", "--no-pager") or "[]"
+    ):
         if str(row.get("listen", "")).replace("*", "") == at:
             unit = str(row.get("activates") or "")
             group = common.run("systemctl", "show", "--property=ControlGroup", "--value", "--", unit, status=True)
