@@ -143,12 +143,10 @@ def differences(units: Units, one: UnitFile, memory_kib: int) -> list[Difference
     if units.value(one.name, "LoadState") != "loaded":
         # it has no properties, which another check says
         return []
-    made = settings.declared(one.text, {group: units.group(group) for group in units.calls})
-    implied = IMPLIED[one.kind](one.name, made, units.bare[one.kind]) if one.kind in IMPLIED else {}
-    wanted = {**implied, **made, **{name: value for name, value in implied.items() if name in OVERRIDES}}
+    wanted = Right(units, one)
     bare, shown = units.bare[one.kind], units.shown[one.name]
     found = []
-    for prop in sorted({*bare, *shown, *made}):
+    for prop in sorted({*bare, *shown, *wanted.made}):
         if STATE.fullmatch(prop) or (RELATION.fullmatch(prop) and prop != "Slice") or prop in LATER:
             continue
         again = AGAIN.fullmatch(prop)
@@ -166,9 +164,9 @@ def differences(units: Units, one: UnitFile, memory_kib: int) -> list[Difference
         if prop.startswith("Exec"):
             said = "\n".join(settings.shown_command(line) for line in re.split(r"\n(?=\{ )", said))
         said = settings.canonical(prop, said)
+        right = wanted.of(prop)
         if prop == "SystemCallFilter":
-            wanted = {**wanted, prop: _known(units, wanted.get(prop, ""))}
-        right = wanted[prop] if prop in wanted else settings.canonical(prop, _usual(units, prop, bare))
+            right = _known(units, right)
         if said != right and not _part(right, said, memory_kib):
             found.append(Difference(one.name, prop, right, said))
     return found
@@ -182,11 +180,25 @@ def _known(units: Units, calls: str) -> str:
     return " ".join(call for call in calls.split() if call in known)
 
 
-def _usual(units: Units, prop: str, bare: Mapping[str, str]) -> str:
-    """What systemd gives to a unit that says nothing of it."""
-    if LIMIT.fullmatch(prop) and f"Default{prop}" in units.manager:
-        return units.manager[f"Default{prop}"]
-    return bare.get(prop, "")
+class Right:
+    """What the properties of a unit are to be, each as `settings.canonical` has it."""
+
+    def __init__(self, units: Units, one: UnitFile) -> None:
+        made = settings.declared(one.text, {group: units.group(group) for group in units.calls})
+        self.bare, self.manager = units.bare[one.kind], units.manager
+        implied = IMPLIED[one.kind](one.name, made, self.bare) if one.kind in IMPLIED else {}
+        overrides = {name: value for name, value in implied.items() if name in OVERRIDES}
+        self.made = frozenset(made)
+        """What its text sets itself; of the rest a host's systemd may know nothing yet."""
+        self.declared = {**implied, **made, **overrides}
+        """What its text says, and what follows from it."""
+
+    def of(self, prop: str) -> str:
+        """By the text, or what systemd gives to a unit that says nothing of it."""
+        if prop in self.declared:
+            return self.declared[prop]
+        usual = self.manager.get(f"Default{prop}") if LIMIT.fullmatch(prop) else None
+        return settings.canonical(prop, self.bare.get(prop, "") if usual is None else usual)
 
 
 def _part(wanted: str, said: str, memory_kib: int) -> bool:

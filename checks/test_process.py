@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from checks import check
+from checks.inforce import Right
 from checks.listing import none
-from checks.services import each, named, restart, running, text
+from checks.services import Services, each, named, restart, running, text
 from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.processes import PROCESSES, Process, Unit
 from checks.survey.taken import Survey
-from checks.survey.units import UNITS, UnitFile, Units
+from checks.survey.units import UNITS, UnitFile
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Desired
 
@@ -57,35 +58,38 @@ BEST_EFFORT = 0x4004
 )
 def test_limits(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
-    units, first = survey.read(UNITS), survey.read(PROCESSES).first
+    first, rights = survey.read(PROCESSES).first, _rights(survey, services)
     wrong = [
         f"{named(one, unit, process)} has {said}"
         for one, unit, process in each(services)
-        for said in _limited(units, one, first, process, main=process.pid == unit.main)
+        for said in _limited(rights[one.name], first, process, main=process.pid == unit.main)
     ]
     none(wrong, "the limits that their units give", restart(services))
+
+
+def _rights(survey: Survey, services: Services) -> dict[str, Right]:
+    units = survey.read(UNITS)
+    return {name: Right(units, one) for name, (one, _) in services.items()}
 
 
 def _number(value: str) -> float:
     return float(value) if value.isdecimal() else float("inf")
 
 
-def _limited(units: Units, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
+def _limited(right: Right, first: Process, process: Process, *, main: bool) -> Iterable[str]:
     for limit, name in LIMITS.items():
         soft, hard = map(_number, process.limits.get(limit, ["0", "0"]))
         most = _number(first.limits.get(limit, ["", ""])[1])
         # who may not raise its own gives what it has
-        rights = {
-            min(_number(units.value(one.name, f"Limit{name}")), most),
-            _number(units.value(one.name, f"Limit{name}")),
-        }
-        wanted = min(_number(units.value(one.name, f"Limit{name}Soft")), most)
+        whole = _number(right.of(f"Limit{name}"))
+        may = {min(whole, most), whole}
+        wanted = min(_number(right.of(f"Limit{name}Soft")), most)
         if limit in LEAST and not main:
-            right = LEAST[limit] <= soft <= hard <= max(rights)
+            fits = LEAST[limit] <= soft <= hard <= max(may)
         else:
-            right = hard in rights and (wanted <= soft <= hard or limit == "core file size")
-        if not right:
-            yield f"at most {soft:g} and {hard:g} of {limit}, not {wanted:g} and {min(rights):g}"
+            fits = hard in may and (wanted <= soft <= hard or limit == "core file size")
+        if not fits:
+            yield f"at most {soft:g} and {hard:g} of {limit}, not {wanted:g} and {min(may):g}"
 
 
 @check(
@@ -97,16 +101,16 @@ def _limited(units: Units, one: UnitFile, first: Process, process: Process, *, m
 def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
     first = survey.read(PROCESSES).first
-    units = survey.read(UNITS)
+    rights = _rights(survey, services)
     wrong = [
         f"{named(one, unit, process)} has {said}"
         for one, unit, process in each(services)
-        for said in _scheduled(units, one, first, process, main=process.pid == unit.main)
+        for said in _scheduled(rights[one.name], one, first, process, main=process.pid == unit.main)
     ]
     none(wrong, "what every service has", restart(services))
 
 
-def _scheduled(units: Units, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
+def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
     usual = {thread.split()[0] for thread in first.threads}
     # what an engine is told to give itself
     if "--prio" not in " ".join(process.words):
@@ -122,7 +126,7 @@ def _scheduled(units: Units, one: UnitFile, first: Process, process: Process, *,
                 yield f"the {what} {process.status.get(kind)} of {first.status.get(kind)}"
     if process.ioprio not in (0, BEST_EFFORT, first.ioprio):
         yield f"priority {process.ioprio:#x} at disks"
-    if str(process.oom) != (units.value(one.name, "OOMScoreAdjust") or "0"):
+    if str(process.oom) != (right.of("OOMScoreAdjust") or "0"):
         yield f"{process.oom} as its score when memory runs out"
 
 

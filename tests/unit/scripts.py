@@ -240,7 +240,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFT}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
-    "a process": lambda: render("look/process.sh.j2", unit="rigwright-chat.service"),
     "what is compiled": lambda: render(
         "look/compiled.sh.j2", own="/var/cache/a b/c", user="svc", parents=["/var/cache"], warm="/var/cache/warm"
     ),

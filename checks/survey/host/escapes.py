@@ -42,16 +42,21 @@ def look(asked: dict[str, object]) -> dict[str, dict[str, list[str]]]:
     instances: dict[str, dict[str, object]] = asked["instances"]  # type: ignore[assignment]
     mains = _mains(units)
     there = _there(asked["credentials"])  # type: ignore[arg-type]
-    started = {}
+    started, found = {}, {}
     for unit, one in instances.items():
         question = {**one["asked"], **_others(unit, one, mains, there)}  # type: ignore[dict-item]
-        words = _inside(f"{asked['name']}{unit}", _settings(_cat(unit)), question)
+        forbidden = _settings(_cat(unit))
+        if not any(setting.startswith("User=") for setting in forbidden):
+            # it would be tried as root
+            found[unit] = {kind: ["nothing was tried: its unit has no user"] for kind in KINDS}
+            continue
+        words = _inside(f"{asked['name']}{unit}", forbidden, question)
         started[unit] = subprocess.Popen(words, stdin=-1, stdout=-1, stderr=-1)
         with suppress(OSError):
             started[unit].stdin.write(str(asked["program"]).encode())  # type: ignore[union-attr]
             started[unit].stdin.close()  # type: ignore[union-attr]
             started[unit].stdin = None
-    return {unit: _found(program) for unit, program in started.items()}
+    return found | {unit: _found(program) for unit, program in started.items()}
 
 
 def _found(program: subprocess.Popen[bytes]) -> dict[str, list[str]]:

@@ -35,7 +35,7 @@ STATUS = re.compile(
     re.MULTILINE,
 )
 LIMIT = re.compile(r"^Max ([a-z ]+?) {2,}(\S+) +(\S+)", re.MULTILINE)
-IOPRIO_GET = {"x86_64": 251, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
+IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
 LIBC = ctypes.CDLL(None, use_errno=True)
 LONGEST = 8192  # characters of a word or variable
 MANY = 100  # of others' processes
