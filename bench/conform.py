@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -65,19 +66,17 @@ def measure(
             hosts = lab.hosts[:count]
             inventory = inventory_of(folder, lab, hosts)
             verbs.append(Verb(Row("check", count, GOAL if count == 1 else "2 x one"), [RIG, "check", inventory], hosts))
-            rig = load({**_entry(inventory, hosts[0])})
-            asked = asks(rig)
+            asked = asks(rig_of(inventory, hosts[0]))
             questions = len(asked)
             verbs.append(Verb(Row("testinfra", count, ""), peer(folder, hosts, asked), hosts))
         decided = checks(inventory_of(folder, lab, lab.hosts[:1]))
         return Measured(timed(verbs, release, runs, say), decided, questions)
 
 
-def _entry(inventory: str, host: Host) -> dict[str, Any]:
-    from cli.declared import named
-
-    data: dict[str, Any] = named(inventory, None)[host.name]["rig"]
-    return data
+def rig_of(inventory: str, host: Host) -> Rig:
+    """What an inventory says of a host."""
+    members: list[tuple[str, dict[str, Any]]] = runpy.run_path(inventory)["rigs"]
+    return load(dict(members)[host.name]["rig"])
 
 
 def checks(inventory: str) -> int:

@@ -14,7 +14,7 @@ BLIND = {
     "ways": "mounts in namespaces of others that none of our processes is in",
     "programs": "what a program would say to somebody else than nobody",
     "compiled": "what an engine has compiled into memory alone",
-    "weights": "bytes that a disk changed beneath a file whose inode, size and times stayed, until --deep or the re-hash",
+    "weights": "bytes that a disk changed beneath a file whose inode, size and times stayed: --deep reads them",
     "ours": "a secret that somebody has copied away",
     "ground": "what was written to a journal that has been cut since; disks that hide their errors",
     "requests": "answers that are wrong only to other questions, or to clients that come from elsewhere",

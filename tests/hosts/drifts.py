@@ -108,8 +108,9 @@ def drifts(*wanted: str) -> dict[str, Drift]:
     Raises:
         ValueError: as `load`.
     """
-    rows = {f"{area}: {title}": row for area in wanted or areas() for title, row in load(area, Drift).items()}
-    return rows  # type: ignore[return-value]
+    return {  # type: ignore[return-value]
+        f"{area}: {title}": row for area in wanted or areas() for title, row in load(area, Drift).items()
+    }
 
 
 def harmless() -> dict[str, Harmless]:
