@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def question(host: Any, number: int) -> list[str]:
 def test_asked(host: Any, question: list[str]) -> None:
     """One question, as testinfra's own modules ask it."""
     kind, *words = question
-    answers = {
+    answers: dict[str, Callable[..., bool]] = {
         "shell": lambda name, shell: host.user(name).shell == shell,
         "groups": lambda name: host.user(name).groups is not None,
         "mode": lambda path, mode: host.file(path).mode == int(mode, 8),

@@ -57,7 +57,7 @@ def every() -> list[Explained]:
 
 def own(inventory: Path) -> list[Explained]:
     """A user's own, beside an inventory."""
-    found = []
+    found: list[Explained] = []
     for path in sorted((inventory.absolute().parent / OWN).glob("test_*.py")):
         spec = importlib.util.spec_from_file_location(f"own_{path.stem}", path)
         if spec and spec.loader:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from checks import SEVERITIES, Drift, plain
+from checks import SEVERITIES, Drift, Severity, plain
 from checks.look import Look, Seen
 from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst
 from checks.survey.about import ABOUT, About
@@ -99,7 +99,7 @@ def one_each(marks: Iterable[tuple[str, pytest.Item]]) -> None:
             raise pytest.UsageError(f"{item.path}: {owner[1]}: {identifier} is taken by {function} in {path}")
 
 
-def wanted(only: Iterable[str], severity: str | None, known: Iterable[str]) -> Callable[[dict[str, Any]], bool]:
+def wanted(only: Iterable[str], severity: Severity | None, known: Iterable[str]) -> Callable[[dict[str, Any]], bool]:
     """Which checks are asked for: these ids, and those of a severity or a graver one.
 
     Raises:
@@ -109,25 +109,31 @@ def wanted(only: Iterable[str], severity: str | None, known: Iterable[str]) -> C
     names = set(known)
     for missing in sorted(ids - names):
         raise pytest.UsageError(f"--only: {unknown('check', missing, names)}")
-    graver = SEVERITIES[: SEVERITIES.index(severity) + 1] if severity else SEVERITIES  # type: ignore[arg-type]
+    graver = SEVERITIES[: SEVERITIES.index(severity) + 1] if severity else SEVERITIES
     return lambda mark: mark["severity"] in graver and (not ids or mark["identifier"] in ids)
 
 
 def judged(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: str) -> Result:
     """What became of a check. One that ends in no verdict does not hold: nothing was seen that conforms."""
-    known = {"id": mark["identifier"], **{key: mark[key] for key in ("title", "severity", "why")}, "part": part}
-    known |= {"took_s": round(call.duration, 4)}
+    known: dict[str, Any] = {key: mark[key] for key in ("title", "severity", "why")}
+    known |= {"id": mark["identifier"], "part": part, "took_s": round(call.duration, 4)}
     error = call.excinfo.value if call.excinfo else None
     if error is None:
         return Result(**known, verdict="ok", note=note)
     if isinstance(error, pytest.skip.Exception):
         return Result(**known, verdict="skip", note=plain(str(error.msg)))
     if isinstance(error, Drift):
-        words = {"expected": error.expected, "found": error.found, "since": error.since, "cure": error.cure}
-        return Result(**known, verdict="fail", **words)
+        return Result(
+            **known, verdict="fail", expected=error.expected, found=error.found, since=error.since, cure=error.cure
+        )
     first = next(iter(str(error).splitlines()), "")
-    words = {"expected": "a check that comes to a verdict", "found": plain(f"{type(error).__name__}: {first}")}
-    return Result(**known, verdict="fail", **words, cure="mend the check, or what it trips over on the host")
+    return Result(
+        **known,
+        verdict="fail",
+        expected="a check that comes to a verdict",
+        found=plain(f"{type(error).__name__}: {first}"),
+        cure="mend the check, or what it trips over on the host",
+    )
 
 
 def said(result: Result) -> str:
