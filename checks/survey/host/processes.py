@@ -34,6 +34,7 @@ STATUS = re.compile(
     r"|Mems_allowed_list|PPid):\s*(.*?)\s*$",
     re.MULTILINE,
 )
+INTERFACE = re.compile(r"^ *([^\s:]+):", re.MULTILINE)
 LIMIT = re.compile(r"^Max ([a-z ]+?) {2,}(\S+) +(\S+)", re.MULTILINE)
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -67,7 +68,6 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         "units": found,
         "groups": {path: _knobs(path) for path in sorted({one for _, path in groups.values() for one in _above(path)})},
         "first": _process(1, files, told=False),
-        "online": (common.read("/sys/devices/system/cpu/online") or "").strip(),
         "code": files.judged(),
         "preload": (common.read("/etc/ld.so.preload") or "").split(),
         "others": others.found(own)[:MANY],
@@ -116,6 +116,7 @@ def _unit(main: int, path: str, places: list[str], files: code.Code) -> dict[str
         "program": os.path.realpath(places[0]) if places else "",
         "processes": processes,
         "elsewhere": [place for place in places if main and _other(main, place)],
+        "interfaces": INTERFACE.findall(common.read(f"/proc/{main}/net/dev") or "")[:MANY] if main else [],
     }
 
 
