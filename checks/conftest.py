@@ -105,6 +105,11 @@ def seen(pytestconfig: pytest.Config, target_name: str) -> Seen:
     return pytestconfig.stash[LOOK].hosts[target_name]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def each_host(target_name: str) -> None:
+    """A check is about a host, also one that asks for nothing of it."""
+
+
 @pytest.fixture(scope="session")
 def survey(seen: Seen) -> Survey:
     """What the host is, all of it seen at one time."""

@@ -137,13 +137,8 @@ def _octal(found: re.Match[str]) -> str:
 def _at_boot(point: str) -> bool:
     """Whether systemd mounts it when the host is started: it has a unit that is more than what the kernel has told."""
     escaped = "-".join(re.sub(r"[^A-Za-z0-9:_.]", _escape, part) for part in point.strip("/").split("/"))
-    folders = (
-        "/etc/systemd/system",
-        "/run/systemd/generator",
-        "/usr/lib/systemd/system",
-        "/usr/local/lib/systemd/system",
-    )
-    return any((Path(folder) / f"{escaped}.mount").exists() for folder in folders)
+    folders = (ETC / "systemd/system", RUN / "systemd/generator", USR / "lib/systemd/system")
+    return any((folder / f"{escaped}.mount").exists() for folder in folders)
 
 
 def _escape(character: re.Match[str]) -> str:

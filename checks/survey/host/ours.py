@@ -56,7 +56,7 @@ def _walked(roots: list[str], late: str, now: float) -> tuple[list[dict[str, obj
     def seen(path: str, there: os.stat_result) -> None:
         if not stat.S_ISLNK(there.st_mode) and (there.st_uid != 0 or there.st_mode & 0o022) and len(loose) < MOST:
             loose.append(_told(path, there))
-        if there.st_mtime > now + 600 and not path.startswith(f"{late}/") and len(ahead) < MOST:
+        if there.st_mtime > now + 600 and not f"{path}/".startswith(f"{late}/") and len(ahead) < MOST:
             ahead.append(_told(path, there))
 
     for root in roots:
