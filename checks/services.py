@@ -12,7 +12,7 @@ from checks.survey.units import UnitFile, declared
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Desired
 
-RESTART = "`systemctl restart` that unit"
+RESTART = "`systemctl reset-failed` and `systemctl restart` that unit"
 """What gives a service the processes that its unit says: a deploy starts none anew that was started from it."""
 Services = Mapping[str, tuple[UnitFile, Unit]]
 

@@ -210,42 +210,6 @@ def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process
 
 
 @check(
-    "S21",
-    "processes run code that lies where it was loaded from, and that is the package's or the engine's",
-    severity="critical",
-    why="a library that was replaced, removed or put into a process computes something else",
-)
-def test_code(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
-    judged = survey.read(PROCESSES).code
-    folders = {i.unit: f"{rig.installed(desired.installations[i.installed_as].folder)}/" for i in rig.instances}
-    wrong = []
-    for one, unit, process in each(services):
-        who = named(one, unit, process)
-        for what, path in (entry.partition(" ")[::2] for entry in process.code):
-            if what == "unnamed":
-                if text(one).get("MemoryDenyWriteExecute") == "yes":
-                    wrong.append(f"{who} runs code of no file{f' ({path})' if path else ''}")
-            elif what != "file":
-                wrong.append(f"{who} runs {path}, which was {what}")
-            elif path in judged:
-                wrong.append(f"{one.name} runs {path}: {judged[path]}")
-            elif path.startswith(f"{rig.installations}/") and not path.startswith(folders.get(one.name, "/nobody/")):
-                wrong.append(f"{who} runs {path}, which is another engine's")
-        if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
-            wrong.append(f"{who} runs {process.exe}, not {unit.program}")
-    cure = "`dpkg --verify` says what is not a package's, and `apt-get install --reinstall` brings that back; then "
-    none(wrong, "the declared programs and their libraries", cure + RESTART)
-
-
-def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:
-    """Whether a process is a script of its service's, or one of an engine's that starts compilers."""
-    if text(one).get("MemoryDenyWriteExecute") != "yes" and process.pid != unit.main:
-        return True
-    return process.exe.startswith("/usr/bin/") and unit.program in process.words[1:3]
-
-
-@check(
     "S22",
     "no process of ours is stopped, or traced",
     severity="critical",

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from checks import Drift
+from checks import test_code as c
 from checks import test_groups as g
 from checks import test_process as p
 from checks import test_serving as s
@@ -123,7 +124,7 @@ def process(name: str, pid: int, uid: str, group: str) -> Process:
         pid=pid,
         exe=program(OURS[name].text)[0],
         words=program(OURS[name].text),
-        variables=[f"{key}={value}" for key, value in environment(RIG.instances[0], SERVICE).items()],
+        variables=[f"{key}={value}" for key, value in environment(RIG.instances[0], SERVICE).items() if name == CHAT],
         status={
             **FIRST.status,
             "State": "S (sleeping)",
@@ -183,7 +184,8 @@ def red(found: Processes) -> dict[str, str]:
         "S18": lambda: p.test_privileges(survey, RIG, WANTED),
         "S19": lambda: p.test_namespaces(survey, RIG, WANTED),
         "S20": lambda: g.test_groups(survey, RIG, WANTED),
-        "S21": lambda: p.test_code(survey, RIG, WANTED),
+        "S21": lambda: c.test_code(survey, RIG, WANTED),
+        "S25": lambda: c.test_words(survey, RIG, WANTED),
         "S22": lambda: p.test_running(survey, RIG, WANTED),
         "S23": lambda: p.test_preload(survey),
         "S24": lambda: p.test_others(survey),
@@ -260,6 +262,14 @@ SICK: dict[str, tuple[Processes, set[str]]] = {
 def test_each_sick_host_turns_its_check_red_and_no_other(what: str) -> None:
     found, wanted = SICK[what]
     assert set(red(found)) == wanted
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"words": ["/usr/lib/systemd/systemd-socket-proxyd", "/tmp/x"]}, {"variables": ["LD_PRELOAD=/x.so"]}],
+)
+def test_other_words_and_variables_of_a_carrier_are_told(changed: dict[str, object]) -> None:
+    assert set(red(of(there(), CARRIER, **changed))) == {"S25"}
 
 
 def test_a_way_into_its_network_is_told() -> None:
