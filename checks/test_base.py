@@ -1,18 +1,18 @@
-"""User, folders and packages."""
-
-import shlex
-
-from testinfra.host import Host
+"""Users, folders and packages."""
 
 from checks import DEPLOY, check, expect
-from checks.survey.accounts import ACCOUNTS
+from checks.survey.accounts import ACCOUNTS, NO_LOGIN
+from checks.survey.ground import GROUND
+from checks.survey.ours import OURS
 from checks.survey.taken import Survey
+from checks.test_accounts import told
 from rigwright.declaration.rig import Rig
+from rigwright.host.preflight import HOME
 
 
 @check(
     "B01",
-    "each instance has a user that cannot log in",
+    "each service has a user that cannot log in",
     severity="high",
     why="a service account with a shell is a way in",
 )
@@ -20,9 +20,8 @@ def test_users(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     for name in rig.users:
         user = accounts.user(name)
-        expect(user.shell if user else f"no user {name}", "/usr/sbin/nologin", DEPLOY)
-        members = [member for group in accounts.groups if group.name == name for member in group.members]
-        expect(members, [], f"take them out of the group {name}: they can speak to the instance past its port")
+        found = f"{name} with shell {user.shell} and home {user.home}" if user else f"no user {name}"
+        expect(found, f"{name} with shell {NO_LOGIN} and home {HOME}", DEPLOY)
 
 
 @check(
@@ -31,16 +30,24 @@ def test_users(survey: Survey, rig: Rig) -> None:
     severity="critical",
     why="whoever can write there runs code as the service, or as root at the next deploy",
 )
-def test_roots_are_not_writable(host: Host, rig: Rig) -> None:
-    roots = (rig.roots.software, rig.roots.state, rig.roots.config, rig.roots.models)
-    folders = shlex.join(roots)
-    # what lies in a folder that root alone may enter, such as a build's, nobody else gets at
-    closed = "'(' -type d -user root -perm 0700 -prune ')'"
-    script = f"find {folders} -xdev {closed} -o ! -type l '(' ! -user root -o -perm /022 ')' -print | head -n 3"
-    loose = host.check_output(script)
-    expect(loose.splitlines(), [], "chown it to root and take write permission from group and others")
+def test_roots_are_not_writable(survey: Survey) -> None:
+    loose = [str(one) for one in survey.read(OURS).loose]
+    cure = "chown it to root and take write permission from group and others"
+    expect(told(loose) or "root's files", "root's files", cure)
 
 
 @check("B03", "dpkg is not half done", severity="high", why="a half-configured package stops every later install")
-def test_dpkg_is_consistent(host: Host) -> None:
-    expect(host.check_output("dpkg --audit"), "", "run `dpkg --configure -a`")
+def test_dpkg_is_consistent(survey: Survey) -> None:
+    said = " ".join(survey.read(GROUND).audit.split())
+    expect(said or "nothing to complain of", "nothing to complain of", "run `dpkg --configure -a`")
+
+
+@check(
+    "B04",
+    "the packages that it stands on are installed",
+    severity="high",
+    why="without them a service does not start again, or the next deploy has nothing to fetch with",
+)
+def test_packages(survey: Survey) -> None:
+    missing = survey.read(GROUND).missing
+    expect(told([f"no {name}" for name in missing]) or "all of them", "all of them", DEPLOY)

@@ -3,79 +3,111 @@
 import stat
 from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import PurePosixPath
 
 import pytest
-from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
+from checks.survey.ground import GROUND
+from checks.survey.taken import Survey
+from checks.survey.weights import SERVICE, TIMER, WEIGHTS, Place
+from checks.test_accounts import told
 from rigwright.declaration.rig import Rig
 from rigwright.supply.lock import Artefact
-from rigwright.weights.records import DUE_DAYS, recorded
-from rigwright.weights.stored import SERVICE, TIMER, Stored
+from rigwright.weights.records import DUE_DAYS, REHASH_STAMP
 
 LATE_DAYS = 2 * DUE_DAYS + 1  # a box that is busy or off for days is no reason for alarm yet
 LATE_HOURS = 3  # the timer goes off each hour, up to half an hour late
+AHEAD = 600  # seconds that a clock may have been put back since
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
+LIST = 0o005  # what services need of a folder
+# File systems that a boot empties
+FLEETING = ("tmpfs", "ramfs", "overlay")
+# What engines and loaders of theirs take from a model's folder without being told its name
+TAKEN = (
+    *(".json", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".py", ".model", ".jinja", ".tiktoken", ".npz"),
+    *(".msgpack", ".h5", ".yaml", ".yml", "/merges.txt", "/vocab.txt"),
+)
+
+
+def at(moment: float | None) -> str:
+    """A day, for people."""
+    return (
+        datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC") if moment is not None else "never"
+    )
 
 
 @check("W01", "its bytes are the locked ones", severity="critical", why="a model with one wrong byte still answers")
 def test_bytes(
     rig: Rig,
-    stored: Stored,
+    survey: Survey,
     weight: Artefact,
-    bytes_now: dict[str, str] | None,
     record_property: Callable[[str, object], None],
 ) -> None:
-    file = recorded(rig, weight)
-    if bytes_now is None:
+    path = rig.weight_path(weight)
+    file = survey.read(WEIGHTS).files[path]
+    expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", f"take away what is there, and {DEPLOY}")
+    expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
+    if not file.read:
         record_property("how", "verified before and not touched since; --deep reads them")
-        expect(stored.found(file), "verified", DEPLOY)
+        expect(file.untouched, True, DEPLOY)
         return
     record_property("how", "all of them were read")
-    expect(
-        bytes_now.get(file.absolute, "no bytes that can be read"), weight.sha256, f"touch {file.absolute} and {DEPLOY}"
-    )
+    # what its record says is right is not looked at again before somebody touches it
+    cure = f"`touch {path}` and {DEPLOY}" if file.untouched else DEPLOY
+    expect(file.read, weight.sha256, cure)
 
 
 @check(
     "W02", "the service can read it and nobody can write it", severity="high", why="a service could change its weights"
 )
-def test_mode(rig: Rig, stored: Stored, weight: Artefact) -> None:
+def test_mode(rig: Rig, survey: Survey, weight: Artefact) -> None:
     path = rig.weight_path(weight)
-    entry = stored.entries.get(path)
-    found = f"{stat.filemode(entry.mode)} of user {entry.owner}" if entry else "no file"
+    file = survey.read(WEIGHTS).files[path]
+    found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
     expect(found, "-r--r--r-- of user 0", f"chown root and chmod 444 {path}")
 
 
 @check("W03", "its bytes were read again in time", severity="high", why="disks lose bits, and no size or time tells")
-def test_hashed_again(rig: Rig, stored: Stored, weight: Artefact) -> None:
-    file = recorded(rig, weight)
-    mark = stored.wrong.get(file.record)
-    expect(mark or weight.sha256, weight.sha256, "deploy again: it is fetched anew; then look at the disk (smartctl)")
-    hashed = stored.hashed.get(file.record)
-    days = (stored.now - hashed) / 86_400 if hashed is not None else None
-    at = datetime.fromtimestamp(hashed, timezone.utc).strftime("%Y-%m-%d") if hashed is not None else "never"
+def test_hashed_again(rig: Rig, survey: Survey, weight: Artefact) -> None:
+    weights = survey.read(WEIGHTS)
+    file = weights.files[rig.weight_path(weight)]
     expect(
-        at,
-        f"less than {LATE_DAYS} days ago",
-        f"`systemctl start {SERVICE}`, and see in `journalctl -u {SERVICE}` what has kept it",
-        holds=days is not None and days < LATE_DAYS,
+        file.wrong or weight.sha256,
+        weight.sha256,
+        "deploy again: it is fetched anew; then look at the disk (smartctl)",
     )
+    days = (weights.now - file.hashed) / 86_400 if file.hashed is not None else None
+    expect(
+        at(file.hashed),
+        f"less than {LATE_DAYS} days ago, and not in a time to come",
+        f"`systemctl start {SERVICE}`, and see in `journalctl -u {SERVICE}` what has kept it",
+        holds=days is not None and -AHEAD / 86_400 < days < LATE_DAYS,
+    )
+
+
+def _loose(place: Place) -> str:
+    """What is wrong with a folder; empty where nothing is."""
+    if place.kind != "folder":
+        return f"{place.path}: {'nothing' if place.kind == 'none' else f'a {place.kind}'}"
+    if place.inherits:
+        return f"{place.path}, which gives rights to what is made in it"
+    right = place.uid == 0 and not place.mode & OTHERS and place.mode & LIST == LIST
+    return "" if right else f"{place.path} {stat.filemode(place.mode)} of user {place.uid}"
 
 
 @check(
     "W04",
-    "nobody but root can put another file in its place",
+    "the service gets at it, and nobody but root can put another file in its place",
     severity="high",
     why="who can write a folder can replace every file in it, whatever their modes are",
 )
-def test_folders(rig: Rig, stored: Stored, weight: Artefact) -> None:
-    odd = []
-    for path in stored.above(recorded(rig, weight)):
-        entry = stored.entries.get(path)
-        if entry is None or not stat.S_ISDIR(entry.mode) or entry.owner != 0 or entry.mode & OTHERS:
-            odd.append(f"{path} {stat.filemode(entry.mode)} of user {entry.owner}" if entry else f"no {path}")
-    expect(", ".join(odd) or "root's folders", "root's folders", "chown root and chmod 755 what is named")
+def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
+    above = {str(path) for path in PurePosixPath(rig.weight_path(weight)).parents}
+    odd = [_loose(place) for place in survey.read(WEIGHTS).folders if place.path in above]
+    found = told(list(filter(None, odd)))
+    cure = "chown root and chmod 755 what is named, and `setfacl --remove-default` where it gives rights"
+    expect(found or "root's folders", "root's folders", cure)
 
 
 @check(
@@ -84,22 +116,81 @@ def test_folders(rig: Rig, stored: Stored, weight: Artefact) -> None:
     severity="high",
     why="without it, nobody notices what a disk has lost",
 )
-def test_timer(host: Host, rig: Rig, stored: Stored) -> None:
+def test_timer(rig: Rig, survey: Survey) -> None:
     if not rig.weights:
         pytest.skip("the rig has no weights")
-    timer, service = stored.units.get(TIMER, {}), stored.units.get(SERVICE, {})
-    expect([timer.get("UnitFileState"), timer.get("ActiveState")], ["enabled", "active"], DEPLOY)
-    expect(service.get("LoadState"), "loaded", DEPLOY)
-    failed = service.get("ActiveState") == "failed"
-    expect(
-        "failed" if failed else "success",
-        "success",
-        f"see `journalctl -u {SERVICE}`, deploy again, and `systemctl start {SERVICE}`",
-    )
-    # while a run lasts, the timer begins none
-    expect(
-        f"{stored.waited:.1f} hours",
-        f"a run less than {LATE_HOURS} hours ago",
-        f"see `systemctl list-timers {TIMER}`, and what `systemctl cat {TIMER}` has beside our file",
-        holds=stored.waited < LATE_HOURS or service.get("ActiveState") == "activating",
-    )
+    weights = survey.read(WEIGHTS)
+    timer, service = weights.units[TIMER], weights.units[SERVICE]
+    found = f"{timer['UnitFileState'] or timer['LoadState']} and {timer['ActiveState']}"
+    expect(found, "enabled and active", DEPLOY)
+    expect(service["LoadState"], "loaded", DEPLOY)
+    see = f"see `journalctl -u {SERVICE}`, deploy again, and `systemctl start {SERVICE}`"
+    failed = service["ActiveState"] == "failed" or service["Result"] != "success"
+    expect(f"a run that ended with {service['Result']}" if failed else "success", "success", see)
+    idle = service["ConditionTimestamp"] and service["ConditionResult"] == "no"
+    expect("a run that had no folder of records" if idle else "success", "success", see)
+    begun = weights.stamp or 0.0
+    stamps = f"`rm {REHASH_STAMP}` and `systemctl restart {TIMER}`"
+    expect(at(begun), "a run that has begun already", stamps, holds=begun <= weights.now + AHEAD)
+    # while a run lasts, the timer begins none; where it has begun none since it was started, it waits since then
+    waited = (weights.now - max(begun, weights.since(TIMER, "ActiveEnterTimestamp"))) / 3600
+    runs = service["ActiveState"] == "activating"
+    other = f"see `systemctl list-timers {TIMER}`, and what `systemctl cat {TIMER}` has beside our file"
+    expect(f"{waited:.1f} hours", f"a run less than {LATE_HOURS} hours ago", other, holds=waited < LATE_HOURS or runs)
+    coming = weights.since(TIMER, "NextElapseUSecRealtime")
+    soon = weights.now - 60 < coming < weights.now + LATE_HOURS * 3600
+    expect(at(coming or None), f"the next run within {LATE_HOURS} hours", other, holds=soon or runs)
+
+
+@check(
+    "W06",
+    "its record is the one of a verified file",
+    severity="high",
+    why="without one, the next deploy reads it whole before anything else, and nothing hashes it in between",
+)
+def test_record(rig: Rig, survey: Survey, weight: Artefact, record_property: Callable[[str, object], None]) -> None:
+    path = rig.weight_path(weight)
+    file = survey.read(WEIGHTS).files[path]
+    found = f"a record of {file.record_of or 'nothing'}" if file.recorded else "no record"
+    expect(found, f"a record of {path}", DEPLOY)
+    if not file.untouched and file.kind == "file":
+        record_property("how", f"touched since, on {at(file.changed)}; the next deploy records it anew")
+
+
+@check(
+    "W07",
+    "nothing lies beside weights that an engine would take for a part of them",
+    severity="high",
+    why="engines read a model's folder: another file there is another template, or code",
+)
+def test_beside(rig: Rig, survey: Survey) -> None:
+    if not rig.weights:
+        pytest.skip("the rig has no weights")
+    weights = survey.read(WEIGHTS)
+    # of files of their own an engine is told each by its name
+    whole = {str(PurePosixPath(path).parent) for path in weights.files if not path.endswith(".gguf")}
+    rows = [*rig.lock.artefacts.values(), *(one for group in rig.lock.groups.values() for one in group)]
+    kept = {rig.weight_path(one) for one in rows if one.kind == "weight"}
+    extra = [
+        path
+        for path in weights.extra
+        if str(PurePosixPath(path).parent) in whole and path not in kept and path.endswith(TAKEN)
+    ]
+    expect(told(extra) or "nothing", "nothing", "take away what is named")
+
+
+@check(
+    "W08",
+    "nothing is mounted over it",
+    severity="critical",
+    why="services read what is mounted there, whatever was verified below it, and after a boot something else",
+)
+def test_mounts(rig: Rig, survey: Survey, weight: Artefact) -> None:
+    path = rig.weight_path(weight)
+    odd = []
+    for one in survey.read(GROUND).mounts:
+        # a disk for some models is its operator's, where a boot mounts it too
+        disk = one.boot and one.kind not in FLEETING and (one.shown == "/" or one.kind == "btrfs")
+        if f"{path}/".startswith(f"{one.point}/") and not disk:
+            odd.append(f"{one.shown} of a {one.kind} at {one.point}")
+    expect(told(odd) or "nothing", "nothing", "`umount` what is named; a disk of yours is to be in /etc/fstab")

@@ -13,7 +13,7 @@ from pathlib import Path
 from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
-COMMON = ("common",)
+COMMON = ("common", "code", "net", "web", "tracing", "dpkg")
 """Modules of the program that its sections may import; each may import those before it."""
 MOST = 256 << 20  # bytes of an answer, unpacked: a host that is taken over may send as long as it is read
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
@@ -24,7 +24,7 @@ COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
 
 def asked(scene: Scene, sections: Iterable[Section[object]]) -> dict[str, tuple[float, object]]:
     """Section -> seconds that it may take, and what the host is asked; without what the rig has nothing of."""
-    found = {section.name: (section.limit, section.asks(scene)) for section in sections}
+    found = {section.name: (section.seconds(scene), section.asks(scene)) for section in sections}
     return {name: (limit, question) for name, (limit, question) in found.items() if question is not None}
 
 

@@ -35,5 +35,11 @@ class Section(Generic[T]):
     """The type of the answer: dataclasses, dicts, lists and the like, judged strictly: a host's answer is hostile."""
     asks: Callable[[Scene], object | None]
     """What the host is asked; None where the rig has nothing of it."""
-    limit: float = 20.0
-    """Seconds that it may take, after which it has no answer."""
+    limit: float | Callable[[Scene], float] = 20.0
+    """Seconds that it may take, after which it has no answer; where it reads bytes, as many as there may be."""
+    blind: str = ""
+    """What it cannot see, in words for people."""
+
+    def seconds(self, scene: Scene) -> float:
+        """The limit for a host."""
+        return self.limit(scene) if callable(self.limit) else self.limit

@@ -128,7 +128,7 @@ def elsewhere() -> dict[str, Elsewhere]:
 
 
 def batches(rows: dict[str, Drift]) -> list[dict[str, Drift]]:
-    """Drifts that can be there together: no two turn the same check red, and a deploy refuses one of them at most.
+    """Drifts that are there together: no two turn the same check red, and a deploy refuses one of them at most.
 
     The fullest first.
     """
@@ -144,9 +144,13 @@ def batches(rows: dict[str, Drift]) -> list[dict[str, Drift]]:
 
 
 def fits(one: Drift, other: Drift) -> bool:
-    """Whether two drifts can be there together."""
+    """Whether two drifts can be there together.
+
+    What a deploy heals may restart what suffers from what it leaves: those are looked at apart.
+    """
     refused = one.deploy == other.deploy == "refuses"
-    return not (one.alone or other.alone or refused or set(one.red) & set(other.red))
+    apart = (one.deploy == "leaves") != (other.deploy == "leaves")
+    return not (one.alone or other.alone or refused or apart or set(one.red) & set(other.red))
 
 
 class Differs(Exception):
@@ -265,8 +269,11 @@ class Ground:
         failed = self.one([*batch.values()])
         if not failed or len(batch) == 1:
             return dict.fromkeys(batch, failed) if failed else {}
-        print(f"together: {failed}")
-        alone = {name: self.one([row]) for name, row in batch.items()}
+        print(f"together: {failed}", flush=True)
+        alone = {}
+        for name, row in batch.items():
+            alone[name] = self.one([row])
+            print(f"alone: {name}: {alone[name] or 'as it says'}", flush=True)
         return {name: reason for name, reason in alone.items() if reason}
 
     def one(self, rows: Sequence[Drift]) -> str:

@@ -1,0 +1,191 @@
+"""What the host does beside us, and what we stand on: disks, mounts, its journal, its jobs, its packages."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from checks.survey.host import common
+
+PROC = Path("/proc")
+ETC = Path("/etc")
+VAR = Path("/var")
+RUN = Path("/run")
+USR = Path("/usr")
+LINE = 300  # characters that are told of a line
+# Where something of the host's is told to start what, as root, and where what is emptied or removed
+JOBS = (
+    *(ETC / name for name in ("crontab", "anacrontab", "cron.d", "cron.hourly", "cron.daily", "cron.weekly")),
+    *(ETC / name for name in ("cron.monthly", "rc.local", "logrotate.d", "logrotate.conf", "profile", "profile.d")),
+    *(ETC / name for name in ("bash.bashrc", "environment", "apt/apt.conf.d", "dpkg/dpkg.cfg.d", "tmpfiles.d")),
+    *(ETC / name for name in ("network/if-up.d", "network/if-down.d", "inittab", "incron.d", "update-motd.d")),
+    *(ETC / name for name in ("networkd-dispatcher", "NetworkManager/dispatcher.d", "kernel", "initramfs-tools")),
+    *(VAR / name for name in ("spool/cron", "spool/at", "spool/incron")),
+    *(RUN / "tmpfiles.d", USR / "lib/tmpfiles.d", USR / "local/lib/tmpfiles.d", USR / "lib/systemd/system-sleep"),
+    *(Path("/root") / name for name in (".bashrc", ".profile", ".bash_profile", ".bash_login", ".ssh/rc")),
+    ETC / "ssh/sshrc",
+)
+
+
+def look(asked: dict[str, Any]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: `models`, their root; `guarded`, folders that nothing of the host's is to clean; `locks`, a folder;
+            `touching`, an expression for lines that change what is ours, and `quiet`, files in which it may stand;
+            `room`, paths whose file systems are looked at; `packages` that have to be installed.
+    """
+    return {
+        "held": list(_held(Path(asked["locks"]))),
+        "jobs": list(_jobs(re.compile(asked["touching"]), asked["quiet"], asked["guarded"])),
+        "disks": [_disk(path) for path in asked["room"]],
+        "mounts": list(_mounts(asked["models"])),
+        "journal": _journal(),
+        "audit": common.run("dpkg", "--audit", status=True).strip()[:1000],
+        "missing": _missing(asked["packages"]),
+    }
+
+
+def _in(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(folder.iterdir())
+    return []
+
+
+def _held(locks: Path) -> Iterator[dict[str, object]]:
+    """Who holds the locks that lie in a folder."""
+    names = {}
+    for path in _in(locks):
+        with suppress(OSError):
+            names[path.lstat().st_ino] = path.name
+    for line in (PROC / "locks").read_text().splitlines():
+        words = line.split()
+        if len(words) < 6 or "->" in words or not words[4].isdigit() or words[5].count(":") != 2:
+            continue
+        inode = int(words[5].split(":")[2])
+        if inode in names:
+            group = common.read(PROC / words[4] / "cgroup") or ""
+            name = (common.read(PROC / words[4] / "comm") or "").strip()
+            yield {"lock": names[inode], "pid": int(words[4]), "name": name, "groups": group.split()}
+
+
+def _jobs(touching: re.Pattern[str], quiet: list[str], guarded: list[str]) -> Iterator[dict[str, str]]:
+    """Lines that name what is ours, where something of the host's obeys them."""
+    for path in _files():
+        if str(path) in quiet:
+            continue
+        for line in (common.read(path) or "").splitlines():
+            text = line.strip()
+            if text.startswith("#") or not text:
+                continue
+            if touching.search(text) or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
+                yield {"file": str(path), "text": " ".join(text.split())[:LINE]}
+
+
+def _cleans(line: str, guarded: list[str]) -> bool:
+    """Whether a line of tmpfiles.d(5) is about a folder of ours, a pattern that it fits among them."""
+    words = line.split()
+    if len(words) < 2:
+        return False
+    pattern = words[1].rstrip("/") or "/"
+    expression = re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    return any(re.match(rf"{expression}$", path) or pattern.startswith(f"{path}/") for path in guarded)
+
+
+def _files() -> Iterator[Path]:
+    for place in JOBS:
+        if place.is_dir():
+            for folder, _, names in os.walk(place):
+                yield from (Path(folder) / name for name in sorted(names))
+        elif place.is_file():
+            yield place
+
+
+def _disk(path: str) -> dict[str, object]:
+    """The file system that holds a path, or will."""
+    place = Path(path)
+    while not place.exists():
+        place = place.parent
+    found = os.statvfs(place)
+    return {
+        "path": path,
+        "free": found.f_bavail * found.f_frsize,
+        # some file systems make inodes as they need them
+        "inodes": found.f_favail if found.f_files else None,
+        "read_only": bool(found.f_flag & os.ST_RDONLY),
+    }
+
+
+def _mounts(models: str) -> Iterator[dict[str, object]]:
+    """What is mounted below the models' root."""
+    for line in (PROC / "self/mountinfo").read_text().splitlines():
+        words = line.split()
+        shown, point = (re.sub(r"\\([0-7]{3})", _octal, word) for word in words[3:5])
+        if point.startswith(f"{models}/"):
+            kind = words[words.index("-") + 1]
+            yield {"point": point, "kind": kind, "shown": shown, "boot": _at_boot(point)}
+
+
+def _octal(found: re.Match[str]) -> str:
+    return chr(int(found[1], 8))
+
+
+def _at_boot(point: str) -> bool:
+    """Whether systemd mounts it when the host is started: it has a unit that is more than what the kernel has told."""
+    escaped = "-".join(re.sub(r"[^A-Za-z0-9:_.]", _escape, part) for part in point.strip("/").split("/"))
+    folders = (ETC / "systemd/system", RUN / "systemd/generator", USR / "lib/systemd/system")
+    return any((folder / f"{escaped}.mount").exists() for folder in folders)
+
+
+def _escape(character: re.Match[str]) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in character[0].encode())
+
+
+def _journal() -> dict[str, object]:
+    """Into which files what is logged goes, and what the next start of it will do."""
+    opened = []
+    runs = False
+    for folder in PROC.iterdir():
+        if folder.name.isdigit() and (common.read(folder / "comm") or "").strip() == "systemd-journal":
+            words = (common.read(folder / "cmdline") or "").split("\0")
+            # one of a namespace has its name as a word
+            if len([word for word in words if word]) > 1:
+                continue
+            runs = True
+            with suppress(OSError):
+                opened += [str(one.readlink()) for one in (folder / "fd").iterdir()]
+    files = [path for path in opened if path.startswith(("/var/log/journal/", "/run/log/journal/"))]
+    return {"runs": runs, "files": sorted(files), "settings": _settings()}
+
+
+def _settings() -> dict[str, str]:
+    """What journald's files come to (journald.conf(5)): the main one, then others by name; one in /etc hides others."""
+    folders = [ETC / "systemd", RUN / "systemd", USR / "local/lib/systemd", USR / "lib/systemd"]
+    main = next((one for folder in folders if (one := folder / "journald.conf").is_file()), None)
+    others: dict[str, Path] = {}
+    for folder in folders:
+        for path in _in(folder / "journald.conf.d"):
+            if path.suffix == ".conf":
+                others.setdefault(path.name, path)
+    found = {}
+    for path in [*([main] if main else []), *(others[name] for name in sorted(others))]:
+        section = ""
+        for line in (common.read(path) or "").splitlines():
+            text = line.strip()
+            if text.startswith("["):
+                section = text
+            elif section == "[Journal]" and "=" in text and text[0] not in "#;":
+                key, _, value = text.partition("=")
+                found[key.strip()] = value.strip()
+    return found
+
+
+def _missing(packages: list[str]) -> list[str]:
+    """Those that are not installed, by dpkg's list."""
+    said = common.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\\n", *packages, status=True)
+    there = {line.split()[0] for line in said.splitlines() if line.endswith(" installed")}
+    return sorted(set(packages) - there)

@@ -1,0 +1,90 @@
+"""What is ours on a host beside what is served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Scene, Section
+from rigwright.declaration.rig import Rig
+from rigwright.supply.network import authority_path
+from rigwright.weights.records import records_folder
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, folder or link."""
+
+    path: str
+    kind: str
+    mode: int
+    """Its last twelve bits."""
+    uid: int
+    gid: int
+    mtime: float
+    """Seconds since the epoch."""
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.kind}, {self.mode:o}, of user {self.uid})"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One of our folders."""
+
+    entry: Entry
+    stuck: bool
+    """Whether its file system lets nobody write there (chattr(1), +i and +a)."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The list of what is ours."""
+
+    entry: Entry
+    lines: list[str]
+    """Each once."""
+    whole: bool
+    """Whether its last line has an end."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """What is ours."""
+
+    loose: list[Entry]
+    """What others than root can change."""
+    ahead: list[Entry]
+    """What is from a time to come."""
+    folders: list[Folder]
+    ledger: Ledger
+    secrets: list[Entry]
+    needed: list[str]
+    """Names that generations have of secrets, among other names."""
+    config: list[str]
+    """Names in the folder of what the rig is."""
+    files: dict[str, str]
+    """Path -> SHA-256; empty where there is none."""
+
+
+def folders(rig: Rig) -> dict[str, int]:
+    """Those that every host has below its roots -> their mode."""
+    every = (rig.jobs, rig.builds, records_folder(rig), rig.starts, rig.installations, rig.generations)
+    return dict.fromkeys(every, 0o755) | {rig.credentials: 0o700}
+
+
+def _asks(scene: Scene) -> object:
+    rig = scene.rig
+    roots = rig.roots
+    return {
+        "roots": [roots.software, roots.state, roots.config, roots.models],
+        "folders": [*folders(rig), roots.software, roots.state, roots.config, roots.models],
+        "ledger": rig.ledger,
+        "credentials": rig.credentials,
+        "generations": rig.generations,
+        "config": roots.config,
+        "files": [authority_path(rig)],
+        "late": f"{records_folder(rig)}/deep",
+    }
+
+
+OURS: Section[Own] = Section("ours", Own, _asks)

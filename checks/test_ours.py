@@ -1,0 +1,215 @@
+"""What is ours beside what is served, and what it stands on."""
+
+import hashlib
+import re
+from datetime import datetime, timezone
+
+from checks import DEPLOY, check, expect
+from checks.survey.ground import GROUND, room
+from checks.survey.ours import OURS, folders
+from checks.survey.taken import Survey
+from checks.test_accounts import told
+from rigwright.declaration.rig import CACHES, WARM, Rig
+from rigwright.gateway.given import keys_path, pair_path
+from rigwright.nginx import LEFT
+from rigwright.supply.network import authority_path
+from rigwright.weights.records import REHASH, records_folder
+from rigwright.weights.sharing import config_path
+
+MIB = 1 << 20
+INODES = 1000  # of a file system: a deploy makes some hundred files beside an environment's
+# Names in the folder of what the rig is; what was cut off may have left one that ends so
+CONFIG = ("generations", "current", "credentials", "activating", "cards", "driver.json")
+NEW = ".rigwright-new"
+WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
+
+
+@check(
+    "O01",
+    "our folders are root's, and open to whom they are for",
+    severity="high",
+    why="a service that cannot enter a folder does not start again, and what others read of credentials is theirs",
+)
+def test_folders(survey: Survey, rig: Rig) -> None:
+    wanted = folders(rig)
+    found = []
+    for entry in (one.entry for one in survey.read(OURS).folders):
+        # who may write is B02's; the roots themselves are F01's
+        mode = wanted.get(entry.path)
+        if mode and (entry.kind != "folder" or entry.uid or (entry.mode & ~0o022) != mode):
+            found.append(f"{entry} instead of {mode:o}")
+    expect(told(found) or "root's folders", "root's folders", DEPLOY)
+
+
+@check(
+    "O02",
+    "the ledger is there, and has what is ours",
+    severity="high",
+    why="what is not in it stays on the host when the rig is taken off, and counts as somebody else's before",
+)
+def test_ledger(survey: Survey, rig: Rig) -> None:
+    ledger = survey.read(OURS).ledger
+    entry = ledger.entry
+    right = entry.kind == "file" and (entry.uid, entry.mode) == (0, 0o644)
+    found = "a file of root's" if right else f"{entry}"
+    cure = f"bring {rig.ledger} back from a backup, or write with `echo LINE >> {rig.ledger}` what it lacks"
+    expect(found, "a file of root's", f"`chown root {rig.ledger}` and `chmod 644`; without one, {cure}")
+    parts = (rig.jobs, rig.builds, records_folder(rig), rig.starts, rig.installations, rig.generations, rig.credentials)
+    wanted = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in parts)]
+    lacking = [line for line in wanted if line not in ledger.lines]
+    expect(told([f"no {line}" for line in lacking]) or "all that is ours", "all that is ours", cure)
+    expect("its end is missing" if not ledger.whole else "whole", "whole", f"`echo >> {rig.ledger}`")
+
+
+@check(
+    "O03",
+    "the ledger has nothing that is somebody else's",
+    severity="critical",
+    why="a deploy removes users that are in it and not needed, and taking the rig off removes all of it",
+)
+def test_ledger_of_others(survey: Survey, rig: Rig) -> None:
+    odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, rig)]
+    expect(told(odd) or "nothing", "nothing", f"take the lines out of {rig.ledger}")
+
+
+def _may(line: str, rig: Rig) -> bool:
+    kind, _, what = line.partition(" ")
+    if not line or kind in ("dir", "package", "mask", "group", "link", "record"):
+        # a folder goes when it is empty, a package when nothing needs it; of a record it has the hash alone
+        return True
+    if ".." in what.split("/"):
+        return False
+    if kind == "user":
+        return what.startswith(f"{rig.service_user}-") or what in (rig.gateway_user, rig.router_user)
+    if kind == "tree":
+        return what.startswith((f"{rig.roots.software}/", f"{CACHES}/", f"{WARM}/"))
+    inside = (f"{rig.roots.models}/", f"{rig.roots.state}/", f"{rig.roots.config}/")
+    return kind == "file" and (what.startswith(inside) or what in LEFT)
+
+
+@check(
+    "O04",
+    "secrets are root's alone, and none lies there that nothing needs",
+    severity="critical",
+    why="who reads a key speaks to the engine in its owner's name; a key that is nobody's may be somebody's",
+)
+def test_secrets(survey: Survey, rig: Rig) -> None:
+    own = survey.read(OURS)
+    odd = [str(one) for one in own.secrets if (one.kind, one.mode, one.uid) != ("file", 0o600, 0)]
+    expect(told(odd) or "files of mode 600 of user 0", "files of mode 600 of user 0", "chown root and chmod 600 them")
+    wanted = {one.key_name for one in rig.instances} | {*own.needed}
+    if rig.gateway:
+        wanted |= {keys_path(rig).rpartition("/")[2]}
+        wanted |= {pair_path(rig, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls}
+    extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
+    expect(told(extra) or "nothing else", "nothing else", "take away what is named, once it is known whose it is")
+
+
+@check(
+    "O05",
+    "where it is written what the rig is, nothing else lies",
+    severity="low",
+    why="what is in force is what lies there; a file that no deploy has brought is somebody's hand",
+)
+def test_config(survey: Survey, rig: Rig) -> None:
+    wanted = {*CONFIG}
+    wanted |= {config_path(rig).rpartition("/")[2]} if rig.share else set()
+    wanted |= {authority_path(rig).rpartition("/")[2]} if rig.authorities else set()
+    extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
+    expect(told(extra) or "nothing else", "nothing else", f"take it out of {rig.roots.config}")
+
+
+@check(
+    "O06",
+    "whom it trusts for fetching is who is declared",
+    severity="high",
+    why="who signs for a mirror there sends what a deploy then asks for, until a hash stops it",
+)
+def test_authorities(survey: Survey, rig: Rig) -> None:
+    found = survey.read(OURS).files[authority_path(rig)]
+    wanted = hashlib.sha256(rig.authorities.encode()).hexdigest() if rig.authorities else ""
+    expect(found[:12] or "no file", wanted[:12] or "no file", DEPLOY, holds=found == wanted)
+
+
+@check(
+    "O07",
+    "nothing of ours is from a time to come",
+    severity="low",
+    why="a clock was wrong when it was made: what counts days from it counts none",
+)
+def test_times(survey: Survey, rig: Rig) -> None:
+    found = [f"{one.path} of {_day(one.mtime)}" for one in survey.read(OURS).ahead]
+    expect(told(found) or "nothing", "nothing", "set the clock (timedatectl set-ntp true), then `touch` what is named")
+
+
+def _day(moment: float) -> str:
+    try:
+        return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d")
+    except (ValueError, OverflowError, OSError):
+        return "no day at all"
+
+
+@check(
+    "O08",
+    "what a deploy writes to can be written, and has room",
+    severity="high",
+    why="a full or failing disk stops services at their next start, and a deploy in its middle",
+)
+def test_disks(survey: Survey, rig: Rig) -> None:
+    ground = survey.read(GROUND)
+    need = room(rig)
+    found = [f"{one.path} read-only" for one in ground.disks if one.read_only]
+    found += [f"{one.path} with {one.free // MIB} MiB free" for one in ground.disks if one.free < need[one.path]]
+    found += [f"{one.path} with room for {one.inodes} files" for one in ground.disks if (one.inodes or INODES) < INODES]
+    expect(told(found) or "room in all", "room in all", "make room (`df -h`), or see in `dmesg` why it is read-only")
+    stuck = [one.entry.path for one in survey.read(OURS).folders if one.stuck]
+    expect(
+        told(stuck) or "no folder that is kept from changes", "no folder that is kept from changes", "`chattr -ia` it"
+    )
+
+
+@check(
+    "O09",
+    "what is logged is kept",
+    severity="high",
+    why="faults of cards, disks and services are seen in the journal alone: without one, silence is not health",
+)
+def test_journal(survey: Survey) -> None:
+    journal = survey.read(GROUND).journal
+    # one that was removed under it is not a file of anybody's any more
+    kept = [path for path in journal.files if path.endswith(".journal") and "/system" in path]
+    found = "one that is kept" if kept else "none that is kept" if journal.runs else "no systemd-journald"
+    expect(found, "one that is kept", "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`")
+    settings = journal.settings
+    odd = [f"Storage={settings['Storage']}"] if settings.get("Storage") == "none" else []
+    level = settings.get("MaxLevelStore", "debug")
+    odd += [f"MaxLevelStore={level}"] if level in ("emerg", "alert", "crit", "err", "0", "1", "2", "3") else []
+    odd += ["ReadKMsg=no"] if settings.get("ReadKMsg", "yes").lower() in ("no", "false", "off", "0", "n", "f") else []
+    cure = "take it out of journald.conf or journald.conf.d in /etc/systemd, and `systemctl restart systemd-journald`"
+    expect(told(odd) or "settings that keep it", "settings that keep it", cure)
+
+
+@check(
+    "O10",
+    "no job of the host's changes what is ours",
+    severity="high",
+    why="cron, logrotate, tmpfiles and the like run as root, and undo in the night what was checked by day",
+)
+def test_jobs(survey: Survey) -> None:
+    found = sorted({str(one) for one in survey.read(GROUND).jobs})
+    expect(told(found) or "none", "none", "take the line out of that file")
+
+
+@check(
+    "O11",
+    "nobody but runs of ours holds their locks",
+    severity="high",
+    why="a lock that is held for good lets no weights be fetched or hashed, and nothing fails",
+)
+def test_locks(survey: Survey) -> None:
+    found = [
+        f"{one.lock} by {one.name} (pid {one.pid})"
+        for one in survey.read(GROUND).held
+        if one.lock != "lease" and not any(WORKS.search(line) for line in one.groups)
+    ]
+    expect(told(found) or "nobody", "nobody", "find out what it is, and `kill` it")
