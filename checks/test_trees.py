@@ -23,9 +23,10 @@ FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
     why="whoever can rename a folder above puts another in its place, whatever is in it",
 )
 def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
-    found = {folder.path: folder for way in survey.read(WAYS).folders.values() for folder in way}
+    found = [folder for way in survey.read(WAYS).folders.values() for folder in way]
     roots = {rig.roots.software, rig.roots.config, rig.roots.state}
-    wrong = [one for one in found.values() if _loose(one) or (one.path in roots and one.kind != "folder")]
+    bad = {one.path: one for one in found if _loose(one) or (one.path in roots and one.kind != "folder")}
+    wrong = list(bad.values())
     cure = "; ".join(_closing(one) for one in wrong[:3])
     expect("; ".join(map(_said, wrong[:3])), "folders of root's alone", cure, holds=not wrong)
 

@@ -67,7 +67,12 @@ def test_what_a_deploy_has_recorded_is_as_it_was(host: TreesHost, deep: bool) ->
 def test_few_bytes_are_read(host: TreesHost, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     real = trees.hashed
-    monkeypatch.setattr(trees, "hashed", lambda path: read.append(Path(path).name) or real(path))
+
+    def hashed(path: str) -> str:
+        read.append(Path(path).name)
+        return real(path)
+
+    monkeypatch.setattr(trees, "hashed", hashed)
     (host.engine / "bin/server").chmod(0o755)
     assert (changes(host), read) == ([], ["server"])
 
