@@ -74,8 +74,8 @@ def test_ledger_of_others(survey: Survey, rig: Rig) -> None:
 
 def _may(line: str, rig: Rig) -> bool:
     kind, _, what = line.partition(" ")
-    if not line or kind in ("dir", "package", "mask", "group", "link"):
-        return True  # a folder goes when it is empty, a package when nothing needs it
+    if not line or kind in ("dir", "package", "mask", "record"):
+        return True  # a folder goes when it is empty, a package when nothing needs it, a record with its tree
     if ".." in what.split("/"):
         return False
     if kind == "user":
