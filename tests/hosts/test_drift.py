@@ -30,7 +30,7 @@ DRIFTS = {
     "a user of an instance with a shell": ("usermod --shell /bin/bash rigwright-chat", {"B01"}, ""),
     "a user who can speak to an instance past its port": (
         "useradd eve && usermod -aG rigwright-chat eve",
-        {"B01"},
+        {"A02"},
         "userdel eve",
     ),
     "an engine that anybody can write": (f"chmod o+w {ENGINE}/bin/llama-server", {"B02"}, ""),
@@ -68,7 +68,7 @@ DRIFTS = {
     "weights of which a disk has lost a byte": (
         f"printf x | dd of={MODEL} bs=1 seek=700000 conv=notrunc status=none; "
         f"stat -c '%s %.9Y %.9Z %i %n' {MODEL} > $(find {RECORDS} -maxdepth 1 -type f); {REHASH} || true",
-        {"W01", "W03"},
+        {"W01", "W03", "W06"},
         "",
     ),
     "weights in a folder that anybody can write": (
@@ -79,7 +79,7 @@ DRIFTS = {
     "weights that are never hashed again": ("systemctl -q disable --now rigwright_rehash.timer", {"W05"}, ""),
     "weights that the service can write": (
         f"chown rigwright-chat {MODEL}; chmod 644 {MODEL}",
-        {"W01", "W02", "B02"},
+        {"W02", "B02"},
         "",
     ),
     "a stopped service": (

@@ -51,7 +51,7 @@ DRIFTS = {
         {"H02"},
         "",
     ),
-    "others may not read the weights": (f"chmod 600 /srv/models/{MODEL}", {"H05", "W01", "W02"}, ""),
+    "others may not read the weights": (f"chmod 600 /srv/models/{MODEL}", {"H05", "W02"}, ""),
 }
 
 
