@@ -179,6 +179,8 @@ def test_journal(survey: Survey) -> None:
     kept = [path for path in journal.files if path.endswith(".journal") and "/system" in path]
     found = "one that is kept" if kept else "none that is kept" if journal.runs else "no systemd-journald"
     expect(found, "one that is kept", "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`")
+    unmask = "`systemctl unmask` it, and `systemctl restart systemd-journald`"
+    expect(told(journal.masked) or "no masked unit", "no masked unit", unmask)
     settings = journal.settings
     odd = [f"Storage={settings['Storage']}"] if settings.get("Storage") == "none" else []
     level = settings.get("MaxLevelStore", "debug")
