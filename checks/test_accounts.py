@@ -186,7 +186,7 @@ def test_subordinate(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A10",
-    "only root can change who is who",
+    "only root can change who is who, and what root runs",
     severity="critical",
     why="who writes the lists of users is root with the next login",
 )
@@ -198,7 +198,7 @@ def test_files(survey: Survey, rig: Rig) -> None:
         for one in accounts.files
         if one.uid != 0 or one.mode & WRITABLE or (one.path in secret and one.mode & 0o007)
     ]
-    cure = "`chown root FILE`, and `chmod 644 FILE`; 640 for shadow and gshadow, 440 for sudoers"
+    cure = "`chown root FILE`, and `chmod go-w FILE`; 640 for shadow and gshadow, 440 for sudoers"
     expect(told(found) or "root's files", "root's files", cure)
 
 

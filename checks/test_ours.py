@@ -74,9 +74,8 @@ def test_ledger_of_others(survey: Survey, rig: Rig) -> None:
 
 def _may(line: str, rig: Rig) -> bool:
     kind, _, what = line.partition(" ")
-    if not line or kind in ("dir", "package", "mask", "group", "link", "record"):
-        # a folder goes when it is empty, a package when nothing needs it; of a record it has the hash alone
-        return True
+    if not line or kind in ("dir", "package", "mask", "record"):
+        return True  # a folder goes when it is empty, a package when nothing needs it, a record with its tree
     if ".." in what.split("/"):
         return False
     if kind == "user":
@@ -180,6 +179,8 @@ def test_journal(survey: Survey) -> None:
     kept = [path for path in journal.files if path.endswith(".journal") and "/system" in path]
     found = "one that is kept" if kept else "none that is kept" if journal.runs else "no systemd-journald"
     expect(found, "one that is kept", "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`")
+    unmask = "`systemctl unmask` it, and `systemctl restart systemd-journald`"
+    expect(told(journal.masked) or "no masked unit", "no masked unit", unmask)
     settings = journal.settings
     odd = [f"Storage={settings['Storage']}"] if settings.get("Storage") == "none" else []
     level = settings.get("MaxLevelStore", "debug")
