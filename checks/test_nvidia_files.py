@@ -33,9 +33,15 @@ def said(findings: list[Finding]) -> list[str]:
 
 def again(findings: list[Finding], rig: Rig) -> str:
     """What brings packages' files again."""
-    names = sorted({one.package for one in findings})
-    offline = f" (or `dpkg -i --force-confnew,confmiss` their files in {store(rig)})" if rig.driver.managed else ""
-    return f"`apt-get install --reinstall {' '.join(names[:5])}`{offline}; take away what no package has brought"
+    names = sorted({one.package for one in findings})[:5]
+    if rig.driver.managed and all(map(of_the_driver, names)):
+        files = " ".join(f"{store(rig)}/*/{name}_*.deb" for name in names)
+        how = (
+            f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and deploy again, which holds them"
+        )
+    else:
+        how = f"`apt-get install --reinstall {' '.join(names)}`"
+    return f"{how}; take away what no package has brought"
 
 
 @check(

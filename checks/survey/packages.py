@@ -144,6 +144,7 @@ PACKAGES: Section[Packages] = Section(
         "record": record.path(scene.rig),
         "deep": scene.deep,
     },
+    limit=60.0,
 )
 FILES: Section[Files] = Section(
     "files",

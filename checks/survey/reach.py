@@ -89,7 +89,10 @@ def sockets(rig: Rig) -> dict[str, str]:
 
 def folders(rig: Rig) -> list[str]:
     """Folders that others cannot go through: an instance's own, and the gateway's."""
-    return [str(PurePosixPath(one).parent) for one in [*(i.socket for i in rig.instances), *([ADMIN] if rig.gateway else [])]]
+    return [
+        str(PurePosixPath(one).parent)
+        for one in [*(i.socket for i in rig.instances), *([ADMIN] if rig.gateway else [])]
+    ]
 
 
 def units(rig: Rig) -> list[str]:
@@ -100,7 +103,9 @@ def units(rig: Rig) -> list[str]:
 
 def ports(rig: Rig) -> list[int]:
     """Ports of ours."""
-    found = {one.port for one in rig.instances} | {one.port for one in (rig.gateway.listeners.values() if rig.gateway else ())}
+    found = {one.port for one in rig.instances} | {
+        one.port for one in (rig.gateway.listeners.values() if rig.gateway else ())
+    }
     return sorted(found | ({rig.share.port} if rig.share else set()))
 
 

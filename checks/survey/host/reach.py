@@ -33,7 +33,12 @@ def lying(path: str) -> dict[str, object]:
         status = os.lstat(path)
     except OSError:
         return {"kind": "nothing", "mode": 0, "owner": "", "group": "", "listed": False}
-    kinds = ((stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a link"), (stat.S_ISREG, "a file"))
+    kinds = (
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISLNK, "a link"),
+        (stat.S_ISREG, "a file"),
+    )
     listed = False
     with contextlib.suppress(OSError):
         listed = any("posix_acl" in name for name in os.listxattr(path, follow_symlinks=False))
@@ -83,7 +88,10 @@ def routed() -> list[str]:
     """Interfaces whose neighbours may speak to what listens on the loopback interface alone."""
     found = []
     for name in sorted(os.listdir("/proc/sys/net/ipv4/conf")):
-        if name not in ("lo", "default") and (common.read(f"/proc/sys/net/ipv4/conf/{name}/route_localnet") or "").strip() == "1":
+        if (
+            name not in ("lo", "default")
+            and (common.read(f"/proc/sys/net/ipv4/conf/{name}/route_localnet") or "").strip() == "1"
+        ):
             found.append(name)
     return found
 
@@ -131,13 +139,27 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     listeners = []
     for at, inode in rows:
         pids = sorted(holders.get(inode, ()))
-        listeners.append({"at": at, "systemd": 1 in pids, "holders": sorted({processes[pid].told for pid in pids if pid in processes and pid != 1})})
-    units = {unit: sorted(pid for pid, one in processes.items() if one.unit == unit) for unit in asked["holders"].values()}
+        listeners.append(
+            {
+                "at": at,
+                "systemd": 1 in pids,
+                "holders": sorted({processes[pid].told for pid in pids if pid in processes and pid != 1}),
+            }
+        )
+    units = {
+        unit: sorted(pid for pid, one in processes.items() if one.unit == unit) for unit in asked["holders"].values()
+    }
     return {
         "listeners": listeners,
         "leads": tracing.leads(asked, processes, [(at, holders.get(inode, set())) for at, inode in rows]),
         "lying": {path: lying(path) for path in [*asked["sockets"], *asked["folders"]]},
-        "listening": {path: {whose: sorted({processes[pid].told for pid in pids if pid in processes}) for whose, pids in listening(path, units[unit]).items()} for path, unit in asked["holders"].items()},
+        "listening": {
+            path: {
+                whose: sorted({processes[pid].told for pid in pids if pid in processes})
+                for whose, pids in listening(path, units[unit]).items()
+            }
+            for path, unit in asked["holders"].items()
+        },
         "mounted": mounted(asked["folders"]),
         "routed": routed(),
         "addresses": addresses(),

@@ -130,7 +130,9 @@ def ask(held: Held, tls: bool = False) -> None:
             held.said += piece
             if not piece:
                 break
-    if not tls and (held.said.startswith(b"\x15\x03") or b"HTTPS" in held.said[:2000] or b"HTTP request was sent" in held.said):
+    if not tls and (
+        held.said.startswith(b"\x15\x03") or b"HTTPS" in held.said[:2000] or b"HTTP request was sent" in held.said
+    ):
         if held.connection:
             held.connection.close()
         ask(held, tls=True)
@@ -262,7 +264,12 @@ def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str
         asking.end()
     bodies = {body(answers.get(at, "")) for at in places} - {("", "")}
     there = processes(asked["units"])
-    new = {there[pid] for pids in now.values() for pid in pids if pid in there and not there[pid].ours and pid != asking.pid}
+    new = {
+        there[pid]
+        for pids in now.values()
+        for pid in pids
+        if pid in there and not there[pid].ours and pid != asking.pid
+    }
     found, doubtful = [], []
     for at, pids in foreign.items():
         holding = {there[pid] for pid in pids if pid in there and pid != 1}
@@ -284,7 +291,11 @@ def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str
             doubtful.append((at, told))
         if why:
             found.append({"at": at, "program": told, "how": why})
-    return found + [{"at": at, "program": told, "how": "a connection to us comes with each to it"} for at, told in doubtful if twice(asked, at, ours)]
+    return found + [
+        {"at": at, "program": told, "how": "a connection to us comes with each to it"}
+        for at, told in doubtful
+        if twice(asked, at, ours)
+    ]
 
 
 def twice(asked: dict[str, Any], at: str, ours: list[int]) -> bool:
@@ -308,7 +319,9 @@ def activated(at: str, pids: set[int]) -> set[str]:
     if pids != {1}:
         return set()
     found = set()
-    for row in json.loads(common.run("systemctl", "list-sockets", "--show-types", "--output=json", "--no-pager") or "[]"):
+    for row in json.loads(
+        common.run("systemctl", "list-sockets", "--show-types", "--output=json", "--no-pager") or "[]"
+    ):
         if str(row.get("listen", "")).replace("*", "") == at:
             unit = str(row.get("activates") or "")
             group = common.run("systemctl", "show", "--property=ControlGroup", "--value", "--", unit, status=True)

@@ -164,7 +164,11 @@ def _lying(units: list[str], word: str) -> list[str]:
         for entry in _entries(folder):
             if entry.name in added:
                 found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")] or [entry.path]
-            elif entry.name in units or (entry.name.startswith(word) and not entry.is_dir(follow_symlinks=False)) or (entry.is_symlink() and str(Path(entry.path).readlink()).rpartition("/")[2] in units):
+            elif (
+                entry.name in units
+                or (entry.name.startswith(word) and not entry.is_dir(follow_symlinks=False))
+                or (entry.is_symlink() and str(Path(entry.path).readlink()).rpartition("/")[2] in units)
+            ):
                 found.append(entry.path)
             elif entry.name.endswith((".wants", ".requires", ".upholds")):
                 # what a boot starts beside
