@@ -250,7 +250,7 @@ def test_device_modes(survey: Survey, rig: Rig) -> None:
     none(
         f"device files of mode {mode:o}, of {owner[0]}:{owner[1]}",
         wrong,
-        f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; what is none remove, and run `nvidia-modprobe -u -c 0`",
+        f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; remove what is none, then `nvidia-modprobe -u -c 0`",
     )
 
 

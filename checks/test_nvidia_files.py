@@ -156,7 +156,7 @@ def test_kept(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     none(
         "kept package files as they were fetched",
         wrong,
-        f"remove that folder of {store(rig)} and deploy again after the next upgrade; the installed driver is not touched",
+        f"remove that folder of {store(rig)}: what is installed stays, and the next upgrade keeps its files again",
     )
 
 
