@@ -41,8 +41,10 @@ def test_numbers(survey: Survey, rig: Rig) -> None:
             odd.append(f"{name} in the group {accounts.named(user.gid)}")
         if user.uid not in SYSTEM:
             odd.append(f"{name} with the number {user.uid}")
-    expect(told(twins) or "none but them", "none but them", "`userdel` who is none of ours, or give it another number")
-    expect(told(groups) or "none but them", "none but them", "give who is none of ours another group")
+    cure = "`userdel` who is none of ours (with --force: the number has processes)"
+    expect(told(twins) or "none but them", "none but them", cure)
+    cure = "`userdel` who is none of ours, `groupdel --force` what is, or give it another number"
+    expect(told(groups) or "none but them", "none but them", cure)
     expect(
         told(odd) or "a system user in a group of its own",
         "a system user in a group of its own",

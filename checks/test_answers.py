@@ -6,11 +6,13 @@ import pytest
 
 from checks import DEPLOY, Drift, check, expect
 from checks.survey.clients import REQUESTS, answer
+from checks.survey.gates import GATES
+from checks.survey.reach import REACH
 from checks.survey.requests import Answer
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Instance
 from rigwright.engines.kind import Service
-from rigwright.serving.listeners import names
+from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, holder, names
 
 SHOWN = 120  # characters of an answer in a line for people
 
@@ -18,6 +20,27 @@ SHOWN = 120  # characters of an answer in a line for people
 def said(found: Answer) -> str:
     """What came, in few words."""
     return f"{found.said}: {' '.join(found.body[:SHOWN].split())}" if found.status else found.error
+
+
+@check(
+    "S04",
+    "systemd alone holds its port, on the loopback interface",
+    severity="critical",
+    why="the API has no TLS and one key; whoever else holds the port is sent that key",
+)
+def test_listens_on_loopback(survey: Survey, instance: Instance) -> None:
+    service, socket = names(instance.port)
+    there = [one for one in survey.read(REACH).listeners if one.port == instance.port]
+    at = frozenset(one.at for one in there)
+    wanted = f"{LOOPBACK}:{instance.port}, and {LOOPBACK_6}"
+    found = ", ".join(sorted(at)) or "nothing"
+    expect(found, wanted, f"systemctl restart {socket}, or {DEPLOY}", holds=holder(instance.port).holds(at))
+    others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {service}")})
+    held = [*others, *([] if all(one.systemd for one in there) else ["not systemd"])]
+    expect(", ".join(held) or "systemd", "systemd", f"end who listens there, and {DEPLOY}")
+    gates = survey.read(GATES)
+    for unit in (socket, service):
+        expect(f"{unit} {gates.gate(unit).active}", f"{unit} active", DEPLOY)
 
 
 @check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")

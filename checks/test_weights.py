@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from checks import DEPLOY, check, expect
+from checks.survey.ground import GROUND
 from checks.survey.taken import Survey
 from checks.survey.weights import SERVICE, TIMER, WEIGHTS, Place
 from checks.test_accounts import told
@@ -19,7 +20,9 @@ LATE_DAYS = 2 * DUE_DAYS + 1  # a box that is busy or off for days is no reason 
 LATE_HOURS = 3  # the timer goes off each hour, up to half an hour late
 AHEAD = 600  # seconds that a clock may have been put back since
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
-PASS, LIST = 0o001, 0o005  # what services need of a folder that is above ours, and of ours
+LIST = 0o005  # what services need of a folder
+# File systems that a boot empties
+FLEETING = ("tmpfs", "ramfs", "overlay")
 # What engines and loaders of theirs take from a model's folder without being told its name
 TAKEN = (
     *(".json", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".py", ".model", ".jinja", ".tiktoken", ".npz"),
@@ -40,7 +43,6 @@ def test_bytes(
     survey: Survey,
     weight: Artefact,
     record_property: Callable[[str, object], None],
-    pytestconfig: pytest.Config,
 ) -> None:
     path = rig.weight_path(weight)
     file = survey.read(WEIGHTS).files[path]
@@ -84,13 +86,13 @@ def test_hashed_again(rig: Rig, survey: Survey, weight: Artefact) -> None:
     )
 
 
-def _loose(place: Place, least: int) -> str:
+def _loose(place: Place) -> str:
     """What is wrong with a folder; empty where nothing is."""
     if place.kind != "folder":
         return f"{place.path}: {'nothing' if place.kind == 'none' else f'a {place.kind}'}"
     if place.inherits:
         return f"{place.path}, which gives rights to what is made in it"
-    right = place.uid == 0 and not place.mode & OTHERS and place.mode & least == least
+    right = place.uid == 0 and not place.mode & OTHERS and place.mode & LIST == LIST
     return "" if right else f"{place.path} {stat.filemode(place.mode)} of user {place.uid}"
 
 
@@ -102,12 +104,7 @@ def _loose(place: Place, least: int) -> str:
 )
 def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
     above = {str(path) for path in PurePosixPath(rig.weight_path(weight)).parents}
-    odd = []
-    for place in survey.read(WEIGHTS).folders:
-        # a link above the models' root is the operator's own
-        outside = not f"{place.path}/".startswith(f"{rig.roots.models}/")
-        if place.path in above and not (outside and place.kind == "link"):
-            odd.append(_loose(place, PASS if outside else LIST))
+    odd = [_loose(place) for place in survey.read(WEIGHTS).folders if place.path in above]
     found = told(list(filter(None, odd)))
     cure = "chown root and chmod 755 what is named, and `setfacl --remove-default` where it gives rights"
     expect(found or "root's folders", "root's folders", cure)
@@ -180,3 +177,20 @@ def test_beside(rig: Rig, survey: Survey) -> None:
         if str(PurePosixPath(path).parent) in whole and path not in kept and path.endswith(TAKEN)
     ]
     expect(told(extra) or "nothing", "nothing", "take away what is named")
+
+
+@check(
+    "W08",
+    "nothing is mounted over it",
+    severity="critical",
+    why="services read what is mounted there, whatever was verified below it, and after a boot something else",
+)
+def test_mounts(rig: Rig, survey: Survey, weight: Artefact) -> None:
+    path = rig.weight_path(weight)
+    odd = []
+    for one in survey.read(GROUND).mounts:
+        # a disk for some models is its operator's, where a boot mounts it too
+        disk = one.boot and one.kind not in FLEETING and (one.shown == "/" or one.kind == "btrfs")
+        if f"{path}/".startswith(f"{one.point}/") and not disk:
+            odd.append(f"{one.shown} of a {one.kind} at {one.point}")
+    expect(told(odd) or "nothing", "nothing", "`umount` what is named; a disk of yours is to be in /etc/fstab")

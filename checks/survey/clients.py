@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from ipaddress import ip_address, ip_network
 from urllib.parse import quote
 
@@ -92,10 +92,8 @@ def at_gateway(rig: Rig) -> Iterator[Ask]:
         for name in () if entry.keys else names(rig, entry):
             body = json.dumps({"model": name, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
             offered = rig.gateway.aliases.get(name, name) if rig.gateway else name
-            yield Ask(
-                *(f"{listener}: model {name}", at, "/v1/chat/completions", "POST"),
-                **{"body": body, "tls": tls, "lane": f"model {offered}", "again": BUSY, "limit": PATIENCE},  # type: ignore[arg-type]
-            )
+            made = Ask(f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=body, tls=tls)
+            yield replace(made, lane=f"model {offered}", again=BUSY, limit=PATIENCE)
     if rig.gateway:
         for what, at in (("gateway", ADMIN), ("router", f"{ROUTER_SOCKETS}/light.sock")):
             yield Ask(f"{what}: state", at, "/state", group=rig.gateway_user)
@@ -120,11 +118,9 @@ def at_share(rig: Rig, share: Share) -> Iterator[Ask]:
     at, own = endpoint(share), share.address
     for turn, (weight, number, start, length) in enumerate(pieces(rig)):
         path, ranged = f"/{quote(weight.weight_path)}", f"Range: bytes={start}-{start + length - 1}"
-        yield Ask(
-            *(f"share: {weight.weight_path} {number}", at, path),
-            **{"source": own, "headers": (ranged,), "told": ("content-range",), "lane": f"share {turn % LANES}"},  # type: ignore[arg-type]
-            **{"again": BUSY, "limit": PATIENCE, "most": length, "shown": 0},  # type: ignore[arg-type]
-        )
+        made = Ask(f"share: {weight.weight_path} {number}", at, path, headers=(ranged,), source=own, shown=0)
+        made = replace(made, told=("content-range",), most=length, limit=PATIENCE)
+        yield replace(made, lane=f"share {turn % LANES}", again=BUSY)
     for turn, (what, path) in enumerate(UNGIVEN.items()):
         yield Ask(f"share: {what}", at, path, source=own, shown=0, again=BUSY, lane=f"share {turn % LANES}")
     yield Ask("share: written", at, "/rigwright-check", "PUT", body="x", source=own, shown=0, again=BUSY)

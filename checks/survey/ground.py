@@ -40,11 +40,12 @@ class Disk:
 
 @dataclass(frozen=True)
 class Mount:
-    """A file system at, above or below one of our roots."""
+    """A file system below the models' root."""
 
     point: str
-    type: str
-    root: str
+    kind: str
+    shown: str
+    """The folder or file of it that is seen there; / for all of it."""
     boot: bool
     """Whether systemd mounts it when the host is started."""
 
@@ -102,7 +103,7 @@ def _asks(scene: Scene) -> object:
     roots = rig.roots
     ours = [roots.software, roots.state, roots.config, roots.models]
     return {
-        "roots": ours,
+        "models": roots.models,
         "guarded": [*ours, CACHES],
         "locks": LOCKS,
         "touching": touching(rig),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 
 from checks.settings import settings, words
@@ -11,7 +12,7 @@ from rigwright.declaration.rig import COMPILED
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.weights import sharing
 
-TRIES = "rw-check-"
+TRIES = f"rw-check-{secrets.token_hex(4)}-"
 """What begins the names of units in which checks try things as our users."""
 
 

@@ -122,10 +122,8 @@ def models(rig: Rig) -> list[str]:
     return sorted(found | set(rig.gateway.aliases if rig.gateway else ()))
 
 
-def _questions(scene: Scene) -> object | None:
+def _questions(scene: Scene) -> object:
     rig = scene.rig
-    if not ports(rig):
-        return None
     return {
         "ports": ports(rig),
         "places": places(rig),

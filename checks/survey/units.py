@@ -16,6 +16,9 @@ WORD = "rigwright"
 BOOT = ("default.target", "multi-user.target", "timers.target", "sockets.target", "basic.target", "sysinit.target")
 """Units by which a boot comes to ours."""
 
+PARENTS = ("-.slice", "system.slice")
+"""Slices that our services are in, and that are not ours."""
+
 
 @dataclass(frozen=True)
 class UnitFile:
@@ -53,6 +56,11 @@ def declared(scene: Scene) -> dict[str, UnitFile]:
     texts = {**texts, **{one.path: one.text for one in card_settings(rig) if one.path.startswith(f"{FOLDER}/")}}
     found += [UnitFile(path.rpartition("/")[2], path, "", text) for path, text in texts.items()]
     return {one.name: one for one in found}
+
+
+def ours(first: str) -> bool:
+    """Whether a unit file with this first line is of our making."""
+    return first.startswith(f"# Written by {WORD}")
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class Units:
 def _asks(scene: Scene) -> object:
     ours = declared(scene)
     paths = [one.path for one in ours.values() if one.path]
-    return {"units": sorted(ours), "others": list(BOOT), "files": sorted(paths), "word": [WORD]}
+    return {"units": sorted(ours), "others": [*BOOT, *PARENTS], "files": sorted(paths), "word": [WORD]}
 
 
 UNITS: Section[Units] = Section("units", Units, _asks)

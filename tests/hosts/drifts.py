@@ -269,8 +269,11 @@ class Ground:
         failed = self.one([*batch.values()])
         if not failed or len(batch) == 1:
             return dict.fromkeys(batch, failed) if failed else {}
-        print(f"together: {failed}")
-        alone = {name: self.one([row]) for name, row in batch.items()}
+        print(f"together: {failed}", flush=True)
+        alone = {}
+        for name, row in batch.items():
+            alone[name] = self.one([row])
+            print(f"alone: {name}: {alone[name] or 'as it says'}", flush=True)
         return {name: reason for name, reason in alone.items() if reason}
 
     def one(self, rows: Sequence[Drift]) -> str:

@@ -35,7 +35,7 @@ from rigwright.supply.bundle import Bundle, Packages, Row
 from rigwright.supply.network import Network, network
 from rigwright.supply.tools import Tools
 from rigwright.weights import sharing, stored
-from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, hash_scripts, recorded, records_folder, verified_test
+from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, records_folder, verified_test
 from roles.engines import script as build_script
 from roles.fetching import fetch_script
 from tests.unit.env_samples import declared
@@ -240,7 +240,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFT}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
-    "a process": lambda: render("look/process.sh.j2", unit="rigwright-chat.service"),
     "what is compiled": lambda: render(
         "look/compiled.sh.j2", own="/var/cache/a b/c", user="svc", parents=["/var/cache"], warm="/var/cache/warm"
     ),
@@ -278,7 +277,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove a model": remove_model,
     "look at weights": lambda: stored.script(rig()),
     "verified weights": lambda: verified_test(records_folder(rig()), [recorded(rig(), artefact())]),
-    "hash weights": lambda: "\n".join(hash_scripts([recorded(rig(), artefact())])),
     "remove from a host without units": lambda: remove((), True),
     "probe": lambda: render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt"], weights=["/srv/a", "/srv/b"])),
     "driver probe": lambda: found.script(rig()),

@@ -36,7 +36,7 @@ def lines(folder: Path, cards: str) -> list[tuple[str, str, str]]:
 def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp_path: Path) -> None:
     host = NvidiaHost(tmp_path.resolve())
     found = lines(host.root, "managed")
-    assert [identifier for _, identifier, _ in found] == ["P01", *ALL, "B01", "B02", "B03"]
+    assert [identifier for _, identifier, _ in found] == ["P01", *ALL, "B01", "B02", "B03", "B04"]
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
     assert set(skipped) == {"N14", "N17"}
     assert skipped["N14"].endswith("(no driver is locked: the distribution's archive says which one of the branch)")

@@ -44,7 +44,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         "ours": [
             {
                 "name": one.pw_name,
-                "password": _password(one.pw_passwd, passwords.get(one.pw_name, "")),
+                "password": _password(one.pw_passwd, passwords.get(one.pw_name, "!")),
                 "groups": sorted(os.getgrouplist(one.pw_name, one.pw_gid)),
                 "group_password": _group_password(group_rows.get(one.pw_name, [])),
                 "group_admins": _field(group_rows.get(one.pw_name, []), 2),
@@ -81,12 +81,13 @@ def _password(given: str, shadow: str) -> str:
     """What a login asks for, of passwd's own field and shadow's: `none`, `empty` or `set`. Never the hash."""
     field = shadow if given == "x" else given
     if not field:
-        return "none" if given == "x" else "empty"
+        return "empty"
     return "none" if field[0] in "!*" else "set"
 
 
 def _group_password(row: list[str]) -> str:
-    return _password("x", row[1]) if len(row) > 1 else "none"
+    # without one nobody but members gets in (gshadow(5))
+    return _password("x", row[1] or "!") if len(row) > 1 else "none"
 
 
 def _field(row: list[str], at: int) -> list[str]:

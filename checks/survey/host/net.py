@@ -77,7 +77,7 @@ def systemds() -> set[str]:
 
 def peers() -> dict[int, int]:
     """Inode -> its peer's inode, of connected unix sockets in the host's own network."""
-    found = {}
+    found: dict[int, int] = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_DIAG) as asking:
         asking.settimeout(5)
         asked = struct.pack("=BBHIII8s", socket.AF_UNIX, 0, 0, CONNECTED, 0, SHOW_PEER, b"\xff" * 8)

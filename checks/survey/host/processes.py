@@ -35,7 +35,7 @@ STATUS = re.compile(
     re.MULTILINE,
 )
 LIMIT = re.compile(r"^Max ([a-z ]+?) {2,}(\S+) +(\S+)", re.MULTILINE)
-IOPRIO_GET = {"x86_64": 251, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
+IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
 LIBC = ctypes.CDLL(None, use_errno=True)
 LONGEST = 8192  # characters of a word or variable
 MANY = 100  # of others' processes
@@ -122,11 +122,11 @@ def _unit(main: int, path: str, places: list[str], files: code.Code) -> dict[str
 def _other(pid: int, place: str) -> bool:
     """Whether a process sees something else at a path than the host does, where the host has it."""
     try:
-        there = os.stat(place)
+        there = Path(place).stat()
     except OSError:
         return False
     try:
-        seen = os.stat(f"/proc/{pid}/root{os.path.realpath(place)}")
+        seen = Path(f"/proc/{pid}/root{os.path.realpath(place)}").stat()
     except FileNotFoundError:
         return Path(f"/proc/{pid}").exists()
     except OSError:
@@ -138,7 +138,7 @@ def _spaces(pid: int) -> dict[str, str]:
     found = {}
     for kind in SPACES:
         with suppress(OSError):
-            found[kind] = os.readlink(f"/proc/{pid}/ns/{kind}")
+            found[kind] = str(Path(f"/proc/{pid}/ns/{kind}").readlink())
     return found
 
 
@@ -148,7 +148,7 @@ def _process(pid: int, files: code.Code, *, told: bool = True) -> dict[str, obje
     if not status or status.get("State", "Z").startswith(("Z", "X")):
         return None
     try:
-        exe = os.readlink(f"/proc/{pid}/exe")
+        exe = str(Path(f"/proc/{pid}/exe").readlink())
         group = next(
             line[3:] for line in (common.read(f"/proc/{pid}/cgroup") or "").splitlines() if line.startswith("0::")
         )
@@ -178,8 +178,8 @@ def _zeros(path: str) -> list[str]:
 def _threads(pid: int) -> Iterator[str]:
     """`NICE POLICY PRIORITY` of each thread (proc(5): fields 19, 41 and 40)."""
     with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            fields = (common.read(f"/proc/{pid}/task/{thread}/stat") or "").rpartition(")")[2].split()
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            fields = (common.read(thread / "stat") or "").rpartition(")")[2].split()
             if len(fields) > 38:
                 yield f"{fields[16]} {fields[38]} {fields[37]}"
 
@@ -200,7 +200,7 @@ class Others:
         """`pid`, `what` it does that it must not, and its `words`."""
         return [
             {"pid": pid, "what": what, "words": _zeros(f"/proc/{pid}/cmdline")[:4]}
-            for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
+            for pid in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
             if pid not in ours
             for what in self._does(pid)
         ]
@@ -224,10 +224,11 @@ class Others:
             if any(one and "x" in one[2] and one[4].startswith(self.engines) for one in lines):
                 return True
         for word in _zeros(f"/proc/{pid}/cmdline")[:3]:
-            place = os.path.join(os.path.realpath(os.path.dirname(word)), os.path.basename(word)) if "/" in word else ""
-            for path in filter(None, (place, os.path.realpath(word) if place else "")):
-                if path.startswith(self.engines) and os.path.isfile(path) and os.access(path, os.X_OK):
-                    return True
+            if "/" in word and "\0" not in word:
+                place = Path(word)
+                for path in (Path(os.path.realpath(place.parent)) / place.name, Path(os.path.realpath(word))):
+                    if str(path).startswith(self.engines) and path.is_file() and os.access(path, os.X_OK):
+                        return True
         return False
 
 

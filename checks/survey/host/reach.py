@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import grp
+import itertools
 import os
 import pwd
 import re
+import socket
 import stat
 from typing import Any
 
@@ -86,33 +88,30 @@ def mounted(folders: list[str]) -> dict[str, list[str]]:
 
 def routed() -> list[str]:
     """Interfaces whose neighbours may speak to what listens on the loopback interface alone."""
-    found = []
-    for name in sorted(os.listdir("/proc/sys/net/ipv4/conf")):
-        if (
-            name not in ("lo", "default")
-            and (common.read(f"/proc/sys/net/ipv4/conf/{name}/route_localnet") or "").strip() == "1"
-        ):
-            found.append(name)
-    return found
+    folder = "/proc/sys/net/ipv4/conf"
+    names = [name for name in sorted(os.listdir(folder)) if name not in ("lo", "default")]
+    return [name for name in names if (common.read(f"{folder}/{name}/route_localnet") or "").strip() == "1"]
 
 
 def addresses() -> list[str]:
     """The host's own addresses."""
     found = set()
     lines = (common.read("/proc/1/net/fib_trie", net.MOST) or "").splitlines()
-    for before, line in zip(lines, lines[1:]):
+    for before, line in itertools.pairwise(lines):
         if "/32 host LOCAL" in line:
             found.add(before.split()[-1])
     for line in (common.read("/proc/1/net/if_inet6", net.MOST) or "").splitlines():
         raw = line.split()[0]
-        found.add(net.socket.inet_ntop(net.socket.AF_INET6, bytes.fromhex(raw)))
+        found.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw)))
     return sorted(found)
 
 
 def tunnels(asked: dict[str, Any], processes: dict[int, tracing.Process]) -> list[dict[str, str]]:
     """Programs that carry connections, whose words name a port or socket of ours."""
+    if not asked["ports"]:
+        return []
     ports = "|".join(map(str, asked["ports"]))
-    here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "0.0.0.0", "*", *addresses()])
+    here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "*", *tracing.EVERY, *asked["own"]])
     place = re.compile(rf"(?:^|[^0-9.A-Za-z-])(?:(?:{here}|127\.[0-9.]+)?:)?({ports})(?:$|[^0-9.])")
     found = []
     for one in processes.values():

@@ -1,4 +1,4 @@
-"""Which listeners of others lead to us: each is asked as a stranger would, and who then has connections to us is seen."""
+"""Which listeners of others lead to us: each is asked as a stranger would, and who then connects to us is seen."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from checks.survey.host import common, net, web
 
 PATIENCE = 1.5  # seconds for an answer
+EVERY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what others listen on)
 FIRST = 0.04  # seconds in which who speaks first does so
 MOST = 1 << 16  # bytes of an answer that are read
 FILES, SIZE = 400, 1 << 19  # of a web server's settings: how many are read, and bytes of each
@@ -85,7 +86,7 @@ def processes(units: list[str]) -> dict[int, Process]:
         words = tuple((common.read(f"/proc/{name}/cmdline") or "").split("\0"))[:-1]
         parent = int(status.rpartition(")")[2].split()[1])
         made = Process(int(name), parent, program.removesuffix(" (deleted)"), words[:100], group, ours=False)
-        found[made.pid] = made if made.unit not in units else Process(*list(made.__dict__.values())[:5], ours=True)
+        found[made.pid] = made if made.unit not in units else replace(made, ours=True)
     return found
 
 
@@ -102,7 +103,7 @@ def reached(at: str) -> tuple[str, int]:
     """Where the host itself finds a listener."""
     address, _, port = at.rpartition(":")
     address = address.strip("[]")
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address), int(port)
+    return EVERY.get(address, address), int(port)
 
 
 def ask(held: Held, tls: bool = False) -> None:
@@ -252,7 +253,7 @@ def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str
         daemon = any(one.program in QUIET or (one.program == SSHD and one.parent == 1) for one in holding)
         if int(at.rpartition(":")[2]) not in asked["ports"] and not daemon:
             foreign.setdefault(at, set()).update(pids)
-    if not foreign:
+    if not foreign or not asked["ports"]:
         return []
     ours = [pid for pid, one in there.items() if one.ours]
     before = clients(asked, ours)
@@ -287,7 +288,7 @@ def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str
             why = f"{through.told} then connects to us"
         elif named_in and ((status, said) in bodies or server):
             why = f"{named_in} names us"
-        elif status in ("401", "403") and (status, said) in bodies or new:
+        elif (status in ("401", "403") and (status, said) in bodies) or new:
             doubtful.append((at, told))
         if why:
             found.append({"at": at, "program": told, "how": why})

@@ -1,4 +1,4 @@
-"""Units: what systemd has made of those of ours, what lies in its folders that bears upon them, and the manager itself."""
+"""Units: what systemd has made of those of ours, what lies in its folders that bears upon them, and the manager."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _start(*words: str) -> subprocess.Popen[bytes]:
 def _end(program: subprocess.Popen[bytes]) -> str:
     output, _ = program.communicate(timeout=15)
     if program.returncode:
-        raise RuntimeError(f"{program.args[0]} {program.args[1]}: exit status {program.returncode}")  # type: ignore[index]
+        raise RuntimeError(f"{program.args!r}: exit status {program.returncode}")
     return output.decode(errors="replace")
 
 
@@ -132,6 +132,11 @@ def _default() -> str:
     return next((path.resolve().name for path in there if path.is_symlink() or path.exists()), "")
 
 
+def _leads(entry: os.DirEntry[str]) -> str:
+    """The name of the file that a link leads to; empty for no link."""
+    return Path(entry.path).readlink().name if entry.is_symlink() else ""
+
+
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
@@ -167,7 +172,7 @@ def _lying(units: list[str], word: str) -> list[str]:
             elif (
                 entry.name in units
                 or (entry.name.startswith(word) and not entry.is_dir(follow_symlinks=False))
-                or (entry.is_symlink() and str(Path(entry.path).readlink()).rpartition("/")[2] in units)
+                or _leads(entry) in units
             ):
                 found.append(entry.path)
             elif entry.name.endswith((".wants", ".requires", ".upholds")):
@@ -181,7 +186,7 @@ def _mentions(units: list[str], word: str) -> list[dict[str, str]]:
     added, found = _added(units), []
     for folder in _folders():
         for entry in _entries(folder):
-            if entry.name in added or entry.name.startswith(word):
+            if entry.name in added or entry.name.startswith(word) or _leads(entry) in units:
                 continue
             files = [entry] if not entry.is_dir() else _entries(entry.path) if entry.name.endswith(".d") else []
             found += [one for file in files for one in _lines(file.path, re.compile(re.escape(word)))]
