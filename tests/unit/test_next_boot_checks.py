@@ -40,7 +40,9 @@ NAMES = ("nvidia", "nvidia-uvm")
 KERNEL = Kernels(
     running=RELEASE,
     kernels=[
-        KernelThere(RELEASE, True, 3, [module(name) for name in NAMES], [f"{UPDATES}/{name}.ko" for name in NAMES], [], True)
+        KernelThere(
+            RELEASE, True, 3, [module(name) for name in NAMES], [f"{UPDATES}/{name}.ko" for name in NAMES], [], True
+        )
     ],
     loaded={name.replace("-", "_"): [VERSION, f"{name}-source"] for name in NAMES},
     version="Open Kernel Module",
@@ -194,9 +196,21 @@ def kept(**changes: Any) -> dict[str, Any]:
 UVM = f"{UPDATES}/nvidia-uvm.ko"
 EXTRA = f"/lib/modules/{RELEASE}/extra/nvidia.ko"
 SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
-    ("files", {"findings": [Finding("libcuda1", "/usr/lib/x", "has another content")]}, {"N29": "/usr/lib/x has another content; `dpkg -i"}),
-    ("files", {"findings": [Finding("linux-image-1", "/boot/v", "is missing")]}, {"N40": "found /boot/v is missing; `apt-get"}),
-    ("files", {"findings": [Finding("bash", "/bin/bash", "has capabilities of its own")]}, {"M01": "`apt-get install --reinstall bash`"}),
+    (
+        "files",
+        {"findings": [Finding("libcuda1", "/usr/lib/x", "has another content")]},
+        {"N29": "/usr/lib/x has another content; `dpkg -i"},
+    ),
+    (
+        "files",
+        {"findings": [Finding("linux-image-1", "/boot/v", "is missing")]},
+        {"N40": "found /boot/v is missing; `apt-get"},
+    ),
+    (
+        "files",
+        {"findings": [Finding("bash", "/bin/bash", "has capabilities of its own")]},
+        {"M01": "`apt-get install --reinstall bash`"},
+    ),
     ("files", {"moved": [["/usr/bin/nvidia-smi", "/x", "nvidia-smi"]]}, {"N41": "/usr/bin/nvidia-smi goes to /x"}),
     ("files", {"moved": [["/usr/bin/uname", "/x", "coreutils"]]}, {}),
     ("files", {"overridden": ["/usr/bin/nvidia-smi"]}, {"N41": "has a mode of its own"}),
@@ -205,24 +219,56 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("kernel", here(lying=[EXTRA, UVM]), {"N31": "extra/nvidia.ko, which neither a package nor DKMS has brought"}),
     ("kernel", here(lying=[EXTRA, UVM], owned=[EXTRA]), {}),
     ("kernel", here(modules=[module("nvidia")]), {"N31": "no nvidia-uvm for kernel"}),
-    ("kernel", here(modules=[module("nvidia"), replace(module("nvidia-uvm"), version="1")]), {"N30": "", "N31": "nvidia-uvm.ko 1 beside"}),
+    (
+        "kernel",
+        here(modules=[module("nvidia"), replace(module("nvidia-uvm"), version="1")]),
+        {"N30": "", "N31": "nvidia-uvm.ko 1 beside"},
+    ),
     ("kernel", here(headers=False), {"N33": f"expected headers of kernel {RELEASE}"}),
     ("kernel", {"dkms": [replace(KERNEL.dkms[0], source="/root/mine")]}, {"N32": "from /root/mine"}),
     ("settings", row("dkms", "/etc/dkms/nvidia.conf", "PRE_BUILD=x"), {"N32": "/etc/dkms/nvidia.conf: PRE_BUILD=x"}),
-    ("settings", row("modprobe", "/etc/modprobe.d/z.conf", "blacklist nvidia"), {"N34": "/etc/modprobe.d/z.conf: blacklist nvidia"}),
+    (
+        "settings",
+        row("modprobe", "/etc/modprobe.d/z.conf", "blacklist nvidia"),
+        {"N34": "/etc/modprobe.d/z.conf: blacklist nvidia"},
+    ),
     ("settings", row("modprobe", "/etc/modprobe.d/z.conf", "blacklist nouveau"), {}),
     ("settings", row("hidden modprobe", "/etc/modprobe.d/a.conf", "/usr/lib/modprobe.d/a.conf"), {"N34": "a.conf"}),
-    ("settings", row("modprobe", "/usr/lib/modprobe.d/n.conf", "softdep nvidia pre: x", "nvidia-x", True), {"N35": f"{RELEASE}: lacks `softdep"}),
-    ("settings", row("sysctl", "/etc/sysctl.d/99.conf", "vm.swappiness=60"), {"N36": "/etc/sysctl.d/99.conf says vm.swappiness=60; take"}),
+    (
+        "settings",
+        row("modprobe", "/usr/lib/modprobe.d/n.conf", "softdep nvidia pre: x", "nvidia-x", True),
+        {"N35": f"{RELEASE}: lacks `softdep"},
+    ),
+    (
+        "settings",
+        row("sysctl", "/etc/sysctl.d/99.conf", "vm.swappiness=60"),
+        {"N36": "/etc/sysctl.d/99.conf says vm.swappiness=60; take"},
+    ),
     ("settings", row("sysctl", "/etc/sysctl.d/99.conf", "vm.*=60"), {}),
     ("settings", row("udev", "/etc/udev/rules.d/1.rules", "driver_override"), {"N38": "1.rules: driver_override"}),
     ("settings", row("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"), {"M09": "x.conf: R! /opt/rigwright"}),
     ("settings", {"setters": [["/etc/crontab", "nvidia-smi -pl"]]}, {"N49": "/etc/crontab: nvidia-smi -pl"}),
-    ("settings", {"shadows": [["/usr/local/bin/nvidia-smi", "/usr/bin/nvidia-smi"]]}, {"N43": "before /usr/bin/nvidia-smi"}),
+    (
+        "settings",
+        {"shadows": [["/usr/local/bin/nvidia-smi", "/usr/bin/nvidia-smi"]]},
+        {"N43": "before /usr/bin/nvidia-smi"},
+    ),
     ("settings", {"shadows": [["/usr/local/bin/sh", "/usr/bin/sh"]]}, {"M02": "/usr/local/bin/sh before"}),
-    ("settings", {"loader": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libcuda.so.1"]]}, {"N42": "libcuda.so.1 in /opt/x"}),
-    ("settings", {"files": [File(f"{program_folder(MANAGED)}/json.py", "file", "644", 0, 0, "")]}, {"N46": "json.py (file)"}),
-    ("settings", unit(POWER_UNIT, DropInPaths="/run/systemd/system.control/x.conf"), {"N47": "system.control/x.conf is added"}),
+    (
+        "settings",
+        {"loader": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libcuda.so.1"]]},
+        {"N42": "libcuda.so.1 in /opt/x"},
+    ),
+    (
+        "settings",
+        {"files": [File(f"{program_folder(MANAGED)}/json.py", "file", "644", 0, 0, "")]},
+        {"N46": "json.py (file)"},
+    ),
+    (
+        "settings",
+        unit(POWER_UNIT, DropInPaths="/run/systemd/system.control/x.conf"),
+        {"N47": "system.control/x.conf is added"},
+    ),
     ("settings", unit(POWER_UNIT, LoadState="masked", FragmentPath=""), {"N47": "it is from nowhere (masked)"}),
     ("settings", unit(POWER_UNIT, ExecStart="{ argv[]=/bin/true ; }"), {"N47": "it runs /bin/true"}),
     ("settings", unit(POWER_UNIT, ActiveState="failed", Result="exit-code"), {"N47": "it is failed (exit-code)"}),
@@ -234,10 +280,18 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("settings", unit("systemd-sysctl.service", LoadState="masked"), {"M12": "systemd-sysctl.service is masked"}),
     ("kernel", {"devices": [replace(KERNEL.devices[0], mode=0o600)]}, {"N37": "/dev/nvidia0 has mode 600 of 0:0"}),
     ("kernel", {"devices": [replace(KERNEL.devices[0], kind="link")]}, {"N37": "/dev/nvidia0 is a link"}),
-    ("kernel", {"libraries": [["libcuda.so.1", "/opt/libcuda.so.1", "/opt/libcuda.so.1", ""]]}, {"N42": "of no package"}),
+    (
+        "kernel",
+        {"libraries": [["libcuda.so.1", "/opt/libcuda.so.1", "/opt/libcuda.so.1", ""]]},
+        {"N42": "of no package"},
+    ),
     ("boot", initrd(lines=[]), {"N35": f"{RELEASE}: lacks `{OPTIONS}`"}),
     ("boot", initrd(lines=[[OURS, OPTIONS], [OURS, "blacklist nvidia"]]), {"N35": "has `blacklist nvidia`"}),
-    ("boot", initrd(differs=[["usr/lib/modules/x/nvidia.ko", "is not on the disk"]]), {"N35": "nvidia.ko is not on the disk"}),
+    (
+        "boot",
+        initrd(differs=[["usr/lib/modules/x/nvidia.ko", "is not on the disk"]]),
+        {"N35": "nvidia.ko is not on the disk"},
+    ),
     ("boot", initrd(differs=[["scripts/a", "is not on the disk"]]), {"M11": "scripts/a of kernel"}),
     ("boot", initrd(problem="ends in the middle"), {"M11": "ends in the middle; `update-initramfs -c -k"}),
     ("boot", initrd(there=False, files=0), {"M11": "none for kernel"}),
@@ -253,11 +307,19 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("packages", kept(files=[]), {"N44": "a.deb is missing"}),
     ("packages", kept(files=[*PACKAGES.kept[0].files, KeptFile("b.deb", 1, "")]), {"N44": "b.deb is in no list"}),
     ("packages", kept(files=[KeptFile("a.deb", 9, "1" * 64)]), {"N44": "a.deb has another content"}),
-    ("packages", {"pins": [Pin("/etc/apt/preferences.d/0", "/^libcu/", "version 1", "1001")]}, {"N45": "/^libcu/ version 1 (1001)"}),
+    (
+        "packages",
+        {"pins": [Pin("/etc/apt/preferences.d/0", "/^libcu/", "version 1", "1001")]},
+        {"N45": "/^libcu/ version 1 (1001)"},
+    ),
     ("packages", {"pins": [Pin("/etc/apt/preferences.d/0", "*", "release a=stable", "900")]}, {}),
-    ("packages", {"loose": [["/etc/apt/sources.list", "[trusted=yes"]]}, {"M03": "/etc/apt/sources.list: [trusted=yes"}),
+    (
+        "packages",
+        {"loose": [["/etc/apt/sources.list", "[trusted=yes"]]},
+        {"M03": "/etc/apt/sources.list: [trusted=yes"},
+    ),
     ("packages", {"hooks": [["/etc/apt/apt.conf.d/9", "DPkg::Pre-Invoke"]]}, {"M04": "apt.conf.d/9: DPkg::Pre-Invoke"}),
-]  # fmt: skip
+]
 
 
 def test_a_sound_host_is_green() -> None:
