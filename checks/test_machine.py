@@ -7,7 +7,7 @@ import re
 import pytest
 
 from checks import Drift, check
-from checks.nvidia import none, state
+from checks.nvidia import kernels, none
 from checks.survey.boot import BOOT
 from checks.survey.packages import FILES, PACKAGES
 from checks.survey.settings import AT_BOOT, SETTINGS, WAYS_IN
@@ -147,7 +147,7 @@ def test_boot_loader(survey: Survey) -> None:
     wrong += [f"{path}: {word}" for path, word in boot.words if re.fullmatch(r"GRUB_DEFAULT=(?!0$|saved$|$).*", word)]
     if boot.grub:
         wrong += [f"grub.cfg: {word}" for word in boot.grub.words if ELSEWHERE.fullmatch(word)]
-        newest = state(survey).newest.release
+        newest = kernels(survey).newest.release
         if boot.grub.kernel and boot.grub.kernel not in (newest, "vmlinuz"):
             wrong.append(f"entry {boot.grub.chosen!r}{' once' if boot.grub.once else ''}, kernel {boot.grub.kernel}")
     none(
@@ -165,7 +165,7 @@ def test_boot_loader(survey: Survey) -> None:
 )
 def test_initrd(survey: Survey) -> None:
     boot = survey.read(BOOT)
-    there = state(survey)
+    there = kernels(survey)
     if not there.boots or not boot.makes:
         pytest.skip("no kernel boots from this system's own disk, or another program packs for it")
     newest = there.newest.release
