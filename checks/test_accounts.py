@@ -5,17 +5,12 @@ from collections import Counter
 from checks import check, expect
 from checks.survey.accounts import ACCOUNTS, NO_LOGIN, folder
 from checks.survey.taken import Survey
+from checks.words import told
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs
 WRITABLE = 0o022
-
-
-def told(lines: list[str]) -> str:
-    """The first few of many."""
-    more = f", and {len(lines) - 3} more" if len(lines) > 3 else ""
-    return ", ".join(lines[:3]) + more
 
 
 @check(
@@ -167,7 +162,7 @@ def test_processes(survey: Survey, rig: Rig) -> None:
     found = [
         f"{one.name} (pid {one.pid}) in {one.unit} as {one.user}"
         for one in survey.read(ACCOUNTS).processes
-        if not units[one.user] & set(one.unit.split("/"))
+        if not units.get(one.user, set()) & set(one.unit.split("/"))
     ]
     expect(told(sorted(found)) or "none", "none", "find out who has started it, and `kill` it")
 

@@ -46,8 +46,10 @@ PRIVATE = {
 }
 DYNAMIC = range(61184, 65520)
 """Ids that systemd gives to services for as long as they run (systemd.exec(5))."""
-BEST_EFFORT = 0x4004
-"""What ioprio_get(2) says of who has asked for nothing, in some kernels."""
+BEST_EFFORT = 0x4000, 0x4005
+"""What ioprio_get(2) says, in some kernels, of who has asked for nothing, and of who is before others."""
+HINTS = 0x1FF8
+"""Bits of that which say nothing of who comes first (linux/ioprio.h)."""
 
 
 @check(
@@ -126,7 +128,7 @@ def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *,
         for what, kind in (("processors", "Cpus_allowed_list"), ("nodes of memory", "Mems_allowed_list")):
             if process.status.get(kind) != first.status.get(kind):
                 yield f"the {what} {process.status.get(kind)} of {first.status.get(kind)}"
-    if process.ioprio not in (0, BEST_EFFORT, first.ioprio):
+    if process.ioprio and process.ioprio & ~HINTS not in {*range(*BEST_EFFORT), first.ioprio & ~HINTS}:
         yield f"priority {process.ioprio:#x} at disks"
     if str(process.oom) != (right.of("OOMScoreAdjust") or "0"):
         yield f"{process.oom} as its score when memory runs out"

@@ -65,19 +65,6 @@ def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
 
 
 @check(
-    "F04",
-    "the disks that ours lies on are mounted at the next boot",
-    severity="critical",
-    why="after a boot the box has nothing to serve",
-)
-def test_disks_come_back(survey: Survey) -> None:
-    fleeting = [one.point for one in survey.read(WAYS).mounts if not one.kept and one.what == "/"]
-    fleeting = [point for point in fleeting if not _covered(survey, point)]
-    cure = "write it into /etc/fstab"
-    expect(", ".join(fleeting) or "all", "every mount in /etc/fstab or a unit", cure, holds=not fleeting)
-
-
-@check(
     "F05",
     "nothing else will be mounted over what is ours at the next boot",
     severity="critical",
@@ -192,8 +179,3 @@ def _said(one: Folder) -> str:
 def _closing(one: Folder) -> str:
     lists = f"; setfacl -b -k {one.path}" if one.rights else ""
     return f"chown root {one.path}; chmod go-w {one.path}{lists}"
-
-
-def _covered(survey: Survey, point: str) -> bool:
-    """Whether F03 says more of it."""
-    return any(one.point == point and one.kind in FLEETING for one in survey.read(WAYS).mounts)

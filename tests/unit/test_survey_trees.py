@@ -196,10 +196,10 @@ def test_mounts_that_matter_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "UNITS", ())
     told = ways.look({"roots": ["/opt/rw", "/srv/models"], "below": ["/opt/rw"]})
     found = Survey({"ways": {"told": told}}).read(WAYS)
-    assert [(one.point, one.what, one.kept) for one in found.mounts] == [
-        ("/", "/", True),
-        ("/opt", "/", True),
-        ("/opt/rw/engines/a\\b", "/tmp/x y", False),
+    assert [(one.point, one.what) for one in found.mounts] == [
+        ("/", "/"),
+        ("/opt", "/"),
+        ("/opt/rw/engines/a\\b", "/tmp/x y"),
     ]
     assert found.waiting == ["/opt/rw/tools"]
 

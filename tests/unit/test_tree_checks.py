@@ -52,7 +52,7 @@ def folder(path: str, **changes: Any) -> dict[str, Any]:
 
 
 def mount(point: str, **changes: Any) -> dict[str, Any]:
-    row = {"point": point, "what": "/", "kind": "ext4", "source": "/dev/sda1", "options": ["rw"], "kept": True}
+    row = {"point": point, "what": "/", "kind": "ext4", "source": "/dev/sda1", "options": ["rw"]}
     return {**row, **changes}
 
 
@@ -158,10 +158,9 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "a bind mount below": (lambda a: a["ways"]["mounts"].append(mount(f"{ENGINE}/bin", what="/root")), {"F03"}),
     "a bind mount of a root": (lambda a: a["ways"]["mounts"].append(mount("/opt", what="/tmp/opt")), {"F03"}),
     "an empty file system": (
-        lambda a: a["ways"]["mounts"].append(mount("/opt/rigwright", kind="tmpfs", kept=False)),
+        lambda a: a["ways"]["mounts"].append(mount("/opt/rigwright", kind="tmpfs")),
         {"F03"},
     ),
-    "a disk that does not come back": (lambda a: a["ways"]["mounts"].append(mount("/opt", kept=False)), {"F04"}),
     "a mount that waits": (lambda a: a["ways"].update(waiting=["/opt"]), {"F05"}),
     "a disk without programs": (lambda a: a["ways"]["mounts"].append(mount("/opt", options=["rw", "noexec"])), {"F06"}),
     "another current": (lambda a: a["generations"].update(current="generations/1"), {"G01"}),

@@ -119,8 +119,8 @@ def as_brought(owner: dict[str, str]) -> set[str]:
         for one in (one for one in ones if one.name == package):
             text = common.read(f"{ROOT}{dpkg.ADMIN}/info/{one.base}.md5sums", most=64 << 20) or ""
             sums += [line[:32] for line in text.splitlines() if f"/{line[34:]}" in dpkg.names(path)]
-        text = common.read(f"{ROOT}{path}")
-        if text is not None and hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() in sums:
+        content = common.read(f"{ROOT}{path}")
+        if content is not None and hashlib.md5(content.encode(), usedforsecurity=False).hexdigest() in sums:
             found.add(path)
     return found
 
