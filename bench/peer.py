@@ -22,7 +22,7 @@ from rigwright.serving.generation import mode
 from rigwright.serving.units import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
 from rigwright.supply.network import authority_path
 from rigwright.weights.records import PACKAGE, REHASH_UNITS, programs, recorded, records_folder, rehash_units
-from rigwright.weights.shipped import PROGRAMS
+from roles.fetching import PROGRAMS
 
 LOCK = ROOT / "locks" / "bench.txt"
 VENV = ROOT / ".venv-bench"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-import pytest
-
-from checks import DEPLOY, check
+from checks import check
+from checks.inforce import Right
 from checks.listing import none
-from checks.settings import settings
+from checks.services import RESTART, Services, each, named, running, text
 from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.processes import PROCESSES, Process, Unit
-from checks.survey.section import Scene
 from checks.survey.taken import Survey
-from checks.survey.units import UNITS, UnitFile, Units, declared
+from checks.survey.units import UNITS, UnitFile
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Desired
 
@@ -48,79 +46,10 @@ PRIVATE = {
 }
 DYNAMIC = range(61184, 65520)
 """Ids that systemd gives to services for as long as they run (systemd.exec(5))."""
-# What a group has of which nobody has said anything (Documentation/admin-guide/cgroup-v2.rst).
-USUAL = {
-    "memory.max": "max",
-    "memory.high": "max",
-    "memory.low": "0",
-    "memory.min": "0",
-    "memory.swap.max": "max",
-    "memory.swap.high": "max",
-    "memory.oom.group": "0",
-    "memory.zswap.max": "max",
-    "pids.max": "max",
-    "cpu.max": "max 100000",
-    "cpu.weight": "100",
-    "cpu.idle": "0",
-    "cpu.uclamp.max": "max",
-    "cpu.max.burst": "0",
-    "io.max": "",
-    "io.weight": "default 100",
-    "io.bfq.weight": "default 100",
-    "io.latency": "",
-    "io.prio.class": "no-change",
-    "cpuset.cpus": "",
-    "cpuset.mems": "",
-    "cpuset.cpus.partition": "member",
-    "cgroup.freeze": "0",
-    "cgroup.type": "domain",
-    "cgroup.max.descendants": "max",
-    "cgroup.max.depth": "max",
-}
-# A property of a unit -> the knob that it sets.
-KNOBS = {
-    "MemoryMax": "memory.max",
-    "MemoryHigh": "memory.high",
-    "MemoryLow": "memory.low",
-    "MemoryMin": "memory.min",
-    "MemorySwapMax": "memory.swap.max",
-    "TasksMax": "pids.max",
-}
-WEIGHTS = {"CPUWeight": "cpu.weight", "IOWeight": "io.weight"}
-BEST_EFFORT = 0x4004
-"""What ioprio_get(2) says of who has asked for nothing, in some kernels."""
-
-
-@pytest.fixture(scope="session")
-def services(rig: Rig, desired: Desired, survey: Survey) -> dict[str, tuple[UnitFile, Unit]]:
-    """Our services that run for as long as the host does: what each is to be, and its processes."""
-    found = survey.read(PROCESSES).units
-    return {name: (one, found[name]) for name, one in declared(Scene(rig, desired)).items() if name in found}
-
-
-Services = Mapping[str, tuple[UnitFile, Unit]]
-
-
-def text(one: UnitFile) -> dict[str, str]:
-    """A unit's settings, of several the last."""
-    return dict(settings(one.text))
-
-
-def each(services: Services) -> Iterator[tuple[UnitFile, Unit, Process]]:
-    """All processes of our services."""
-    for one, unit in services.values():
-        for process in unit.processes:
-            yield one, unit, process
-
-
-def named(one: UnitFile, unit: Unit, process: Process) -> str:
-    """A process, for people."""
-    return f"{one.name}'s {'' if process.pid == unit.main else 'worker '}process {process.pid}"
-
-
-def restart(services: Services) -> str:
-    """What gives a service the processes that its unit says."""
-    return f"`systemctl restart` that unit, or {DEPLOY}" if services else DEPLOY
+BEST_EFFORT = 0x4000, 0x4005
+"""What ioprio_get(2) says, in some kernels, of who has asked for nothing, and of who is before others."""
+HINTS = 0x1FF8
+"""Bits of that which say nothing of who comes first (linux/ioprio.h)."""
 
 
 @check(
@@ -129,36 +58,41 @@ def restart(services: Services) -> str:
     severity="high",
     why="a process that may open no file more turns clients away",
 )
-def test_limits(survey: Survey, services: Services) -> None:
-    units, first = survey.read(UNITS), survey.read(PROCESSES).first
+def test_limits(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
+    first, rights = survey.read(PROCESSES).first, _rights(survey, services)
     wrong = [
         f"{named(one, unit, process)} has {said}"
         for one, unit, process in each(services)
-        for said in _limited(units, one, first, process, main=process.pid == unit.main)
+        for said in _limited(rights[one.name], first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "the limits that their units give", restart(services))
+    none(wrong, "the limits that their units give", RESTART)
+
+
+def _rights(survey: Survey, services: Services) -> dict[str, Right]:
+    units = survey.read(UNITS)
+    return {name: Right(units, one) for name, (one, _) in services.items()}
 
 
 def _number(value: str) -> float:
     return float(value) if value.isdecimal() else float("inf")
 
 
-def _limited(units: Units, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
+def _limited(right: Right, first: Process, process: Process, *, main: bool) -> Iterable[str]:
     for limit, name in LIMITS.items():
         soft, hard = map(_number, process.limits.get(limit, ["0", "0"]))
         most = _number(first.limits.get(limit, ["", ""])[1])
         # who may not raise its own gives what it has
-        rights = {
-            min(_number(units.value(one.name, f"Limit{name}")), most),
-            _number(units.value(one.name, f"Limit{name}")),
-        }
-        wanted = min(_number(units.value(one.name, f"Limit{name}Soft")), most)
+        whole = _number(right.of(f"Limit{name}"))
+        may = {min(whole, most), whole}
+        wanted = min(_number(right.of(f"Limit{name}Soft")), most)
         if limit in LEAST and not main:
-            right = LEAST[limit] <= soft <= hard <= max(rights)
+            fits = LEAST[limit] <= soft <= hard <= max(may)
         else:
-            right = hard in rights and (wanted <= soft <= hard or limit == "core file size")
-        if not right:
-            yield f"at most {soft:g} and {hard:g} of {limit}, not {wanted:g} and {min(rights):g}"
+            # who dumps core writes keys to disk
+            fits = hard in may and (soft <= wanted if limit == "core file size" else wanted <= soft <= hard)
+        if not fits:
+            yield f"at most {soft:g} and {hard:g} of {limit}, not {wanted:g} and {min(may):g}"
 
 
 @check(
@@ -167,18 +101,19 @@ def _limited(units: Units, one: UnitFile, first: Process, process: Process, *, m
     severity="high",
     why="a service that is last in every queue, or on one processor, answers late and says nothing of it",
 )
-def test_scheduling(survey: Survey, services: Services) -> None:
+def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
     first = survey.read(PROCESSES).first
-    units = survey.read(UNITS)
+    rights = _rights(survey, services)
     wrong = [
         f"{named(one, unit, process)} has {said}"
         for one, unit, process in each(services)
-        for said in _scheduled(units, one, first, process, main=process.pid == unit.main)
+        for said in _scheduled(rights[one.name], one, first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "what every service has", restart(services))
+    none(wrong, "what every service has", RESTART)
 
 
-def _scheduled(units: Units, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
+def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
     usual = {thread.split()[0] for thread in first.threads}
     # what an engine is told to give itself
     if "--prio" not in " ".join(process.words):
@@ -192,9 +127,9 @@ def _scheduled(units: Units, one: UnitFile, first: Process, process: Process, *,
         for what, kind in (("processors", "Cpus_allowed_list"), ("nodes of memory", "Mems_allowed_list")):
             if process.status.get(kind) != first.status.get(kind):
                 yield f"the {what} {process.status.get(kind)} of {first.status.get(kind)}"
-    if process.ioprio not in (0, BEST_EFFORT, first.ioprio):
+    if process.ioprio and process.ioprio & ~HINTS not in {*range(*BEST_EFFORT), first.ioprio & ~HINTS}:
         yield f"priority {process.ioprio:#x} at disks"
-    if str(process.oom) != (units.value(one.name, "OOMScoreAdjust") or "0"):
+    if str(process.oom) != (right.of("OOMScoreAdjust") or "0"):
         yield f"{process.oom} as its score when memory runs out"
 
 
@@ -204,14 +139,15 @@ def _scheduled(units: Units, one: UnitFile, first: Process, process: Process, *,
     severity="critical",
     why="a service that runs as another user, or with a privilege, takes the box along when it is taken over",
 )
-def test_privileges(survey: Survey, services: Services) -> None:
+def test_privileges(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
     accounts = survey.read(ACCOUNTS)
     wrong = [
         f"{named(one, unit, process)} has {said}"
         for one, unit, process in each(services)
         for said in _privileged(accounts, text(one), process)
     ]
-    none(wrong, "their units' users and groups, and no privileges", restart(services))
+    none(wrong, "their units' users and groups, and no privileges", RESTART)
 
 
 def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -> Iterable[str]:
@@ -247,7 +183,8 @@ def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -
     severity="critical",
     why="in the host's network it listens and sends; past another mount it serves other weights",
 )
-def test_namespaces(survey: Survey, services: Services) -> None:
+def test_namespaces(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
     first = survey.read(PROCESSES).first
     wrong = [
         f"{named(one, unit, process)} is in {said}"
@@ -257,7 +194,7 @@ def test_namespaces(survey: Survey, services: Services) -> None:
     wrong += [
         f"{name} sees another {place} than the host" for name, (_, unit) in services.items() for place in unit.elsewhere
     ]
-    none(wrong, "namespaces as their units say", restart(services))
+    none(wrong, "namespaces as their units say", RESTART)
 
 
 def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process) -> Iterable[str]:
@@ -270,90 +207,8 @@ def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process
             yield f"another {space} namespace"
         if found != main.spaces.get(space) and process is not main:
             yield f"another {space} namespace than the main process"
-
-
-@check(
-    "S20",
-    "processes are in their units' groups, and nothing else limits those",
-    severity="critical",
-    why="a group that is frozen, or has a limit, answers late or not at all",
-)
-def test_groups(survey: Survey, services: Services) -> None:
-    found, units = survey.read(PROCESSES), survey.read(UNITS)
-    wrong = [
-        f"{named(one, unit, process)} is in {process.group}"
-        for one, unit, process in each(services)
-        if process.group != unit.group and not process.group.startswith(f"{unit.group}/")
-    ]
-    wrong += [f"{name} has no group" for name, (_, unit) in services.items() if unit.main and not unit.group.strip("/")]
-    own = {unit.group: one for one, unit in services.values()}
-    wrong += [
-        f"{path} has {knob} {value or 'nothing'}, not {usual or 'nothing'}"
-        for path, knobs in found.groups.items()
-        for knob, value in knobs.items()
-        if value != (usual := _knob(units, own.get(path), knob)) and not _rounded(value, usual)
-    ]
-    none(
-        wrong,
-        "groups with the limits of their units",
-        f"`systemctl revert` and restart the unit or slice that the group is of, then {DEPLOY}",
-    )
-
-
-def _knob(units: Units, one: UnitFile | None, knob: str) -> str:
-    """What a group is to have, by what systemd has in force of its unit."""
-    usual = USUAL[knob]
-    if one is None:
-        return usual
-    for prop, name in KNOBS.items():
-        if name == knob:
-            found = units.value(one.name, prop)
-            return found if found.isdecimal() else usual
-    for prop, name in WEIGHTS.items():
-        if name == knob:
-            found = units.value(one.name, prop)
-            return usual.replace("100", found) if found.isdecimal() else usual
-    return usual
-
-
-def _rounded(value: str, usual: str) -> bool:
-    """Whether two amounts of memory are the same pages."""
-    return value.isdecimal() and usual.isdecimal() and int(value) // 65536 == int(usual) // 65536
-
-
-@check(
-    "S21",
-    "processes run code that lies where it was loaded from, and that is the package's or the engine's",
-    severity="critical",
-    why="a library that was replaced, removed or put into a process computes something else",
-)
-def test_code(survey: Survey, rig: Rig, desired: Desired, services: Services) -> None:
-    judged = survey.read(PROCESSES).code
-    folders = {i.unit: f"{rig.installed(desired.installations[i.installed_as].folder)}/" for i in rig.instances}
-    wrong = []
-    for one, unit, process in each(services):
-        who = named(one, unit, process)
-        for what, path in (entry.partition(" ")[::2] for entry in process.code):
-            if what == "unnamed":
-                if text(one).get("MemoryDenyWriteExecute") == "yes":
-                    wrong.append(f"{who} runs code of no file{f' ({path})' if path else ''}")
-            elif what != "file":
-                wrong.append(f"{who} runs {path}, which was {what}")
-            elif path in judged:
-                wrong.append(f"{one.name} runs {path}: {judged[path]}")
-            elif path.startswith(f"{rig.installations}/") and not path.startswith(folders.get(one.name, "/nobody/")):
-                wrong.append(f"{who} runs {path}, which is another engine's")
-        if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
-            wrong.append(f"{who} runs {process.exe}, not {unit.program}")
-    cure = "`dpkg --verify` says what is not a package's, and `apt-get install --reinstall` brings that back; then "
-    none(wrong, "the declared programs and their libraries", cure + restart(services))
-
-
-def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:
-    """Whether a process is a script of its service's, or one of an engine's that starts compilers."""
-    if text(one).get("MemoryDenyWriteExecute") != "yes" and process.pid != unit.main:
-        return True
-    return process.exe.startswith("/usr/bin/") and unit.program in process.words[1:3]
+    if "net" in own and (strange := set(unit.interfaces) - {"lo"}):
+        yield f"a network with the interface {', '.join(sorted(strange))}"
 
 
 @check(
@@ -362,7 +217,8 @@ def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:
     severity="critical",
     why="a stopped process holds its socket and answers nobody; who traces one reads its key",
 )
-def test_running(services: Services) -> None:
+def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
     wrong = []
     for one, unit, process in each(services):
         state = process.status["State"]
@@ -379,8 +235,8 @@ def test_running(services: Services) -> None:
     severity="critical",
     why="a library in /etc/ld.so.preload is in every process that starts next, root's too",
 )
-def test_preload(survey: Survey, services: Services) -> None:
-    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, and {restart(services)}")
+def test_preload(survey: Survey) -> None:
+    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, and {RESTART}")
 
 
 @check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from pyinfra import host
 from pyinfra.api import StringCommand
@@ -16,12 +17,14 @@ from rigwright.supply.fetching import CREDENTIAL, run_name, spec
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
 from rigwright.supply.network import network
-from rigwright.weights import shipped
 from rigwright.weights.records import PACKAGE, VERIFIED, recorded, records_folder, verified_test
 from rigwright.weights.records import programs as programs_folder
 from roles.operations.files import Text, directories, texts
 from roles.operations.jobs import Done, job, sent
 from roles.operations.look import Look
+
+# What runs on hosts; it imports nothing but itself and the standard library.
+PROGRAMS = Path(__file__).with_name("weights") / "host"
 
 
 class Verified(Look[frozenset[str]]):
@@ -46,7 +49,7 @@ def programs(rig: Rig) -> None:
         paths=dict.fromkeys((folder, f"{folder}/{PACKAGE}"), ("755", "root", "root")),
         ledger=rig.ledger,
     )
-    sources = [Text(f"{folder}/{name}", text) for name, text in shipped.texts().items()]
+    sources = [Text(f"{folder}/{PACKAGE}/{path.name}", path.read_text()) for path in sorted(PROGRAMS.glob("*.py"))]
     texts(name="Programs for weights", files=sources)
 
 

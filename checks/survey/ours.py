@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Scene, Section
 from rigwright.declaration.rig import Rig
 from rigwright.supply.network import authority_path
-from rigwright.weights.records import programs, records_folder
+from rigwright.weights.records import records_folder
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,14 @@ class Own:
     """Names that generations have of secrets, among other names."""
     config: list[str]
     """Names in the folder of what the rig is."""
-    programs: dict[str, str]
-    """Path -> SHA-256, or what it is instead of a file."""
     files: dict[str, str]
-    """Likewise; empty for none."""
+    """Path -> SHA-256; empty where there is none."""
 
 
 def folders(rig: Rig) -> dict[str, int]:
-    """Those that every host has -> their mode."""
-    roots = rig.roots
-    open_ = (roots.state, rig.jobs, rig.builds, records_folder(rig), rig.starts, roots.software, rig.installations)
-    every = dict.fromkeys((*open_, roots.models, roots.config, rig.generations), 0o755)
-    return every | {rig.credentials: 0o700}
+    """Those that every host has below its roots -> their mode."""
+    every = (rig.jobs, rig.builds, records_folder(rig), rig.starts, rig.installations, rig.generations)
+    return dict.fromkeys(every, 0o755) | {rig.credentials: 0o700}
 
 
 def _asks(scene: Scene) -> object:
@@ -81,12 +77,11 @@ def _asks(scene: Scene) -> object:
     roots = rig.roots
     return {
         "roots": [roots.software, roots.state, roots.config, roots.models],
-        "folders": list(folders(rig)),
+        "folders": [*folders(rig), roots.software, roots.state, roots.config, roots.models],
         "ledger": rig.ledger,
         "credentials": rig.credentials,
         "generations": rig.generations,
         "config": roots.config,
-        "programs": programs(rig),
         "files": [authority_path(rig)],
         "late": f"{records_folder(rig)}/deep",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 
 from checks.settings import settings, words
@@ -11,7 +12,7 @@ from rigwright.declaration.rig import COMPILED
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.weights import sharing
 
-TRIES = "rw-check-"
+TRIES = f"rw-check-{secrets.token_hex(4)}-"
 """What begins the names of units in which checks try things as our users."""
 
 
@@ -57,6 +58,8 @@ class Unit:
     """The main process first."""
     elsewhere: list[str]
     """Paths at which it sees something else than the host does."""
+    interfaces: list[str]
+    """Of the network that its main process is in."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,6 @@ class Processes:
     """Control group, of our services and of what those are in -> what limits it."""
     first: Process
     """The host's first process, without its words."""
-    online: str
-    """Processors, as the kernel lists them."""
     code: dict[str, str]
     """File that a service runs code from -> what is wrong with it."""
     preload: list[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from checks.survey.processes import TRIES
 from checks.survey.section import Scene, Section
 from rigwright.engines import apart
 from rigwright.envs.installer import installer
@@ -46,7 +47,12 @@ def _asks(scene: Scene) -> dict[str, list[str]] | None:
         commands[code_of(name)] = one.machine_code(rig, made)[0]
     if desired.toolkit:
         commands[COMPILER] = (f"{desired.toolkit.root}/bin/nvcc", "--version")
-    asked = {name: list(apart.command(rig.roots, words)) for name, words in commands.items() if words}
+    asked = {}
+    for number, (name, words) in enumerate(commands.items()):
+        if words:
+            run, *rest = apart.command(rig.roots, words)
+            # else it would be somebody who runs what is an engine's
+            asked[name] = [run, f"--unit={TRIES}program-{number}", *rest]
     return asked or None
 
 

@@ -24,7 +24,7 @@ class Row:
     """A line of a file."""
 
     kind: str
-    """Who reads it: "modprobe", "sysctl" and so on; with "hidden " before it where the file hides `line`, another one."""
+    """Who reads it: "modprobe", "sysctl" and so on; "hidden modprobe" where the file hides `line`, which is another."""
     path: str
     line: str
     package: str

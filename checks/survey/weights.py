@@ -65,7 +65,7 @@ class Weights:
     files: dict[str, File]
     """By absolute path."""
     folders: list[Place]
-    """That lead to them, from the file system's root on."""
+    """That lead to them, below the models' root."""
     extra: list[str]
     """What lies beside them."""
     units: dict[str, dict[str, str]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
@@ -103,39 +103,3 @@ def verified_test(records_folder: str, files: Sequence[Recorded]) -> str:
         '[ "$(printf "%s\\n" "$p" | tr "\\n" "\\0" | '
         'LC_ALL=C xargs -0 stat -c "%s %.9Y %.9Z %i %n" 2>/dev/null)" = "$r" ])'
     )
-
-
-# Bytes of paths in one script: it is quoted for a shell, and for sudo's, before it is an argument of 128 KiB at most.
-PATHS = 60_000
-
-
-def hash_scripts(files: Sequence[Recorded]) -> Iterator[str]:
-    """Shell scripts that hash files, as many at once as the host has processors; nearly always one script."""
-    batch: list[str] = []
-    length = 0
-    for file in files:
-        quoted = len(shlex.quote(file.absolute))
-        if batch and length + quoted > PATHS:
-            yield _hash_script(batch)
-            batch, length = [], 0
-        batch.append(file.absolute)
-        length += quoted
-    if batch:
-        yield _hash_script(batch)
-
-
-def _hash_script(paths: list[str]) -> str:
-    return render("probe/hashes.sh.j2", paths=paths)
-
-
-HASHES: channel.Schema = {"hash": (channel.sha256, channel.path)}
-"""What templates/probe/hashes.sh.j2 tells."""
-
-
-def parse_hashes(output: Iterable[str]) -> dict[str, str]:
-    """Path -> SHA-256, of what one of `hash_scripts` has told; what could not be read is left out.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    return {path: sha256 for sha256, path in channel.read(output, HASHES).many("hash")}

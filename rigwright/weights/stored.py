@@ -10,12 +10,11 @@ from functools import cached_property
 
 from rigwright.declaration.rig import Rig
 from rigwright.host import channel
-from rigwright.host.channel import hexadecimal, matching, number, said, seconds, text, tolerant, unit, word
+from rigwright.host.channel import hexadecimal, matching, number, said, seconds, text, tolerant
 from rigwright.render import render
 from rigwright.serving.live import Served
-from rigwright.weights.records import RECORD, REHASH_STAMP, REHASH_UNITS, Recorded, records_folder
+from rigwright.weights.records import RECORD, Recorded, records_folder
 
-TIMER, SERVICE = REHASH_UNITS
 COMMIT = re.compile(r"[0-9a-f]{40}")
 # Where packages lie (Artefact.package_path). No hub's owner has a name that begins so.
 PACKAGES = "_packages"
@@ -56,18 +55,8 @@ class Stored:
     """Record's name -> when the file's bytes were last hashed, and right."""
     wrong: Mapping[str, str] = field(default_factory=dict)
     """Record's name -> what the bytes were found to be instead, and when."""
-    begun: int = 0
-    """When the timer has last begun a run, seconds since the epoch."""
-    units: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of what hashes again: unit -> systemd's properties."""
     starts: Mapping[str, str] = field(default_factory=dict)
     """Instance of the current generation -> the command that starts it."""
-
-    @property
-    def waited(self) -> float:
-        """Hours since the timer has last begun a run; where it has not since it was started, since then."""
-        started = _moment(self.units.get(TIMER, {}).get("ActiveEnterTimestamp", ""))
-        return (self.now - max(self.begun, started)) / 3600
 
     def found(self, file: Recorded) -> str:
         """`verified`, or why a locked file is not."""
@@ -79,11 +68,6 @@ class Stored:
         if self.records[file.record] != f"{entry.state} {file.absolute}":
             return "a file that was touched since its bytes were verified"
         return "verified"
-
-    def above(self, file: Recorded) -> tuple[str, ...]:
-        """The paths of the folders that a file is in, from the models' root on."""
-        parts = file.path.split("/")
-        return tuple("/".join((self.root, *parts[:depth])) for depth in range(len(parts)))
 
     @cached_property
     def verified(self) -> Mapping[str, str]:
@@ -138,23 +122,15 @@ class StoredModel:
         return f"not verified ({self.files - self.verified} of {self.files} files)"
 
 
-def _moment(value: str) -> int:
-    """Seconds since the epoch, as `systemctl --timestamp=unix` writes them; 0 for never."""
-    said = re.fullmatch(r"@([0-9]{1,15})", value)
-    return int(said[1]) if said else 0
-
-
 def script(rig: Rig) -> str:
     """The look at a host, for a shell."""
     roots = rig.roots
-    values = {"records": records_folder(rig), "config": roots.config, "units": (TIMER, SERVICE), "stamp": REHASH_STAMP}
-    return render("probe/weights.sh.j2", root=roots.models, **values)
+    return render("probe/weights.sh.j2", root=roots.models, records=records_folder(rig), config=roots.config)
 
 
 _record = tolerant(RECORD)
 SCHEMA: channel.Schema = {
     "now": (number,),
-    "begun": (number,),
     # of a file that anybody may have named; what cannot be written in one line is none of ours
     "entry": (
         hexadecimal,
@@ -165,7 +141,6 @@ SCHEMA: channel.Schema = {
     "record": (_record, text),
     "deep": (_record, seconds),
     "wrong": (_record, said),
-    "property": (unit, word, said),
     "start": (matching(r"rigwright-[a-z0-9-]+\.service", "an instance's unit"), text),
 }
 """What templates/probe/weights.sh.j2 tells."""
@@ -178,9 +153,6 @@ def parse(rig: Rig, output: Iterable[str]) -> Stored:
         ValueError: that is not what was asked for.
     """
     told = channel.read(output, SCHEMA)
-    units: dict[str, dict[str, str]] = {name: {} for name in (TIMER, SERVICE)}
-    for name, key, value in told.many("property"):
-        units.setdefault(name, {})[key] = value
     return Stored(
         root=rig.roots.models,
         now=told.one("now"),
@@ -189,8 +161,6 @@ def parse(rig: Rig, output: Iterable[str]) -> Stored:
         records={name: line for name, line in told.many("record") if name and line},
         hashed={name: when for name, when in told.many("deep") if name},
         wrong={name: line for name, line in told.many("wrong") if name},
-        begun=told.one("begun"),
-        units=units,
         starts={name.removeprefix("rigwright-").removesuffix(".service"): line for name, line in told.many("start")},
     )
 

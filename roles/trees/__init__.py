@@ -16,9 +16,9 @@ from rigwright import trees
 from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.host.plan import Desired
-from rigwright.weights import shipped
 from rigwright.weights.records import PACKAGE
 from rigwright.weights.records import programs as programs_folder
+from roles import fetching
 from roles.operations.jobs import run_job
 from roles.operations.look import Look
 
@@ -70,7 +70,7 @@ def program(main: str) -> str:
 def asked(wanted: Desired) -> str:
     """What the host's program is told, as JSON."""
     rig = wanted.rig
-    sources = {name.removeprefix(f"{PACKAGE}/"): text.encode() for name, text in shipped.texts().items()}
+    sources = {path.name: path.read_bytes() for path in fetching.PROGRAMS.glob("*.py")}
     # else nobody has put them there, or they are of an earlier deploy
     texts = {f"{programs_folder(rig)}/{PACKAGE}": sources} if rig.weights else {}
     return json.dumps(trees.asked(wanted, texts), sort_keys=True)

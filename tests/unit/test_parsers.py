@@ -15,7 +15,7 @@ from rigwright.host.basics import unit_of
 from rigwright.host.channel import Schema
 from rigwright.serving import use
 from rigwright.survey import findings
-from rigwright.weights import records, removed, sharing, stored
+from rigwright.weights import removed, sharing, stored
 from roles.operations import files, jobs, units, users
 from roles.operations.jobs import Done
 from tests.unit.samples import rig
@@ -27,7 +27,6 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "probe": (facts.parse, facts.SCHEMA),
     "survey": (findings.parse, findings.SCHEMA),
     "weights": (lambda output: stored.parse(RIG, output), stored.SCHEMA),
-    "hashes": (records.parse_hashes, records.HASHES),
     "sharing": (sharing.parse, sharing.SCHEMA),
     "removal": (removed.parse, removed.SCHEMA),
     "lease": (lease.refusal, lease.SCHEMA),
@@ -35,7 +34,7 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "use": (use.parse, use.SCHEMA),
     "entries": (files.Entries().read, files.ENTRIES),
     "unit": (units.UnitState().read, units.SCHEMA),
-    "passwd": (users.Passwd().read, {"passwd": (channel.text,)}),
+    "passwd": (users.Passwd().read, users.SCHEMA),
     "condition": (Done().read, jobs.HOLDS),
     "job": (lambda output: channel.read(output, jobs.STATE), jobs.STATE),
     "sent": (lambda output: channel.read(output, jobs.LISTED), jobs.LISTED),

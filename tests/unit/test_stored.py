@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rigwright.weights import stored
-from rigwright.weights.records import Recorded, hash_scripts, parse_hashes, recorded
+from rigwright.weights.records import Recorded, recorded
 from rigwright.weights.stored import Stored, StoredModel, models, place
 from roles.weights.host import records
 from tests.unit import samples
 from tests.unit.telling import encoded, told
-from tests.unit.weight_host import COMMIT, IN_ORDER, OTHER, WeightHost
+from tests.unit.weight_host import COMMIT, OTHER, WeightHost
 
 SMALL = f"small/{COMMIT}/small-q4.gguf"
 HUB = f"org/name/{COMMIT}/sub/x.gguf"
@@ -66,16 +66,6 @@ def test_a_name_with_a_line_break_is_left_out(host: WeightHost) -> None:
 def test_a_name_is_told_as_it_is(host: WeightHost, name: str) -> None:
     file = host.fetched(f"org/name/{COMMIT}/{name}")
     assert host.stored().found(as_recorded(host, file)) == "verified"
-    assert parse_hashes(host.run_script(next(hash_scripts([as_recorded(host, file)]))).stdout.splitlines()) == {
-        f"{host.root}/{file.path}": file.sha256
-    }
-
-
-def test_the_folders_above_a_file_begin_with_the_root(host: WeightHost) -> None:
-    file = as_recorded(host, host.fetched(HUB))
-    parts = ("", "/org", "/org/name", f"/org/name/{COMMIT}", f"/org/name/{COMMIT}/sub")
-    assert host.stored().above(file) == tuple(f"{host.root}{part}" for part in parts)
-    assert set(host.stored().above(file)) < set(host.stored().entries)
 
 
 def test_on_a_blank_host_there_is_nothing(host: WeightHost) -> None:
@@ -101,13 +91,6 @@ def test_on_a_blank_host_there_is_nothing(host: WeightHost) -> None:
 def test_what_is_no_answer_is_refused(host: WeightHost, lines: list[str]) -> None:
     with pytest.raises(ValueError, match="the host told"):
         stored.parse(host.rig, lines)
-
-
-def test_units_are_read_where_there_are_any(host: WeightHost) -> None:
-    assert host.stored().units == {stored.TIMER: {}, stored.SERVICE: {}}
-    for unit, text in IN_ORDER.items():
-        host.says(unit, text)
-    assert host.stored().units[stored.TIMER]["UnitFileState"] == "enabled"
 
 
 @pytest.mark.parametrize(
@@ -180,27 +163,6 @@ def test_users_are_instances_generations_and_the_inventory(host: WeightHost) -> 
     assert made["own@1"].users == ()
     (host.config / "generations/4/units/rigwright-chat.service").unlink()
     assert look(host)[f"org/name@{COMMIT}"].users == ("generation 3", "generation 4")
-
-
-def test_all_bytes_are_hashed_by_one_script(host: WeightHost) -> None:
-    files = [as_recorded(host, host.fetched(f"org/name/{COMMIT}/it's {n}.gguf", bytes([n]))) for n in range(20)]
-    (script,) = hash_scripts(files)
-    found = parse_hashes(host.run_script(script).stdout.splitlines())
-    assert found == {file.absolute: file.sha256 for file in files}
-    (host.root / files[3].path).unlink()
-    (host.root / files[4].path).write_bytes(b"?")
-    found = parse_hashes(host.run_script(script).stdout.splitlines())
-    assert files[3].absolute not in found
-    assert found[files[4].absolute] != files[4].sha256
-    assert len(found) == 19
-
-
-def test_very_many_files_are_hashed_by_scripts_that_a_command_line_takes() -> None:
-    files = [Recorded("/srv/models", f"org/name/{COMMIT}/model-{n:05}-of-03000.gguf", f"{n:064x}") for n in range(3000)]
-    made = list(hash_scripts(files))
-    assert all(len(script) < 100_000 for script in made)
-    assert all(sum(file.absolute in script for script in made) == 1 for file in files[::500])
-    assert list(hash_scripts([])) == []
 
 
 def test_a_row_of_a_repository_is_where_its_record_is() -> None:

@@ -26,7 +26,9 @@ def run(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, objec
 
 
 def test_it_finds_root() -> None:
-    found = Survey(run({"accounts": (20.0, {})})).read(ACCOUNTS)
+    found = Survey(
+        run({"accounts": (20.0, {"users": [], "home": "/nonexistent", "shell": "/usr/sbin/nologin", "folders": []})})
+    ).read(ACCOUNTS)
     assert (user := found.user("root")) is not None
     assert (user.uid, user.home) == (0, "/root")
 

@@ -1,234 +1,310 @@
-"""The checks of weights as `rigwright check` runs them, on real folders: each is red for what it is about."""
+"""The checks of weights, on real folders: each is red for what it is about, and for nothing that is harmless."""
 
 from __future__ import annotations
 
 import hashlib
-import inspect
-import json
 import os
-import re
-import subprocess
-import sys
+import shutil
+import signal
+import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from checks import Drift, test_weights
-from rigwright.inventory import ROOT
-from rigwright.weights.stored import SERVICE, TIMER
+from checks import test_weights
+from checks.survey.host import common
+from checks.survey.host import weights as looking
+from checks.survey.section import Scene
+from checks.survey.taken import Survey
+from checks.survey.weights import FEW, SERVICE, TIMER, WEIGHTS
 from roles.weights.host import records
 from roles.weights.host.records import File
-from tests.unit.samples import COMMIT
+from tests.unit.checking import red_of
+from tests.unit.samples import COMMIT, instance, parts
 from tests.unit.shelf import DAY, NOW
-from tests.unit.weight_host import IN_ORDER, WeightHost
+from tests.unit.weight_host import WeightHost
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="weights are root's")
 
-ALL = {"W01", "W02", "W03", "W04", "W05"}
-Place = tuple[WeightHost, File, Path]
+GROUND: dict[str, Any] = {
+    "held": [],
+    "jobs": [],
+    "disks": [],
+    "mounts": [],
+    "journal": {"runs": True, "files": [], "settings": {}, "masked": []},
+    "audit": "",
+    "missing": [],
+}
+
+
+class Place(WeightHost):
+    """A host with one file of weights that is looked at, and one beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        folder.chmod(0o755)
+        self.few = 0
+        self.mounts: list[dict[str, object]] = []
+        self.small = self.fetched(f"small/{COMMIT}/a.gguf", b"a" * 5000)
+        self.path = self.root / self.small.path
+        self.path.chmod(0o444)
+        records.write(self.records, self.root, self.small)
+        self.units = {
+            TIMER: {"LoadState": "loaded", "ActiveState": "active", "UnitFileState": "enabled", "Result": "success"},
+            SERVICE: {"LoadState": "loaded", "ActiveState": "inactive", "UnitFileState": "static", "Result": "success"},
+        }
+        self.units[TIMER] |= {"ActiveEnterTimestamp": f"@{NOW - 40 * DAY:.0f}", "NextElapseUSecRealtime": _day(1800)}
+        self.units[SERVICE] |= {"ConditionTimestamp": "", "ConditionResult": "no"}
+        self.deep_look = False
+
+    def took(self) -> Survey:
+        """The survey of it."""
+        rig = self.rig_with(instance("i", parts=parts(self.locked(self.small))))
+        asked: Any = WEIGHTS.asks(Scene(rig, None, self.deep_look))  # type: ignore[arg-type]
+        told = looking.look(asked | {"few": self.few})
+        return Survey({"weights": {"told": told}, "ground": {"told": GROUND | {"mounts": self.mounts}}})
+
+    def red(self) -> dict[str, str]:
+        """Check -> what it says, of those that are red."""
+        row = self.locked(self.small)
+        rig = self.rig_with(instance("i", parts=parts(row)))
+        return red_of(test_weights, self.took(), rig=rig, weight=row, record_property=lambda name, value: None)
+
+
+def _day(ahead: float) -> str:
+
+    return time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(NOW + ahead))
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    host = WeightHost(tmp_path)
-    tmp_path.chmod(0o755)
-    (host.root / f"small/{COMMIT}").mkdir(parents=True)
-    host.fetched(f"other/{COMMIT}/b.gguf", b"b")
-    path = host.root / f"small/{COMMIT}/a.gguf"
-    path.write_bytes(b"a")
-    file = host.fetched(f"small/{COMMIT}/a.gguf", b"a")
-    for one in host.root.rglob("*.gguf"):
-        one.chmod(0o444)
-    records.write(host.records, host.root, file)
-    records.write(host.records, host.root, other(host))
-    for unit, text in IN_ORDER.items():
-        host.says(unit, text)
-    return host, file, path
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(tmp_path)
+    monkeypatch.setattr(looking, "_units", lambda names: made.units)
+    monkeypatch.setattr(looking, "STAMPS", made.folder)
+    return made
 
 
-def other(host: WeightHost) -> File:
-    return File(f"other/{COMMIT}/b.gguf", "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d", 1)
+def test_weights_that_are_in_order_are(place: Place) -> None:
+    assert place.red() == {}
+    (file,) = place.took().read(WEIGHTS).files.values()
+    assert (file.untouched, file.read) == (True, "")
 
 
-def lines(place: Place, *options: str, files: tuple[File, ...] | None = None) -> list[tuple[str, str, str]]:
-    """(verdict, id, the rest) of each line."""
-    host, file, _ = place
-    wanted = (file, other(host)) if files is None else files
-    command = [sys.executable, "-m", "pytest", "-p", "tests.unit.weights_plugin", "--inventory", "x", *options]
-    environment = os.environ | {"FOLDER": str(host.folder), "FILES": json.dumps([asdict(one) for one in wanted])}
-    done = subprocess.run(
-        [*command, "-c", "checks/pytest.ini", "checks/test_weights.py"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = re.findall(r"^ *(ok|FAIL|skip) +box +([A-Z][0-9]{2}) +(.*(?:\n {8}.*)*)", done.stdout, re.MULTILINE)
-    assert found, done.stdout + done.stderr
-    return found
+def test_few_bytes_are_read_each_time_and_all_of_them_by_a_deep_look(place: Place) -> None:
+    place.few = FEW
+    assert [file.read for file in place.took().read(WEIGHTS).files.values()] == [place.small.sha256]
+    place.few, place.deep_look = 0, True
+    assert [file.read for file in place.took().read(WEIGHTS).files.values()] == [place.small.sha256]
 
 
-def red(place: Place) -> dict[str, str]:
-    """What fails without --deep, by id; asked in this process, which takes a second less."""
-    host, file, _ = place
-    row = host.locked(file)
-    values = {"host": None, "rig": host.rig, "stored": host.stored(), "weight": row, "bytes_now": None}
-    values["record_property"] = lambda name, value: None
-    found = {}
-    for one in vars(test_weights).values():
-        marks = [mark for mark in getattr(one, "pytestmark", ()) if mark.name == "check"]
-        for mark in marks:
-            try:
-                one(**{name: values[name] for name in inspect.signature(one).parameters})
-            except Drift as drift:
-                found[mark.kwargs["identifier"]] = str(drift)
-    return found
+def touched(place: Place) -> None:
+    place.path.chmod(0o644)
+    place.path.chmod(0o444)
 
 
-def test_weights_that_are_in_order_are_and_one_look_is_enough(place: Place) -> None:
-    found = lines(place)
-    assert {(word, identifier) for word, identifier, _ in found} == {("ok", identifier) for identifier in ALL}
-    assert len(found) == 9
-    assert all("verified before and not touched since" in rest for _, identifier, rest in found if identifier == "W01")
-    assert (place[0].folder / "asked").read_text() == "x"
+def flipped(place: Place) -> None:
+    """A byte, with the times that the file had."""
+    before = place.path.stat()
+    with place.path.open("r+b") as file:
+        file.write(b"b")
+    os.utime(place.path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_a_deep_check_reads_all_bytes_in_one_more_command(place: Place) -> None:
-    found = lines(place, "--deep")
-    assert {word for word, _, _ in found} == {"ok"}
-    assert all("all of them were read" in rest for _, identifier, rest in found if identifier == "W01")
-    assert (place[0].folder / "asked").read_text() == "xx"
+def copied(place: Place) -> None:
+    shutil.copy2(place.path, place.path.with_name("copy"))
+    place.path.with_name("copy").rename(place.path)
 
 
-def touched(host: WeightHost, file: File, path: Path) -> None:
-    path.chmod(0o644)
-    path.chmod(0o444)
-
-
-def linked(host: WeightHost, file: File, path: Path) -> None:
-    path.parent.rename(host.folder / "elsewhere")
-    path.parent.symlink_to(host.folder / "elsewhere")
-
-
-def late(host: WeightHost, file: File, path: Path) -> None:
-    os.utime(host.deep(file), (NOW - 15.1 * DAY, NOW - 15.1 * DAY))
-
-
-def timer(was: str, now: str) -> Callable[[WeightHost, File, Path], object]:
-    """Another answer about the timer."""
-    return lambda host, file, path: host.says(TIMER, re.sub(was, now, IN_ORDER[TIMER]))
-
-
-DRIFTS: dict[str, tuple[Callable[[WeightHost, File, Path], object], set[str], str]] = {
-    "touched": (touched, {"W01"}, "found a file that was touched since its bytes were verified; deploy again"),
-    "no record": (
-        lambda host, file, path: (host.records / records.name(file)).unlink(),
-        {"W01"},
-        "expected verified, found no record",
+HARMLESS: dict[str, Callable[[Place], object]] = {
+    "a mode that is given again": touched,
+    "a backup by hard links": lambda place: place.path.with_name("backup").hardlink_to(place.path),
+    "a time that is given anew": lambda place: place.path.touch(),
+    "the same bytes in another file": copied,
+    "a file that waits for its turn": lambda place: os.utime(place.deep(place.small), (NOW - 14.9 * DAY,) * 2),
+    "a box that was just switched on": lambda place: (
+        place.went_off(24 * 30),
+        place.units[TIMER].update(ActiveEnterTimestamp=f"@{NOW - 60:.0f}"),
     ),
-    "gone": (lambda host, file, path: path.unlink(), {"W01", "W02"}, "found no file"),
-    "writable": (lambda host, file, path: path.chmod(0o664), {"W01", "W02"}, "found -rw-rw-r-- of user 0"),
-    "somebody else's": (lambda host, file, path: os.chown(path, 1234, -1), {"W01", "W02"}, "of user 1234"),
+    "a run that takes long": lambda place: (
+        place.went_off(24),
+        place.units[SERVICE].update(ActiveState="activating"),
+        place.units[TIMER].update(NextElapseUSecRealtime=""),
+    ),
+    "a file of somebody's beside it": lambda place: place.path.with_name("b.gguf").write_bytes(b"b"),
+    "a disk for a model": lambda place: place.mounts.append(
+        {"point": str(place.path.parent), "kind": "ext4", "shown": "/", "boot": True}
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_what_is_harmless_is_no_reason_for_alarm(place: Place, what: str) -> None:
+    HARMLESS[what](place)
+    assert place.red() == {}
+
+
+def linked(place: Place) -> None:
+    place.path.parent.rename(place.folder / "elsewhere")
+    place.path.parent.symlink_to(place.folder / "elsewhere")
+
+
+def timer(**changes: str) -> Callable[[Place], object]:
+    return lambda place: place.units[TIMER].update(changes)
+
+
+def service(**changes: str) -> Callable[[Place], object]:
+    return lambda place: place.units[SERVICE].update(changes)
+
+
+def mounted(kind: str, shown: str, boot: bool) -> Callable[[Place], object]:
+    return lambda place: place.mounts.append({"point": str(place.path), "kind": kind, "shown": shown, "boot": boot})
+
+
+DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
+    "a byte": (flipped, {"W01"}, "deploy again"),
+    "no record": (
+        lambda place: (place.records / records.name(place.small)).unlink(),
+        {"W06"},
+        "expected a record of",
+    ),
+    "a record of something else": (
+        lambda place: (place.records / records.name(place.small)).write_text("1 2 3 4 /etc/passwd\n"),
+        {"W06"},
+        "found a record of /etc/passwd",
+    ),
+    "an empty record": (lambda place: (place.records / records.name(place.small)).write_text(""), {"W06"}, "no record"),
+    "gone": (lambda place: place.path.unlink(), {"W01", "W02"}, "found no file"),
+    "cut": (lambda place: os.truncate(place.path, 4000), {"W01"}, "expected 5000 bytes, found 4000 bytes"),
+    "writable": (lambda place: place.path.chmod(0o664), {"W02"}, "found -rw-rw-r-- of user 0"),
+    "unreadable": (lambda place: place.path.chmod(0o400), {"W02"}, "found -r-------- of user 0"),
+    "somebody else's": (lambda place: os.chown(place.path, 1234, -1), {"W02"}, "of user 1234"),
     "a link": (
-        lambda host, file, path: (path.rename(path.with_name("c")), path.symlink_to("c")),
+        lambda place: (place.path.rename(place.path.with_name("c")), place.path.symlink_to("c")),
         {"W01", "W02"},
-        "found lrwxrwxrwx",
+        "expected a file, found a link",
+    ),
+    "a pipe": (
+        lambda place: (place.path.unlink(), os.mkfifo(place.path, 0o444)),
+        {"W01", "W02"},
+        "found a device, pipe or socket",
     ),
     "wrong": (
-        lambda host, file, path: records.withdraw(host.records, records.name(file), "cd" * 32 + " 2026-11-22"),
-        {"W01", "W03"},
+        lambda place: records.withdraw(place.records, records.name(place.small), "cd" * 32 + " 2026-11-22"),
+        {"W03", "W06"},
         f"found {'cd' * 32} 2026-11-22; deploy again",
     ),
-    "late": (late, {"W03"}, "expected less than 15 days ago, found 20"),
-    "never hashed": (lambda host, file, path: host.deep(file).unlink(), {"W03"}, "found never"),
-    "a folder for all": (lambda host, file, path: path.parent.chmod(0o777), {"W04"}, f"{COMMIT} drwxrwxrwx of user 0"),
-    "a folder of a group": (lambda host, file, path: path.parent.parent.chmod(0o775), {"W04"}, "small drwxrwxr-x"),
-    "a root for all": (lambda host, file, path: host.root.chmod(0o757), {"W04"}, "models drwxr-xrwx"),
-    "somebody else's folder": (lambda host, file, path: os.chown(path.parent, 1234, -1), {"W04"}, "of user 1234"),
-    "a folder elsewhere": (linked, {"W01", "W02", "W04"}, f"{COMMIT} lrwxrwxrwx"),
+    "late": (
+        lambda place: os.utime(place.deep(place.small), (NOW - 15.1 * DAY,) * 2),
+        {"W03"},
+        "less than 15 days ago",
+    ),
+    "never hashed": (lambda place: place.deep(place.small).unlink(), {"W03"}, "found never"),
+    "hashed in a time to come": (
+        lambda place: os.utime(place.deep(place.small), (NOW + 30 * DAY,) * 2),
+        {"W03"},
+        "not in a time to come",
+    ),
+    "a folder for all": (lambda place: place.path.parent.chmod(0o777), {"W04"}, f"{COMMIT} drwxrwxrwx of user 0"),
+    "a folder of a group": (lambda place: place.path.parent.parent.chmod(0o775), {"W04"}, "small drwxrwxr-x"),
+    "a folder that is shut": (lambda place: place.path.parent.chmod(0o700), {"W04"}, "drwx------"),
+    "somebody else's folder": (lambda place: os.chown(place.path.parent, 1234, -1), {"W04"}, "of user 1234"),
+    "a folder elsewhere": (linked, {"W04"}, f"{COMMIT}: a link"),
     "a timer that is off": (
-        timer("=enabled", "=disabled"),
+        timer(UnitFileState="disabled"),
         {"W05"},
-        "expected ['enabled', 'active'], found ['disabled', 'active']",
-    ),
-    "a timer that is masked": (
-        timer(r"=active(\s.*)=enabled", r"=inactive\1=masked"),
-        {"W05"},
-        "expected ['enabled', 'active'], found ['masked', 'inactive']",
-    ),
-    "a timer that does not go off": (
-        lambda host, file, path: host.went_off(4),
-        {"W05"},
-        "expected a run less than 3 hours ago, found 4",
-    ),
-    "a timer that has never gone off": (
-        lambda host, file, path: host.stamp.unlink(),
-        {"W05"},
-        "expected a run less than 3 hours ago, found 960",
-    ),
-    "a service that is masked": (
-        lambda host, file, path: host.says(SERVICE, "LoadState=masked\nActiveState=inactive\nUnitFileState=masked\n"),
-        {"W05"},
-        "expected loaded, found masked; deploy again",
+        "expected enabled and active, found disabled and active",
     ),
     "no timer": (
-        lambda host, file, path: host.says(TIMER, "LoadState=not-found\nActiveState=inactive\nUnitFileState=\n"),
+        timer(LoadState="not-found", UnitFileState="", ActiveState="inactive"),
         {"W05"},
-        "found ['', 'inactive']",
+        "found not-found and inactive",
     ),
+    "a timer that does not go off": (lambda place: place.went_off(4), {"W05"}, "expected a run less than 3 hours ago"),
+    "a timer that has gone off in a time to come": (
+        lambda place: place.went_off(-24),
+        {"W05"},
+        "expected a run that has begun already",
+    ),
+    "a timer that goes off next year": (timer(NextElapseUSecRealtime=_day(300 * DAY)), {"W05"}, "next run within"),
+    "a timer that goes off no more": (timer(NextElapseUSecRealtime=""), {"W05"}, "found never"),
+    "a service that is masked": (service(LoadState="masked"), {"W05"}, "expected loaded, found masked; deploy again"),
     "a run that failed": (
-        lambda host, file, path: host.says(SERVICE, IN_ORDER[SERVICE].replace("inactive", "failed")),
+        service(ActiveState="failed", Result="exit-code"),
         {"W05"},
-        "expected success, found failed; see `journalctl -u rigwright_rehash.service`",
+        "found a run that ended with exit-code; see `journalctl -u rigwright_rehash.service`",
     ),
+    "a run without records": (
+        service(ConditionTimestamp="@1700000000", ConditionResult="no"),
+        {"W05"},
+        "found a run that had no folder of records",
+    ),
+    "a file over it": (mounted("tmpfs", "/x", True), {"W08"}, "found /x of a tmpfs at "),
+    "a disk that no boot mounts": (mounted("ext4", "/", False), {"W08"}, "found / of a ext4 at "),
+    "a folder of a disk over it": (mounted("ext4", "/x", True), {"W08"}, "found /x of a ext4 at "),
 }
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_what_drifts_is_seen(place: Place, drift: str) -> None:
     change, expected, text = DRIFTS[drift]
-    change(*place)
-    found = red(place)
-    assert set(found) == expected
+    change(place)
+    found = place.red()
+    assert set(found) == expected, found
     assert text in " ".join(found.values())
 
 
-QUIET = {
-    "a file that waits for its turn": lambda host: os.utime(
-        host.deep(other(host)), (NOW - 14.9 * DAY, NOW - 14.9 * DAY)
-    ),
-    "a box that was just switched on": lambda host: (
-        host.went_off(24 * 30),
-        host.says(TIMER, IN_ORDER[TIMER].replace(f"{NOW - 40 * DAY:.0f}", f"{NOW - 60:.0f}")),
-    ),
-    "a run that takes long": lambda host: (
-        host.went_off(24),
-        host.says(SERVICE, IN_ORDER[SERVICE].replace("inactive", "activating")),
-    ),
-}
+def test_bytes_that_only_the_disk_has_changed_are_seen_where_they_are_few(place: Place) -> None:
+    place.path.chmod(0o644)
+    place.rot(place.small, b"A" * 5000)
+    place.path.chmod(0o444)
+    (place.records / records.name(place.small)).write_text(f"{records.state(place.path)} {place.path}\n")
+    assert place.red() == {}
+    place.few = FEW
+    (said,) = place.red().values()
+    wrong = hashlib.sha256(b"A" * 5000).hexdigest()
+    assert f"expected {place.small.sha256}, found {wrong}; `touch {place.path}` and deploy" in said
 
 
-@pytest.mark.parametrize("what", QUIET)
-def test_what_is_no_reason_for_alarm_is_none(place: Place, what: str) -> None:
-    QUIET[what](place[0])
-    assert red(place) == {}
+def test_beside_a_model_that_is_read_whole_nothing_lies_that_an_engine_would_take(place: Place) -> None:
+    place.small = File(f"small/{COMMIT}/a.safetensors", place.small.sha256, 5000)
+    place.path.rename(place.root / place.small.path)
+    records.write(place.records, place.root, place.small)
+    place.path.with_name("README").write_text("x")
+    assert place.red() == {}
+    place.path.with_name("tokenizer_config.json").write_text("{}")
+    assert set(place.red()) == {"W07"}
 
 
-def test_a_byte_that_only_the_disk_has_changed_is_seen_by_a_deep_check(place: Place) -> None:
-    host, file, path = place
-    path.chmod(0o644)
-    host.rot(file, b"A")
-    path.chmod(0o444)
-    (host.records / records.name(file)).write_text(f"{records.state(path)} {path}\n")
-    assert red(place) == {}
-    (said,) = [rest for word, identifier, rest in lines(place, "--deep") if word == "FAIL"]
-    assert f"expected {file.sha256}, found {hashlib.sha256(b'A').hexdigest()}; touch {path} and deploy" in said
+def test_many_bytes_are_read_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "MANY", 1)
+    place.deep_look = True
+    assert place.red() == {}
 
 
-def test_a_rig_without_weights_skips(place: Place) -> None:
-    ((word, identifier, rest),) = lines(place, files=())
-    assert (word, identifier) == ("skip", "W05")
-    assert rest.endswith("(the rig has no weights)")
+def test_a_disk_that_does_not_answer_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(path: Path) -> None:
+
+        signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(looking, "_mtime", hang)
+    with pytest.raises(TimeoutError, match="a disk gives nothing for 30 s"):
+        place.took()
+
+
+def test_units_are_told_by_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(*words: str) -> str:
+        asked.append(words)
+        return "LoadState=loaded\nResult=a=b\n\nLoadState=masked\n"
+
+    monkeypatch.setattr(common, "run", run)
+    monkeypatch.setenv("TZ", "America/New_York")
+    assert looking._units(["a.timer", "a.service"]) == {
+        "a.timer": {"LoadState": "loaded", "Result": "a=b"},
+        "a.service": {"LoadState": "masked"},
+    }
+    assert len(asked) == 1
+    assert os.environ["TZ"] == "UTC"

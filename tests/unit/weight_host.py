@@ -20,7 +20,7 @@ from roles import root
 from roles.weights.host.records import File
 from tests.unit import programs, samples
 from tests.unit.scripts import stand_in
-from tests.unit.shelf import DAY, NOW, Shelf
+from tests.unit.shelf import NOW, Shelf
 
 T = TypeVar("T")
 COMMIT = samples.COMMIT
@@ -30,11 +30,6 @@ SYSTEMCTL = (
     'case "$*" in show*LoadState*) eval "cat \\"$0.\\${$#}\\"" 2>/dev/null ;; '
     'list-units*--state=*) grep -v " failed failed" "$0.jobs" ;; list-units*) cat "$0.jobs" ;; esac'
 )
-IN_ORDER = {
-    stored.TIMER: "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nResult=success\n"
-    f"ActiveEnterTimestamp=@{NOW - 40 * DAY:.0f}\n",
-    stored.SERVICE: "LoadState=loaded\nActiveState=inactive\nUnitFileState=static\nResult=success\n",
-}
 
 
 class WeightHost(Shelf):

@@ -21,7 +21,14 @@ RUN = Path("/run")
 USR = Path("/usr")
 LINE = 300  # characters that are told of a line
 
+# Lists of accounts, and what root runs or obeys
 ACCOUNT_FILES = ("passwd", "group", "shadow", "gshadow", "sudoers", "subuid", "subgid")
+ROOTS = (
+    *("sudoers.d", "doas.conf", "pam.d", "security", "nsswitch.conf", "ssh", "crontab", "anacrontab", "cron.d"),
+    *("cron.hourly", "cron.daily", "cron.weekly", "cron.monthly", "rc.local", "profile", "profile.d", "bash.bashrc"),
+    *("logrotate.conf", "logrotate.d", "apt", "tmpfiles.d", "sysusers.d", "systemd", "udev", "modprobe.d", "sysctl.d"),
+    *("environment", "ld.so.conf", "ld.so.conf.d", "polkit-1", "dbus-1", "default", "init.d", "fstab"),
+)
 
 
 def look(asked: dict[str, object]) -> dict[str, object]:
@@ -44,7 +51,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         "ours": [
             {
                 "name": one.pw_name,
-                "password": _password(one.pw_passwd, passwords.get(one.pw_name, "")),
+                "password": _password(one.pw_passwd, passwords.get(one.pw_name, "!")),
                 "groups": sorted(os.getgrouplist(one.pw_name, one.pw_gid)),
                 "group_password": _group_password(group_rows.get(one.pw_name, [])),
                 "group_admins": _field(group_rows.get(one.pw_name, []), 2),
@@ -59,7 +66,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         "rules": list(_rules(names, numbers)),
         "spools": list(_spools(names, numbers)),
         "processes": list(_processes(numbers)),
-        "files": [_file(ETC / name) for name in ACCOUNT_FILES if os.path.lexists(ETC / name)],
+        "files": [_file(ETC / name) for name in ACCOUNT_FILES if os.path.lexists(ETC / name)] + list(_loose()),
         "folders": [_file(path) for one in _list(asked["folders"]) if os.path.lexists(path := Path(str(one)))],
     }
 
@@ -81,12 +88,13 @@ def _password(given: str, shadow: str) -> str:
     """What a login asks for, of passwd's own field and shadow's: `none`, `empty` or `set`. Never the hash."""
     field = shadow if given == "x" else given
     if not field:
-        return "none" if given == "x" else "empty"
+        return "empty"
     return "none" if field[0] in "!*" else "set"
 
 
 def _group_password(row: list[str]) -> str:
-    return _password("x", row[1]) if len(row) > 1 else "none"
+    # without one nobody but members gets in (gshadow(5))
+    return _password("x", row[1] or "!") if len(row) > 1 else "none"
 
 
 def _field(row: list[str], at: int) -> list[str]:
@@ -229,6 +237,22 @@ def _unit(cgroups: str) -> str:
         controllers, _, path = rest.partition(":")
         paths[controllers or number] = path
     return paths["0"] if paths.get("0", "/") != "/" else paths.get("name=systemd", "/")
+
+
+def _loose() -> Iterator[dict[str, object]]:
+    """What others than root can write of what root runs or obeys, folders among them."""
+    for place in (ETC / name for name in ROOTS):
+        inside = _inside(place) if place.is_dir() else []
+        for path in (place, *inside):
+            with suppress(OSError):
+                found = path.lstat()
+                if not stat.S_ISLNK(found.st_mode) and (found.st_uid != 0 or found.st_mode & 0o022):
+                    yield _file(path)
+
+
+def _inside(place: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(place):
+        yield from (Path(folder) / name for name in (*folders, *names))
 
 
 def _file(path: Path) -> dict[str, object]:

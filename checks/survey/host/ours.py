@@ -1,4 +1,4 @@
-"""What is ours on the host beside what is served: the ledger, secrets, programs and folders."""
+"""What is ours on the host beside what is served: the ledger, secrets and folders."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `roots`; `folders` that are looked at; `ledger`; `credentials`, the folder, and `generations`, that of
-            those that need some; `config`, a folder whose names are told; `programs`, one whose files are hashed, and
-            `files`, likewise; `late`, a folder whose times are looked at elsewhere.
+            those that need some; `config`, a folder whose names are told; `files` that are hashed; `late`, a folder
+            whose times are looked at elsewhere.
     """
     now = time.time()
     loose, ahead = _walked(asked["roots"], asked["late"], now)
@@ -38,7 +38,6 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "secrets": [_entry(path) for path in _in(Path(asked["credentials"]))],
         "needed": sorted(_needed(Path(asked["generations"]))),
         "config": [path.name for path in _in(Path(asked["config"]))],
-        "programs": _programs(Path(asked["programs"])),
         "files": {path: _sha256(Path(path)) for path in asked["files"]},
     }
 
@@ -57,7 +56,7 @@ def _walked(roots: list[str], late: str, now: float) -> tuple[list[dict[str, obj
     def seen(path: str, there: os.stat_result) -> None:
         if not stat.S_ISLNK(there.st_mode) and (there.st_uid != 0 or there.st_mode & 0o022) and len(loose) < MOST:
             loose.append(_told(path, there))
-        if there.st_mtime > now + 600 and not path.startswith(f"{late}/") and len(ahead) < MOST:
+        if there.st_mtime > now + 600 and not f"{path}/".startswith(f"{late}/") and len(ahead) < MOST:
             ahead.append(_told(path, there))
 
     for root in roots:
@@ -130,21 +129,6 @@ def _needed(generations: Path) -> Iterator[str]:
             yield line.rpartition("/")[2]
         for line in (common.read(folder / "gateway/tls") or "").splitlines():
             yield f"gateway-{line}.pem"
-
-
-def _programs(folder: Path) -> dict[str, str]:
-    """Path below it -> SHA-256 of each file; what else lies there is told by its kind."""
-    found: dict[str, str] = {}
-    waiting = [folder]
-    while waiting and len(found) < 1000:
-        for path in _in(waiting.pop()):
-            with suppress(OSError):
-                mode = path.lstat().st_mode
-                if stat.S_ISDIR(mode):
-                    waiting.append(path)
-                name = str(path.relative_to(folder))
-                found[name] = _sha256(path) if stat.S_ISREG(mode) else _kind(mode)
-    return found
 
 
 def _sha256(path: Path) -> str:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,8 +34,9 @@ STATUS = re.compile(
     r"|Mems_allowed_list|PPid):\s*(.*?)\s*$",
     re.MULTILINE,
 )
+INTERFACE = re.compile(r"^ *([^\s:]+):", re.MULTILINE)
 LIMIT = re.compile(r"^Max ([a-z ]+?) {2,}(\S+) +(\S+)", re.MULTILINE)
-IOPRIO_GET = {"x86_64": 251, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
+IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
 LIBC = ctypes.CDLL(None, use_errno=True)
 LONGEST = 8192  # characters of a word or variable
 MANY = 100  # of others' processes
@@ -62,12 +63,14 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     }
     ids = {line.split(":")[2] for line in _passwd() if line.split(":")[0] in asked["users"]}  # type: ignore[operator]
     ids |= {uid for unit in found.values() for one in unit["processes"] for uid in one["status"]["Uid"].split()}  # type: ignore[attr-defined]
-    others = Others(str(asked["engines"]), ids - {"0"}, str(asked["except"]), spaces - {*_spaces(1).values()})
+    strange = spaces - {*_spaces(1).values()}
+    others = Others(
+        str(asked["engines"]), ids - {"0"}, str(asked["except"]), strange, {path for _, path in groups.values()}
+    )
     return {
         "units": found,
         "groups": {path: _knobs(path) for path in sorted({one for _, path in groups.values() for one in _above(path)})},
         "first": _process(1, files, told=False),
-        "online": (common.read("/sys/devices/system/cpu/online") or "").strip(),
         "code": files.judged(),
         "preload": (common.read("/etc/ld.so.preload") or "").split(),
         "others": others.found(own)[:MANY],
@@ -116,17 +119,18 @@ def _unit(main: int, path: str, places: list[str], files: code.Code) -> dict[str
         "program": os.path.realpath(places[0]) if places else "",
         "processes": processes,
         "elsewhere": [place for place in places if main and _other(main, place)],
+        "interfaces": INTERFACE.findall(common.read(f"/proc/{main}/net/dev") or "")[:MANY] if main else [],
     }
 
 
 def _other(pid: int, place: str) -> bool:
     """Whether a process sees something else at a path than the host does, where the host has it."""
     try:
-        there = os.stat(place)
+        there = Path(place).stat()
     except OSError:
         return False
     try:
-        seen = os.stat(f"/proc/{pid}/root{os.path.realpath(place)}")
+        seen = Path(f"/proc/{pid}/root{os.path.realpath(place)}").stat()
     except FileNotFoundError:
         return Path(f"/proc/{pid}").exists()
     except OSError:
@@ -138,7 +142,7 @@ def _spaces(pid: int) -> dict[str, str]:
     found = {}
     for kind in SPACES:
         with suppress(OSError):
-            found[kind] = os.readlink(f"/proc/{pid}/ns/{kind}")
+            found[kind] = str(Path(f"/proc/{pid}/ns/{kind}").readlink())
     return found
 
 
@@ -148,7 +152,7 @@ def _process(pid: int, files: code.Code, *, told: bool = True) -> dict[str, obje
     if not status or status.get("State", "Z").startswith(("Z", "X")):
         return None
     try:
-        exe = os.readlink(f"/proc/{pid}/exe")
+        exe = str(Path(f"/proc/{pid}/exe").readlink())
         group = next(
             line[3:] for line in (common.read(f"/proc/{pid}/cgroup") or "").splitlines() if line.startswith("0::")
         )
@@ -178,8 +182,8 @@ def _zeros(path: str) -> list[str]:
 def _threads(pid: int) -> Iterator[str]:
     """`NICE POLICY PRIORITY` of each thread (proc(5): fields 19, 41 and 40)."""
     with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            fields = (common.read(f"/proc/{pid}/task/{thread}/stat") or "").rpartition(")")[2].split()
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            fields = (common.read(thread / "stat") or "").rpartition(")")[2].split()
             if len(fields) > 38:
                 yield f"{fields[16]} {fields[38]} {fields[37]}"
 
@@ -193,21 +197,23 @@ def _ioprio(pid: int) -> int:
 class Others:
     """Processes of no unit of ours that run as our users, in our namespaces, or from our engines."""
 
-    def __init__(self, engines: str, ids: set[str], own: str, spaces: set[str]) -> None:
+    def __init__(self, engines: str, ids: set[str], own: str, spaces: set[str], groups: Collection[str] = ()) -> None:
         self.engines, self.ids, self.own, self.spaces = engines, ids, own, spaces
+        self.groups = tuple(f"0::{group}/" for group in groups if group.strip("/"))
 
     def found(self, ours: set[int]) -> list[dict[str, object]]:
         """`pid`, `what` it does that it must not, and its `words`."""
         return [
             {"pid": pid, "what": what, "words": _zeros(f"/proc/{pid}/cmdline")[:4]}
-            for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
+            for pid in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
             if pid not in ours
             for what in self._does(pid)
         ]
 
     def _does(self, pid: int) -> Iterator[str]:
         group = common.read(f"/proc/{pid}/cgroup") or ""
-        if not group or f"/{self.own}" in group:
+        # a unit of ours may have started it meanwhile
+        if not group or f"/{self.own}" in group or any(f"{one}/".startswith(self.groups) for one in group.splitlines()):
             return
         status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
         if self.ids & {*status.get("Uid", "").split()}:
@@ -224,10 +230,11 @@ class Others:
             if any(one and "x" in one[2] and one[4].startswith(self.engines) for one in lines):
                 return True
         for word in _zeros(f"/proc/{pid}/cmdline")[:3]:
-            place = os.path.join(os.path.realpath(os.path.dirname(word)), os.path.basename(word)) if "/" in word else ""
-            for path in filter(None, (place, os.path.realpath(word) if place else "")):
-                if path.startswith(self.engines) and os.path.isfile(path) and os.access(path, os.X_OK):
-                    return True
+            if "/" in word and "\0" not in word:
+                place = Path(word)
+                for path in (Path(os.path.realpath(place.parent)) / place.name, Path(os.path.realpath(word))):
+                    if str(path).startswith(self.engines) and path.is_file() and os.access(path, os.X_OK):
+                        return True
         return False
 
 

@@ -10,7 +10,7 @@ from checks.survey.host import common
 LONGEST = 20  # seconds that one may take
 SHOWN = 65536  # bytes of the end of what it says
 # a program that was changed may write for ever
-SCRIPT = f'{{ "$@" 2>&1; echo; echo "status $?"; }} | tail -c {SHOWN}'
+SCRIPT = f'{{ "$@" 2>&1; printf "\\nstatus %s\\n" "$?"; }} | tail -c {SHOWN}'
 
 
 def look(asked: dict[str, list[str]]) -> dict[str, object]:

@@ -37,18 +37,20 @@ SETTERS = re.compile(
 )
 SCHEDULED = (
     "/etc/systemd/system/*.service", "/etc/systemd/system/*.service.d/*.conf", "/etc/systemd/system/*.timer",
-    "/run/systemd/system/*.service", "/usr/local/lib/systemd/system/*.service", "/etc/crontab", "/etc/cron.*/*", "/var/spool/cron/crontabs/*",
-    "/etc/rc.local", "/etc/init.d/*", "/etc/udev/rules.d/*", "/etc/network/if-*.d/*", "/etc/profile.d/*",
+    "/run/systemd/system/*.service", "/usr/local/lib/systemd/system/*.service", "/etc/crontab", "/etc/cron.*/*",
+    "/var/spool/cron/crontabs/*", "/etc/rc.local", "/etc/init.d/*", "/etc/udev/rules.d/*", "/etc/network/if-*.d/*",
+    "/etc/profile.d/*",
 )  # fmt: skip
 # What programs of the driver's are called, and those that a deploy and our units start
 NAMES = re.compile(
-    r"nvidia-.*|nvcc|dkms|depmod|insmod|update-initramfs|mkinitramfs|dpkg.*|apt.*|systemctl|systemd-.*|journalctl|sh|bash|dash|"
-    r"python3(?:\.[0-9]+)?|env|nginx|openssl|sysctl|curl|ldconfig|ip|ss|mount|umount|chown|chmod|cat|grep|sed|awk|find|stat|sha256sum|timeout|id|getent|useradd|userdel|groupadd|sudo"
+    r"nvidia-.*|nvcc|dkms|depmod|insmod|update-initramfs|mkinitramfs|dpkg.*|apt.*|systemctl|systemd-.*|journalctl|"
+    r"sh|bash|dash|python3(?:\.[0-9]+)?|env|nginx|openssl|sysctl|curl|ldconfig|ip|ss|mount|umount|chown|chmod|cat|grep|"
+    r"sed|awk|find|stat|sha256sum|timeout|id|getent|useradd|userdel|groupadd|sudo"
 )
 BEFORE, AFTER = ("/usr/local/sbin", "/usr/local/bin"), ("/usr/sbin", "/usr/bin")
 PROPERTIES = (
-    "Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths", "NeedDaemonReload",
-    "ExecStart", "MainPID", "User",
+    "Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths",
+    "NeedDaemonReload", "ExecStart", "MainPID", "User",
 )  # fmt: skip
 
 
@@ -76,7 +78,7 @@ def about(kind: str, line: str, asked: dict[str, list[str]]) -> bool:
         key = line.lstrip("-").partition("=")[0].strip().replace("/", ".")
         return any(fnmatch.fnmatchcase(name.replace("/", "."), key) for name in asked["sysctl"])
     if kind == "tmpfiles":
-        place = (line.split(" ") + [""])[1].strip('"')
+        place = [*line.split(" "), ""][1].strip('"')
         return any(
             f"{root}/".startswith(f"{place.rstrip('/*')}/") or place.startswith(f"{root}/") for root in asked["paths"]
         )
@@ -117,31 +119,31 @@ def as_brought(owner: dict[str, str]) -> set[str]:
         for one in (one for one in ones if one.name == package):
             text = common.read(f"{ROOT}{dpkg.ADMIN}/info/{one.base}.md5sums", most=64 << 20) or ""
             sums += [line[:32] for line in text.splitlines() if f"/{line[34:]}" in dpkg.names(path)]
-        with open(f"{ROOT}{path}", "rb") as file:
-            if hashlib.md5(file.read(), usedforsecurity=False).hexdigest() in sums:
-                found.add(path)
+        content = common.read(f"{ROOT}{path}")
+        if content is not None and hashlib.md5(content.encode(), usedforsecurity=False).hexdigest() in sums:
+            found.add(path)
     return found
 
 
 def setters() -> list[list[str]]:
     """(file, what it does) of programs that are started at boot or by the clock and set cards."""
-    found = []
+    found: list[list[str]] = []
     for pattern in SCHEDULED:
-        for path in sorted(glob.glob(f"{ROOT}{pattern}")):
-            if matched := SETTERS.search("\n".join(lines(path.removeprefix(ROOT)))):
-                found.append([path.removeprefix(ROOT), matched[0]])
+        said = {path: lines(path.removeprefix(ROOT)) for path in sorted(glob.glob(f"{ROOT}{pattern}"))}
+        matched = {path: SETTERS.search("\n".join(text)) for path, text in said.items()}
+        found += [[path.removeprefix(ROOT), one[0]] for path, one in matched.items() if one]
     return found
 
 
 def shadows() -> list[list[str]]:
     """(file, the system's own program) of each that PATH has before."""
-    found = []
+    found: list[list[str]] = []
     for folder in BEFORE:
         for name in sorted(os.listdir(f"{ROOT}{folder}")) if os.path.isdir(f"{ROOT}{folder}") else []:
-            own = next((f"{place}/{name}" for place in AFTER if os.path.lexists(f"{ROOT}{place}/{name}")), "")
             path = f"{ROOT}{folder}/{name}"
-            if own and NAMES.fullmatch(name) and os.path.exists(path) and not os.path.samefile(path, f"{ROOT}{own}"):
-                found.append([f"{folder}/{name}", own])
+            own = [f"{place}/{name}" for place in AFTER if os.path.exists(f"{ROOT}{place}/{name}")]
+            if NAMES.fullmatch(name) and own and os.path.exists(path) and not os.path.samefile(path, f"{ROOT}{own[0]}"):
+                found.append([f"{folder}/{name}", own[0]])
     return found
 
 
@@ -195,11 +197,8 @@ def described(path: str, seen: os.stat_result) -> dict[str, object]:
 
 def lying(paths: list[str]) -> list[dict[str, object]]:
     """What lies at each of these paths; without those where nothing does."""
-    found: list[dict[str, object]] = []
-    for path in paths:
-        if os.path.lexists(f"{ROOT}{path}"):
-            found.append({"path": path, **described(f"{ROOT}{path}", os.lstat(f"{ROOT}{path}"))})
-    return found
+    there = {path: f"{ROOT}{path}" for path in paths if os.path.lexists(f"{ROOT}{path}")}
+    return [{"path": path, **described(place, os.lstat(place))} for path, place in there.items()]
 
 
 def units(names: list[str]) -> dict[str, dict[str, str]]:

@@ -136,8 +136,8 @@ def _read(path: str) -> str:
 
 
 def _folders(root: Path, files: list[Path]) -> list[dict[str, object]]:
-    """All that lead to files, those above the models' root among them."""
-    paths = {folder for path in files for folder in path.parents} | {root, *root.parents}
+    """All that lead to files from the models' root on; that itself, and what is above it, are looked at elsewhere."""
+    paths = {folder for path in files for folder in path.parents if root in folder.parents}
     found = []
     for path in sorted(paths):
         entry: dict[str, object] = {"path": str(path), "kind": "none", "mode": 0, "uid": 0, "inherits": False}

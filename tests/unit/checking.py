@@ -1,0 +1,25 @@
+"""Checks, called with a survey that a test has made."""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+
+from checks import Drift
+from checks.survey.taken import Survey
+
+
+def red_of(module: ModuleType, survey: Survey, **given: object) -> dict[str, str]:
+    """Check -> what it says, of those of a module that are red; only those that need nothing beside what is given."""
+    values = {"survey": survey, **given}
+    found = {}
+    for one in vars(module).values():
+        for mark in getattr(one, "pytestmark", ()):
+            names = inspect.signature(one).parameters
+            if mark.name != "check" or not set(names) <= set(values):
+                continue
+            try:
+                one(**{name: values[name] for name in names})
+            except Drift as drift:
+                found[mark.kwargs["identifier"]] = str(drift)
+    return found

@@ -1,0 +1,218 @@
+"""What the survey tells of accounts, on made-up folders, and what the checks make of it."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checks import Drift, test_accounts, test_base
+from checks.survey.accounts import ACCOUNTS, Accounts
+from checks.survey.host import accounts as looking
+from checks.survey.section import Scene
+from checks.survey.taken import Survey
+from tests.unit import samples
+from tests.unit.checking import red_of
+
+RIG = samples.rig(samples.instance())
+(NAME,) = RIG.users
+UID = 990
+
+
+class World:
+    """A host's files and NSS."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.users = [("root", "x", 0, 0, "", "/root", "/bin/bash"), (NAME, "x", UID, UID, "", "/nonexistent", NOLOGIN)]
+        self.groups: list[tuple[str, str, int, list[str]]] = [("root", "x", 0, []), (NAME, "x", UID, [])]
+        self.beside: list[int] = []
+        self.write("etc/shadow", f"root:*:1:0::::\n{NAME}:!:1::::::\n").chmod(0o640)
+        self.write("etc/gshadow", f"{NAME}:!::\n").chmod(0o640)
+        self.write("etc/passwd", "")
+        self.write("etc/sudoers", "Defaults env_reset\nroot ALL=(ALL:ALL) ALL\n%sudo ALL=(ALL:ALL) ALL\n").chmod(0o440)
+        self.write("etc/subuid", "bob:100000:65536\n")
+        self.write("usr/sbin/nologin", "no")
+        self.write("var/lib/dpkg/info/login.md5sums", "7fa3b767c460b54a2be4d49030b349c7  usr/sbin/nologin\n")
+        self.process(10, "llama-server", f"0::/rigwright.slice/{RIG.instances[0].unit}")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def process(self, pid: int, name: str, cgroup: str, uids: str = f"{UID} {UID} {UID} {UID}") -> None:
+        self.write(f"proc/{pid}/status", f"Name:\t{name}\nUid:\t{uids}\n")
+        self.write(f"proc/{pid}/cgroup", f"{cgroup}\n")
+
+    def told(self) -> dict[str, object]:
+        asked: Any = ACCOUNTS.asks(Scene(RIG, None))  # type: ignore[arg-type]
+        return looking.look(asked | {"shell": str(self.folder / "usr/sbin/nologin"), "home": str(self.folder / "home")})
+
+    def red(self) -> dict[str, str]:
+        survey = Survey({"accounts": {"told": self.told()}, "ours": {"failed": "x"}, "ground": {"failed": "x"}})
+        found = red_of(test_accounts, survey, rig=RIG)
+        return found | {name: said for name, said in red_of(test_base, survey, rig=RIG).items() if name == "B01"}
+
+
+NOLOGIN = "/usr/sbin/nologin"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(tmp_path)
+    for name in ("PROC", "ETC", "VAR", "RUN", "USR"):
+        monkeypatch.setattr(looking, name, tmp_path / name.lower())
+    (tmp_path / "proc/self").mkdir(parents=True)
+    monkeypatch.setattr(pwd, "getpwall", lambda: [pwd.struct_passwd(one) for one in made.users])
+    monkeypatch.setattr(grp, "getgrall", lambda: [grp.struct_group(one) for one in made.groups])
+    monkeypatch.setattr(os, "getgrouplist", lambda name, gid: [gid, *made.beside])
+    # the list names what lies in the folder
+    monkeypatch.setattr(looking, "_shell", lambda path, real=looking._shell: real(path) | {"listed": [_md5(path)]})
+    return made
+
+
+def _md5(path: str) -> str:
+    return "7fa3b767c460b54a2be4d49030b349c7"  # of "no"
+
+
+def test_accounts_that_are_in_order_are(world: World) -> None:
+    assert world.red() == {}
+
+
+def user(*changes: object) -> Callable[[World], object]:
+    return lambda world: world.users.append(("eve", "x", *changes))  # type: ignore[arg-type]
+
+
+def ours(at: int, value: object) -> Callable[[World], object]:
+    def change(world: World) -> None:
+        row: list[Any] = list(world.users[1])
+        row[at] = value
+        world.users[1] = tuple(row)
+
+    return change
+
+
+def file(name: str, text: str) -> Callable[[World], object]:
+    return lambda world: world.write(name, text)
+
+
+def owned(world: World) -> None:
+    path = world.write("var/spool/cron/atjobs/a1", "id")
+    os.chown(path, UID, -1)
+
+
+DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
+    "no user": (lambda world: world.users.pop(), {"B01"}, f"found no user {NAME}"),
+    "a shell": (ours(6, "/bin/sh"), {"B01"}, "with shell /bin/sh"),
+    "a home": (ours(5, "/srv"), {"B01"}, "and home /srv"),
+    "a twin": (user(UID, 5, "", "", ""), {"A01"}, f"eve with the number {UID} of {NAME}"),
+    "a name twice": (lambda world: world.users.append(world.users[1]), {"A01"}, f"{NAME} twice"),
+    "another's first group": (user(1000, UID, "", "", ""), {"A01"}, f"eve with the group number {UID}"),
+    "a group's twin": (lambda world: world.groups.append(("eve", "x", UID, [])), {"A01"}, "eve with the group number"),
+    "a number of people": (ours(2, 1500), {"A01"}, "with the number 1500"),
+    "another first group": (ours(3, 0), {"A01"}, "root with the group number 0"),
+    "a group of the host's": (lambda world: world.beside.append(0), {"A02"}, f"found {NAME} in root"),
+    "a member": (lambda world: world.groups[1][3].append("eve"), {"A02"}, f"found eve in {NAME}"),
+    "a member by shadow's list": (file("etc/gshadow", f"{NAME}:!::eve\n"), {"A02"}, f"found eve in {NAME}"),
+    "who runs the group": (file("etc/gshadow", f"{NAME}:!:eve:\n"), {"A02"}, f"found eve in {NAME}"),
+    "a password": (file("etc/shadow", f"{NAME}:$6$x$y:1::::::\n"), {"A03"}, f"found {NAME}: set"),
+    "an empty password": (file("etc/shadow", f"{NAME}::1::::::\n"), {"A03"}, f"found {NAME}: empty"),
+    "no need of shadow's": (ours(1, ""), {"A03"}, f"found {NAME}: empty"),
+    "a hash for all to read": (ours(1, "$6$x$y"), {"A03"}, f"found {NAME}: set"),
+    "a group's password": (file("etc/gshadow", f"{NAME}:$6$x$y::\n"), {"A03"}, f"group {NAME}: set"),
+    "a home that is there": (file("home/.ssh/authorized_keys", "x"), {"A04"}, "something at /nonexistent"),
+    "another program": (file("usr/sbin/nologin", "#!/bin/sh\nexec sh\n"), {"A05"}, "--reinstall login"),
+    "sudo": (file("etc/sudoers", f"{NAME} ALL=(ALL) NOPASSWD: ALL\n"), {"A06"}, "NOPASSWD"),
+    "sudo by number": (file("etc/sudoers", f"#{UID} ALL=(ALL) ALL\n"), {"A06"}, f"#{UID}"),
+    "sudo of a group": (file("etc/sudoers", f"%{NAME} ALL=(ALL) ALL\n"), {"A06"}, f"%{NAME}"),
+    "sudo for all": (file("etc/sudoers", "ALL ALL=(ALL) ALL\n"), {"A06"}, "ALL ALL"),
+    "sudo in a file that is included": (
+        lambda world: (
+            world.write("etc/sudoers", "@includedir sudoers.d\n"),
+            world.write("etc/sudoers.d/x", f"User_Alias X = \\\n {NAME}\nX ALL=ALL\n"),
+        ),
+        {"A06"},
+        "User_Alias",
+    ),
+    "sudo as it": (file("etc/sudoers", f"eve ALL=({NAME}) ALL\n"), {"A06"}, f"({NAME})"),
+    "polkit": (file("etc/polkit-1/rules.d/1.rules", f'if (s.user == "{NAME}")\n'), {"A06"}, "1.rules"),
+    "a login": (file("etc/ssh/sshd_config.d/x.conf", f"Match User {NAME}\n"), {"A06"}, "x.conf"),
+    "a user of a record": (file("etc/userdb/x.user", f'{{"userName": "{NAME}"}}\n'), {"A06"}, "x.user"),
+    "cron": (file(f"var/spool/cron/crontabs/{NAME}", ""), {"A07"}, "crontabs"),
+    "cron's own table": (file("etc/cron.d/x", f"* * * * * {NAME} id\n"), {"A07"}, "cron.d/x"),
+    "cron's word": (file("etc/crontab", f"@daily {NAME} id\n"), {"A07"}, "@daily"),
+    "at": (owned, {"A07"}, "atjobs/a1"),
+    "linger": (file(f"var/lib/systemd/linger/{NAME}", ""), {"A07"}, "linger"),
+    "a process": (lambda world: world.process(11, "sh", "0::/user.slice"), {"A08"}, "sh (pid 11) in /user.slice"),
+    "a process that was it": (
+        lambda world: world.process(11, "sh", "0::/x.service", f"0 0 {UID} 0"),
+        {"A08"},
+        f"as {NAME}",
+    ),
+    "a range of numbers": (file("etc/subgid", "eve:900:100\n"), {"A09"}, "eve:900:100"),
+    "numbers for it": (file("etc/subuid", f"{NAME}:100000:9\n"), {"A09"}, f"{NAME}:100000:9"),
+    "a list for all": (lambda world: (world.folder / "etc/passwd").chmod(0o666), {"A10"}, "passwd 666"),
+    "a list of somebody's": (lambda world: os.chown(world.folder / "etc/shadow", 7, -1), {"A10"}, "of user 7"),
+    "a folder of cron's for all": (
+        lambda world: (world.folder / "etc/cron.d").mkdir() or (world.folder / "etc/cron.d").chmod(0o777),
+        {"A10"},
+        "cron.d 777",
+    ),
+    "a second root": (user(0, 0, "", "", ""), {"A11"}, "found eve, root"),
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files are root's")
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_what_drifts_is_seen(world: World, drift: str) -> None:
+    change, expected, text = DRIFTS[drift]
+    change(world)
+    found = world.red()
+    assert set(found) == expected, found
+    assert text in " ".join(found.values())
+
+
+HARMLESS: dict[str, Callable[[World], object]] = {
+    "an operator's account": user(1000, 1000, "", "/home/eve", "/bin/bash"),
+    "an operator's rule": file("etc/sudoers", "# rigwright-x\n%admin ALL=(ALL) ALL\neve ALL=(ALL) NOPASSWD: ALL\n"),
+    "an operator's cron": file("etc/cron.d/backup", "0 3 * * * root backup\n"),
+    "a list that is not there": lambda world: (world.folder / "etc/subuid").unlink(),
+    "a file that is none": lambda world: os.mkfifo(world.folder / "etc/doas.conf"),
+    "a process of root's": lambda world: world.process(12, "sh", "0::/user.slice", "0 0 0 0"),
+    "control groups of before": lambda world: world.process(
+        10, "x", f"9:name=systemd:/x/{RIG.instances[0].unit}\n1:cpu:/\n0::/"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_what_is_harmless_is_no_reason_for_alarm(world: World, what: str) -> None:
+    HARMLESS[what](world)
+    assert world.red() == {}
+
+
+def test_a_shell_is_what_its_package_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(looking, "VAR", world.folder / "var")
+    assert looking._shell("/usr/sbin/none") == {"found": "", "listed": []}
+    world.write("var/lib/dpkg/info/login.md5sums", "aa  usr/sbin/nologin\nbb  usr/share/nologin\n")
+    assert looking._shell("/usr/sbin/nologin")["listed"] == ["aa"]
+
+
+def test_the_folders_of_an_instance_are_its_users(world: World) -> None:
+    made = Survey({"accounts": {"told": world.told()}}).read(ACCOUNTS)
+    (instance,) = RIG.instances
+    told = SimpleNamespace(path=str(Path(instance.socket).parent), mode=0o750, uid=7, gid=UID)
+    changed = Accounts(**{**vars(made), "folders": [told]})
+    with pytest.raises(Drift, match="of user 7 and group"):
+        test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]
+    told.uid = UID
+    test_accounts.test_folders(SimpleNamespace(read=lambda section: changed), RIG)  # type: ignore[arg-type]
