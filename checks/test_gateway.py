@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Listener = tuple[str, ListenerEntry]
 EXPOSURE = 1.5  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
-LATER = 30  # seconds: workers that began so long after their settings were noted were not begun by us
+LATER = 2  # seconds: what notes the settings does so once workers with them answer
 LOG = f"look at `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
 SENT = {0: "no key", 1: "a wrong key", 2: "an empty header", 3: "an empty key"}
 
