@@ -23,9 +23,10 @@ FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
     why="whoever can rename a folder above puts another in its place, whatever is in it",
 )
 def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
-    found = {folder.path: folder for way in survey.read(WAYS).folders.values() for folder in way}
+    found = [folder for way in survey.read(WAYS).folders.values() for folder in way]
     roots = {rig.roots.software, rig.roots.config, rig.roots.state}
-    wrong = [one for one in found.values() if _loose(one) or (one.path in roots and one.kind != "folder")]
+    bad = {one.path: one for one in found if _loose(one) or (one.path in roots and one.kind != "folder")}
+    wrong = list(bad.values())
     cure = "; ".join(_closing(one) for one in wrong[:3])
     expect("; ".join(map(_said, wrong[:3])), "folders of root's alone", cure, holds=not wrong)
 
@@ -61,19 +62,6 @@ def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
     said = "; ".join(f"{one.source}{one.what.rstrip('/')} ({one.kind}) at {one.point}" for one in wrong.values())
     cure = f"umount {' '.join(reversed(wrong))}, take it out of /etc/fstab and the mount units, and {DEPLOY}"
     expect(said, "no mount", cure, holds=not wrong)
-
-
-@check(
-    "F04",
-    "the disks that ours lies on are mounted at the next boot",
-    severity="critical",
-    why="after a boot the box has nothing to serve",
-)
-def test_disks_come_back(survey: Survey) -> None:
-    fleeting = [one.point for one in survey.read(WAYS).mounts if not one.kept and one.what == "/"]
-    fleeting = [point for point in fleeting if not _covered(survey, point)]
-    cure = "write it into /etc/fstab"
-    expect(", ".join(fleeting) or "all", "every mount in /etc/fstab or a unit", cure, holds=not fleeting)
 
 
 @check(
@@ -191,8 +179,3 @@ def _said(one: Folder) -> str:
 def _closing(one: Folder) -> str:
     lists = f"; setfacl -b -k {one.path}" if one.rights else ""
     return f"chown root {one.path}; chmod go-w {one.path}{lists}"
-
-
-def _covered(survey: Survey, point: str) -> bool:
-    """Whether F03 says more of it."""
-    return any(one.point == point and one.kind in FLEETING for one in survey.read(WAYS).mounts)

@@ -34,6 +34,8 @@ def _misread(units: Units, one: UnitFile) -> Iterable[str]:
         yield f"{one.path} {f'is a link to {lying.link}' if lying.link else 'is no link'}"
     elif lying.sha256 != one.sha256:
         yield f"{one.path} {'has another text' if lying.sha256 else 'is not there'}"
+    if lying.loose:
+        yield f"{one.path} is {lying.loose}"
     if state != "loaded":
         yield f"{one.name} is {state}"
     elif units.value(one.name, "FragmentPath") != one.path:

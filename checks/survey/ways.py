@@ -33,8 +33,6 @@ class Mount:
     """Of the file system."""
     source: str
     options: list[str]
-    kept: bool
-    """Whether fstab or a unit mounts it at the next boot."""
 
 
 @dataclass(frozen=True)

@@ -103,18 +103,14 @@ def areas() -> list[str]:
 
 
 def drifts(*wanted: str) -> dict[str, Drift]:
-    """What has happened -> the drift; of some areas, or of all.
+    """What has happened, with its area -> the drift; of some areas, or of all.
 
     Raises:
-        ValueError: as `load`, or one is called as another is.
+        ValueError: as `load`.
     """
-    found: dict[str, Drift] = {}
-    for area in wanted or areas():
-        rows = load(area, Drift)
-        if twice := sorted(set(rows) & set(found)):
-            raise ValueError(f"{area}.toml: {twice[0]!r} is in another file, too")
-        found |= rows  # type: ignore[arg-type]
-    return found
+    return {  # type: ignore[return-value]
+        f"{area}: {title}": row for area in wanted or areas() for title, row in load(area, Drift).items()
+    }
 
 
 def harmless() -> dict[str, Harmless]:

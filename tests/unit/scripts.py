@@ -12,7 +12,6 @@ from rigwright.declaration.entry import Driver, Share
 from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
 from rigwright.engines.vllm.told import CAUSES
-from rigwright.envs.installer import changed
 from rigwright.envs.told import installed_script
 from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
@@ -38,6 +37,7 @@ from rigwright.weights import sharing, stored
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, records_folder, verified_test
 from roles.engines import script as build_script
 from roles.fetching import fetch_script
+from roles.trees import program
 from tests.unit.env_samples import declared
 from tests.unit.env_samples import made as made_env
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig, wheel
@@ -114,6 +114,7 @@ def tools(
 ) -> str:
     """The installation of an environment of Python."""
     values = {"network": network, "ledger": ledger, "sent": sent, "title": title, "alone": alone}
+    values["record"] = f"{STATE}/trees/0-tools"
     return render("tools/install.sh.j2", tools=tools, **values)
 
 
@@ -228,14 +229,15 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         tools="/opt/rigwright/tools-0",
         network=network(PLAIN),
         ledger=f"{STATE}/owned",
+        record=f"{STATE}/trees/0-cuda",
         sent="",
     ),
+    "trees": lambda: render("trees/look.sh.j2", program=program("look"), asked='{"a": "b c"}'),
     "tools": lambda: tools(network(PLAIN)),
     "hub's client": lambda: tools(network(PLAIN), title="the hub's client", alone="/opt/rigwright/hub-client-"),
     "tools from mirrors": lambda: tools(network(WIDE)),
     "environment": environment,
     "what an environment has": lambda: installed_script(rig(), made_env()),
-    "what of an environment was touched": lambda: changed("/opt/rigwright/engines/env"),
     "packages": lambda: packages(PLAIN),
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFT}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),

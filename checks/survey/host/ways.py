@@ -25,8 +25,6 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     kept = booted()
     mounts = [made for made in map(mount, lines) if concerns(str(made["point"]), roots, below)]
     now = {made["point"] for made in mounts}
-    for made in mounts:
-        made["kept"] = made["point"] == "/" or made["kind"] == "zfs" or made["point"] in kept
     waiting = sorted(point for point in kept - now if point != "/" and concerns(point, roots, below))
     return {"folders": {root: way(root) for root in roots}, "mounts": mounts, "waiting": waiting}
 
@@ -81,7 +79,6 @@ def mount(line: str) -> dict[str, object]:
         "kind": kind,
         "source": unescaped(source),
         "options": fields[5].split(","),
-        "kept": False,
     }
 
 
