@@ -167,7 +167,16 @@ class Ground:
         return ""
 
     def unminded(self, rows: dict[str, Harmless]) -> dict[str, str]:
-        """Have what is harmless; what has happened -> the checks that mind."""
+        """Have what is harmless, all of it together, but what does not outlive a reboot not with one.
+
+        Returns:
+            What has happened -> the checks that mind.
+        """
+        boots = {name: row for name, row in rows.items() if "reboot" in row.do.splitlines()}
+        rest = {name: row for name, row in rows.items() if name not in boots}
+        return {name: said for some in (rest, boots) if some for name, said in self._unminded(some).items()}
+
+    def _unminded(self, rows: dict[str, Harmless]) -> dict[str, str]:
         for row in rows.values():
             self.act(row.do)
         try:
@@ -175,8 +184,9 @@ class Ground:
             failed = ""
         except Differs as error:
             failed = str(error)
+            print(failed, flush=True)
         for row in rows.values():
             self.act(row.undo)
         if not failed or len(rows) == 1:
             return dict.fromkeys(rows, failed) if failed else {}
-        return {name: said for one, row in rows.items() for name, said in self.unminded({one: row}).items()}
+        return {name: said for one, row in rows.items() for name, said in self._unminded({one: row}).items()}
