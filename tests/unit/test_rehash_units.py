@@ -12,7 +12,8 @@ import pytest
 from rigwright.declaration.entry import Roots
 from rigwright.serving.units import UNITS
 from rigwright.weights.records import OWNED, records_folder, rehash_units
-from rigwright.weights.stored import SERVICE, TIMER
+
+SERVICE, TIMER = "rigwright_rehash.service", "rigwright_rehash.timer"
 from roles.weights.host import rehash
 from tests.unit.samples import rig
 
