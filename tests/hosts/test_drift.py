@@ -33,12 +33,12 @@ DRIFTS = {
         {"B01"},
         "userdel eve",
     ),
-    "an engine that anybody can write": (f"chmod o+w {ENGINE}/bin/llama-server", {"B02"}, ""),
+    "an engine that anybody can write": (f"chmod o+w {ENGINE}/bin/llama-server", {"B02", "F08"}, ""),
     "a half-installed package": ("dpkg --unpack /var/tmp/half.deb", {"B03"}, "dpkg --purge half"),
     "another version of a tool": (
         "cd /etc/rigwright/current/tools/lib/python3*/site-packages; "
         "sed -i 's/^Version: .*/Version: 0.0.1/' pathspec-*/METADATA; mv pathspec-* pathspec-0.0.1.dist-info",
-        {"T01"},
+        {"F07", "T01", "T02"},
         "rm -r /opt/rigwright/tools-*",
     ),
     "an engine's library with one more byte": (
@@ -48,7 +48,7 @@ DRIFTS = {
     ),
     "a missing library": (
         f"mv {ENGINE}/bin/libggml-base.so.0 /root/",
-        {"L03"},
+        {"L02", "L03"},
         f"mv /root/libggml-base.so.0 {ENGINE}/bin/",
     ),
     "a generation whose link leads to another build": ("ln -sfn /bin /etc/rigwright/current/tools", {"G01"}, ""),
@@ -60,7 +60,7 @@ DRIFTS = {
     ),
     "a build record of another source": (
         f'sed -i \'s/"sha256": "832d/"sha256": "932d/\' {ENGINE}/build.json',
-        {"L01"},
+        {"L01", "L02"},
         f'sed -i \'s/"sha256": "932d/"sha256": "832d/\' {ENGINE}/build.json',
     ),
     "weights with another byte": (f"printf x | dd of={MODEL} bs=1 seek=700000 conv=notrunc status=none", {"W01"}, ""),
