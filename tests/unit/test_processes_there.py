@@ -264,6 +264,14 @@ def test_each_sick_host_turns_its_check_red_and_no_other(what: str) -> None:
     assert set(red(found)) == wanted
 
 
+def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = of(there(), code=["unnamed", "deleted /tmp/x", "file /var/cache/rigwright/compiled/a.so"])
+    assert set(red(found)) == {"S21"}
+    text = OURS[CHAT].text.replace("MemoryDenyWriteExecute=yes\n", "")
+    monkeypatch.setattr(c, "running", lambda *_: {CHAT: (replace(OURS[CHAT], text=text), found.units[CHAT])})
+    c.test_code(Survey({}, _read={"processes": found}), RIG, WANTED)
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"words": ["/usr/lib/systemd/systemd-socket-proxyd", "/tmp/x"]}, {"variables": ["LD_PRELOAD=/x.so"]}],
