@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 Severity = Literal["critical", "high", "low"]
 F = TypeVar("F", bound=Callable[..., None])
 
 
-def check(identifier: str, title: str, *, severity: Severity, why: str) -> Callable[[F], F]:
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""The gravest first."""
+
+
+def check(identifier: str, title: str, *, severity: Severity, why: str, blind: str = "") -> Callable[[F], F]:
     """Mark a function as a check.
 
     Args:
@@ -20,10 +24,11 @@ def check(identifier: str, title: str, *, severity: Severity, why: str) -> Calla
         title: What holds when it is green.
         severity: `critical` when nothing is served right, `high` when something is at risk, `low` otherwise.
         why: What goes wrong when it is red.
+        blind: What it cannot see, beside what nothing that it reads can.
     """
     import pytest  # what only looks at hosts marks nothing, and it is a tenth of a second
 
-    return pytest.mark.check(identifier=identifier, title=title, severity=severity, why=why)
+    return pytest.mark.check(identifier=identifier, title=title, severity=severity, why=why, blind=blind)
 
 
 class Drift(AssertionError):

@@ -68,10 +68,38 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
     with ctx_state.use(state), _said(inventory):
         made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
         state.init(made, Config())
-    wanted = [host for host in made if limit is None or limit in host.groups or fnmatch.fnmatch(host.name, limit)]
-    if not wanted:
-        raise UnknownHost(f"{inventory}: no host{f' or group is called {limit}' if limit else 's'}")
-    return wanted
+    hosts = list(made)
+    if not hosts:
+        raise UnknownHost(f"{inventory}: no hosts")
+    if limit is None:
+        return hosts
+    wanted = []
+    for one in limit.split(","):
+        named = [host for host in hosts if one in host.groups or fnmatch.fnmatch(host.name, one)]
+        if not named:
+            raise UnknownHost(f"{inventory}: no host or group is called {one}")
+        wanted += named
+    return [host for host in hosts if host in wanted]
+
+
+def load(inventory: str, limit: str | None) -> tuple[State, dict[str, Any]]:
+    """An inventory's hosts by name, none of them connected, and pyinfra's state that they are of.
+
+    Raises:
+        UnknownHost: as `find`.
+        SystemExit: as `find`.
+    """
+    state = State()
+    return state, {host.name: host for host in find(state, inventory, limit)}
+
+
+def reach(state: State, targets: dict[str, Any]) -> list[str]:
+    """Connect to hosts; returns the names of those out of reach."""
+    with ctx_state.use(state):
+        state.limit_hosts = [*targets.values()]
+        with suppress(PyinfraError):  # no host is left; which ones are gone is said below
+            connect_all(state)
+    return sorted(name for name, host in targets.items() if host not in state.active_hosts)
 
 
 def connect(inventory: str, limit: str | None) -> tuple[dict[str, Any], list[str]]:
@@ -81,14 +109,9 @@ def connect(inventory: str, limit: str | None) -> tuple[dict[str, Any], list[str
         UnknownHost: as `find`.
         SystemExit: as `find`.
     """
-    state = State()
-    wanted = find(state, inventory, limit)
-    with ctx_state.use(state):
-        state.limit_hosts = wanted
-        with suppress(PyinfraError):  # no host is left; which ones are gone is said below
-            connect_all(state)
-    reached = {host.name: host for host in wanted if host in state.active_hosts}
-    return reached, sorted({host.name for host in wanted} - set(reached))
+    state, targets = load(inventory, limit)
+    gone = reach(state, targets)
+    return {name: host for name, host in targets.items() if name not in gone}, gone
 
 
 def testinfra_host(target: Any) -> Host:

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from testinfra.host import Host
 
-from checks.backend import UnknownHost, connect, testinfra_host
-from checks.nvidia import with_cards
-from checks.nvidia_smi import ask
-from checks.report import Reporter, label
-from checks.survey.section import Scene
-from checks.survey.take import take
+from checks import SEVERITIES
+from checks.backend import UnknownHost
+from checks.frame import Frame, label
+from checks.look import Look, Seen
+from checks.report import Reporter, Silent
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import DeclaredEnv, Instance, Rig
 from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import Environment
-from rigwright.host import facts as host_facts
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
-from rigwright.host.plan import desired as desired_of
-from rigwright.inventory import load
-from rigwright.nvidia.cards import smi as nvidia_smi
-from rigwright.nvidia.cards.smi import Gpu
-from rigwright.nvidia.driver import found as driver_probe
-from rigwright.nvidia.driver import record as nvidia_record
-from rigwright.nvidia.driver import state as nvidia_state
-from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.driver.record import Record
-from rigwright.nvidia.driver.state import State
-from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served, state_script
@@ -42,46 +29,54 @@ from rigwright.serving.live import Served, state_script
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the checks."""
     parser.addoption("--inventory", help="the inventory whose hosts are checked")
-    parser.addoption("--limit", help="one host or group of it")
+    parser.addoption("--limit", help="hosts and groups of it, with commas between them")
     parser.addoption("--deep", action="store_true", help="read all bytes of weights and environments")
+    parser.addoption("--only", action="append", default=[], metavar="IDS", help="these checks alone")
+    parser.addoption("--severity", choices=SEVERITIES, help="checks of this severity, or a graver one")
+    parser.addoption("--json", action="store_true", help="print a report as JSON in place of lines")
+    with suppress(ValueError):  # testinfra's plugin, where it is loaded, has it
+        parser.addoption("--hosts", help="the same as --limit")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Connect before anything is collected, and print a line a check."""
-    config.addinivalue_line("markers", "check(identifier, title, severity, why): a conformance check")
+    config.addinivalue_line("markers", "check(identifier, title, severity, why, blind): a conformance check")
     inventory = config.getoption("--inventory")
     if not inventory:
         raise pytest.UsageError("checks need --inventory FILE")
     try:
-        config.stash[TARGETS], gone = connect(inventory, config.getoption("--limit"))
+        look = Look(inventory, config.getoption("--limit") or config.getoption("--hosts"), config.getoption("--deep"))
     except (UnknownHost, SystemExit) as error:
         raise pytest.UsageError(str(error)) from None
-    config.stash[GONE] = gone
-    if not config.stash[TARGETS]:
-        raise pytest.UsageError(f"cannot connect to {', '.join(gone)}")
+    config.stash[LOOK] = look
+    frame = Frame(config, look)
+    config.pluginmanager.register(frame, "rigwright-frame")
+    config.pluginmanager.register(Elsewhere(), "rigwright-elsewhere")
     standard = config.pluginmanager.get_plugin("terminalreporter")
     if standard is not None:
         config.pluginmanager.unregister(standard)
-        config.pluginmanager.register(Reporter(config, gone), "terminalreporter")
+        reporter = Silent if config.getoption("--json") else Reporter
+        config.pluginmanager.register(reporter(config, frame), "terminalreporter")
 
 
-# the host of checks that no rig here has anything for; the reporter drops them
+# the host of checks that no rig here has anything for; the frame drops them
 NOBODY = ""
-GONE = pytest.StashKey[list[str]]()
-TARGETS = pytest.StashKey[dict[str, Any]]()
+LOOK = pytest.StashKey[Look]()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A host out of reach is not one that conforms."""
-    if session.config.stash[GONE]:
-        session.exitstatus = pytest.ExitCode.INTERRUPTED
+class Elsewhere:
+    """For checks of a user's own, which lie in another folder than these hooks."""
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """As for ours."""
+        if not metafunc.definition.path.is_relative_to(Path(__file__).parent):
+            pytest_generate_tests(metafunc)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test a host, or one a host and instance, engine or weight file."""
-    targets = metafunc.config.stash[TARGETS]
+    hosts = metafunc.config.stash[LOOK].hosts
     parts: dict[str, Callable[[Rig], Sequence[object]]] = {
         "instance": lambda rig: rig.instances,
         "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
@@ -94,9 +89,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     }
     wanted = [name for name in parts if name in metafunc.fixturenames]
     if not wanted:
-        metafunc.parametrize("target_name", list(targets), scope="session")
+        metafunc.parametrize("target_name", list(hosts), scope="session")
         return
-    pairs = [(name, part) for name, target in targets.items() for part in parts[wanted[0]](_rig(target))]
+    pairs = [(name, part) for name, seen in hosts.items() for part in parts[wanted[0]](seen.rig)]
     labels = [f"{name}/{label(part)}" for name, part in pairs]
     if pairs:
         metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")
@@ -104,72 +99,51 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("target_name", wanted[0]), [(NOBODY, None)], scope="session")
 
 
-@cache
-def _rig(target: Any) -> Rig:
-    return load(target.data.get("rig"))
+@pytest.fixture(scope="session")
+def seen(pytestconfig: pytest.Config, target_name: str) -> Seen:
+    """The host as it was looked at."""
+    return pytestconfig.stash[LOOK].hosts[target_name]
 
 
-@cache
-def _host(target: Any) -> Host:
-    return testinfra_host(target)
-
-
-@cache
-def _facts(target: Any) -> HostFacts:
-    script = render("probe/probe.sh.j2", **host_facts.questions(_rig(target)))
-    return host_facts.parse(_host(target).check_output("sh -c %s", script).splitlines())
-
-
-@cache
-def _survey(target: Any, deep: bool) -> Survey:
-    try:
-        scene = Scene(_rig(target), desired_of(_rig(target), _facts(target)), deep)
-        return take(target, scene)
-    except (ValueError, OSError) as error:
-        return Survey({}, str(error))
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Look at all hosts at once, before the first check asks for what was found."""
-    deep = session.config.getoption("--deep")
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        list(pool.map(lambda target: _survey(target, deep), session.config.stash[TARGETS].values()))
+@pytest.fixture(scope="session", autouse=True)
+def each_host(target_name: str) -> None:
+    """A check is about a host, also one that asks for nothing of it."""
 
 
 @pytest.fixture(scope="session")
-def survey(target: Any, pytestconfig: pytest.Config) -> Survey:
+def survey(seen: Seen) -> Survey:
     """What the host is, all of it seen at one time."""
-    return _survey(target, pytestconfig.getoption("--deep"))
+    return seen.survey or Survey({}, "the connection is gone")
 
 
 @pytest.fixture(scope="session")
-def target(pytestconfig: pytest.Config, target_name: str) -> Any:
+def target(seen: Seen) -> Any:
     """The connected pyinfra host."""
-    return pytestconfig.stash[TARGETS][target_name]
+    return seen.target
 
 
 @pytest.fixture(scope="session")
-def host(target: Any) -> Host:
+def host(seen: Seen) -> Host:
     """The testinfra host."""
-    return _host(target)
+    return seen.host
 
 
 @pytest.fixture(scope="session")
-def rig(target: Any) -> Rig:
+def rig(seen: Seen) -> Rig:
     """What the host should be."""
-    return _rig(target)
+    return seen.rig
 
 
 @pytest.fixture(scope="session")
-def facts(target: Any) -> HostFacts:
+def facts(seen: Seen) -> HostFacts:
     """What a probe finds on the host now."""
-    return _facts(target)
+    return seen.facts
 
 
 @pytest.fixture(scope="session")
-def desired(rig: Rig, facts: HostFacts) -> Desired:
+def desired(seen: Seen) -> Desired:
     """What the rig comes to on the host."""
-    return desired_of(rig, facts)
+    return seen.desired
 
 
 @pytest.fixture(scope="session")
@@ -201,30 +175,3 @@ def found(host: Host, rig: Rig) -> Served:
     """What the host serves now."""
     script = state_script(rig.roots.config, rig.roots.software, rig.starts)
     return served.parse(host.check_output("sh -c %s", script).splitlines())
-
-
-@pytest.fixture(scope="session")
-def gpus(host: Host, rig: Rig) -> tuple[Gpu, ...]:
-    """The cards that answer; a driver that hangs is waited for once."""
-    with_cards(rig)
-    return ask(host, nvidia_smi.GPUS, nvidia_smi.gpus)
-
-
-@pytest.fixture(scope="session")
-def driver_facts(host: Host, rig: Rig) -> DriverFacts:
-    """What the choice of a driver needs to know of the host."""
-    with_cards(rig)
-    return driver_probe.parse([host.check_output("sh -c %s", driver_probe.script(rig))])
-
-
-@pytest.fixture(scope="session")
-def state(host: Host, rig: Rig) -> State:
-    """Kernels, modules, packages and settings around the driver; of the latter a rig without cards may have some."""
-    return nvidia_state.parse([host.check_output("sh -c %s", nvidia_state.script(rig))])
-
-
-@pytest.fixture(scope="session")
-def record(host: Host, rig: Rig) -> Record | None:
-    """What the last deploy wrote down of the driver."""
-    with_cards(rig)
-    return nvidia_record.parse(host.run("cat %s", nvidia_record.path(rig)).stdout)

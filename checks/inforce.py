@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from checks import settings
-from checks.survey.units import UnitFile, Units
+from checks import DEPLOY, settings
+from checks.survey.units import PARENTS, UnitFile, Units
 
 # What a unit is doing, and not what it is to be.
 STATE = re.compile(
@@ -35,6 +35,14 @@ LIMIT = re.compile("Limit[A-Z]+(Soft)?")
 PHYSICAL = re.compile("([0-9]+)%")
 TOLERANCE = 0.02
 """Of an amount that is a part of the host's memory: systemd counts pages, the kernel's own among them."""
+
+
+# Declared relations -> the property by which the other side is told.
+TOLD = {"After": "After", "Wants": "Wants", "Requires": "Requires", "PartOf": "PartOf", "Before": "Before"}
+TOLD |= {"Sockets": "TriggeredBy", "Service": "Triggers"}
+# Links that start ours: the unit that pulls them in, and what it is to pull.
+PULLS = re.compile(r".*/([^/]+)\.(wants|requires|upholds)/([^/]+)")
+RELOAD = f"`systemctl daemon-reload`, and {DEPLOY}"
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,8 @@ def _timer(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[
 
 def _slice(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dict[str, str]:
     parent = name.removesuffix(".slice").rpartition("-")[0]
-    return {"Slice": f"{parent or '-'}.slice"}
+    made_by_systemd = {"DefaultDependencies": "no"} if name in PARENTS else {}
+    return {"Slice": "" if name == "-.slice" else f"{parent or '-'}.slice", **made_by_systemd}
 
 
 # Capabilities that systemd takes from who may not do what they are for.
@@ -110,7 +119,16 @@ IMPLIED: dict[str, Callable[[str, Mapping[str, str], Mapping[str, str]], dict[st
 }
 # Of these the text's own value is read again by what is implied.
 OVERRIDES = frozenset({"DeviceAllow"})
-LATER = frozenset({"CPUAffinity", "TriggerLimitBurst", "PollLimitBurst", "PollLimitIntervalUSec", "CPUAccounting"})
+LATER = frozenset(
+    {
+        "CPUAffinity",
+        "IOSchedulingPriority",
+        "TriggerLimitBurst",
+        "PollLimitBurst",
+        "PollLimitIntervalUSec",
+        "CPUAccounting",
+    }
+)
 """What systemd reckons itself while a unit is loaded, from the host or from other properties of it."""
 
 
@@ -122,13 +140,14 @@ def differences(units: Units, one: UnitFile, memory_kib: int) -> list[Difference
         one: The unit as it is to be.
         memory_kib: The host's, KiB.
     """
-    made = settings.declared(one.text, {group: units.group(group) for group in units.calls})
-    implied = IMPLIED.get(one.kind, lambda name, made, bare: {})(one.name, made, units.bare[one.kind])
-    wanted = {**implied, **made, **{name: value for name, value in implied.items() if name in OVERRIDES}}
+    if units.value(one.name, "LoadState") != "loaded":
+        # it has no properties, which another check says
+        return []
+    wanted = Right(units, one)
     bare, shown = units.bare[one.kind], units.shown[one.name]
     found = []
-    for prop in sorted({*bare, *shown, *made}):
-        if STATE.fullmatch(prop) or RELATION.fullmatch(prop) and prop != "Slice" or prop in LATER:
+    for prop in sorted({*bare, *shown, *wanted.made}):
+        if STATE.fullmatch(prop) or (RELATION.fullmatch(prop) and prop != "Slice") or prop in LATER:
             continue
         again = AGAIN.fullmatch(prop)
         said = units.value(one.name, prop)
@@ -145,27 +164,41 @@ def differences(units: Units, one: UnitFile, memory_kib: int) -> list[Difference
         if prop.startswith("Exec"):
             said = "\n".join(settings.shown_command(line) for line in re.split(r"\n(?=\{ )", said))
         said = settings.canonical(prop, said)
+        right = wanted.of(prop)
         if prop == "SystemCallFilter":
-            wanted = {**wanted, prop: _known(units, wanted.get(prop, ""))}
-        right = wanted[prop] if prop in wanted else settings.canonical(prop, _usual(units, prop, bare))
+            right = _known(units, right)
         if said != right and not _part(right, said, memory_kib):
             found.append(Difference(one.name, prop, right, said))
     return found
 
 
 def _known(units: Units, calls: str) -> str:
-    """Of system calls those that the host has: its library may be older than its systemd, and leaves out what it does not
-    know, of every unit.
+    """Of system calls those that the host has: its library may be older than its systemd, and leaves out what it does
+    not know, of every unit.
     """
     known = {call for unit in units.shown for call in units.value(unit, "SystemCallFilter").split()}
     return " ".join(call for call in calls.split() if call in known)
 
 
-def _usual(units: Units, prop: str, bare: Mapping[str, str]) -> str:
-    """What systemd gives to a unit that says nothing of it."""
-    if LIMIT.fullmatch(prop) and f"Default{prop}" in units.manager:
-        return units.manager[f"Default{prop}"]
-    return bare.get(prop, "")
+class Right:
+    """What the properties of a unit are to be, each as `settings.canonical` has it."""
+
+    def __init__(self, units: Units, one: UnitFile) -> None:
+        made = settings.declared(one.text, {group: units.group(group) for group in units.calls})
+        self.bare, self.manager = units.bare[one.kind], units.manager
+        implied = IMPLIED[one.kind](one.name, made, self.bare) if one.kind in IMPLIED else {}
+        overrides = {name: value for name, value in implied.items() if name in OVERRIDES}
+        self.made = frozenset(made)
+        """What its text sets itself; of the rest a host's systemd may know nothing yet."""
+        self.declared = {**implied, **made, **overrides}
+        """What its text says, and what follows from it."""
+
+    def of(self, prop: str) -> str:
+        """By the text, or what systemd gives to a unit that says nothing of it."""
+        if prop in self.declared:
+            return self.declared[prop]
+        usual = self.manager.get(f"Default{prop}") if LIMIT.fullmatch(prop) else None
+        return settings.canonical(prop, self.bare.get(prop, "") if usual is None else usual)
 
 
 def _part(wanted: str, said: str, memory_kib: int) -> bool:
@@ -175,3 +208,27 @@ def _part(wanted: str, said: str, memory_kib: int) -> bool:
         return False
     right = memory_kib * 1024 * int(part[1]) // 100
     return abs(int(said) - right) <= right * TOLERANCE
+
+
+def said(one: Difference) -> str:
+    """A difference, for people."""
+    wanted, found = (set(text.replace("\n", " ").split()) for text in (one.wanted, one.found))
+    if len(wanted | found) > 6 and wanted & found:
+        return f"{one.unit} has {one.prop} {_signed(found - wanted, '+')}{_signed(wanted - found, '-')}".rstrip()
+    found_, wanted_ = (", ".join(text.split("\n")) or "empty" for text in (one.found, one.wanted))
+    return f"{one.unit} has {one.prop} {found_}, not {wanted_}"
+
+
+def _signed(words: set[str], sign: str) -> str:
+    return "".join(f"{sign}{word} " for word in sorted(words)[:4])
+
+
+def unrelated(units: Units, one: UnitFile) -> Iterable[Difference]:
+    """Relations that a unit's text asks for and that systemd does not have."""
+    loaded = units.value(one.name, "LoadState") == "loaded"
+    for name, value in settings.settings(one.text):
+        if loaded and name in TOLD:
+            has = units.value(one.name, TOLD[name]).split()
+            for other in value.split():
+                if other not in has:
+                    yield Difference(one.name, TOLD[name], other, "none such")

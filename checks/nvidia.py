@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from checks import Drift
+from checks.survey.kernel import KERNEL, DkmsBuild, KernelThere, Module
+from checks.survey.packages import PACKAGES
+from checks.survey.settings import SETTINGS
+from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
 from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.driver import record as nvidia_record
+from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
+from rigwright.nvidia.driver.found import MODULE_NAMES, PERSISTENCE_UNIT, BusCard, DriverFacts, Package
+from rigwright.nvidia.driver.record import Record
+from rigwright.nvidia.driver.state import DRIVER, Dkms, Kernel, State
+from rigwright.nvidia.modules.options import parameters
+
+CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm"}
 
 
 def with_cards(rig: Rig) -> None:
@@ -33,3 +47,136 @@ def no(differences: Sequence[Difference]) -> None:
     __tracebackhide__ = True
     if differences:
         raise Drift.several([Drift(one.expected, one.found, one.next_step) for one in differences])
+
+
+def none(expected: str, found: Sequence[str], cure: str) -> None:
+    """Say in one line that there is something where nothing is to be: the first three, and how many more.
+
+    Raises:
+        Drift: there is.
+    """
+    __tracebackhide__ = True
+    if found:
+        more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+        raise Drift(expected, "; ".join(found[:3]) + more, cure)
+
+
+def main_module(kernel: KernelThere) -> Module | None:
+    """The driver's own module among those that a kernel would load."""
+    names = tuple(f"/{name}.ko" for name in MODULE_NAMES)
+    return next((one for one in kernel.modules if any(name in one.filename for name in names)), None)
+
+
+def driver_facts(survey: Survey, facts: HostFacts) -> DriverFacts:
+    """What the choice of a driver needs to know of the host."""
+    kernel, packages, settings = survey.read(KERNEL), survey.read(PACKAGES), survey.read(SETTINGS)
+    modules = {one.release: main_module(one) for one in kernel.kernels}
+    unit = settings.unit(PERSISTENCE_UNIT, "UnitFileState")
+    there = {one.path for one in kernel.devices if one.kind == "device"}
+    return DriverFacts(
+        os_id=packages.os_id,
+        os_version=packages.os_version,
+        architecture=packages.architecture,
+        kernel=kernel.running,
+        kernel_packages=tuple(sorted((one[0], one[1]) for one in packages.kernels)),
+        secure_boot=kernel.secure_boot,  # type: ignore[arg-type] # one of three words, or no host's
+        key_enrolled=kernel.key_enrolled,
+        cards=tuple(BusCard(one.address, one.pci_id, one.bound) for one in kernel.cards),
+        module=kernel.loaded.get("nvidia", [""])[0],
+        module_open="Open Kernel Module" in kernel.version,
+        nouveau="nouveau" in kernel.loaded,
+        params=parameters(kernel.params),
+        packages=tuple(
+            Package(name, version, packages.policy[name].origin if name in packages.policy else "")
+            for name, version in sorted((one[0], one[1]) for one in packages.packages)
+        ),
+        run_files=tuple(packages.runs),
+        nvidia_sources=tuple((one[0], one[1]) for one in packages.sources),
+        half=tuple(packages.half),
+        headers=frozenset(packages.headers),
+        held=frozenset(packages.holds),
+        kernel_modules=tuple(
+            sorted(
+                (one.release, found.version if (found := modules[one.release]) else "")
+                for one in kernel.kernels
+                if one.bootable or one.release == kernel.running
+            )
+        ),
+        devices=there >= CONTROL,
+        persistence=unit if unit in ("masked", "masked-runtime") else "",  # type: ignore[arg-type] # as mypy has no sets
+        recorded=tuple((one[0], one[1]) for one in packages.recorded),
+        kept=tuple(one.version for one in packages.kept if one.listed is not None),
+        toolkit=facts.nvcc,
+    )
+
+
+def kernels(survey: Survey) -> State:
+    """The kernels, and nothing else."""
+    kernel = survey.read(KERNEL)
+    here = next((one for one in kernel.kernels if one.release == kernel.running), None)
+    return State(
+        running=kernel.running,
+        kernels=tuple(_kernel(one) for one in kernel.kernels),
+        kernel_days=here.days if here else None,
+        params=parameters(kernel.params),
+        sysctl=tuple(sorted(kernel.sysctl.items())),
+        p2p=tuple((one.instance, one.pid) for one in kernel.peers),
+    )
+
+
+def state(survey: Survey) -> State:
+    """Kernels, modules, packages and settings around the driver; of the latter a rig without cards may have some."""
+    kernel, packages = survey.read(KERNEL), survey.read(PACKAGES)
+    return replace(
+        kernels(survey),
+        dkms=tuple(
+            Dkms(
+                one.version, one.kernel, one.state, "(missing)" if one.missing else "Differences" if one.differs else ""
+            )
+            for one in kernel.dkms
+            if DRIVER.fullmatch(one.version)
+        ),
+        holds=frozenset(packages.holds),
+        unattended=packages.unattended,
+        blacklist=tuple(packages.blacklist),
+        candidates=tuple((name, one.candidate) for name, one in sorted(packages.policy.items()) if one.candidate),
+        security=tuple((name, version) for name, one in sorted(packages.policy.items()) for version in one.security),
+        reboot=packages.reboot,
+        reboot_for=tuple(packages.reboot_for),
+    )
+
+
+def _remark(one: DkmsBuild) -> str:
+    if one.missing:
+        return f"({', '.join(one.missing)} missing)"
+    return f"(Differences: {', '.join(one.differs)})" if one.differs else ""
+
+
+def _kernel(one: KernelThere) -> Kernel:
+    module = main_module(one)
+    if module is None:
+        return Kernel(one.release, one.bootable, "", "", "")
+    return Kernel(one.release, one.bootable, module.version, module.license, module.signer)
+
+
+def record(survey: Survey) -> Record | None:
+    """What the last deploy wrote down of the driver."""
+    return nvidia_record.parse(survey.read(PACKAGES).record)
+
+
+def planned(rig: Rig, facts: DriverFacts) -> DriverPlan:
+    """The driver that deploys bring.
+
+    Raises:
+        Drift: the next one would refuse the host; what lies there of the driver is then not judged, and not in order.
+    """
+    made = driver_plan(rig, facts)
+    if not isinstance(made, DriverPlan):
+        raise Drift("a host that a deploy accepts", "; ".join(made.reasons), "do what each sentence says")
+    return made
+
+
+def next_boot(survey: Survey) -> list[str]:
+    """The kernels that run and that boot next."""
+    there = kernels(survey)
+    return list(dict.fromkeys((there.running, there.newest.release))) if there.boots else []

@@ -8,6 +8,8 @@ from typing import TypeVar
 from testinfra.host import Host
 
 from checks import Drift
+from checks.survey.cards import CARDS
+from checks.survey.taken import Survey
 from rigwright.nvidia.cards.presence import LOG
 from rigwright.nvidia.cards.smi import question
 
@@ -23,5 +25,20 @@ def ask(host: Host, words: tuple[str, ...], read: Callable[[int, str, str], T]) 
     result = host.run(question(*words))
     try:
         return read(result.rc, result.stdout, result.stderr)
+    except ValueError as error:
+        raise Drift("an answer of nvidia-smi", error, f"{LOG}, then reboot") from None
+
+
+def answer(survey: Survey, name: str, read: Callable[[int, str, str], T]) -> T:
+    """What nvidia-smi has answered to one of the survey's questions, read by the question's own reader.
+
+    Raises:
+        Drift: it has no answer.
+    """
+    said = survey.read(CARDS).answers.get(name)
+    try:
+        if said is None:
+            raise ValueError("it was not asked")
+        return read(said.status, said.out, said.err)
     except ValueError as error:
         raise Drift("an answer of nvidia-smi", error, f"{LOG}, then reboot") from None

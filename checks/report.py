@@ -1,56 +1,36 @@
-"""How checks are told: a line each, and the verdict of every host in a table."""
+"""How checks are told: a line each, what to do about those that do not hold, and the verdict of every host; or JSON."""
 
 from __future__ import annotations
 
+import json
+import sys
+import textwrap
 from collections import Counter, defaultdict
+from collections.abc import Generator
+from dataclasses import asdict
 from typing import Any
 
 import pytest
+from _pytest.config import create_terminal_writer
 from _pytest.terminal import TerminalReporter
 
-from checks import plain
+from checks.frame import Frame
+from checks.results import Result
 
-VERDICT = {"passed": ("ok  ", "green"), "failed": ("FAIL", "red"), "skipped": ("skip", "yellow")}
+VERDICT = {"ok": ("ok  ", "green"), "fail": ("FAIL", "red"), "skip": ("skip", "yellow")}
 
 
 class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
-    """pytest's own reporter, with one line a check in place of dots and tracebacks."""
+    """pytest's own reporter, with a line a check in place of dots and tracebacks."""
 
-    def __init__(self, config: pytest.Config, gone: list[str]) -> None:
+    def __init__(self, config: pytest.Config, frame: Frame) -> None:
         super().__init__(config)
-        self.gone = gone
-        self.marks: dict[str, dict[str, Any]] = {}
+        self.frame = frame
         self.tally: dict[str, Counter[str]] = defaultdict(Counter)
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Without pytest's header."""
         self._session = session
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Host by host, and within one in the order of the roles."""
-        parts = (
-            "preflight",
-            "nvidia_driver",
-            "nvidia_modules",
-            "nvidia_packages",
-            "nvidia_cards",
-            "base",
-            "tools",
-            "cuda_toolkit",
-            "engines",
-            "sharing",
-            "weights",
-            "generation",
-            "serving",
-        )
-        order = {part: place for place, part in enumerate((*parts, "serving"))}
-        items[:] = [item for item in items if _target(item)]
-        items.sort(key=lambda item: (_target(item), order.get(item.path.stem.removeprefix("test_"), 99)))
-        for item in items:
-            mark = item.get_closest_marker("check")
-            if mark is None:
-                raise pytest.UsageError(f"{item.nodeid} has no @check: every check has an id, a title and a why")
-            self.marks[item.nodeid] = {**mark.kwargs, "target": _target(item), "part": _part(item)}
 
     def report_collect(self, final: bool = False) -> None:
         """Without the count: every check gets a line."""
@@ -59,31 +39,46 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
         """Nothing before a check's line."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Print a check's line once it is decided."""
+        """Print a check's lines once it is decided."""
         self._tests_ran = True
-        decided = report.when == "call" or (report.when == "setup" and report.outcome != "passed")
-        if not decided:
-            return
-        self.stats.setdefault(report.outcome, []).append(report)
-        mark = self.marks[report.nodeid]
-        word, colour = VERDICT[report.outcome]
-        self.tally[mark["target"]][report.outcome] += 1
-        self._tw.write(f"  {word}", **{colour: True})
-        part = f"{mark['part']}: " if mark["part"] else ""
-        self._tw.write(f"  {mark['target']}  {mark['identifier']}  {part}{mark['title']}")
-        if report.outcome == "failed":
-            self._tw.write(f"\n        [{mark['severity']}] {_reason(report)}\n        why it matters: {mark['why']}")
-        elif how := dict(report.user_properties).get("how"):
-            self._tw.write(f" ({how})")
-        elif report.outcome == "skipped" and isinstance(report.longrepr, tuple):
-            self._tw.write(f" ({report.longrepr[2].removeprefix('Skipped: ')})")
-        self._tw.write("\n")
+        if decided := report.__dict__.get("decided"):
+            self.stats.setdefault(report.outcome, []).append(report)
+            self.tell(*decided)
+
+    def tell(self, target: str, result: Result) -> None:
+        """Print what a check has found, no wider than the terminal."""
+        self.tally[target][result.verdict] += 1
+        word, colour = VERDICT[result.verdict]
+        note = f" ({result.note})" if result.note else ""
+        line = self._filled(f"  {word}  {target}  {result.id}  {result.name}{note}", " " * 10)
+        before, _, after = line.partition(word)
+        self._tw.write(f"{before}{word}", **{colour: True})
+        self._tw.line(after)
+        if result.verdict == "fail":
+            for name in ("severity", "expected", "found", "since", "cure", "why"):
+                if text := getattr(result, name):
+                    self._tw.line(self._filled(f"        {name:<8}  {text}", " " * 18))
+
+    def _filled(self, text: str, more: str) -> str:
+        """A text in lines no wider than the terminal, each but the first after `more`."""
+        began = len(text) - len(text.lstrip())
+        # a word that is too long is one to copy, such as a path
+        return textwrap.fill(
+            text[began:],
+            max(self._tw.fullwidth, 40),
+            initial_indent=text[:began],
+            subsequent_indent=more,
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+            drop_whitespace=True,
+        )
 
     def summary_failures(self) -> None:
-        """Each failure has had its line."""
+        """Each failure has had its lines."""
 
     def summary_errors(self) -> None:
-        """Each error has had its line; a file that cannot be collected is shown whole."""
+        """Each error has had its lines; a file that cannot be collected is shown whole."""
         for report in self.stats.get("error", []):
             self._tw.line(str(report.longrepr))
 
@@ -92,35 +87,30 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
 
     def short_test_summary(self) -> None:
         """The verdict of each host."""
-        for target in self.gone:
+        for target in sorted(self.frame.gone):
             self._tw.write(f"{target}: ")
             self._tw.write("cannot be reached\n", red=True)
         for target, counted in self.tally.items():
-            bad = counted["failed"]
+            bad = counted["fail"]
             self._tw.write(f"{target}: ")
             self._tw.write("not what its rig says" if bad else "conforms", **{"red" if bad else "green": True})
-            self._tw.write(f" ({counted['passed']} ok, {bad} failed, {counted['skipped']} skipped)\n")
+            self._tw.write(f" ({counted['ok']} ok, {bad} failed, {counted['skip']} skipped)\n")
 
 
-def _target(item: pytest.Item) -> str:
-    return str(getattr(item, "callspec").params["target_name"])  # noqa: B009 (pytest sets it on parametrised items)
+class Silent(Reporter):  # type: ignore[misc] # as that
+    """Prints JSON at the end, and nothing before; what keeps checks from running goes to standard error."""
 
+    def __init__(self, config: pytest.Config, frame: Frame) -> None:
+        super().__init__(config, frame)
+        self._tw = create_terminal_writer(config, sys.stderr)
 
-def _part(item: pytest.Item) -> str:
-    params = getattr(item, "callspec").params  # noqa: B009
-    for name in ("instance", "engine_name", "env", "weight"):
-        if name in params:
-            return label(params[name])
-    return ""
+    def tell(self, target: str, result: Result) -> None:
+        """Nothing."""
 
-
-def label(part: Any) -> str:
-    """What an instance, engine or weight is called; one of a model's files as the catalogue names it."""
-    name = str(part[0] if isinstance(part, tuple) else getattr(part, "name", part))
-    return f"{name}:{part.path}" if getattr(part, "group", None) else name
-
-
-def _reason(report: pytest.TestReport) -> str:
-    crash = getattr(report.longrepr, "reprcrash", None)
-    message = crash.message if crash else str(report.longrepr)
-    return plain(message.removeprefix("checks.Drift: ").splitlines()[0])
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:
+        """Print the report, where checks have run or hosts are out of reach."""
+        yield
+        self.summary_errors()
+        if not self.stats.get("error") and (self.frame.results or self.frame.gone):
+            sys.stdout.write(json.dumps(asdict(self.frame.report()), indent=2, ensure_ascii=False) + "\n")

@@ -28,7 +28,14 @@ UNTOLD = re.compile("Condition.*|Assert.*|LoadCredential|Description|WantedBy|Do
 WORDS = frozenset(
     {
         *("CapabilityBoundingSet", "AmbientCapabilities", "SupplementaryGroups", "RestrictAddressFamilies"),
-        *("InaccessiblePaths", "ReadWritePaths", "ReadOnlyPaths", "RuntimeDirectory", "CacheDirectory", "LogsDirectory"),
+        *(
+            "InaccessiblePaths",
+            "ReadWritePaths",
+            "ReadOnlyPaths",
+            "RuntimeDirectory",
+            "CacheDirectory",
+            "LogsDirectory",
+        ),
         *("IPAddressDeny", "IPAddressAllow", "TemporaryFileSystem", "SystemCallFilter", "SystemCallArchitectures"),
         *("BindPaths", "BindReadOnlyPaths", "SocketBindAllow", "SocketBindDeny", "StateDirectory"),
     }

@@ -1,12 +1,12 @@
 """What engines compile for the cards, and run."""
 
 import pytest
-from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
-from rigwright.declaration.rig import CACHES, WARM, Instance, Rig
+from checks.survey.compiled import COMPILED
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import WARM, Instance, Rig
 from rigwright.engines.kind import Service
-from rigwright.render import render
 
 
 @check(
@@ -15,11 +15,12 @@ from rigwright.render import render
     severity="critical",
     why="it runs that code: whoever can write there runs code as the service",
 )
-def test_compiled_is_its_own(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
+def test_compiled_is_its_own(survey: Survey, rig: Rig, instance: Instance, service: Service) -> None:
     if not service.cache:
         pytest.skip("its kind of engine compiles nothing")
-    user = rig.user(instance)
-    parents = [CACHES, rig.cache(instance)]
-    script = render("look/compiled.sh.j2", own=service.cache, user=user, parents=parents, warm=WARM)
+    found, user = survey.read(COMPILED), rig.user(instance)
+    own = found.own[service.cache]
     cure = f"stop {instance.unit}, remove {rig.cache(instance)} and {WARM}, and {DEPLOY}"
-    expect(host.check_output("sh -c %s", script).splitlines(), [f"{user} 700"], cure)
+    expect(f"{own.owner or 'nobody'} with mode {own.mode:o}", f"{user} with mode 700", cure)
+    expect(", ".join(own.others), "files of nobody else in it", cure, holds=not own.others)
+    expect(", ".join(found.loose), "nothing that others can change in what it begins with", cure, holds=not found.loose)

@@ -1,16 +1,17 @@
 """The CUDA toolkit that was brought."""
 
 import re
-import shlex
 
 import pytest
-from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
+from checks.survey.programs import COMPILER, PROGRAMS
+from checks.survey.taken import Survey
+from checks.survey.trees import TREES
+from checks.trees import as_recorded
 from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Desired
 from rigwright.nvidia.cuda.compilers import toolkit_refusals
-from rigwright.nvidia.cuda.toolkit import toolkit
 
 
 @check(
@@ -19,14 +20,11 @@ from rigwright.nvidia.cuda.toolkit import toolkit
     severity="critical",
     why="engines load its libraries at every start, and the next build is made with its compiler",
 )
-def test_files_are_unchanged(host: Host, rig: Rig, facts: HostFacts) -> None:
-    wanted = toolkit(rig, facts)
+def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
+    wanted = desired.toolkit
     if wanted is None or not wanted.folder:
         pytest.skip("no instance uses a card" if wanted is None else "the operator's own is used")
-    found = host.run("cd %s && sha256sum --quiet --check %s 2>&1", wanted.root, wanted.marker)
-    again = f"remove {wanted.folder} and {DEPLOY}"
-    expect(" ".join(found.stdout.split()) or "no word", f"every file of {wanted.marker}", again, holds=found.rc == 0)
-    expect(host.run("readlink %s/lib64", wanted.root).stdout.strip(), "lib", again)
+    as_recorded(survey.read(TREES).tree(wanted.folder), f"remove {wanted.folder} and {DEPLOY}")
 
 
 @check(
@@ -35,12 +33,11 @@ def test_files_are_unchanged(host: Host, rig: Rig, facts: HostFacts) -> None:
     severity="critical",
     why="nvcc of 13.2.0 and 13.2.1 miscompiles the unpacking of low-bit quants: the model answers noise",
 )
-def test_compiler(host: Host, rig: Rig, facts: HostFacts) -> None:
-    wanted = toolkit(rig, facts)
+def test_compiler(survey: Survey, rig: Rig, desired: Desired) -> None:
+    wanted = desired.toolkit
     if wanted is None:
         pytest.skip("no instance uses a card")
-    said = host.run(f"timeout 20 {shlex.quote(f'{wanted.root}/bin/nvcc')} --version").stdout
-    version = re.search(r", V([0-9.]+)", said)
+    version = re.search(r", V([0-9.]+)", survey.read(PROGRAMS)[COMPILER].text)
     step = f"remove {wanted.folder} and {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
     expect(
         version[1] if version else "no answer", f"{wanted.root}/bin/nvcc to say its version", step, holds=bool(version)

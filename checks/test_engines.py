@@ -2,17 +2,18 @@
 
 import json
 import re
-import shlex
 from collections.abc import Callable
 
 import pytest
-from testinfra.host import Host
 
-from checks import DEPLOY, check, expect
+from checks import DEPLOY, Drift, check, expect
+from checks.survey.programs import PROGRAMS, code_of, version_of
+from checks.survey.taken import Survey
+from checks.survey.trees import TREES
+from checks.trees import as_recorded
 from rigwright.declaration.rig import Rig
-from rigwright.engines import apart
-from rigwright.engines.kind import FILES, MARKER, Installation
-from rigwright.envs.installer import changed, installer
+from rigwright.engines.kind import Installation
+from rigwright.envs.installer import installer
 
 
 @check(
@@ -21,11 +22,18 @@ from rigwright.envs.installer import changed, installer
     severity="critical",
     why="another source or option is another program",
 )
-def test_build_record(host: Host, rig: Rig, installation: Installation) -> None:
-    record = host.run("cat %s", f"{rig.installed(installation.folder)}/{MARKER}")
-    found = json.loads(record.stdout)["inputs"] if record.rc == 0 else "nothing is installed"
+def test_build_record(survey: Survey, rig: Rig, installation: Installation) -> None:
+    marker = survey.read(TREES).tree(rig.installed(installation.folder)).marker
+    cure = again(rig, installation)
+    try:
+        found = json.loads(marker)["inputs"] if marker else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        found = None
+    if found is None:
+        raise Drift(f"a record of how {installation.folder} was made", "none that can be read", cure)
     wanted = json.loads(json.dumps(installation.record))
-    expect(found, wanted, again(rig, installation), holds=_same(wanted, found))
+    differ = sorted(key for key in {**wanted, **found} if not _same({key: wanted.get(key)}, {key: found.get(key)}))
+    expect(_some(found, differ), _some(wanted, differ), cure, holds=_same(wanted, found))
 
 
 @check(
@@ -35,35 +43,26 @@ def test_build_record(host: Host, rig: Rig, installation: Installation) -> None:
     why="a changed binary is either damage or somebody else's",
 )
 def test_files_are_unchanged(
-    host: Host,
+    survey: Survey,
     rig: Rig,
     installation: Installation,
     pytestconfig: pytest.Config,
     record_property: Callable[[str, object], None],
 ) -> None:
-    deep = pytestconfig.getoption("--deep")
-    # the list of bytes has no links, and says nothing of a file too many
-    if installer(rig, installation).record:
-        seen = host.run("sh -c %s", changed(rig.installed(installation.folder)))
-        said = "; ".join((seen.stdout + seen.stderr).splitlines())
-        expect(said, "", again(rig, installation))
-        if not deep:
-            record_property("how", "verified before and not touched since; --deep reads them")
-            return
-    result = host.run("cd %s && sha256sum --check --quiet %s", rig.installed(installation.folder), FILES)
-    said = "; ".join((result.stdout + result.stderr).splitlines()[:3])
-    expect(said, "", again(rig, installation), holds=result.rc == 0)
+    as_recorded(survey.read(TREES).tree(rig.installed(installation.folder)), again(rig, installation))
+    if not pytestconfig.getoption("--deep"):
+        record_property("how", "verified before and not touched since; --deep reads them")
 
 
 @check("L03", "it starts and says its version", severity="critical", why="a missing library shows here first")
-def test_it_starts(host: Host, rig: Rig, installation: Installation) -> None:
+def test_it_starts(survey: Survey, rig: Rig, installation: Installation) -> None:
     command, wanted = installer(rig, installation).version(rig, installation)
     if not command:
         pytest.skip("has no command that only says its version")
-    result = host.run(shlex.join(apart.command(rig.roots, command)))
-    said = result.stdout + result.stderr
-    holds = result.rc == 0 and wanted in said
-    expect(said.strip()[-200:], f"a version with {wanted}", again(rig, installation), holds=holds)
+    said = survey.read(PROGRAMS)[version_of(installation.name)]
+    holds = said.status == 0 and wanted in said.text
+    last = said.text.strip()[-200:] or f"exit status {said.status}"
+    expect(last, f"a version with {wanted}", again(rig, installation), holds=holds)
 
 
 @check(
@@ -72,12 +71,20 @@ def test_it_starts(host: Host, rig: Rig, installation: Installation) -> None:
     severity="critical",
     why="a card without code of its own fails at the first request, or compiles for minutes at every start",
 )
-def test_machine_code(host: Host, rig: Rig, installation: Installation) -> None:
+def test_machine_code(survey: Survey, rig: Rig, installation: Installation) -> None:
     command, wanted = installer(rig, installation).machine_code(rig, installation)
     if not command:
         pytest.skip("nothing of it is compiled for the rig's cards")
-    listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", host.check_output(shlex.join(apart.command(rig.roots, command)))))
-    expect(sorted(listed), sorted(wanted), again(rig, installation))
+    said = survey.read(PROGRAMS)[code_of(installation.name)]
+    cure = again(rig, installation)
+    expect(said.text.strip()[-200:], "a list of its machine code", cure, holds=said.status == 0)
+    listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", said.text))
+    expect(", ".join(sorted(listed)) or "none", ", ".join(sorted(wanted)), cure)
+
+
+def _some(record: dict[str, object], keys: list[str]) -> str:
+    """What of a build's record differs, for people."""
+    return ", ".join(f"{key}: {str(record.get(key, 'none'))[:120]}" for key in keys[:3])
 
 
 def _same(wanted: object, found: object) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from testinfra.host import Host
+from packaging.utils import canonicalize_name
 
 from checks import DEPLOY, check, expect
+from checks.survey.taken import Survey
+from checks.survey.trees import TREES
 from rigwright.declaration.rig import DeclaredEnv, Rig
-from rigwright.envs.env import Environment
-from rigwright.envs.told import installed, installed_script, wanted
+from rigwright.envs.env import Environment, prefix
+from rigwright.envs.told import wanted
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.supply.machine_code import refusals
 
@@ -19,9 +21,12 @@ from rigwright.supply.machine_code import refusals
     severity="critical",
     why="one more, or another version, is other code in the same process",
 )
-def test_distributions(host: Host, rig: Rig, environment: Environment) -> None:
-    found = installed(host.check_output("sh -c %s", installed_script(rig, environment)).splitlines())
-    expect(sorted(found ^ wanted(environment)), [], again(rig, environment))
+def test_distributions(survey: Survey, rig: Rig, environment: Environment) -> None:
+    described = survey.read(TREES).distributions[prefix(rig.installed(environment.folder))]
+    found, expected = {one for name in described if (one := _package(name))}, wanted(environment)
+    cure = again(rig, environment)
+    expect(", ".join(sorted(found - expected)), "no other than the locked ones", cure, holds=found <= expected)
+    expect(", ".join(sorted(expected - found)), "none of the locked ones missing", cure, holds=found >= expected)
 
 
 @check(
@@ -56,3 +61,11 @@ def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> N
 def again(rig: Rig, environment: Environment) -> str:
     """A folder with its marker is never installed again by itself."""
     return f"remove {rig.installed(environment.folder)} and {DEPLOY}"
+
+
+def _package(described: str) -> str:
+    """`name==version` of a distribution's folder, name as an index spells it, or what a conda package's record is of."""
+    if described.endswith(".json"):
+        return described.removesuffix(".json")
+    name, _, version = described.removesuffix(".dist-info").rpartition("-")
+    return f"{canonicalize_name(name)}=={version}"

@@ -1,12 +1,21 @@
 """Generations."""
 
-from testinfra.host import Host
+from __future__ import annotations
 
-from checks import DEPLOY, check, expect
+import hashlib
+from pathlib import PurePosixPath
+
+from checks import DEPLOY, Drift, check, expect
+from checks.listing import none
+from checks.survey.generations import GENERATIONS
+from checks.survey.taken import Survey
+from checks.survey.trees import MISSING, OTHER, TREES
+from checks.survey.units import UNITS as SYSTEMD
 from rigwright.declaration.rig import Rig
-from rigwright.serving.generation import Generation
-from rigwright.serving.live import Served
-from rigwright.serving.units import UNITS
+from rigwright.nvidia.cards.files import program_folder, record_path
+from rigwright.serving.generation import JOURNAL, Generation, mode
+from rigwright.supply.network import authority_path
+from rigwright.weights.sharing import config_path
 
 
 @check(
@@ -15,24 +24,35 @@ from rigwright.serving.units import UNITS
     severity="high",
     why="the next start or boot serves something else than the inventory says",
 )
-def test_current(found: Served, wanted: Generation) -> None:
-    current = next((kept for kept in found.generations if kept.number == found.current), None)
-    expect((current.sealed if current else "none")[:12], wanted.digest[:12], DEPLOY)
-    expect(current is not None and current.intact, True, f"its files were changed by hand: {DEPLOY}")
-    expect(found.activating, False, f"an activation was cut off: {DEPLOY}")
+def test_current(survey: Survey, rig: Rig, wanted: Generation) -> None:
+    found = survey.read(GENERATIONS)
+    current = next((kept for kept in found.kept if found.current == f"generations/{kept.number}"), None)
+    if current is None:
+        raise Drift("a generation that current leads to", found.current or "no link", DEPLOY)
+    declared = {path: f"{sha256(text)} {mode(text)}" for path, text in wanted.files.items()}
+    declared |= {path: f"-> {target}" for path, target in wanted.links.items()}
+    others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))
+    said = ", ".join(f"{path} {_how(declared.get(path), current.files.get(path))}" for path in others[:3])
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    expect(f"{said}{more}", f"the declared files in generation {current.number}", DEPLOY, holds=not others)
+    expect(current.sealed[:12], wanted.digest[:12], DEPLOY)
+    expect(
+        "an activation that was cut off", "an activation that has come to its end", DEPLOY, holds=not found.activating
+    )
 
 
 @check(
     "G02",
-    "systemd has read it, and will at boot",
+    "systemd has read it",
     severity="high",
     why="after a crash or a boot, systemd starts what it has read",
 )
-def test_systemd_has_read_it(host: Host, rig: Rig, found: Served, wanted: Generation) -> None:
-    links = {name: f"{rig.roots.config}/current/units/{name}" for name in wanted.unit_files}
-    expect(sorted(set(links.items()) ^ set(found.links.items())), [], f"unit files in {UNITS} differ: {DEPLOY}")
-    expect(found.loaded.rpartition(" ")[2], wanted.mark, DEPLOY)
-    expect((found.enabled, found.reload_needed), (True, False), DEPLOY)
+def test_systemd_has_read_it(survey: Survey, wanted: Generation) -> None:
+    units = survey.read(SYSTEMD)
+    read = units.value("rigwright.target", "Description").rpartition(" ")[2]
+    expect(read or "no generation", wanted.mark, DEPLOY)
+    stale = [name for name in wanted.unit_files if units.value(name, "NeedDaemonReload") == "yes"]
+    none((f"{name} as it was before" for name in stale), "all units as their files say", DEPLOY)
 
 
 @check(
@@ -41,11 +61,63 @@ def test_systemd_has_read_it(host: Host, rig: Rig, found: Served, wanted: Genera
     severity="low",
     why="a rollback needs one that is whole",
 )
-def test_way_back(host: Host, found: Served) -> None:
-    others = [kept for kept in found.generations if kept.number != found.current]
-    damaged = [kept.number for kept in others if not kept.intact]
-    expect(damaged, [], DEPLOY)
-    lost = [path for kept in others for path in sorted(kept.references) if not host.file(path).exists]
-    expect(
-        lost[:3], [], "these generations cannot be gone back to any more; the next deploy that changes one drops them"
-    )
+def test_way_back(survey: Survey, rig: Rig) -> None:
+    found, known = survey.read(GENERATIONS), survey.read(TREES)
+    for kept in found.kept:
+        if found.current == f"generations/{kept.number}":
+            continue
+        tree = known.tree(f"{rig.generations}/{kept.number}")
+        wrong = tree.unrecorded or ", ".join(one.path for one in tree.changes if one.what in (OTHER, MISSING))
+        expect(f"{kept.number}: {wrong}", "earlier generations as they were written", DEPLOY, holds=not wrong)
+
+
+@check(
+    "G04",
+    "what earlier generations refer to is there",
+    severity="low",
+    why="a rollback would not start",
+)
+def test_way_back_leads_somewhere(survey: Survey, rig: Rig, wanted: Generation) -> None:
+    found = survey.read(GENERATIONS)
+    # what is to be there is put there by the next deploy, and other checks say so
+    declared = set(wanted.files["references"].splitlines())
+    gone = {kept.number: sorted({*kept.lost} - declared) for kept in found.kept}
+    broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
+    lost = sorted({path for paths in broken.values() for path in paths})
+    folders = " ".join(f"{rig.generations}/{number}" for number in broken)
+    expect(f"no {', '.join(lost[:3])}", "what they refer to", f"rm -r {folders}, and {DEPLOY}", holds=not lost)
+
+
+@check(
+    "G05",
+    "no more lies in the configuration's folder than is known",
+    severity="low",
+    why="nobody knows of it, looks after it, or takes it away",
+)
+def test_nothing_lies_beside(survey: Survey, rig: Rig) -> None:
+    found = [name for name in survey.read(GENERATIONS).beside if name not in known_names(rig)]
+    paths = " ".join(f"{rig.roots.config}/{name}" for name in found)
+    expect(", ".join(found), "nothing that no deploy has written", f"rm -r {paths}", holds=not found)
+
+
+def sha256(text: str) -> str:
+    """Of a text as a file."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def known_names(rig: Rig) -> frozenset[str]:
+    """What may lie in the folder of the configuration, declared or left by what was."""
+    paths = [
+        rig.generations,
+        rig.credentials,
+        authority_path(rig),
+        record_path(rig),
+        program_folder(rig),
+        config_path(rig),
+    ]
+    names = {PurePosixPath(path).name for path in paths}
+    return frozenset({*names, "current", JOURNAL, "lost+found"})
+
+
+def _how(wanted: str | None, found: str | None) -> str:
+    return "added" if wanted is None else "missing" if found is None else "changed"

@@ -3,27 +3,27 @@
 from collections.abc import Mapping
 
 import pytest
-from testinfra.host import Host
 
 from checks import check
-from checks.nvidia import no, with_cards
-from checks.nvidia_smi import ask
+from checks.nvidia import kernels, no, record, with_cards
+from checks.nvidia_smi import answer
+from checks.survey.cards import CARDS
+from checks.survey.kernel import KERNEL
+from checks.survey.taken import Survey
+from checks.test_nvidia_driver import gpus, heard
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards import bridges, limits
 from rigwright.nvidia.cards import health as nvidia_health
 from rigwright.nvidia.cards import presence as nvidia_driver
-from rigwright.nvidia.cards.reports import MEMORY, NVLINKS, TEMPERATURE, TOPOLOGY, joined, links_up, sections
+from rigwright.nvidia.cards.reports import joined, links_up, sections
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.driver import record as nvidia_record
-from rigwright.nvidia.driver.record import Record
-from rigwright.nvidia.driver.state import State
 
 
-@pytest.fixture(scope="session")
-def answering(gpus: tuple[Gpu, ...]) -> Mapping[str, Gpu]:
+def answering(survey: Survey, rig: Rig) -> Mapping[str, Gpu]:
     """The cards that answer, by address."""
-    return {gpu.address: gpu for gpu in gpus}
+    return {gpu.address: gpu for gpu in gpus(survey, rig)}
 
 
 @check(
@@ -32,11 +32,11 @@ def answering(gpus: tuple[Gpu, ...]) -> Mapping[str, Gpu]:
     severity="high",
     why="cards that draw more than the box was built for trip its supply, and the box is gone in the middle of work",
 )
-def test_power(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> None:
+def test_power(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
     if rig.driver.power_w is None:
         pytest.skip("none is declared")
-    no(limits.power(rig, facts, request.getfixturevalue("answering")))
+    no(limits.power(rig, facts, answering(survey, rig)))
 
 
 @check(
@@ -45,11 +45,11 @@ def test_power(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> No
     severity="low",
     why="held clocks are what keeps a card from the peaks of current that a limit of power does not see",
 )
-def test_clocks(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> None:
+def test_clocks(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
     if rig.driver.clocks_mhz is None:
         pytest.skip("none are declared")
-    no(limits.clocks(rig, facts, request.getfixturevalue("answering")))
+    no(limits.clocks(rig, facts, answering(survey, rig)))
 
 
 @check(
@@ -58,9 +58,9 @@ def test_clocks(rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> N
     severity="low",
     why="an update of the firmware switches it off; models load more slowly, and copies between cards need it",
 )
-def test_windows(host: Host, rig: Rig, facts: HostFacts) -> None:
+def test_windows(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
-    no(limits.windows(rig, facts, ask(host, MEMORY, sections)))
+    no(limits.windows(rig, facts, answer(survey, "memory", sections)))
 
 
 @check(
@@ -69,13 +69,13 @@ def test_windows(host: Host, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="without it what two cards share goes over the PCI bus, many times slower",
 )
-def test_bridges(host: Host, rig: Rig, facts: HostFacts, request: pytest.FixtureRequest) -> None:
+def test_bridges(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
     if not rig.driver.nvlinks:
         pytest.skip("none is declared")
-    gpus: tuple[Gpu, ...] = request.getfixturevalue("gpus")
-    numbers = {number: gpu.index for number, gpu in nvidia_driver.declared(rig, facts, gpus)}
-    no(bridges.bridges(rig, numbers, ask(host, NVLINKS, links_up), ask(host, TOPOLOGY, joined)))
+    numbers = {number: gpu.index for number, gpu in nvidia_driver.declared(rig, facts, gpus(survey, rig))}
+    up, how = answer(survey, "nvlinks", links_up), answer(survey, "topology", joined)
+    no(bridges.bridges(rig, numbers, up, how))
 
 
 @check(
@@ -84,9 +84,9 @@ def test_bridges(host: Host, rig: Rig, facts: HostFacts, request: pytest.Fixture
     severity="critical",
     why="copies between cards that cannot do it are lost without an error, and the answers are noise",
 )
-def test_peers(rig: Rig, state: State) -> None:
+def test_peers(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
-    no(bridges.peers(rig, state))
+    no(bridges.peers(rig, kernels(survey)))
 
 
 @check(
@@ -95,11 +95,11 @@ def test_peers(rig: Rig, state: State) -> None:
     severity="low",
     why="a bad seat, riser or slot corrects errors for weeks before the card falls off the bus",
 )
-def test_kernel_log(host: Host, rig: Rig, facts: HostFacts) -> None:
-    """Where the kernel's log cannot be read, as in a container, this says nothing, also when it is green."""
+def test_kernel_log(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    """A container's log has none of the kernel's own messages: there this says nothing, also when it is green."""
     with_cards(rig)
-    said = host.check_output("sh -c %s", nvidia_health.complaints_script(rig, facts))
-    no(nvidia_health.complaints(rig, facts, *nvidia_health.heard([said])))
+    ways = {one.address: one.way for one in survey.read(KERNEL).cards}
+    no(nvidia_health.complaints(rig, facts, ways, heard(survey.read(CARDS).log)))
 
 
 @check(
@@ -108,6 +108,6 @@ def test_kernel_log(host: Host, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="a hot card is a slow one; another VBIOS is another card, or other limits",
 )
-def test_vitals(host: Host, rig: Rig, facts: HostFacts, answering: Mapping[str, Gpu], record: Record | None) -> None:
-    temperature = ask(host, TEMPERATURE, sections)
-    no(nvidia_record.vitals(rig, facts, answering, temperature, record))
+def test_vitals(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    seen = answering(survey, rig)
+    no(nvidia_record.vitals(rig, facts, seen, answer(survey, "temperature", sections), record(survey)))

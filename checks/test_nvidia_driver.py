@@ -1,16 +1,36 @@
 """The NVIDIA driver and the cards, whoever has installed them."""
 
-from testinfra.host import Host
-
-from checks import check
+from checks import Drift, check
 from checks.nvidia import no, with_cards
-from checks.nvidia_smi import ask
+from checks.nvidia_smi import answer
+from checks.survey.cards import CARDS, Log
+from checks.survey.kernel import KERNEL
+from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards import health as nvidia_health
 from rigwright.nvidia.cards import presence as nvidia_driver
 from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.nvidia.cards.presence import Holder
 from rigwright.nvidia.cards.smi import Gpu
+
+
+def gpus(survey: Survey, rig: Rig) -> tuple[Gpu, ...]:
+    """The cards that answer."""
+    with_cards(rig)
+    return answer(survey, "gpus", nvidia_smi.gpus)
+
+
+def heard(log: Log) -> list[str]:
+    """What the kernel's log has of the cards since boot.
+
+    Raises:
+        Drift: it cannot be seen: silence is not health.
+    """
+    if log.blind:
+        cure = "let journald keep what it gets (Storage= in /etc/systemd/journald.conf) and restart systemd-journald"
+        raise Drift("the kernel's log since boot", log.blind, cure)
+    return log.messages
 
 
 @check(
@@ -19,8 +39,8 @@ from rigwright.nvidia.cards.smi import Gpu
     severity="critical",
     why="an instance gets its cards by number: with one away or another one there it runs on the wrong card or on none",
 )
-def test_cards_answer(rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None:
-    no(nvidia_driver.answering(rig, facts, gpus))
+def test_cards_answer(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    no(nvidia_driver.answering(rig, facts, gpus(survey, rig)))
 
 
 @check(
@@ -29,16 +49,15 @@ def test_cards_answer(rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None
     severity="critical",
     why="after an upgrade without a reboot, or with another libcuda in the way, no new process can use a card",
 )
-def test_one_version(host: Host, rig: Rig) -> None:
+def test_one_version(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
-    module = host.run("cat /sys/module/nvidia/version 2> /dev/null").stdout.strip()
-    libraries = nvidia_driver.libraries([host.check_output("sh -c %s", nvidia_driver.libraries_script())])
-    answer = host.run(nvidia_smi.question(*nvidia_smi.GPUS))
+    kernel = survey.read(KERNEL)
+    libraries = [real for name, _, real, _ in kernel.libraries if name == "libcuda.so.1"]
     try:
-        seen = nvidia_smi.gpus(answer.rc, answer.stdout, answer.stderr)
-        smi = ", ".join(sorted({gpu.driver for gpu in seen}))
-    except ValueError as error:
-        smi = str(error)
+        smi = ", ".join(sorted({gpu.driver for gpu in gpus(survey, rig)}))
+    except Drift as drift:
+        smi = drift.found
+    module = kernel.loaded.get("nvidia", [""])[0]
     no(nvidia_driver.versions(module, libraries, smi, rig.drivers.minimum))
 
 
@@ -48,10 +67,12 @@ def test_one_version(host: Host, rig: Rig) -> None:
     severity="critical",
     why="without them CUDA finds no card, and a server goes on on the CPU; nouveau keeps a card from the driver",
 )
-def test_device_files(host: Host, rig: Rig, facts: HostFacts) -> None:
+def test_device_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
-    told = host.check_output("sh -c %s", nvidia_driver.devices_script(rig, facts))
-    no(nvidia_driver.devices(rig, facts, [told]))
+    kernel = survey.read(KERNEL)
+    there = {one.path for one in kernel.devices if one.kind == "device"}
+    minors = {one.address: one.minor for one in kernel.cards if one.minor}
+    no(nvidia_driver.devices(rig, facts, there, minors, "nouveau" in kernel.loaded))
 
 
 @check(
@@ -60,14 +81,11 @@ def test_device_files(host: Host, rig: Rig, facts: HostFacts) -> None:
     severity="high",
     why="what somebody else holds is missing when a model is loaded, and shared cards are slow at odd times",
 )
-def test_cards_are_ours(host: Host, rig: Rig, facts: HostFacts) -> None:
-    with_cards(rig)
-    # seen anew: a card's memory and the processes that have it belong to one moment
-    gpus = ask(host, nvidia_smi.GPUS, nvidia_smi.gpus)
-    apps = ask(host, nvidia_smi.APPS, nvidia_smi.apps)
-    told = host.check_output("sh -c %s", nvidia_driver.processes_script(apps))
-    processes = nvidia_driver.processes([told])
-    no(nvidia_driver.holders(rig, facts, gpus, apps, processes))
+def test_cards_are_ours(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    seen = gpus(survey, rig)
+    apps = answer(survey, "apps", nvidia_smi.apps)
+    processes = {one.pid: Holder(one.name, one.cgroup) for one in survey.read(CARDS).processes}
+    no(nvidia_driver.holders(rig, facts, seen, apps, processes))
 
 
 @check(
@@ -76,8 +94,8 @@ def test_cards_are_ours(host: Host, rig: Rig, facts: HostFacts) -> None:
     severity="low",
     why="without it a card nobody uses is shut down: the next start takes seconds longer, and settings of it are lost",
 )
-def test_persistence(rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None:
-    no(nvidia_health.persistence(rig, facts, gpus))
+def test_persistence(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    no(nvidia_health.persistence(rig, facts, gpus(survey, rig)))
 
 
 @check(
@@ -86,14 +104,14 @@ def test_persistence(rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None:
     severity="critical",
     why="a card that needs a reset or has lost memory gives wrong answers, or none",
 )
-def test_no_trouble(host: Host, rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None:
-    """ECC's counters and the recovery action where a card has them; Xids where the kernel's log can be read.
+def test_no_trouble(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    """ECC's counters and the recovery action where a card has them; Xids of the kernel's log since boot.
 
-    A container has no kernel log: there this says nothing about Xids, also when it is green.
+    A container's log has none of the kernel's own messages: there this says nothing about Xids, also when it is green.
     """
-    recovery = ask(host, nvidia_smi.RECOVERY, nvidia_smi.recovery)
-    log = nvidia_health.xids([host.check_output("sh -c %s", nvidia_health.xids_script())])
-    no(nvidia_health.trouble(rig, facts, gpus, recovery, log))
+    seen = gpus(survey, rig)
+    recovery = answer(survey, "recovery", nvidia_smi.recovery)
+    no(nvidia_health.trouble(rig, facts, seen, recovery, heard(survey.read(CARDS).log)))
 
 
 @check(
@@ -102,5 +120,5 @@ def test_no_trouble(host: Host, rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...
     severity="low",
     why="a card with fewer lanes loads models more slowly, and cards that share one slow each other down",
 )
-def test_links(rig: Rig, facts: HostFacts, gpus: tuple[Gpu, ...]) -> None:
-    no(nvidia_health.links(rig, facts, gpus))
+def test_links(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    no(nvidia_health.links(rig, facts, gpus(survey, rig)))

@@ -3,10 +3,10 @@
 import pytest
 
 from checks import check
-from checks.nvidia import no, with_cards
+from checks.nvidia import driver_facts, kernels, no, state, with_cards
+from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.driver.state import State
+from rigwright.host.facts import HostFacts
 from rigwright.nvidia.modules import kernels as nvidia_modules
 
 
@@ -16,8 +16,9 @@ from rigwright.nvidia.modules import kernels as nvidia_modules
     severity="critical",
     why="a Blackwell card does not exist for proprietary modules, and some boards fail with open ones",
 )
-def test_flavour(rig: Rig, driver_facts: DriverFacts, state: State) -> None:
-    no(nvidia_modules.flavour(rig, driver_facts, state))
+def test_flavour(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    with_cards(rig)
+    no(nvidia_modules.flavour(rig, driver_facts(survey, facts), state(survey)))
 
 
 @check(
@@ -26,11 +27,13 @@ def test_flavour(rig: Rig, driver_facts: DriverFacts, state: State) -> None:
     severity="high",
     why="a new kernel without a module of the driver boots into a box without cards",
 )
-def test_next_boot(driver_facts: DriverFacts, state: State) -> None:
-    if not state.boots:
+def test_next_boot(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    with_cards(rig)
+    driver, there = driver_facts(survey, facts), state(survey)
+    if not there.boots:
         pytest.skip("no kernel boots from this system's own disk")
-    library = driver_facts.library
-    no(nvidia_modules.on_disk(driver_facts.module, state, library.driver if library else ""))
+    library = driver.library
+    no(nvidia_modules.on_disk(driver.module, there, library.driver if library else ""))
 
 
 @check(
@@ -39,11 +42,12 @@ def test_next_boot(driver_facts: DriverFacts, state: State) -> None:
     severity="high",
     why="its packages call a build that was left out or failed a success, and the next boot has no cards",
 )
-def test_dkms(rig: Rig, state: State) -> None:
+def test_dkms(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
-    if not state.dkms:
+    there = state(survey)
+    if not there.dkms:
         pytest.skip("DKMS has no module of the driver")
-    no(nvidia_modules.dkms(state))
+    no(nvidia_modules.dkms(there))
 
 
 @check(
@@ -52,10 +56,12 @@ def test_dkms(rig: Rig, state: State) -> None:
     severity="high",
     why="the kernel refuses a module without a signature",
 )
-def test_signed(driver_facts: DriverFacts, state: State) -> None:
-    if driver_facts.secure_boot == "unknown":
+def test_signed(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    with_cards(rig)
+    secure = driver_facts(survey, facts).secure_boot
+    if secure == "unknown":
         pytest.skip("the firmware does not say whether Secure Boot is on")
-    no(nvidia_modules.signed(driver_facts.secure_boot, state))
+    no(nvidia_modules.signed(secure, state(survey)))
 
 
 @check(
@@ -64,7 +70,7 @@ def test_signed(driver_facts: DriverFacts, state: State) -> None:
     severity="low",
     why="an option that is not in force does nothing, and nobody notices",
 )
-def test_settings(rig: Rig, state: State) -> None:
+def test_settings(survey: Survey, rig: Rig) -> None:
     if not rig.driver.module_options and not rig.driver.sysctl:
         pytest.skip("none are declared")
-    no(nvidia_modules.settings(rig, state))
+    no(nvidia_modules.settings(rig, kernels(survey)))

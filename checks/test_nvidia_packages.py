@@ -1,43 +1,22 @@
 """The NVIDIA driver's packages, and what may change them."""
 
 import pytest
-from testinfra.host import Host
 
 from checks import Drift, check
-from checks.nvidia import managed, no, with_cards
+from checks.nvidia import driver_facts, managed, no, planned, record, state, with_cards
+from checks.survey.packages import ARCHIVE
+from checks.survey.settings import SETTINGS
+from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import settings
-from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver import lying as nvidia_files
 from rigwright.nvidia.driver import record as nvidia_record
-from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings_of
-from rigwright.nvidia.driver.found import SOURCE, DriverFacts
-from rigwright.nvidia.driver.record import Record
-from rigwright.nvidia.driver.state import State
+from rigwright.nvidia.driver.found import SOURCE
+from rigwright.nvidia.driver.lying import Found, Lying
 from rigwright.nvidia.packages import verdicts as nvidia_packages
 from rigwright.nvidia.packages.locked import locked
-from rigwright.render import render
-from rigwright.supply.network import network
-
-
-@pytest.fixture(scope="session")
-def plan(rig: Rig, driver_facts: DriverFacts) -> DriverPlan:
-    """The driver that deploys bring."""
-    managed(rig)
-    return planned(rig, driver_facts)
-
-
-def planned(rig: Rig, facts: DriverFacts) -> DriverPlan:
-    """The driver that deploys bring.
-
-    Raises:
-        Drift: the next one would refuse the host; what lies there of the driver is then not judged, and not in order.
-    """
-    made = driver_plan(rig, facts)
-    if not isinstance(made, DriverPlan):
-        raise Drift("a host that a deploy accepts", "; ".join(made.reasons), "do what each sentence says")
-    return made
 
 
 @check(
@@ -46,10 +25,12 @@ def planned(rig: Rig, facts: DriverFacts) -> DriverPlan:
     severity="high",
     why="libraries beside a module of another version end every program on a card; a name alone is no driver",
 )
-def test_one_piece(driver_facts: DriverFacts) -> None:
-    if not driver_facts.driver_packages:
+def test_one_piece(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    with_cards(rig)
+    driver = driver_facts(survey, facts)
+    if not driver.driver_packages:
         pytest.skip("no package has brought the driver")
-    no(nvidia_packages.one_piece(driver_facts))
+    no(nvidia_packages.one_piece(driver))
 
 
 @check(
@@ -58,13 +39,14 @@ def test_one_piece(driver_facts: DriverFacts) -> None:
     severity="high",
     why="what a box was tested with is what it has to run, and what it can be rebuilt with",
 )
-def test_locked(rig: Rig, driver_facts: DriverFacts) -> None:
+def test_locked(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
-    lock = locked(rig, driver_facts.system)
+    driver = driver_facts(survey, facts)
+    lock = locked(rig, driver.system)
     if lock is None:
         pytest.skip("no driver is locked: the distribution's archive says which one of the branch")
     packages = {name: artefact.version for name, artefact in lock.packages.items()}
-    no(nvidia_packages.of_lock(driver_facts, lock.version, packages))
+    no(nvidia_packages.of_lock(driver, lock.version, packages))
 
 
 @check(
@@ -73,8 +55,10 @@ def test_locked(rig: Rig, driver_facts: DriverFacts) -> None:
     severity="high",
     why="an upgrade at night without a reboot leaves a box on which no new process can use a card",
 )
-def test_held(driver_facts: DriverFacts, state: State, plan: DriverPlan) -> None:
-    no(nvidia_packages.held(state, driver_facts, plan.holds))
+def test_held(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    managed(rig)
+    driver = driver_facts(survey, facts)
+    no(nvidia_packages.held(state(survey), driver, planned(rig, driver).holds))
 
 
 @check(
@@ -83,9 +67,9 @@ def test_held(driver_facts: DriverFacts, state: State, plan: DriverPlan) -> None
     severity="low",
     why="whoever upgrades by hand gets a branch that nobody chose, or a half of it",
 )
-def test_in_branch(rig: Rig, driver_facts: DriverFacts, state: State) -> None:
+def test_in_branch(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
-    no(nvidia_packages.in_branch(state, driver_facts))
+    no(nvidia_packages.in_branch(state(survey), driver_facts(survey, facts)))
 
 
 @check(
@@ -94,24 +78,23 @@ def test_in_branch(rig: Rig, driver_facts: DriverFacts, state: State) -> None:
     severity="high",
     why="with a key that apt no longer takes, no driver can be installed or repaired from there",
 )
-def test_archive(host: Host, rig: Rig, plan: DriverPlan, driver_facts: DriverFacts) -> None:
-    if plan.source != "nvidia":
+def test_archive(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    managed(rig)
+    if planned(rig, driver_facts(survey, facts)).source != "nvidia":
         pytest.skip("the driver is from the distribution's archive")
-    # an operator's own stands in for ours
-    sources = [SOURCE] if host.file(SOURCE).exists else [file for _, file in driver_facts.nvidia_sources]
-    if not sources:
-        no([Difference(f"the source {SOURCE}", "none", "deploy again")])
-    script = render("probe/archive.sh.j2", source=sources[0], network=network(rig))
-    unknown, differences = nvidia_packages.archive([host.check_output("sh -c %s", script)])
+    said = survey.read(ARCHIVE)
+    if not said.source:
+        raise Drift(f"the source {SOURCE}", "none", "deploy again")
+    unknown, differences = nvidia_packages.archive(said.status, said.said)
     if unknown:
         pytest.skip(unknown)
     no(differences)
 
 
 @check("N18", "no reboot is pending", severity="low", why="what was installed last has not been seen to boot")
-def test_reboot(rig: Rig, state: State) -> None:
+def test_reboot(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
-    no(nvidia_packages.reboot(state))
+    no(nvidia_packages.reboot(state(survey)))
 
 
 @check(
@@ -120,8 +103,10 @@ def test_reboot(rig: Rig, state: State) -> None:
     severity="low",
     why="a kernel is kept for the sake of modules that no newer one has, and its holes stay open meanwhile",
 )
-def test_security(state: State, driver_facts: DriverFacts, plan: DriverPlan) -> None:
-    no(nvidia_packages.security(state, driver_facts, plan.holds))
+def test_security(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    managed(rig)
+    driver = driver_facts(survey, facts)
+    no(nvidia_packages.security(state(survey), driver, planned(rig, driver).holds))
 
 
 @check(
@@ -130,10 +115,11 @@ def test_security(state: State, driver_facts: DriverFacts, plan: DriverPlan) -> 
     severity="low",
     why="what changed under the services is the first thing to know when they are slow or wrong",
 )
-def test_drift(rig: Rig, driver_facts: DriverFacts, record: Record | None) -> None:
+def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
-    packages = {one.name: one.version for one in driver_facts.packages}
-    no(nvidia_record.drift(record, driver_facts.kernel, driver_facts.module, packages))
+    driver = driver_facts(survey, facts)
+    packages = {one.name: one.version for one in driver.packages}
+    no(nvidia_record.drift(record(survey), driver.kernel, driver.module, packages))
 
 
 @check(
@@ -142,14 +128,20 @@ def test_drift(rig: Rig, driver_facts: DriverFacts, record: Record | None) -> No
     severity="high",
     why="a pin, a limit or a blacklist that is not there any more shows weeks later, at an upgrade or a boot",
 )
-def test_settings_files(host: Host, rig: Rig, request: pytest.FixtureRequest) -> None:
+def test_settings_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     """Of an operator's own driver those of cards and kernel alone."""
     files = settings(rig)
-    old: tuple[str, ...] = ()
     if rig.driver.managed:
-        facts: DriverFacts = request.getfixturevalue("driver_facts")
-        files, old = settings_of(rig, request.getfixturevalue("plan"), facts), facts.old_initrds
+        driver = driver_facts(survey, facts)
+        files = settings_of(rig, planned(rig, driver), driver)
     if not files:
         pytest.skip("none are declared")
-    found = nvidia_files.parse([host.check_output("sh -c %s", nvidia_files.script(rig))])
-    no(nvidia_files.as_rendered(rig, files, found) + nvidia_files.packed(old))
+    seen = survey.read(SETTINGS)
+    there = {
+        one.path: Lying(
+            one.kind, one.mode, "root:root" if (one.uid, one.gid) == (0, 0) else f"{one.uid}:{one.gid}", one.sha256
+        )
+        for one in seen.files
+    }
+    enabled = {name: unit.get("UnitFileState") or "nothing" for name, unit in seen.units.items()}
+    no(nvidia_files.as_rendered(rig, files, Found(there, enabled)))

@@ -1,77 +1,49 @@
-"""Instances, as a client and as an attacker would find them."""
+"""Instances, as systemd and the kernel have them."""
 
-import json
+from __future__ import annotations
+
 import re
-import shlex
 from itertools import zip_longest
 
 import pytest
-from testinfra.host import Host
 
-from checks import DEPLOY, check, expect
-from checks.nvidia_smi import ask
+from checks import DEPLOY, Drift, check, expect
+from checks.listing import none
+from checks.nvidia_smi import answer
+from checks.survey.processes import PROCESSES, Unit
+from checks.survey.section import Scene
+from checks.survey.serving import SERVING, Started
+from checks.survey.taken import Survey
+from checks.survey.units import UNITS, declared, ours
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Expanded, Service
-from rigwright.gateway.service import door
-from rigwright.host import channel
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
 from rigwright.nvidia.cards import smi as nvidia_smi
-from rigwright.render import render
 from rigwright.serving.generation import Generation
-from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, PREFIX, holder, names
-from rigwright.serving.live import Served
-from rigwright.serving.units import OWNED, PROCESS, UNITS, credential_path, environment, strange
+from rigwright.serving.listeners import names
+from rigwright.serving.units import environment, strange
 
-# Process ids of a unit, workers included; none where systemd does not say its control group, for in no group are all.
-OWN = r"""
-group=$(systemctl show --property=ControlGroup --value {unit} | sed 's/[][\.*^$+?(){{}}|]/\\&/g')
-[ -n "$group" ] || exit 0
-grep -lE "^[0-9]+:[^:]*:$group(/|$)" /proc/[0-9]*/cgroup 2> /dev/null | sed 's|.*/proc/||; s|/cgroup$||'
-true
-"""
-# Process ids of what was started from an engine's folder, be it a script or an environment's Python, which is a link to
-# the system's own: what runs code from there has mapped it. None of what is in a slice of ours. A job that installs one
-# may start it; who only reads a file there has started nothing.
-STRAY = """
-engines={engines}
-{{ grep -lsz /engines/ /proc/[0-9]*/cmdline; grep -lsF "$engines" /proc/[0-9]*/maps; }} \\
-  2> /dev/null | cut -d / -f 3 | sort -un | while read -r pid; do
-  grep -qE '/rigwright(-[^/]*)?[.]slice/|/rw-job-' "/proc/$pid/cgroup" && continue
-  grep -F " $engines" "/proc/$pid/maps" | grep -q '^[^ ]* [^ ]*x' && echo "$pid" && continue
-  tr '\\0' '\\n' < "/proc/$pid/cmdline" | head -n 3 | while IFS= read -r word; do
-    for place in "$(readlink -f -- "$word")" "$(readlink -f -- "${{word%/*}}")/${{word##*/}}"; do
-      case $place in "$engines"*) [ ! -f "$place" ] || [ ! -x "$place" ] || echo "$pid" ;; esac
-    done
-  done
-done 2> /dev/null | sort -un
-"""
-# What is read of an answer, bytes: a taken-over instance may send as long as it is listened to. One token takes less
-# than a tenth of it.
-ANSWER = 65536
+# Services and sockets that a rig may have had before.
+NAMED = re.compile(
+    r"rigwright-[a-z0-9][a-z0-9-]*\.service|rigwright_((listener|gateway)-[0-9]+|router|gateway)\.(service|socket)"
+)
+TARGET = "rigwright.target"
 
 
-def asking(request: str, key_path: str, group: str) -> str:
-    """The shell command that makes a request with the key that lies in a file, and prints how its answer begins. As
-    nobody: an instance can lead its socket's name to anybody's.
-
-    Args:
-        request: As curl's configuration.
-        key_path: The key's file.
-        group: One that may connect to it.
-    """
-    key = f'sed \'s/[\\\\"]/\\\\&/g; s/.*/header = "Authorization: Bearer &"/\' {shlex.quote(key_path)}'
-    nobody = f"setpriv --reuid=nobody --regid={shlex.quote(group)} --clear-groups --no-new-privs"
-    ask = f"{nobody} curl --disable --silent --max-time 60 --config -"
-    return f"{{ printf %s {shlex.quote(request)}; {key}; }} | {ask} | head -c {ANSWER}"
+@pytest.fixture(scope="session")
+def running(survey: Survey, instance: Instance) -> Unit:
+    """An instance's processes."""
+    return survey.read(PROCESSES).units[instance.unit]
 
 
 @check("S01", "it runs, now and after a reboot", severity="critical", why="nobody is served")
-def test_active_and_enabled(host: Host, instance: Instance) -> None:
-    found = host.run("systemctl is-active %s; systemctl is-enabled rigwright.target", instance.unit)
-    expect(found.stdout.split(), ["active", "enabled"], DEPLOY)
-    wants = host.check_output("systemctl show --property=Wants --value rigwright.target").split()
-    expect(instance.unit in wants, True, DEPLOY)
+def test_active_and_wanted(survey: Survey, instance: Instance) -> None:
+    units = survey.read(UNITS)
+    expect(units.value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
+    expect(units.value(TARGET, "UnitFileState") or "not there", "enabled", DEPLOY)
+    wanted = instance.unit in units.value(TARGET, "Wants").split()
+    expect("wanted" if wanted else "not wanted", f"wanted by {TARGET}", DEPLOY, holds=wanted)
 
 
 @check(
@@ -80,73 +52,36 @@ def test_active_and_enabled(host: Host, instance: Instance) -> None:
     severity="high",
     why="a unit that was changed, by hand or by a run that died, serves something else now or after the next restart",
 )
-def test_process_is_current(host: Host, found: Served, wanted: Generation, instance: Instance) -> None:
-    unit = next(one for one in wanted.units if one.instance == instance.name)
-    process = found.processes.get(unit.name)
-    expect(process.started_from if process else "no process", unit.slot.started_from, DEPLOY)
-    current = process is not None and process.key_current and process.weights_current
-    expect(current, True, f"another key, or other weights, than lie there now: {DEPLOY}")
-    for name in (unit.name, *names(instance.port)):
-        expect(host.check_output("systemctl show --property=DropInPaths --value %s", name), "", "remove the drop-in")
+def test_process_is_current(survey: Survey, wanted: Generation, instance: Instance) -> None:
+    found = survey.read(SERVING).started
+    for slot in wanted.slots:
+        if slot.unit in (instance.unit, names(instance.port)[0]):
+            started = found[slot.unit].lines[:1]
+            expect(started[0][:12] if started else "no note of a start", slot.started_from[:12], DEPLOY)
+    started_from = found[instance.unit]
+    others = [line.partition(" ")[2] for line in set(started_from.lines[1:]) ^ set(started_from.now)]
+    none(sorted(others), "the weights that lie there now", DEPLOY)
+    given = started_from.key is not None and started_from.key.given
+    expect("another key" if not given else "", "the key that lies there now", DEPLOY, holds=given)
 
 
 @check("S03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
-def test_exposure(host: Host, instance: Instance, service: Service) -> None:
+def test_exposure(survey: Survey, instance: Instance, service: Service) -> None:
     sandbox = service.sandbox
     budget = sandbox.exposure_with_cards if instance.cards else sandbox.exposure
-    said = host.run("systemd-analyze security --no-pager %s", instance.unit).stdout
-    found = float(re.findall(r"exposure level for .*: ([0-9.]+)", said)[0])
-    expect(found, f"at most {budget}", DEPLOY, holds=found <= budget)
-
-
-@check(
-    "S04",
-    "systemd alone holds its port, on the loopback interface",
-    severity="critical",
-    why="the API has no TLS and one key; whoever else holds the port is sent that key",
-)
-def test_listens_on_loopback(host: Host, found: Served, instance: Instance) -> None:
-    service, socket = names(instance.port)
-    lines = host.check_output(f"ss -Hltnp 'sport = :{instance.port:d}'").splitlines()
-    at = frozenset(line.split()[3] for line in lines)
-    expect(sorted(at), f"{LOOPBACK}:{instance.port}, and {LOOPBACK_6}", DEPLOY, holds=holder(instance.port).holds(at))
-    systemds = all('("systemd",pid=1,' in line for line in lines) and socket in found.sockets
-    expect(systemds, True, f"end who listens there, and {DEPLOY}")
-    carrier = found.processes.get(service)
-    expect(carrier.state if carrier else "not there", "active", DEPLOY)
-
-
-@check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
-def test_wrong_keys_are_refused(host: Host, instance: Instance, service: Service) -> None:
-    request = shlex.quote(service.ready.config(f"{LOOPBACK}:{instance.port}"))
-    ask = f"printf %s {request} | curl -s --max-time 20 -o /dev/null -w '%{{http_code}} ' --config -"
-    found = host.run(f"{ask}; {ask} -H 'Authorization: Bearer wrong'").stdout.split()
-    expect(found, ["401", "401"], DEPLOY)
-
-
-@check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
-def test_answers(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
-    # what is between its socket and the port is ours, too
-    for at, unit in ((instance.socket, instance.unit), (f"{LOOPBACK}:{instance.port}", names(instance.port)[0])):
-        said = host.run(
-            asking(service.ready.config(at), credential_path(rig, instance), rig.socket_groups(instance)[-1])
-        ).stdout
-        answered = instance.kind.answered(said)
-        expect(answered or said[:200] or "no answer", 1, f"look at `journalctl -u {unit}`")
+    found = survey.read(SERVING).exposure.get(instance.unit, "no answer")
+    expect(found, f"at most {budget}", DEPLOY, holds=found != "no answer" and float(found) <= budget)
 
 
 @check(
     "S07", "its key is root's alone and in no argument or environment", severity="critical", why="a key others can read"
 )
-def test_key_is_secret(host: Host, rig: Rig, instance: Instance) -> None:
-    path = credential_path(rig, instance)
-    quoted = shlex.quote(path)
-    expect(host.run("stat -c '%%a %%U' %s", path).stdout.strip(), "600 root", DEPLOY)
-    leaks = host.run(
-        f"for f in /proc/[0-9]*/cmdline /proc/[0-9]*/environ {UNITS}/rigwright-*; do "
-        f"tr '\\0' '\\n' < $f 2>/dev/null | grep -qFf {quoted} && echo $f; done; true"
-    )
-    expect(leaks.stdout.split(), [], "change the key, and find out who put it there")
+def test_key_is_secret(survey: Survey, instance: Instance) -> None:
+    key = survey.read(SERVING).started[instance.unit].key
+    if key is None or not key.mode:
+        raise Drift("a file with its key", "none", DEPLOY)
+    expect(f"mode {key.mode} of user {key.owner}", "mode 600 of user 0", DEPLOY)
+    none(key.leaks, "the key in its file alone", "change the key, and find out who put it there")
 
 
 @check(
@@ -155,11 +90,12 @@ def test_key_is_secret(host: Host, rig: Rig, instance: Instance) -> None:
     severity="critical",
     why="it serves on the CPU, or on another's card",
 )
-def test_sees_its_cards(host: Host, facts: HostFacts, instance: Instance) -> None:
+def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, running: Unit) -> None:
     if not instance.cards:
         pytest.skip("serves on the CPU")
-    own = host.check_output(OWN.format(unit=shlex.quote(instance.unit))).split()
-    found = sorted({app.address for app in ask(host, nvidia_smi.APPS, nvidia_smi.apps) if str(app.pid) in own})
+    own = {one.pid for one in running.processes}
+    apps = answer(survey, "apps", nvidia_smi.apps)
+    found = sorted({app.address for app in apps if app.pid in own})
     wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
     expect(found, wanted, f"look at `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
 
@@ -167,11 +103,11 @@ def test_sees_its_cards(host: Host, facts: HostFacts, instance: Instance) -> Non
 @check(
     "S09", "a stop leaves no process behind", severity="high", why="a worker that outlives its service keeps its memory"
 )
-def test_stop_takes_all(host: Host, rig: Rig, instance: Instance) -> None:
-    found = host.check_output("systemctl show --property=KillMode --value %s", instance.unit)
-    expect(found, "control-group", DEPLOY)
-    stray = host.run(STRAY.format(engines=shlex.quote(rig.installed(""))))
-    expect(stray.stdout.split(), [], "end it: no unit of this rig started it")
+def test_stop_takes_all(survey: Survey, instance: Instance) -> None:
+    expect(survey.read(UNITS).value(instance.unit, "KillMode"), "control-group", DEPLOY)
+    stray = [one for one in survey.read(PROCESSES).others if one.what.startswith("runs from")]
+    told = [f"process {one.pid} ({' '.join(one.words)[:80]}) {one.what}" for one in stray]
+    none(told, "engines run by units of this rig alone", "end it: no unit of this rig started it")
 
 
 @check(
@@ -180,18 +116,19 @@ def test_stop_takes_all(host: Host, rig: Rig, instance: Instance) -> None:
     severity="high",
     why="what is not declared holds memory, a port and a key",
 )
-def test_nothing_undeclared(rig: Rig, found: Served) -> None:
-    ports = {name for instance in rig.instances for name in names(instance.port)}
-    ports |= {*door(rig, OWNED).wants}
-    files = {
-        name for name in found.links if name.startswith(("rigwright-", PREFIX, "rigwright_gateway", "rigwright_router"))
+def test_nothing_undeclared(survey: Survey, rig: Rig, desired: Desired) -> None:
+    units, wanted = survey.read(UNITS), declared(Scene(rig, desired))
+    marked = {
+        one.path.rpartition("/")[2]: one
+        for one in units.lying
+        # another name for one that is declared is another check's
+        if ours(one.first) and one.link.rpartition("/")[2] not in wanted
     }
-    loaded = {name for name, process in found.processes.items() if process.state != "inactive"}
-    expect(
-        sorted(files | loaded | found.sockets.keys()),
-        sorted({*(i.unit for i in rig.instances), *ports}),
-        DEPLOY,
-    )
+    left = [one.path for name, one in marked.items() if name not in wanted and "." in name]
+    # a unit that somebody else has given such a name is theirs: we neither wrote its file nor noted its start
+    noted = {*survey.read(SERVING).records, *marked}
+    left += [name for name in units.loaded if name not in wanted and NAMED.fullmatch(name) and name in noted]
+    none(left, "units of this rig alone", f"{DEPLOY}; `systemctl stop` what has no file any more")
 
 
 @check(
@@ -200,14 +137,13 @@ def test_nothing_undeclared(rig: Rig, found: Served) -> None:
     severity="high",
     why="one instance that grows without end takes the box with it",
 )
-def test_limits(host: Host, facts: HostFacts, instance: Instance) -> None:
-    lines = host.check_output("systemctl show --property=MemoryMax --property=TasksMax %s", instance.unit).splitlines()
-    found = dict(line.split("=", 1) for line in lines)
-    wanted = memory(instance.memory_max, facts.memory_kib)
-    said = int(found["MemoryMax"]) if found["MemoryMax"].isdecimal() else 0
+def test_limits(survey: Survey, facts: HostFacts, instance: Instance) -> None:
+    units = survey.read(UNITS)
+    wanted, found = memory(instance.memory_max, facts.memory_kib), units.value(instance.unit, "MemoryMax")
+    said = int(found) if found.isdecimal() else 0
     # systemd counts a part of pages, the kernel's own among them
-    expect(f"{said} bytes", f"{wanted} bytes", DEPLOY, holds=abs(said - wanted) <= wanted // 50)
-    expect(found["TasksMax"], str(instance.tasks_max), DEPLOY)
+    expect(f"{found or 'no'} bytes", f"{wanted} bytes", DEPLOY, holds=abs(said - wanted) <= wanted // 50)
+    expect(units.value(instance.unit, "TasksMax"), str(instance.tasks_max), DEPLOY)
 
 
 @check(
@@ -217,46 +153,32 @@ def test_limits(host: Host, facts: HostFacts, instance: Instance) -> None:
     why="a variable that somebody set for all services, or another program of that name, serves something else",
 )
 def test_process_is_the_declared_one(
-    host: Host, rig: Rig, desired: Desired, instance: Instance, service: Service
+    survey: Survey, rig: Rig, desired: Desired, instance: Instance, service: Service, running: Unit
 ) -> None:
-    script = render("look/process.sh.j2", unit=instance.unit)
-    told = channel.read(host.check_output("sh -c %s", script).splitlines(), PROCESS)
+    main = next((one for one in running.processes if one.pid == running.main), None)
+    if main is None:
+        raise Drift("a process", "none", DEPLOY)
+    restart = f"`systemctl restart {instance.unit}`"
     folder = rig.installed(desired.installations[instance.installed_as].folder)
     # what systemd expands, it knows
     wanted = ["" if isinstance(word, Expanded) else str(word) for word in service.command]
-    words = told.all("word")
     # of a script the kernel runs the distribution's interpreter, with what its first line names before the script
-    before = words.index(wanted[0]) if told.one("exe").startswith("/usr/bin/") and wanted[0] in words[1:3] else 0
-    words = words[before:]
-    inside = bool(before) or told.one("exe").startswith(f"{folder}/")
-    expect(told.one("exe"), f"a program in {folder}", DEPLOY, holds=inside)
-    found = [word if want else "" for word, want in zip_longest(words, wanted, fillvalue="nothing")]
-    expect(found, wanted, DEPLOY)
-    variables = dict(variable.partition("=")[::2] for variable in told.all("variable"))
+    before = main.words.index(wanted[0]) if main.exe.startswith("/usr/bin/") and wanted[0] in main.words[1:3] else 0
+    inside = bool(before) or main.exe.startswith(f"{folder}/")
+    expect(main.exe, f"a program in {folder}", restart, holds=inside)
+    pairs = zip_longest(main.words[before:], wanted, fillvalue="nothing")
+    other = [f"{has} for {word}" for has, word in pairs if word and has != word]
+    none(other, "the words of its unit", restart)
     given = environment(instance, service)
-    expect({name: variables.get(name) for name in given}, given, DEPLOY)
-    added = f"`systemctl unset-environment` them, or take them out of /etc/systemd/, and restart {instance.unit}"
-    expect(strange(variables, instance, service), [], added)
-    expect(set(told.all("user")), {rig.user(instance)}, "end those, and find out who started them")
-    expect(told.one("host") in told.all("network"), False, DEPLOY)
-
-
-@check(
-    "S13",
-    "it serves its model by its name, piece by piece",
-    severity="critical",
-    why="clients ask for a model by name, and show an answer as it comes",
-)
-def test_serves_its_model_streamed(host: Host, rig: Rig, instance: Instance, service: Service) -> None:
-    if service.models is None or service.streamed is None:
-        pytest.skip("its kind of engine does not")
-    key, group = credential_path(rig, instance), rig.socket_groups(instance)[-1]
-    said = host.run(asking(service.models.config(instance.socket), key, group)).stdout
-    expect(named(said), instance.model_name, f"look at `journalctl -u {instance.unit}`")
-    said = host.run(asking(service.streamed.config(instance.socket), key, group)).stdout
-    events = [line for line in said.splitlines() if line]
-    whole = events[-1:] == ["data: [DONE]"] and len(events) > 1
-    expect(said[-200:], "events, of which the last is [DONE]", f"look at `journalctl -u {instance.unit}`", holds=whole)
+    wrong = [
+        f"{name} {main.environment.get(name, 'unset')}" for name in given if main.environment.get(name) != given[name]
+    ]
+    none(wrong, "the variables of its unit", restart)
+    added = f"`systemctl unset-environment` them, or take them out of /etc/systemd/, and {restart}"
+    none(strange(main.environment, instance, service), "no variable of others", added)
+    first = survey.read(PROCESSES).first.spaces.get("net")
+    apart = all(one.spaces.get("net") != first for one in running.processes)
+    expect("the host's network", "a network of its own", restart, holds=apart)
 
 
 @check(
@@ -266,29 +188,27 @@ def test_serves_its_model_streamed(host: Host, rig: Rig, instance: Instance, ser
     why="after a driver's upgrade an engine may compute in another way, or have room for half the tokens, and only its "
     "log says so",
 )
-def test_runs_as_at_first(found: Served, instance: Instance) -> None:
-    first = found.said_first.get(instance.unit, ())
+def test_runs_as_at_first(survey: Survey, instance: Instance) -> None:
+    started = survey.read(SERVING).started[instance.unit]
+    first = _first(started)
     if not first:
         pytest.skip("it has said nothing of itself")
-    now, then = instance.kind.begun(found.said.get(instance.unit, ())), instance.kind.begun(first)
+    now, then = instance.kind.begun(started.said), instance.kind.begun(first)
     expect(now, then, f"look at `journalctl -u {instance.unit}` for what it says of backends", holds=now.like(then))
 
 
-def named(said: str) -> str:
-    """The name of the first model in an answer; the answer's beginning where there is none."""
-    try:
-        return str(json.loads(said)["data"][0]["id"])
-    except (ValueError, KeyError, TypeError, IndexError):
-        return said[:200]
+def _first(started: Started) -> list[str]:
+    """What it has said when it was first started from what it was started from now; nothing where nobody knows."""
+    return started.first[1:] if started.first[:1] == started.lines[:1] else []
 
 
-def memory(declared: str, host_kib: int) -> int:
+def memory(declared_: str, host_kib: int) -> int:
     """An amount of memory as systemd reads it, in bytes.
 
     Args:
-        declared: As in `rigwright.types.MemorySize`.
+        declared_: As in `rigwright.types.MemorySize`.
         host_kib: The host's, KiB.
     """
-    if declared.endswith("%"):
-        return host_kib * 1024 * int(declared[:-1]) // 100
-    return int(declared[:-1]) << {"M": 20, "G": 30, "T": 40}[declared[-1]]
+    if declared_.endswith("%"):
+        return host_kib * 1024 * int(declared_[:-1]) // 100
+    return int(declared_[:-1]) << {"M": 20, "G": 30, "T": 40}[declared_[-1]]

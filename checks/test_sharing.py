@@ -1,46 +1,25 @@
-"""Weights for other boxes, as one of them, and as somebody who is none, would find them."""
-
-import re
-import shlex
-from ipaddress import ip_address, ip_network
-from urllib.parse import quote
+"""Weights for other boxes, as one of them, and as somebody who is none, finds them."""
 
 import pytest
-from testinfra.host import Host
 
 from checks import DEPLOY, check, expect
+from checks.survey.clients import REQUESTS, UNGIVEN, answer, pieces, stranger
+from checks.survey.gates import GATES
+from checks.survey.reach import REACH
+from checks.survey.taken import Survey
 from rigwright.declaration.entry import Share
 from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
-from rigwright.supply.lock import Artefact
-from rigwright.weights.sharing import (
-    UNIT,
-    allowed,
-    asked,
-    asking_script,
-    digest,
-    endpoint,
-    listening,
-    listening_script,
-)
+from rigwright.weights.sharing import UNIT, digest, endpoint
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
-HEAD = 1 << 20  # bytes of a file that are compared
+LATER = 30  # seconds: workers that began so long after their settings were noted were not begun by us
 LOG = f"look at `journalctl -u {UNIT}`"
 
 
-def _address(share: Share) -> str:
-    return f"http://{endpoint(share)}"
-
-
-def _curl(sender: str) -> str:
-    """The beginning of a request that comes from one of the host's own addresses."""
-    return f"curl -s --noproxy '*' --interface {shlex.quote(sender)}"
-
-
 @check("H01", "weights are shared, now and after a reboot", severity="high", why="other boxes fetch from outside again")
-def test_active_and_enabled(facts: HostFacts, share: Share) -> None:
-    expect([facts.sharing.active, facts.sharing.enabled], ["active", "enabled"], f"{DEPLOY}, or {LOG}")
+def test_active_and_enabled(survey: Survey, share: Share) -> None:
+    one = survey.read(GATES).gate(UNIT)
+    expect(f"{one.active}, {one.enabled}", "active, enabled", f"{DEPLOY}, or {LOG}")
 
 
 @check(
@@ -49,18 +28,19 @@ def test_active_and_enabled(facts: HostFacts, share: Share) -> None:
     severity="high",
     why="settings that were changed, by hand or by a run that died, give other files to other boxes",
 )
-def test_process_is_current(host: Host, rig: Rig, facts: HostFacts, share: Share) -> None:
-    wanted = digest(rig, share)
-    expect(facts.sharing.started_from[:12] if facts.sharing.active == "active" else "no process", wanted[:12], DEPLOY)
-    expect((facts.sharing.replaced, facts.sharing.reload_needed), (False, False), DEPLOY)
-    expect(host.check_output(f"systemctl show --property=DropInPaths --value {UNIT}"), "", "remove the drop-in")
+def test_process_is_current(survey: Survey, rig: Rig, share: Share) -> None:
+    one, wanted = survey.read(GATES).gate(UNIT), digest(rig, share)
+    expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
+    restart = f"systemctl restart {UNIT}"
+    expect("another program" if one.replaced else "the same", "the same", restart)
+    found = f"workers that began {one.later} s after" if one.later > LATER else "none of later"
+    expect(found, "none of later", restart)
 
 
 @check("H03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
-def test_exposure(host: Host, share: Share) -> None:
-    said = host.run(f"systemd-analyze security --no-pager {UNIT}").stdout
-    found = float(re.findall(r"exposure level for .*: ([0-9.]+)", said)[0])
-    expect(found, f"at most {EXPOSURE}", DEPLOY, holds=found <= EXPOSURE)
+def test_exposure(survey: Survey, share: Share) -> None:
+    level = survey.read(GATES).gate(UNIT).exposure or "10"
+    expect(level, f"at most {EXPOSURE}", DEPLOY, holds=float(level) <= EXPOSURE)
 
 
 @check(
@@ -69,31 +49,27 @@ def test_exposure(host: Host, share: Share) -> None:
     severity="critical",
     why="on another network, the weights are everybody's",
 )
-def test_listens_where_it_is_declared(host: Host, share: Share) -> None:
-    expect(listening([host.check_output("sh -c %s", listening_script())]), [endpoint(share)], DEPLOY)
+def test_listens_where_it_is_declared(survey: Survey, share: Share) -> None:
+    listeners = survey.read(REACH).listeners
+    own = {one.at for one in listeners if any(name.endswith(f" of {UNIT}") for name in one.holders)}
+    expect(", ".join(sorted(own)) or "nothing", endpoint(share), f"systemctl restart {UNIT}, or {DEPLOY}")
+    others = [
+        name for one in listeners if one.port == share.port for name in one.holders if not name.endswith(f" of {UNIT}")
+    ]
+    expect(", ".join(sorted(set(others))) or "nobody", "nobody", f"end who listens on port {share.port}, and {DEPLOY}")
 
 
 @check("H05", "another box gets the locked bytes", severity="high", why="a peer that gives other bytes costs a fetch")
-def test_a_weight_is_given(host: Host, rig: Rig, share: Share) -> None:
-    for weight in rig.weights:
-        expect(given(host, rig, share, weight), wanted(host, rig, weight), f"{LOG}, or deploy again")
-
-
-def given(host: Host, rig: Rig, share: Share, weight: Artefact) -> tuple[str, ...]:
-    """Status, range and hash of the beginning of a file, as another box gets it."""
-    url = f"{_address(share)}/{quote(weight.weight_path)}"
-    curl = f"{_curl(share.address)} --max-time 60"
-    head = host.run(f"{curl} --range 0-{HEAD - 1} -D - -o /dev/null %s", url).stdout
-    status = head.partition("\r\n")[0].split(" ")[1:2]
-    ranges = re.findall(r"(?im)^content-range: bytes (\S+)\r?$", head)
-    body = host.run(f"{curl} --range 0-{HEAD - 1} %s | sha256sum", url).stdout
-    return (*(status or ["no answer"]), *ranges, body.split(" ")[0])
-
-
-def wanted(host: Host, rig: Rig, weight: Artefact) -> tuple[str, ...]:
-    """The same as the lock and the file on the host say it."""
-    body = host.run(f"head -c {HEAD} %s | sha256sum", rig.weight_path(weight)).stdout
-    return ("206", f"0-{min(HEAD, weight.size) - 1}/{weight.size}", body.split(" ")[0])
+def test_a_weight_is_given(survey: Survey, rig: Rig, share: Share) -> None:
+    requests = survey.read(REQUESTS)
+    for weight, number, start, length in pieces(rig):
+        found = answer(requests, f"share: {weight.weight_path} {number}")
+        wanted = f"bytes {start}-{start + length - 1}/{weight.size}"
+        told = f"{found.said} {found.headers.get('content-range', '')}".strip()
+        expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", f"{LOG}, or deploy again")
+        same = found.sha256 == requests.parts.get(f"{weight.weight_path} {number}", "")
+        said = "as they lie there" if same else "others"
+        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as they lie there", f"systemctl restart {UNIT}")
 
 
 @check(
@@ -102,39 +78,42 @@ def wanted(host: Host, rig: Rig, weight: Artefact) -> tuple[str, ...]:
     severity="critical",
     why="half a file would be fetched for a whole one, and a link leads anywhere",
 )
-def test_nothing_else_is_given(host: Host, rig: Rig, share: Share) -> None:
-    found = asked([host.check_output("sh -c %s", asking_script(rig, share))])
-    expect(found.pop("file", "no answer"), "200", LOG)
-    expect(sorted(what for what, code in found.items() if not code.startswith("4")), [], DEPLOY)
-    expect(len(found), 8, "look whether the models' folder can be written")
+def test_nothing_else_is_given(survey: Survey, share: Share) -> None:
+    requests = survey.read(REQUESTS)
+    for what in UNGIVEN:
+        found = answer(requests, f"share: {what}").said
+        # of what is not there, too: for what it is called
+        expect(f"{what}: {found}", f"{what}: refused", f"{DEPLOY}, or {LOG}", holds=found in ("403", "400"))
+    found = answer(requests, "share: written").said
+    expect(f"writing: {found}", "writing: 405", f"{DEPLOY}, or {LOG}")
 
 
 @check(
     "H07", "who is not allowed is refused", severity="critical", why="licences and gated models are no public affair"
 )
-def test_strangers_are_refused(host: Host, rig: Rig, share: Share) -> None:
-    stranger = "::1" if ip_address(share.address).version == 6 else "127.0.0.1"
-    if any(ip_address(stranger) in ip_network(network) for network in allowed(share)):
+def test_strangers_are_refused(survey: Survey, share: Share) -> None:
+    if not stranger(share):
         pytest.skip("no address of this host is refused")
-    # who is allowed is told that there is no such file; 000 is no answer at all
-    ask = f"{_curl(stranger)} --max-time 5 -o /dev/null -w '%%{{http_code}}'"
-    found = host.run(f"{ask} %s", f"{_address(share)}/rigwright-check").stdout
-    expect(found, "403 or no answer", DEPLOY, holds=found in ("403", "000"))
+    # who is allowed is told that there is no such file
+    found = answer(survey.read(REQUESTS), "share: stranger")
+    expect(found.said, "403 or no answer", DEPLOY, holds=found.status in (0, 403))
 
 
 @check("H08", "it cannot write what it shares", severity="critical", why="a hole in the server would change weights")
-def test_it_cannot_write(host: Host, rig: Rig, share: Share) -> None:
-    pid = host.check_output(f"systemctl show --property=MainPID --value {UNIT}")
-    # as it sees the folder, and even as root
-    writes = host.run("nsenter --target %s --mount test -w %s", pid, rig.roots.models).rc == 0
-    status = host.run("sed -n 's/^\\(Uid\\|CapEff\\):\\s*\\(\\S*\\).*/\\2/p' /proc/%s/status", pid).stdout.split()
-    expect(len(status), 2, f"there is no process: {LOG}")
-    root = status[0] == "0" or int(status[1], 16) != 0
-    expect((writes, root), (False, False), DEPLOY)
+def test_it_cannot_write(survey: Survey, share: Share) -> None:
+    gates = survey.read(GATES)
+    expect("a process" if gates.gate(UNIT).pid else "none", "a process", f"{LOG}, or {DEPLOY}")
+    expect(", ".join(gates.sharing.writes) or "nothing", "nothing", f"systemctl restart {UNIT}, or {DEPLOY}")
+    root = gates.sharing.user == 0 or gates.sharing.able
+    expect("root" if root else "nobody in particular", "nobody in particular", f"systemctl restart {UNIT}, or {DEPLOY}")
 
 
 @check(
     "H09", "weights are shared only where the rig says so", severity="high", why="nobody knows of what is not declared"
 )
-def test_nothing_undeclared(rig: Rig, facts: HostFacts) -> None:
-    expect(facts.sharing.there and rig.share is None, False, DEPLOY)
+def test_nothing_undeclared(survey: Survey, rig: Rig) -> None:
+    if rig.share:
+        pytest.skip("it says so")
+    one = survey.read(GATES).gate(UNIT)
+    there = one.enabled not in ("", "not there") or one.active not in ("inactive", "not there", "")
+    expect(f"{one.active}, {one.enabled}" if there else "nothing", "nothing", DEPLOY)

@@ -2,23 +2,37 @@
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from testinfra.host import Host
 
-from checks import DEPLOY, check, expect
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
-from rigwright.supply.tools import installed, installed_script, tools
+from checks import DEPLOY, Drift, check, expect
+from checks.survey.taken import Survey
+from checks.survey.trees import TREES
+from checks.trees import as_recorded
+from rigwright.host.plan import Desired
 
 
 @check("T01", "host tools are the locked ones", severity="low", why="another version fetches or verifies otherwise")
-def test_tools_are_the_locked_ones(host: Host, rig: Rig, facts: HostFacts) -> None:
-    folder = tools(rig, facts).folder
-    found = installed([host.check_output("sh -c %s", installed_script(folder))])
-    if not found:
-        expect("no working environment", folder, DEPLOY)
-    lines = (line.rstrip(" \\") for line in tools(rig, facts).requirements.splitlines())
+def test_tools_are_the_locked_ones(survey: Survey, desired: Desired) -> None:
+    folder = desired.tools.folder
+    described = survey.read(TREES).distributions[folder]
+    if not described:
+        raise Drift(folder, "no environment that works", DEPLOY)
+    rows = (name.removesuffix(".dist-info").rpartition("-") for name in described)
+    found = {f"{canonicalize_name(name)}=={version}" for name, _, version in rows}
+    lines = (line.rstrip(" \\") for line in desired.tools.requirements.splitlines())
     wanted = {pin(line) for line in lines if "==" in line and ";" not in line}
-    expect(sorted(wanted - found), [], f"remove {folder} and {DEPLOY}")
+    missing = ", ".join(sorted(wanted - found))
+    expect(f"none of {missing}", f"{missing} in {folder}", f"remove {folder} and {DEPLOY}", holds=not missing)
+
+
+@check(
+    "T02",
+    "the files of host tools are the ones that were installed",
+    severity="critical",
+    why="root builds and fetches with them, and whoever has changed one is root then",
+)
+def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
+    folder = desired.tools.folder
+    as_recorded(survey.read(TREES).tree(folder), f"remove {folder} and {DEPLOY}")
 
 
 def pin(line: str) -> str:

@@ -31,7 +31,7 @@ PARTS = {
         "keys": "keys:keys",
     },
     "Look": {
-        "check": "hosts:check",
+        "check": "check:check",
         "status": "state:status",
         "logs": "state:logs",
         "generations": "state:generations",

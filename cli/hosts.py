@@ -76,14 +76,6 @@ def pyinfra_here(inventory: str, *options: str) -> int:
     return 0
 
 
-def run_checks(inventory: str, *options: str) -> int:
-    """Run the checks over an inventory in a process of their own; returns pytest's exit status."""
-    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "checks" / "pytest.ini")]
-    return subprocess.run(
-        [*command, str(ROOT / "checks"), f"--inventory={inventory}", *options], check=False
-    ).returncode
-
-
 def _run(
     inventory: str, limit: str | None, *options: str, question: str = "", bundled: bool = False, expect: str = ""
 ) -> None:
@@ -194,20 +186,3 @@ def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry
     options = ["--data", "keep_weights=true"] if keep_weights else []
     question = "" if yes or dry else "Remove everything from {hosts}?"
     _run(inventory, limit, _mode(dry), "--data", "verb=remove", *options, question=question)
-
-
-@click.command()
-@INVENTORY
-@LIMIT
-@click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
-@click.option("--deep", is_flag=True, help="Read all bytes of weights and environments too: minutes for 100 GB.")
-def check(inventory: str, limit: str | None, junit: str | None, deep: bool) -> None:
-    """Compare every rig of INVENTORY with what it declares; change nothing.
-
-    Exit status 0: every check holds. 1: one does not. 2: a host cannot be reached, or there is nothing to check.
-    """
-    options = [f"--limit={limit}"] if limit else []
-    options += [f"--junitxml={junit}"] if junit else []
-    options += ["--deep"] if deep else []
-    status = run_checks(inventory, *options)
-    sys.exit(status if status in (0, 1) else 2)

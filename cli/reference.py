@@ -1,10 +1,12 @@
-"""`python -m cli.reference`: writes the tables of keys in docs/ anew, from the models that refuse what is wrong.
+"""`python -m cli.reference`: writes the tables of keys in docs/ anew, from the models that refuse what is wrong, those
+of checks from what they say of themselves, and the schema of their report.
 
-A table stands between `<!-- keys of NAME -->` and `<!-- end of NAME -->`; NAME is one of `TABLES`.
+A table stands between `<!-- keys of NAME -->` and `<!-- end of NAME -->`; NAME is one of `TABLES`, or of `OTHERS`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +35,8 @@ BLOCK = re.compile(
 )
 
 BAR = "\\|"
+SCHEMA = ROOT / "docs" / "check.schema.json"
+"""What `rigwright check --json` prints."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +99,42 @@ def table(name: str) -> str:
         KeyError: there is none of that name.
         Undescribed: a key of its model has no description.
     """
-    if name == "connection":
-        return _drawn(("Key", "Allowed"), ((f"`{key}`", allowed) for key, (_, allowed) in CONNECTION.items()))
+    if name in OTHERS:
+        return OTHERS[name]()
     wanted = TABLES[name]
     models = _models(wanted.of)
     if len(models) == 1:
         return _keys(models[0], wanted)
     return "\n".join(f"**{_tag(one)}** {_first_line(one)}\n\n{_keys(one, wanted)}" for one in models)
+
+
+def _connection() -> str:
+    return _drawn(("Key", "Allowed"), ((f"`{key}`", allowed) for key, (_, allowed) in CONNECTION.items()))
+
+
+def _checks() -> str:
+    """All checks, a table a file of them."""
+    from checks import catalogue
+
+    parts: dict[str, list[tuple[str, ...]]] = {}
+    for one in catalogue.every():
+        looks = ", ".join(f"`{section.name}`" for section in one.sections)
+        parts.setdefault(one.file, []).append((one.id, one.severity, one.title, one.why, looks))
+    titles = ("Id", "Severity", "What holds", "What goes wrong where it does not", "Decided from")
+    return "\n".join(f"**{file.replace('_', ' ')}**\n\n{_drawn(titles, rows)}" for file, rows in parts.items())
+
+
+def _sections() -> str:
+    """The parts of the survey."""
+    from checks import catalogue
+    from checks.survey.blind import BLIND
+    from checks.survey.sections import SECTIONS
+
+    rows = ((f"`{one.name}`", catalogue.looks(one), BLIND[one.name]) for one in SECTIONS)
+    return _drawn(("Part", "What it looks at", "What it cannot see"), rows)
+
+
+OTHERS = {"connection": _connection, "checks": _checks, "survey": _sections}
 
 
 def _models(of: Any) -> list[type[BaseModel]]:
@@ -207,8 +240,11 @@ def _default(field: FieldInfo, python: bool) -> str:
 
 def main() -> None:
     """Write what is stale, and say which pages."""
-    for path, text in pages():
-        if path.read_text() != text:
+    from checks.results import schema
+
+    reports = (SCHEMA, json.dumps(schema(), indent=2) + "\n")
+    for path, text in (*pages(), reports):
+        if not path.exists() or path.read_text() != text:
             path.write_text(text)
             sys.stdout.write(f"{path.relative_to(ROOT)} written anew\n")
 

@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,9 +18,7 @@ from lab.kept import ENGINES
 from lab.labs import all_labs
 from lab.machine import CACHE
 from lab.network import sh
-from rigwright.envs.installer import TREE
 from rigwright.inventory import ROOT
-from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
 # What decides how it is put together and what is written down of it, beside the packages.
@@ -73,10 +70,6 @@ def keep(host: Host, layer: Path, name: str) -> None:
         copy = new / ENGINES / folder.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         sh("cp", "-a", str(folder), str(copy))
-        # other inodes than root has seen; through an overlay, they are what they are here
-        seen = render("envs/seen.sh.j2", folder=str(copy))
-        with (copy / TREE).open("w") as tree:
-            subprocess.run(["sh", "-c", seen], stdout=tree, check=True)
     try:
         new.rename(layer)
     except OSError:

@@ -12,7 +12,7 @@ from rigwright import trees
 from rigwright.declaration.rig import INSTALLERS, Rig
 from rigwright.engines import apart
 from rigwright.engines.kind import MARKER, Installation, Job
-from rigwright.envs.installer import TREE, installer
+from rigwright.envs.installer import installer
 from rigwright.host.plan import Desired
 from rigwright.render import render
 from rigwright.supply.fetching import spec
@@ -88,7 +88,7 @@ def _installed(rig: Rig, made: Installation, tools: Tools, done_with: Sequence[A
 def installed_test(rig: Rig, made: Installation) -> str:
     """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
     folder = shlex.quote(rig.installed(made.folder))
-    unfit = render("engines/unfit.sh.j2", programs=[installer(rig, made).program], tree=TREE)
+    unfit = render("engines/unfit.sh.j2", programs=[installer(rig, made).program])
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
 
@@ -123,7 +123,6 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str, done_with: Seq
         offline=apart.options(rig.roots),
         marker=MARKER,
         program=one.program,
-        again=one.again(rig, made, place.target),
         body=body,
         spec=spec(rig, done_with) if done_with else "",
         programs=programs_folder(rig),

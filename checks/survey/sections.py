@@ -4,11 +4,55 @@ from __future__ import annotations
 
 from typing import Any
 
+from checks.survey.about import ABOUT
 from checks.survey.accounts import ACCOUNTS
+from checks.survey.boot import BOOT
+from checks.survey.cards import CARDS
+from checks.survey.clients import REQUESTS
+from checks.survey.compiled import COMPILED
+from checks.survey.escapes import ESCAPES
+from checks.survey.firewall import FIREWALL
+from checks.survey.gates import GATES
+from checks.survey.generations import GENERATIONS
 from checks.survey.ground import GROUND
+from checks.survey.kernel import KERNEL
 from checks.survey.ours import OURS
+from checks.survey.packages import ARCHIVE, FILES, PACKAGES
+from checks.survey.processes import PROCESSES
+from checks.survey.programs import PROGRAMS
+from checks.survey.reach import REACH
 from checks.survey.section import Section
+from checks.survey.serving import SERVING
+from checks.survey.settings import SETTINGS
+from checks.survey.trees import TREES
 from checks.survey.units import UNITS
+from checks.survey.ways import WAYS
 from checks.survey.weights import WEIGHTS
 
-SECTIONS: tuple[Section[Any], ...] = (ACCOUNTS, UNITS, WEIGHTS, OURS, GROUND)
+SECTIONS: tuple[Section[Any], ...] = (
+    ABOUT,
+    ACCOUNTS,
+    UNITS,
+    PROCESSES,
+    SERVING,
+    ESCAPES,
+    TREES,
+    GENERATIONS,
+    WAYS,
+    PROGRAMS,
+    COMPILED,
+    WEIGHTS,
+    OURS,
+    GROUND,
+    REQUESTS,
+    REACH,
+    GATES,
+    FIREWALL,
+    KERNEL,
+    BOOT,
+    SETTINGS,
+    CARDS,
+    PACKAGES,
+    FILES,
+    ARCHIVE,
+)

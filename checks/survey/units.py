@@ -16,6 +16,9 @@ WORD = "rigwright"
 BOOT = ("default.target", "multi-user.target", "timers.target", "sockets.target", "basic.target", "sysinit.target")
 """Units by which a boot comes to ours."""
 
+PARENTS = ("-.slice", "system.slice")
+"""Slices that our services are in, and that are not ours."""
+
 
 @dataclass(frozen=True)
 class UnitFile:
@@ -55,6 +58,11 @@ def declared(scene: Scene) -> dict[str, UnitFile]:
     return {one.name: one for one in found}
 
 
+def ours(first: str) -> bool:
+    """Whether a unit file with this first line is of our making."""
+    return first.startswith(f"# Written by {WORD}")
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of a file."""
@@ -81,6 +89,8 @@ class Lying:
     link: str
     sha256: str
     """Of its text; empty for none."""
+    loose: str
+    """Whose it is, where others than root can change it."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ class Units:
     command_line: list[str]
     """What the kernel was told for systemd."""
     mentions: list[Line]
-    """Lines of others' unit files in which ours are named."""
+    """Lines of others' unit files, and of scripts that they start, in which ours are named."""
     generators: list[str]
     """Programs that make units at a boot, of no package."""
     configured: list[Line]
@@ -126,7 +136,7 @@ class Units:
 def _asks(scene: Scene) -> object:
     ours = declared(scene)
     paths = [one.path for one in ours.values() if one.path]
-    return {"units": sorted(ours), "others": list(BOOT), "files": sorted(paths), "word": [WORD]}
+    return {"units": sorted(ours), "others": [*BOOT, *PARENTS], "files": sorted(paths), "word": [WORD]}
 
 
 UNITS: Section[Units] = Section("units", Units, _asks)

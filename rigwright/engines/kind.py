@@ -161,10 +161,6 @@ class Installer(ABC):
     """The file name of what is started of it: everybody may run it."""
     travels: ClassVar[bool] = False
     """Whether its artefacts are brought as weights are, before the job that installs it; else that fetches them."""
-    record: ClassVar[str] = ""
-    """The file in its folder with what root saw of each of its files once they were verified; empty where there is
-    none.
-    """
 
     @abstractmethod
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
@@ -173,12 +169,6 @@ class Installer(ABC):
         Root runs it. What it takes from outside it runs by the functions `online` and `offline` alone
         (templates/engines/apart.sh.j2), and judges what they leave.
         """
-
-    def again(self, rig: Rig, made: Installation, folder: str) -> str:
-        """The shell script that, once a whole installation's owner and modes were given back, proves it and writes its
-        record anew; empty where there is none.
-        """
-        return ""
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """A command that starts it and ends at once, and what its output holds where it is the declared one."""

@@ -12,20 +12,9 @@ from rigwright.envs import env
 from rigwright.envs.env import Environment, prefix
 from rigwright.render import render
 
-# What root saw of each file once all were verified: `find` prints the same as long as nobody has touched one.
-TREE = "tree"
 # In the order in which it is put together: nothing of conda packages is run before they are judged.
 PARTS = ("conda", "wheels")
 LONGEST = 3600  # seconds for each; measured with 189 wheels on two busy cores: 150
-
-
-def changed(folder: str) -> str:
-    """What prints a line for each of the first things that are not as root's record has them; nothing where all are.
-
-    Args:
-        folder: The installation's.
-    """
-    return render("envs/changed.sh.j2", folder=folder, tree=TREE)
 
 
 class Environments(Installer):
@@ -35,7 +24,6 @@ class Environments(Installer):
     packages = ("g++",)
     program = "python"
     travels = True
-    record = TREE
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         """templates/envs/install.sh.j2."""
@@ -58,12 +46,7 @@ class Environments(Installer):
             inputs=json.dumps(made.record),
             marker=MARKER,
             files=FILES,
-            tree=TREE,
         )
-
-    def again(self, rig: Rig, made: Installation, folder: str) -> str:
-        """templates/envs/again.sh.j2."""
-        return render("envs/again.sh.j2", folder=folder, files=FILES, tree=TREE)
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """Its Python says its own version and that of the distribution that it is named after."""

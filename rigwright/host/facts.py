@@ -10,7 +10,7 @@ from types import MappingProxyType
 from rigwright import nginx
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import InstallingKind
-from rigwright.envs.installer import ENVIRONMENTS, TREE
+from rigwright.envs.installer import ENVIRONMENTS
 from rigwright.gateway import service as gateway
 from rigwright.host import basics, channel
 from rigwright.host.basics import Listener
@@ -163,7 +163,6 @@ def questions(rig: Rig) -> dict[str, object]:
         "ledger": rig.ledger,
         "config": rig.roots.config,
         "units": UNITS,
-        "tree": TREE,
         "programs": sorted(programs),
         "settings": [POWER, SYSCTL],
         **sharing.questions(),

@@ -58,6 +58,7 @@ SCHEMA: channel.Schema = {
     "elsewhere": (said,),
     "reload": (number,),
     "link": (tolerant(ours), optional(path)),
+    "masked": (tolerant(ours),),
     # unit, its states, restarts, whether it has a main process, what that was started from, whether its key and its
     # weights are those that lie on disk
     "process": (tolerant(service), word, word, optional(number, 0), truth, optional(sha256), truth, truth),
@@ -221,6 +222,8 @@ def parse(output: Iterable[str]) -> Served:
     links = {name: target for name, target in told.many("link") if name}
     # a link to anywhere else is none of ours, and is put right
     current = NUMBER.fullmatch(told.one("current"))
+    # a mask lies where our link was: what runs under it, or listens, is what was there before
+    known = {*links, *filter(None, told.all("masked"))}
     configured = dict(told.many("configured"))
     processes = {
         name: replace(Process(*rest), configured_from=configured.get(name, "")) for name, *rest in told.many("process")
@@ -236,8 +239,8 @@ def parse(output: Iterable[str]) -> Served:
         reload_needed=told.one("reload") != 0,
         links=links,
         # a unit that somebody else has given such a name is theirs: we neither wrote its file nor started its process
-        processes={name: one for name, one in processes.items() if name and (name in links or one.started_from)},
-        sockets={name: frozenset(at.split()) for name, at in told.many("holding") if name in links},
+        processes={name: one for name, one in processes.items() if name and (name in known or one.started_from)},
+        sockets={name: frozenset(at.split()) for name, at in told.many("holding") if name in known},
         said=_lines(told, "said"),
         said_first=_lines(told, "said_first"),
         folders=frozenset(told.all("folder")),

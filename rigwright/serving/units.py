@@ -10,7 +10,6 @@ from pathlib import PurePosixPath
 
 from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import Installation, Service
-from rigwright.host import channel
 from rigwright.render import render
 from rigwright.serving.slots import Slot
 from rigwright.serving.systemd import command_line, environment_file
@@ -68,19 +67,6 @@ class Unit:
         """What its process is to be, and to hold."""
         started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
         return Slot(self.name, started_from, 0, self.cards)
-
-
-PROCESS: channel.Schema = {
-    "exe": (channel.text,),
-    "host": (channel.text,),
-    "word": (channel.text,),
-    "variable": (channel.text,),
-    "user": (channel.tolerant(channel.word),),
-    "network": (channel.text,),
-}
-"""What templates/look/process.sh.j2 tells: program, words and variables of the main process, users and networks of all,
-and the network of the host.
-"""
 
 
 def environment(instance: Instance, service: Service) -> dict[str, str]:

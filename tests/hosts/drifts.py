@@ -103,18 +103,14 @@ def areas() -> list[str]:
 
 
 def drifts(*wanted: str) -> dict[str, Drift]:
-    """What has happened -> the drift; of some areas, or of all.
+    """What has happened, with its area -> the drift; of some areas, or of all.
 
     Raises:
-        ValueError: as `load`, or one is called as another is.
+        ValueError: as `load`.
     """
-    found: dict[str, Drift] = {}
-    for area in wanted or areas():
-        rows = load(area, Drift)
-        if twice := sorted(set(rows) & set(found)):
-            raise ValueError(f"{area}.toml: {twice[0]!r} is in another file, too")
-        found |= rows  # type: ignore[arg-type]
-    return found
+    return {  # type: ignore[return-value]
+        f"{area}: {title}": row for area in wanted or areas() for title, row in load(area, Drift).items()
+    }
 
 
 def harmless() -> dict[str, Harmless]:
@@ -128,7 +124,7 @@ def elsewhere() -> dict[str, Elsewhere]:
 
 
 def batches(rows: dict[str, Drift]) -> list[dict[str, Drift]]:
-    """Drifts that can be there together: no two turn the same check red, and a deploy refuses one of them at most.
+    """Drifts that are there together: no two turn the same check red, and a deploy refuses one of them at most.
 
     The fullest first.
     """
@@ -144,9 +140,13 @@ def batches(rows: dict[str, Drift]) -> list[dict[str, Drift]]:
 
 
 def fits(one: Drift, other: Drift) -> bool:
-    """Whether two drifts can be there together."""
+    """Whether two drifts can be there together.
+
+    What a deploy heals may restart what suffers from what it leaves: those are looked at apart.
+    """
     refused = one.deploy == other.deploy == "refuses"
-    return not (one.alone or other.alone or refused or set(one.red) & set(other.red))
+    apart = (one.deploy == "leaves") != (other.deploy == "leaves")
+    return not (one.alone or other.alone or refused or apart or set(one.red) & set(other.red))
 
 
 class Differs(Exception):
@@ -265,8 +265,11 @@ class Ground:
         failed = self.one([*batch.values()])
         if not failed or len(batch) == 1:
             return dict.fromkeys(batch, failed) if failed else {}
-        print(f"together: {failed}")
-        alone = {name: self.one([row]) for name, row in batch.items()}
+        print(f"together: {failed}", flush=True)
+        alone = {}
+        for name, row in batch.items():
+            alone[name] = self.one([row])
+            print(f"alone: {name}: {alone[name] or 'as it says'}", flush=True)
         return {name: reason for name, reason in alone.items() if reason}
 
     def one(self, rows: Sequence[Drift]) -> str:

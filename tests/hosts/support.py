@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -69,21 +68,31 @@ def plan(inventory: Path) -> Run:
     return deploy(inventory, "--dry")
 
 
-def _checked(inventory: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cli", "check", str(inventory)], capture_output=True, text=True, cwd="/"
+STATUS = {"as declared": 0, "not as declared": 1, "not reached": 3}
+
+
+def checked(inventory: Path, *options: str) -> list[dict[str, Any]]:
+    """Run the checks; what each has found, as their JSON says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", "check", str(inventory), "--json", *options],
+        capture_output=True,
+        text=True,
+        cwd="/",
     )
+    assert done.stdout, f"no check ran: {done.stderr}"
+    report = json.loads(done.stdout)
+    assert done.returncode == STATUS[report["verdict"]], done.stdout
+    return [result for host in report["hosts"] for result in host["checks"]]
 
 
 def check(inventory: Path) -> dict[str, str]:
-    """Run the checks; id -> its line's first word."""
-    done = _checked(inventory)
-    found = re.findall(r"^ *(ok|FAIL|skip) +\S+ +([A-Z][0-9]{2}) ", done.stdout, re.MULTILINE)
-    assert found, f"no check ran: {done.stdout}{done.stderr}"
+    """Run the checks; id -> "ok", "FAIL" or "skip"."""
     verdicts: dict[str, str] = {}
-    for word, identifier in found:
-        verdicts[identifier] = "FAIL" if "FAIL" in (word, verdicts.get(identifier)) else word
-    assert done.returncode == (1 if "FAIL" in verdicts.values() else 0), done.stdout
+    for result in checked(inventory):
+        word = {"fail": "FAIL"}.get(result["verdict"], result["verdict"])
+        known = verdicts.get(result["id"], "skip")
+        # of several instances, one that does not hold is what counts, and then one that does
+        verdicts[result["id"]] = min(word, known, key=("FAIL", "ok", "skip").index)
     return verdicts
 
 
@@ -94,11 +103,11 @@ def red(inventory: Path) -> set[str]:
 
 def red_lines(inventory: Path) -> dict[str, list[str]]:
     """The checks that do not hold, each with what is said of it."""
-    done = _checked(inventory)
-    assert re.search("^ *(ok|FAIL) ", done.stdout, re.MULTILINE), f"no check ran: {done.stdout}{done.stderr}"
     found: dict[str, list[str]] = {}
-    for identifier, said in re.findall(r"^ *FAIL +\S+ +([A-Z][0-9]{2}) +(.*\n.*)$", done.stdout, re.MULTILINE):
-        found.setdefault(identifier, []).append(f"{identifier} {' '.join(said.split())}")
+    for result in checked(inventory):
+        if result["verdict"] == "fail":
+            words = "{id} {part}: expected {expected}, found {found}; {cure}".format(**result)
+            found.setdefault(result["id"], []).append(words)
     return found
 
 

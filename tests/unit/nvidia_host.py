@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from checks.survey.cards import CARDS
+from checks.survey.host import cards, dpkg, kernel, settings
+from checks.survey.kernel import KERNEL as KERNELS
+from checks.survey.section import Scene
+from checks.survey.settings import SETTINGS
+from checks.survey.taken import Survey
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver
+from rigwright.declaration.rig import Rig
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings_of
 from rigwright.nvidia.driver.state import Dkms, Kernel, State
@@ -110,7 +120,9 @@ class NvidiaHost:
         stand_in(root / "bin", "journalctl", JOURNALCTL)
         stand_in(root / "bin", "systemctl", SYSTEMCTL)
         stand_in(root / "bin", "stat", "/usr/bin/stat \"$@\" | sed -E 's/[^ ]+:[^ ]+$/root:root/'")
-        stand_in(root / "sbin", "ldconfig", f"sed 's|=> |=> {root}|' {root}/says/ldconfig")
+        stand_in(root / "bin", "uname", f"echo {KERNEL}")
+        stand_in(root / "sbin", "ldconfig", f"cat {root}/says/ldconfig")
+        self.write("run/log/journal/0/system.journal", "")
         self.says(gpus=SEEN["busy"], recovery=SEEN["recovery"], apps=SEEN["apps"])
         self.says(**{name: SEEN[name] for name in ("memory", "temperature", "topology")}, nvlink=NVLINK)
         self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
@@ -134,6 +146,8 @@ class NvidiaHost:
         for minor, address in enumerate(ADDRESSES):
             text = SEEN["information"].replace("Minor: \t 0", f"Minor: \t {minor}")
             self.write(f"proc/driver/nvidia/gpus/{address}/information", text)
+            for name, value in {"vendor": "0x10de", "device": "0x2335", "class": "0x030200"}.items():
+                self.write(f"sys/bus/pci/devices/{address}/{name}", f"{value}\n")
         self.process(493, "llama-server", OURS)
 
     def write(self, name: str, text: str) -> None:
@@ -157,6 +171,25 @@ class NvidiaHost:
         """Remove a file or a folder of the host."""
         path = self.root / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def survey(self, made: Rig = RIG) -> Survey:
+        """What the survey's own modules find in the folder of what it is asked for a rig."""
+        scene, answers = Scene(made, None), {}  # type: ignore[arg-type] # nothing here is asked by what comes of it
+        with ExitStack() as stack:
+            stack.enter_context(patch.dict(os.environ, {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}))
+            for module in (dpkg, kernel, settings, cards):
+                stack.enter_context(patch.object(module, "ROOT", str(self.root)))
+            stack.enter_context(patch.object(settings, "units", self._units))
+            for section, module in ((KERNELS, kernel), (SETTINGS, settings), (CARDS, cards)):
+                asked = section.asks(scene)
+                if asked is not None:
+                    answers[section.name] = {"told": json.loads(json.dumps(module.look(asked)))}
+        for row in answers["settings"]["told"]["files"]:
+            row.update(uid=0, gid=0)
+        return Survey(answers)
+
+    def _units(self, names: list[str]) -> dict[str, dict[str, str]]:
+        return {name: {"UnitFileState": (self.root / "says/enabled").read_text().strip()} for name in names}
 
     def run(self, command: str, *arguments: Any) -> Answer:
         """Run a command, its fixed places moved into the folder."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -14,11 +15,9 @@ from checks import Drift
 from checks import test_nvidia_cards as c
 from checks import test_nvidia_modules as m
 from checks import test_nvidia_packages as p
-from checks.nvidia_smi import ask
+from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.driver import record as nvidia_record
-from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.state import State
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, STATE, NvidiaHost
@@ -34,6 +33,8 @@ class World:
         self.rig: Rig = MANAGED
         self.facts: DriverFacts = DRIVER_FACTS
         self.state: State = STATE
+        self.told: dict[str, object] = {}
+        """Section -> what it tells in place of what the folder shows."""
 
     def change(self, **changes: Any) -> None:
         """Change the state."""
@@ -43,51 +44,53 @@ class World:
         """Change what the driver probe finds."""
         self.facts = replace(self.facts, **changes)
 
-    def fixture(self, name: str) -> Any:
-        """What a fixture gives."""
-        if name in ("plan", "driver_facts"):
-            made = driver_plan(self.rig, self.facts)
-            return made if name == "plan" else self.facts
-        gpus = ask(self.host, nvidia_smi.GPUS, nvidia_smi.gpus)
-        return gpus if name == "gpus" else {gpu.address: gpu for gpu in gpus}
+    def survey(self) -> Survey:
+        """What the folder shows, and what is told in place of it."""
+        shown = self.host.survey(self.rig).answers
+        return Survey({**shown, **{one: {"told": said} for one, said in self.told.items()}})
 
-    def run(self, name: str) -> None:
-        """Run one check, with what its fixtures would give it."""
-        request: Any = SimpleNamespace(getfixturevalue=self.fixture)
-        made = driver_plan(self.rig, self.facts)
-        assert isinstance(made, DriverPlan)
-        record = nvidia_record.parse(self.host.run("cat %s", nvidia_record.path(self.rig)).stdout)
+    def run(self, name: str, survey: Survey | None = None) -> None:
+        """Run one check on what the folder shows, and on these facts and this state."""
+        rig = self.rig
+        if survey is None:
+            survey = self.survey()
+        record = nvidia_record.parse((self.host.root / nvidia_record.path(rig)[1:]).read_text())
         checks: dict[str, Callable[[], None]] = {
-            "N08": lambda: m.test_flavour(self.rig, self.facts, self.state),
-            "N09": lambda: m.test_next_boot(self.facts, self.state),
-            "N10": lambda: m.test_dkms(self.rig, self.state),
-            "N11": lambda: m.test_signed(self.facts, self.state),
-            "N12": lambda: m.test_settings(self.rig, self.state),
-            "N13": lambda: p.test_one_piece(self.facts),
-            "N14": lambda: p.test_locked(self.rig, self.facts),
-            "N15": lambda: p.test_held(self.facts, self.state, made),
-            "N16": lambda: p.test_in_branch(self.rig, self.facts, self.state),
-            "N17": lambda: p.test_archive(self.host, self.rig, made, self.facts),
-            "N18": lambda: p.test_reboot(self.rig, self.state),
-            "N19": lambda: p.test_security(self.state, self.facts, made),
-            "N20": lambda: p.test_drift(self.rig, self.facts, record),
-            "N21": lambda: c.test_power(self.rig, FACTS, request),
-            "N22": lambda: c.test_clocks(self.rig, FACTS, request),
-            "N23": lambda: c.test_windows(self.host, self.rig, FACTS),
-            "N24": lambda: c.test_bridges(self.host, self.rig, FACTS, request),
-            "N25": lambda: c.test_peers(self.rig, self.state),
-            "N26": lambda: c.test_kernel_log(self.host, self.rig, FACTS),
-            "N27": lambda: c.test_vitals(self.host, self.rig, FACTS, self.fixture("answering"), record),
-            "N28": lambda: p.test_settings_files(self.host, self.rig, request),
+            "N08": lambda: m.test_flavour(survey, rig, FACTS),
+            "N09": lambda: m.test_next_boot(survey, rig, FACTS),
+            "N10": lambda: m.test_dkms(survey, rig),
+            "N11": lambda: m.test_signed(survey, rig, FACTS),
+            "N12": lambda: m.test_settings(survey, rig),
+            "N13": lambda: p.test_one_piece(survey, rig, FACTS),
+            "N14": lambda: p.test_locked(survey, rig, FACTS),
+            "N15": lambda: p.test_held(survey, rig, FACTS),
+            "N16": lambda: p.test_in_branch(survey, rig, FACTS),
+            "N17": lambda: p.test_archive(survey, rig, FACTS),
+            "N18": lambda: p.test_reboot(survey, rig),
+            "N19": lambda: p.test_security(survey, rig, FACTS),
+            "N20": lambda: p.test_drift(survey, rig, FACTS),
+            "N21": lambda: c.test_power(survey, rig, FACTS),
+            "N22": lambda: c.test_clocks(survey, rig, FACTS),
+            "N23": lambda: c.test_windows(survey, rig, FACTS),
+            "N24": lambda: c.test_bridges(survey, rig, FACTS),
+            "N25": lambda: c.test_peers(survey, rig),
+            "N26": lambda: c.test_kernel_log(survey, rig, FACTS),
+            "N27": lambda: c.test_vitals(survey, rig, FACTS),
+            "N28": lambda: p.test_settings_files(survey, rig, FACTS),
         }
-        checks[name]()
+        found: dict[str, Callable[..., object]] = {"record": lambda _: record, "driver_facts": lambda *_: self.facts}
+        found |= dict.fromkeys(("state", "kernels"), lambda _: self.state)
+        with ExitStack() as stack:
+            for module, name_ in ((module, one) for module in (c, m, p) for one in found if hasattr(module, one)):
+                stack.enter_context(patch.object(module, name_, found[name_]))
+            checks[name]()
 
     def red(self) -> dict[str, str]:
         """The checks that do not hold, with what they say; it is one line."""
-        said = {}
+        said, survey = {}, self.survey()
         for name in ALL:
             try:
-                self.run(name)
+                self.run(name, survey)
             except Drift as drift:
                 said[name] = str(drift)
                 assert "\n" not in said[name]

@@ -292,7 +292,6 @@ def probed(**changes: object) -> dict[str, object]:
         "config": "/etc/nowhere",
         "units": "/nowhere",
         "programs": ["llama-server"],
-        "tree": "tree",
         "settings": ["/nowhere"],
         "share_unit": "nowhere.service",
         "share_path": "/nowhere",

@@ -12,14 +12,13 @@ from rigwright.declaration.entry import Driver, Share
 from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
 from rigwright.engines.vllm.told import CAUSES
-from rigwright.envs.installer import changed
 from rigwright.envs.told import installed_script
 from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.host.locks import LEASE, LOCKS
-from rigwright.nvidia.cards import health, holders, live, presence, topology
+from rigwright.nvidia.cards import holders, live, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
-from rigwright.nvidia.driver import found, lying, state
+from rigwright.nvidia.driver import found
 from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.render import render
@@ -38,6 +37,7 @@ from rigwright.weights import sharing, stored
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, records_folder, verified_test
 from roles.engines import script as build_script
 from roles.fetching import fetch_script
+from roles.trees import program
 from tests.unit.env_samples import declared
 from tests.unit.env_samples import made as made_env
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig, wheel
@@ -114,6 +114,7 @@ def tools(
 ) -> str:
     """The installation of an environment of Python."""
     values = {"network": network, "ledger": ledger, "sent": sent, "title": title, "alone": alone}
+    values["record"] = f"{STATE}/trees/0-tools"
     return render("tools/install.sh.j2", tools=tools, **values)
 
 
@@ -128,11 +129,6 @@ def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc
 def hold(patience: int = 0, silence: int = 60) -> str:
     """The lease's far end."""
     return render("lease/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False)
-
-
-def archive(made: Rig, source: str = "/etc/apt/sources.list.d/rigwright-nvidia.sources") -> str:
-    """The look at the driver's archive."""
-    return render("probe/archive.sh.j2", source=source, network=network(made))
 
 
 def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
@@ -233,19 +229,19 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         tools="/opt/rigwright/tools-0",
         network=network(PLAIN),
         ledger=f"{STATE}/owned",
+        record=f"{STATE}/trees/0-cuda",
         sent="",
     ),
+    "trees": lambda: render("trees/look.sh.j2", program=program("look"), asked='{"a": "b c"}'),
     "tools": lambda: tools(network(PLAIN)),
     "hub's client": lambda: tools(network(PLAIN), title="the hub's client", alone="/opt/rigwright/hub-client-"),
     "tools from mirrors": lambda: tools(network(WIDE)),
     "environment": environment,
     "what an environment has": lambda: installed_script(rig(), made_env()),
-    "what of an environment was touched": lambda: changed("/opt/rigwright/engines/env"),
     "packages": lambda: packages(PLAIN),
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFT}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
-    "a process": lambda: render("look/process.sh.j2", unit="rigwright-chat.service"),
     "what is compiled": lambda: render(
         "look/compiled.sh.j2", own="/var/cache/a b/c", user="svc", parents=["/var/cache"], warm="/var/cache/warm"
     ),
@@ -294,23 +290,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "install prebuilt modules": lambda: driver("install", WIDE, dkms=False, hashes=[], fresh=()),
     "live cards": lambda: live.script(rig(driver=TUNED)),
     "live cards of nobody's": lambda: live.script(rig()),
-    "an archive that apt reads": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(PLAIN)),
-    "an archive through a proxy": lambda: render("probe/archive.sh.j2", source=SOURCE, network=network(WIDE)),
-    "files of a driver": lambda: lying.script(rig(driver=TUNED)),
     "holders of cards": holders.script,
     "held packages": lambda: render("nvidia_driver/held.sh.j2", held=f"{STATE}/driver/held"),
-    "device files": lambda: render("nvidia_driver/devices.sh.j2", files=("/dev/nvidiactl",), addresses=ADDRESSES),
-    "what the loader knows of CUDA": presence.libraries_script,
-    "broken cards": health.xids_script,
-    "processes": lambda: render("nvidia_driver/processes.sh.j2", pids=(1, 2)),
-    "complaints": lambda: render("nvidia_driver/complaints.sh.j2", complaints="AER:|DMAR:", addresses=ADDRESSES),
     "load modules": lambda: render("nvidia_driver/load.sh.j2"),
     "release a driver": lambda: render("nvidia_driver/release.sh.j2", **release(rig())),
     "where the cards are": topology.script,
-    "driver state": lambda: state.script(rig(driver=TUNED)),
-    "driver state without settings": lambda: state.script(rig()),
-    "archive": lambda: archive(PLAIN),
-    "archive through a proxy": lambda: archive(WIDE),
     "give keys": lambda: given.programs(rig())["give-keys"],
     "give credentials": lambda: given.programs(rig())["prepare"],
     "bring a secret": lambda: given.bring("/etc/rigwright/credentials/gateway-keys.json", "0" * 64),

@@ -267,7 +267,6 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "builds": "/var/lib/rigwright/build",
         "jobs": "/var/lib/rigwright/jobs",
         "weights": [made.weight_path(artefact()).rpartition("/")[0], "/srv/models/_packages"],
-        "tree": "tree",
         "cuda_root": "/opt/cuda",
         "users": ["svc-a", "svc-b"],
         "packages": [*PACKAGES, "cmake", "g++", "ninja-build"],

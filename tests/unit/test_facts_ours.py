@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.envs.installer import TREE
 from tests.unit.scripts import stand_in
 from tests.unit.test_facts import probe
 
@@ -94,14 +93,13 @@ def test_the_probe_finds_engines_that_others_can_change_or_cannot_run(tmp_path: 
     assert found.unfit_engines == {"closed", "open", "still"}
 
 
-def test_the_probe_leaves_files_of_an_environment_to_its_check(tmp_path: Path) -> None:
+def test_the_probe_leaves_files_deep_in_an_environment_to_their_record(tmp_path: Path) -> None:
     for name in ("whole", "open"):
         deep = tmp_path / name / "env/lib/module.py"
         deep.parent.mkdir(parents=True, mode=0o755)
         deep.touch()
-        deep.chmod(0o666)  # which `rigwright check` tells: all of them take half a second of every deploy
-        for file in ("build.json", TREE):
-            (tmp_path / name / file).touch(mode=0o644)
+        deep.chmod(0o666)  # which root's record tells
+        (tmp_path / name / "build.json").touch(mode=0o644)
     (tmp_path / "open/env").chmod(0o777)
     assert probe(engines=str(tmp_path)).unfit_engines == {"open"}
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from checks.survey.host.archive import look
 from rigwright.nvidia.packages.verdicts import archive as judged
 from tests.unit import programs
 from tests.unit.bundle_world import AptArchive, signing
-from tests.unit.samples import rig
-from tests.unit.scripts import archive as script
-from tests.unit.telling import telling
 
 SQV = (
     "W: OpenPGP signature verification failed: https://a InRelease: Sub-process /usr/bin/sqv returned an error code (1)"
@@ -36,10 +33,8 @@ def asked(path: Path) -> tuple[str, list[str]]:
     """Why it cannot be told, and what is wrong."""
     if shutil.which("apt-get") is None:
         pytest.skip("no apt-get here")
-    environment = {"PATH": os.environ["PATH"]}
-    command = ["sh", "-c", script(rig(), str(path))]
-    done = programs.run(command, env=environment)
-    unknown, differences = judged(done.stdout.splitlines())
+    said = look({"source": str(path), "authority": "", "proxy": "", "none": ""})
+    unknown, differences = judged(int(str(said["status"])), str(said["said"]))
     return unknown, [one.found for one in differences]
 
 
@@ -87,7 +82,7 @@ def test_an_archive_that_is_not_there_is_told_apart_from_one_out_of_reach(
     ],
 )
 def test_what_apt_says_is_a_verdict(status: int, said: str, unknown: str, found: list[str]) -> None:
-    reason, differences = judged(telling(("update", str(status), said)))
+    reason, differences = judged(status, said)
     assert unknown in reason
     assert bool(reason) == bool(unknown)
     assert [one.found for one in differences] == found

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from rigwright.nvidia.cards.health import links, persistence, trouble
-from rigwright.nvidia.cards.presence import Holder, answering, devices, holders, processes, versions
+from rigwright.nvidia.cards.presence import Holder, answering, devices, holders, versions
 from rigwright.nvidia.cards.smi import App, apps, gpus
 from rigwright.nvidia.difference import Difference
 from tests.unit.nvidia_host import ADDRESSES, FACTS, H200, OURS, RIG, SEEN, VERSION
 from tests.unit.samples import facts, instance, rig
-from tests.unit.telling import telling
 
 ONE, TWO = gpus(0, SEEN["busy"], "")
 FIRST, SECOND = ADDRESSES
@@ -24,10 +23,11 @@ MINORS = [f"minor {FIRST} 0", f"minor {SECOND} 1"]
 XID = "NVRM: Xid (PCI:0000:00:07): "
 
 
-def there(said: list[str]) -> list[str]:
-    """Device files and cards as a host tells them."""
-    nouveau = "yes" if "nouveau" in said else "no"
-    return telling(*(tuple(line.split(" ")) for line in said if line != "nouveau"), ("nouveau", nouveau))
+def there(said: list[str]) -> tuple[set[str], dict[str, str], bool]:
+    """Device files, cards that the module has, and whether nouveau is there."""
+    rows = [line.split(" ") for line in said]
+    files = {row[1] for row in rows if row[0] == "device"}
+    return files, {row[1]: row[2] for row in rows if row[0] == "minor"}, "nouveau" in said
 
 
 def told(differences: list[Difference]) -> list[tuple[str, str]]:
@@ -39,7 +39,7 @@ def told(differences: list[Difference]) -> list[tuple[str, str]]:
 def test_a_sound_machine_has_no_difference() -> None:
     assert answering(RIG, FACTS, (ONE, TWO)) == []
     assert versions(VERSION, [LIBRARY, LIBRARY], VERSION, 580) == []
-    assert devices(RIG, FACTS, there([*DEVICES, *MINORS])) == []
+    assert devices(RIG, FACTS, *there([*DEVICES, *MINORS])) == []
     assert holders(RIG, FACTS, (ONE, TWO), (SERVER,), {493: OWN}) == []
     assert persistence(RIG, FACTS, (ONE, TWO)) == []
     assert trouble(RIG, FACTS, (ONE, TWO), {FIRST: "None"}, ["NVRM: loading"]) == []
@@ -78,7 +78,7 @@ def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
     assert answering(one, FACTS, cards) == persistence(one, FACTS, cards) == links(one, FACTS, cards) == []
     assert trouble(one, FACTS, cards, {SECOND: "Reset"}, [f"{XID}79, off"]) == []
     assert holders(one, FACTS, cards, (SERVER, App(7, SECOND, 5)), {493: OWN}) == []
-    assert devices(one, FACTS, there([*DEVICES[:3], MINORS[0]])) == []
+    assert devices(one, FACTS, *there([*DEVICES[:3], MINORS[0]])) == []
 
 
 @pytest.mark.parametrize(
@@ -138,19 +138,11 @@ def test_two_versions_are_no_driver(
             [(f"the device /dev/nvidia7 of card 0 at {FIRST}", "none")],
         ),
         ([*DEVICES, MINORS[0]], [(f"the driver nvidia on card 1 at {SECOND}", "it does not have it")]),
-        (
-            [*DEVICES, MINORS[0], f"minor {SECOND} "],
-            [(f"the driver nvidia on card 1 at {SECOND}", "it does not have it")],
-        ),
-        (
-            [*DEVICES, MINORS[0], f"minor {SECOND} N/A"],
-            [(f"the driver nvidia on card 1 at {SECOND}", "it does not have it")],
-        ),
         ([*DEVICES, *MINORS, "nouveau"], [("no kernel module nouveau", "it is loaded")]),
     ],
 )
 def test_a_card_without_its_way_in_is_said(said: list[str], differences: list[tuple[str, str]]) -> None:
-    assert told(devices(RIG, FACTS, there(said))) == differences
+    assert told(devices(RIG, FACTS, *there(said))) == differences
 
 
 FOREIGN = f"nobody but this rig on card 1 at {SECOND}"
@@ -257,10 +249,3 @@ def test_a_link_with_fewer_lanes_than_it_could_have_is_said(
 
 def test_the_capture_is_of_our_server() -> None:
     assert apps(0, SEEN["apps"], "") == (SERVER,)
-
-
-def test_a_process_names_itself_and_ends_no_line() -> None:
-    found = processes(telling(("process", "7", "a\n8\tb", "/x\t\x1b[31m"), ("process", "9", "", "")))
-    assert found == {7: Holder("a\ufffd8\ufffdb", "/x\ufffd\ufffd[31m"), 9: Holder("", "")}
-    with pytest.raises(ValueError, match="a number"):
-        processes(telling(("process", "7;8", "a", "/")))

@@ -1,20 +1,15 @@
-"""Whether a driver's settings lie there as they are rendered: what the probe prints, and what is made of it."""
+"""Whether a driver's settings lie there as they are rendered."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from rigwright.nvidia.cards.files import Setting
-from rigwright.nvidia.driver.files import paths
-from rigwright.nvidia.driver.lying import Found, Lying, as_rendered, parse, script
-from tests.unit import programs
+from rigwright.nvidia.driver.lying import Found, Lying, as_rendered
 from tests.unit.driver_hosts import C3090, box
-from tests.unit.scripts import stand_in
-from tests.unit.telling import telling
 
 RIG = box(C3090, managed=True, power_w=280)
 UNATTENDED, SCRIPT = "/etc/apt/apt.conf.d/52rigwright-nvidia", "/etc/rigwright/cards/__main__.py"
@@ -71,34 +66,3 @@ def test_a_unit_that_the_rig_does_not_need_may_be_as_it_is() -> None:
         as_rendered(box(C3090, managed=True), FILES, replace(SOUND, enabled={"nvidia-persistenced.service": "enabled"}))
         == []
     )
-
-
-def test_what_the_probe_prints_is_read(tmp_path: Path) -> None:
-    stand_in(tmp_path / "bin", "systemctl", "[ $2 = nvidia-persistenced.service ] && echo enabled")
-    places = {path: tmp_path / path[1:].replace("/", "_") for path in paths(RIG)}
-    places[UNATTENDED].write_text("x\n")
-    places[UNATTENDED].chmod(0o640)
-    places[SCRIPT].symlink_to("/dev/null")
-    places[SYSCTL].mkdir()
-    text = script(RIG)
-    for path, place in places.items():
-        text = text.replace(f" {path}", f" {place}")
-    done = programs.run(["sh", "-c", text], env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}, check=True)
-    seen = parse(done.stdout.splitlines())
-    owner = places[UNATTENDED]
-    assert seen == Found(
-        {
-            str(places[UNATTENDED]): Lying(
-                "file", "640", f"{owner.owner()}:{owner.group()}", hashlib.sha256(b"x\n").hexdigest()
-            ),
-            str(places[SCRIPT]): Lying("a link to /dev/null"),
-            str(places[SYSCTL]): Lying("something that is no file"),
-        },
-        {"nvidia-persistenced.service": "enabled", "rigwright-power.service": "none"},
-    )
-
-
-@pytest.mark.parametrize("record", [("file", "/etc/x", "644", "root:root"), ("link", "/etc/x"), ("what", "/etc/x")])
-def test_what_is_cut_short_is_refused(record: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="the host told"):
-        parse(telling(record))

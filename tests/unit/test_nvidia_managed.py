@@ -12,14 +12,12 @@ import pytest
 
 from checks import Drift
 from checks import test_nvidia_packages as p
-from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts, Package
 from rigwright.nvidia.driver.state import Kernel
 from tests.unit.driver_hosts import C3090, box, host, installed
 from tests.unit.nvidia_host import ADDRESSES, NVLINK, PACKAGED, PACKAGES, RIG, SEEN, STATE, VERSION
 from tests.unit.nvidia_world import ALL, World
 from tests.unit.samples import artefact, rig
-from tests.unit.telling import telling
 
 NEXT = Kernel("6.8.0-90-generic", True, VERSION, "Dual MIT/GPL", "somebody")
 SECURITY = (("linux-image-generic", "6.8.0-90.91"),)
@@ -150,13 +148,6 @@ SICK: dict[str, tuple[Callable[[World], object], dict[str, str]]] = {
         lambda world: world.host.write("etc/rigwright/cards/declared.json", "{}\n"),
         {"N28": "expected /etc/rigwright/cards/declared.json as it is rendered, found another text; deploy again"},
     ),
-    "an initial file system that has not our options": (
-        lambda world: world.found(old_initrds=(NEXT.release,)),
-        {
-            "N28": f"expected our options in the initial file system of kernel {NEXT.release}, found none, or other "
-            "ones; before a reboot, deploy again: it makes that anew"
-        },
-    ),
     "units that do not start at boot": (
         lambda world: world.host.write("says/enabled", "disabled\n"),
         {"N28": "expected nvidia-persistenced.service to start at boot, found disabled; deploy again"},
@@ -250,43 +241,15 @@ def test_a_rig_whose_lock_has_no_driver_is_not_held_to_one(world: World, monkeyp
     ],
 )
 def test_nvidias_archive_is_asked_where_the_driver_is_from_there(
-    there: bool, status: int, said: str, verdict: str
+    world: World, there: bool, status: int, said: str, verdict: str
 ) -> None:
-    asked: list[str] = []
-
-    def run(*command: str) -> str:
-        asked.append(command[1])
-        return telling(("update", str(status), said))[0]
-
-    debian = host("debian-13", "10de:2204")
-    made = driver_plan(box(C3090, managed=True), debian)
-    assert isinstance(made, DriverPlan)
-    host_: Any = SimpleNamespace(file=lambda _path: SimpleNamespace(exists=there), check_output=run)
-
-    def check() -> None:
-        p.test_archive(host_, box(C3090, managed=True), made, debian)
-
+    world.rig, world.facts = box(C3090, managed=True), host("debian-13", "10de:2204")
+    world.told["archive"] = {"source": "/etc/apt/mine.list" if there else "", "status": status, "said": said}
     if verdict == "skip":
         with pytest.raises(pytest.skip.Exception, match="cannot be reached"):
-            check()
+            world.run("N17")
     elif verdict:
         with pytest.raises(Drift, match=verdict.partition(",")[0]):
-            check()
+            world.run("N17")
     else:
-        check()
-    assert bool(asked) == there
-
-
-def test_a_source_of_the_operators_own_stands_in_for_ours() -> None:
-    asked: list[str] = []
-
-    def run(*command: str) -> str:
-        asked.append(command[1])
-        return telling(("update", "0", ""))[0]
-
-    debian = replace(host("debian-13", "10de:2204"), nvidia_sources=(("debian13", "/etc/apt/mine.list"),))
-    made = driver_plan(box(C3090, managed=True), debian)
-    assert isinstance(made, DriverPlan)
-    host_: Any = SimpleNamespace(file=lambda _path: SimpleNamespace(exists=False), check_output=run)
-    p.test_archive(host_, box(C3090, managed=True), made, debian)
-    assert "cp /etc/apt/mine.list" in asked[0]
+        world.run("N17")

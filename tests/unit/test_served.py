@@ -282,3 +282,12 @@ def test_too_few_and_too_many_values_are_refused(record: Record) -> None:
     for other in (record[:-1], (*record, "more")):
         with pytest.raises(ValueError, match=f"values of '{record[0]}'"):
             parse(encoded(*RECORDS, other, (END,)))
+
+
+def test_what_listens_under_a_mask_is_what_listened_before_it() -> None:
+    """Else a port that is held as it should be would be waited for, in vain."""
+    links = [record for record in RECORDS if record[0] == "link" and record[1] != HOLDER]
+    unlinked = changed("link", *links)
+    assert HOLDER not in parse(unlinked).sockets
+    records = [record for record in RECORDS if record[:2] != ("link", HOLDER)]
+    assert parse(encoded(*records, ("masked", HOLDER), (END,))).sockets[HOLDER] == {"127.0.0.1:8020"}

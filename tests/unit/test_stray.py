@@ -1,4 +1,4 @@
-"""Whose processes are a unit's, and which were started from an engine's folder outside of a rig's slices."""
+"""Which processes were started from an engine's folder outside of a rig's slices."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.test_serving import OWN, STRAY
-from tests.unit import programs
-from tests.unit.scripts import stand_in
+from checks.survey.host.processes import Others
 
 
 @pytest.fixture
@@ -39,8 +37,8 @@ def running(*command: str | Path) -> Iterator[str]:
 
 
 def found(server: Path) -> list[str]:
-    folder = str(server.parents[2])
-    return programs.run(["sh", "-c", STRAY.format(engines=f"{folder}/")]).stdout.split()
+    others = Others(f"{server.parents[2]}/", set(), "nobodys", set())
+    return [str(one["pid"]) for one in others.found(set()) if str(one["what"]).startswith("runs from")]
 
 
 def test_a_server_that_nobody_looks_after_is_found(server: Path) -> None:
@@ -79,10 +77,3 @@ def test_who_only_reads_a_file_there_is_none(server: Path) -> None:
     marker.write_text("{}\n")
     with running("tail", "-f", marker):
         assert found(server) == []
-
-
-def test_a_unit_without_a_control_group_has_no_processes(tmp_path: Path) -> None:
-    stand_in(tmp_path / "bin", "systemctl", "echo")
-    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    done = programs.run(["sh", "-c", OWN.format(unit="rigwright-chat.service")], env={"PATH": path})
-    assert (done.returncode, done.stdout) == (0, "")

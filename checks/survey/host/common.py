@@ -24,6 +24,19 @@ def run(*words: str, limit: float = 15.0, stdin: str = "", status: bool = False)
     return done.stdout.decode(errors="replace")
 
 
+def ended(*words: str, limit: float = 15.0) -> tuple[int, str, str]:
+    """What a program ends with, and prints on standard output and standard error; one that is not there ends with 127.
+
+    Raises:
+        subprocess.TimeoutExpired: after `limit` seconds.
+    """
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, check=False)
+    except (FileNotFoundError, PermissionError):
+        return 127, "", ""
+    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+
 def read(path: str | Path, most: int = MOST) -> str | None:
     """A file's text; None for no file, or none that can be read. A device or pipe is never opened for it."""
     try:

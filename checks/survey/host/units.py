@@ -1,10 +1,11 @@
-"""Units: what systemd has made of those of ours, what lies in its folders that bears upon them, and the manager itself."""
+"""Units: what systemd has made of those of ours, what lies in its folders that bears upon them, and the manager."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import stat
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,10 @@ FOLDERS = (
     *("/run/systemd/system.attached", "/run/systemd/generator", "/usr/local/lib/systemd/system"),
     *("/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late"),
 )
+# Units of root's own manager, and what runs at a boot without being one.
+USERS = ("/etc/systemd/user", "/run/systemd/user", "/usr/local/lib/systemd/user", "/root/.config/systemd/user")
+SCRIPTS = ("/etc/init.d", "/etc/rc.local")
+STARTED = re.compile(r"^\s*Exec[A-Za-z]*\s*=\s*[-+!@:|]*(/\S+)(?:\s+(?:-\S+\s+)*(/\S+))?", re.MULTILINE)
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 GENERATORS = ("system-generators", "system-environment-generators")
 PROPERTY = re.compile("[A-Z][A-Za-z0-9]*=")
@@ -71,7 +76,7 @@ def _start(*words: str) -> subprocess.Popen[bytes]:
 def _end(program: subprocess.Popen[bytes]) -> str:
     output, _ = program.communicate(timeout=15)
     if program.returncode:
-        raise RuntimeError(f"{program.args[0]} {program.args[1]}: exit status {program.returncode}")  # type: ignore[index]
+        raise RuntimeError(f"{program.args!r}: exit status {program.returncode}")
     return output.decode(errors="replace")
 
 
@@ -116,8 +121,14 @@ def _file(path: str) -> dict[str, str]:
     """What lies where a unit file of ours is to lie."""
     text = common.read(path)
     digest = hashlib.sha256(text.encode()).hexdigest() if text is not None else ""
-    link = str(Path(path).readlink()) if Path(path).is_symlink() else ""
-    return {"link": link, "sha256": digest}
+    try:
+        seen = Path(path).lstat()
+    except OSError:
+        return {"link": "", "sha256": "", "loose": ""}
+    linked = stat.S_ISLNK(seen.st_mode)
+    loose = seen.st_uid or seen.st_gid or (not linked and seen.st_mode & 0o022)
+    said = f"of user {seen.st_uid}, group {seen.st_gid} and mode {stat.S_IMODE(seen.st_mode):o}" if loose else ""
+    return {"link": str(Path(path).readlink()) if linked else "", "sha256": digest, "loose": said}
 
 
 def _lies(path: str) -> dict[str, str]:
@@ -130,6 +141,11 @@ def _default() -> str:
     """What a boot starts, by its file."""
     there = (Path(folder, "default.target") for folder in FOLDERS)
     return next((path.resolve().name for path in there if path.is_symlink() or path.exists()), "")
+
+
+def _leads(entry: os.DirEntry[str]) -> str:
+    """The name of the file that a link leads to; empty for no link."""
+    return Path(entry.path).readlink().name if entry.is_symlink() else ""
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -163,10 +179,12 @@ def _lying(units: list[str], word: str) -> list[str]:
     for folder in _folders():
         for entry in _entries(folder):
             if entry.name in added:
-                found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")] or [entry.path]
-            elif entry.name in units or (entry.name.startswith(word) and not entry.is_dir(follow_symlinks=False)):
-                found.append(entry.path)
-            elif entry.is_symlink() and str(Path(entry.path).readlink()).rpartition("/")[2] in units:
+                found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")]
+            elif (
+                entry.name in units
+                or (entry.name.startswith(word) and not entry.is_dir(follow_symlinks=False))
+                or _leads(entry) in units
+            ):
                 found.append(entry.path)
             elif entry.name.endswith((".wants", ".requires", ".upholds")):
                 # what a boot starts beside
@@ -175,14 +193,28 @@ def _lying(units: list[str], word: str) -> list[str]:
 
 
 def _mentions(units: list[str], word: str) -> list[dict[str, str]]:
-    """Lines of others' unit files, and of what is added to those, in which units of ours are named."""
+    """Lines of others' unit files, of what is added to those, and of scripts that they start, in which units of ours
+    are named.
+    """
     added, found = _added(units), []
-    for folder in _folders():
+    wanted = re.compile(re.escape(word))
+    scripts: set[str] = set()
+    for folder in [*_folders(), *USERS]:
         for entry in _entries(folder):
-            if entry.name in added or entry.name.startswith(word):
+            if entry.name in added or entry.name.startswith(word) or _leads(entry) in units:
                 continue
             files = [entry] if not entry.is_dir() else _entries(entry.path) if entry.name.endswith(".d") else []
-            found += [one for file in files for one in _lines(file.path, re.compile(re.escape(word)))]
+            for file in files:
+                found += _lines(file.path, wanted)
+                if not folder.startswith(("/usr/lib/", "/lib/")):
+                    started = STARTED.findall(common.read(file.path) or "")
+                    scripts |= {path for paths in started for path in paths if path}
+    for place in SCRIPTS:
+        scripts |= {place} if Path(place).is_file() else {entry.path for entry in _entries(place)}
+    for path in sorted(scripts)[:MANY]:
+        # what is no script begins otherwise
+        if (common.read(path, 2) or "") == "#!":
+            found += _lines(path, wanted)
     return found
 
 

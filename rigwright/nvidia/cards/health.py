@@ -7,12 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from rigwright.declaration.rig import Rig
-from rigwright.host import channel
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.presence import LOG, declared, numbered
 from rigwright.nvidia.cards.smi import Gpu, bus_address
 from rigwright.nvidia.difference import Difference
-from rigwright.render import render
 
 # What happened to the card itself; others are a program's mistakes
 # (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html)
@@ -34,31 +32,12 @@ XID = re.compile(
 # What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
 # let a card have, and the driver of a card that does not start
 COMPLAINTS = r"AER:|PCIe Bus Error|DMAR:.*fault|IO_PAGE_FAULT|RmInitAdapter failed"
+COMPLAINT = re.compile(COMPLAINTS)
 # at each boot, of each port
 ENABLED = "AER: enabled with IRQ"
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # 154 tells of the way back as well
 RECOVERED = re.compile(r"changed from .* to 0x0 ")
-HEARD: channel.Schema = {"way": (channel.pci_address, channel.optional(channel.path)), "line": (channel.said,)}
-"""What templates/nvidia_driver/complaints.sh.j2 tells."""
-
-
-XIDS: channel.Schema = {"xid": (channel.said,)}
-"""What templates/nvidia_driver/xids.sh.j2 tells."""
-
-
-def xids_script() -> str:
-    """What asks a host for `xids`."""
-    return render("nvidia_driver/xids.sh.j2", codes=sorted(FATAL_XIDS))
-
-
-def xids(output: Iterable[str]) -> list[str]:
-    """The lines that `trouble` judges, as `xids_script` has told.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    return channel.read(output, XIDS).all("xid")
 
 
 def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
@@ -146,22 +125,6 @@ def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
     return found
 
 
-def complaints_script(rig: Rig, facts: HostFacts) -> str:
-    """What asks a host for `complaints`."""
-    addresses = [address for _, _, address in numbered(rig, facts)]
-    return render("nvidia_driver/complaints.sh.j2", addresses=addresses, complaints=COMPLAINTS)
-
-
-def heard(output: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """What `complaints` judges, of what `complaints_script` has printed.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    told = channel.read(output, HEARD)
-    return dict(told.many("way")), told.all("line")
-
-
 def complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]) -> list[Difference]:
     """N26: the kernel complains about no card's bus, memory or start.
 
@@ -172,7 +135,7 @@ def complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterab
         log: Lines of the kernel's log since boot that have COMPLAINTS in them.
     """
     found = []
-    lines = [line for line in log if ENABLED not in line]
+    lines = [line for line in log if ENABLED not in line and COMPLAINT.search(line)]
     for number, _, address in numbered(rig, facts):
         way = {address, *PCI.findall(paths.get(address, ""))}
         # the IOMMU writes [01:00.0] or device=01:00.0, and no domain

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.rig import Rig
-from rigwright.host import channel
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.smi import App, Gpu
 from rigwright.nvidia.difference import Difference
-from rigwright.render import render
 
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
 # (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.
@@ -24,14 +22,6 @@ UNEXPLAINED_MIB = 256
 CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 LIBRARY = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 LOG = "read `journalctl -k -b -g NVRM`"
-DEVICES: channel.Schema = {
-    "device": (channel.path,),
-    "minor": (channel.pci_address, channel.tolerant(channel.number)),
-    "nouveau": (channel.truth,),
-}
-LIBRARIES: channel.Schema = {"library": (channel.tolerant(channel.path, "a path that is not one line"),)}
-PROCESSES: channel.Schema = {"process": (channel.number, channel.said, channel.said)}
-"""What templates/nvidia_driver/devices.sh.j2 and processes.sh.j2 tell."""
 
 
 @dataclass(frozen=True)
@@ -136,40 +126,18 @@ def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> l
     return found
 
 
-def libraries_script() -> str:
-    """What asks a host for `libraries`."""
-    return render("nvidia_driver/libraries.sh.j2")
-
-
-def libraries(output: Iterable[str]) -> list[str]:
-    """The file behind each 64-bit libcuda.so.1 that the loader knows, in its order, as `libraries_script` has told.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    return channel.read(output, LIBRARIES).all("library")
-
-
-def devices_script(rig: Rig, facts: HostFacts) -> str:
-    """What asks a host for `devices`."""
-    addresses = [address for _, _, address in numbered(rig, facts)]
-    return render("nvidia_driver/devices.sh.j2", files=CONTROL_FILES, addresses=addresses)
-
-
-def devices(rig: Rig, facts: HostFacts, output: Iterable[str]) -> list[Difference]:
+def devices(
+    rig: Rig, facts: HostFacts, there: Collection[str], minors: Mapping[str, str], nouveau: bool
+) -> list[Difference]:
     """N03: what programs reach the cards through is there, and nouveau is not.
 
     Args:
         rig: The rig.
         facts: Its host.
-        output: What `devices_script` has printed.
-
-    Raises:
-        ValueError: that is not what was asked for.
+        there: Paths of device files.
+        minors: Address -> number of its device file, of each card that the module nvidia has.
+        nouveau: Whether that is loaded.
     """
-    told = channel.read(output, DEVICES)
-    there = set(told.all("device"))
-    minors = {address: minor for address, minor in told.many("minor") if minor != ""}
     found = [
         Difference(f"the device {path}", "none", "run `nvidia-modprobe -u -c 0` and see why nothing does at boot")
         for path in CONTROL_FILES
@@ -192,7 +160,7 @@ def devices(rig: Rig, facts: HostFacts, output: Iterable[str]) -> list[Differenc
                     f"run `nvidia-modprobe -c {minors[address]}` and see why nothing does at boot",
                 )
             )
-    if told.one("nouveau"):
+    if nouveau:
         found.append(
             Difference(
                 "no kernel module nouveau",
@@ -201,21 +169,6 @@ def devices(rig: Rig, facts: HostFacts, output: Iterable[str]) -> list[Differenc
             )
         )
     return found
-
-
-def processes_script(apps: Iterable[App]) -> str:
-    """What asks a host for `processes`."""
-    return render("nvidia_driver/processes.sh.j2", pids=sorted({app.pid for app in apps}))
-
-
-def processes(output: Iterable[str]) -> dict[int, Holder]:
-    """Processes by pid, of what `processes_script` has printed; a process names itself.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    rows = channel.read(output, PROCESSES).many("process")
-    return {pid: Holder(name.strip(), cgroup.strip()) for pid, name, cgroup in rows}
 
 
 def holders(

@@ -175,21 +175,13 @@ def in_branch(state: State, facts: DriverFacts) -> list[Difference]:
     ]
 
 
-UPDATE: channel.Schema = {"update": (channel.number, channel.text)}
-"""What templates/probe/archive.sh.j2 tells: what apt's update ended with, 0 also where files could not be fetched, and
-all that it printed."""
-
-
-def archive(output: Iterable[str]) -> tuple[str, list[Difference]]:
+def archive(status: int, printed: str) -> tuple[str, list[Difference]]:
     """N17: whether apt can verify NVIDIA's archive: why it cannot be told, if so, and what is wrong.
 
     Args:
-        output: What the look at it has printed.
-
-    Raises:
-        ValueError: that is not what was asked for.
+        status: What apt's update of it ended with: 0 also where files could not be fetched.
+        printed: All that it printed.
     """
-    ((status, printed),) = channel.read(output, UPDATE).many("update")
     lines = [channel.said(line.strip()) for line in printed.splitlines()]
     bad = [line for line in lines if SIGNATURE.search(line)]
     if bad:

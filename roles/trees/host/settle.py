@@ -29,13 +29,15 @@ def settled(host: Host, tree: Path, kind: str) -> None:
     Raises:
         Unfit: it has other bytes than were installed.
     """
-    loose = LOOSE.get(kind, ())
-    before = host.recorded(tree) if kind != "texts" else None
+    loose, before = LOOSE.get(kind, ()), host.recorded(tree)
+    found = list(differences(tree, kind, before)) if before is not None else []
+    if before is not None and not found:
+        return
     if kind == "texts":
-        for name in [name for name, state in walk(tree) if name and name not in host.texts[str(tree)]]:
-            away(tree / name)
-    if before is not None:
-        for name in [name for what, name in differences(tree, kind, before) if what == "extra"]:
+        before = None
+        found = [("extra", name) for name, _ in walk(tree) if name and name not in host.texts[str(tree)]]
+    for what, name in found:
+        if what == "extra":
             away(tree / name)
     for name, state in walk(tree, loose):
         was = before.get(name) if before is not None else None

@@ -1,0 +1,154 @@
+"""What each check is, as its own words and its sources say: for `--explain`, and for the page of all checks."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from checks.frame import ORDER
+from checks.survey.blind import BLIND
+from checks.survey.section import Section
+from rigwright.problems import unknown
+
+HERE = Path(__file__).parent
+OWN = "checks"
+
+
+class Unknown(Exception):
+    """No check has this id."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A check."""
+
+    id: str
+    title: str
+    severity: str
+    why: str
+    blind: str
+    file: str
+    """Where it stands, without `test_`."""
+    sections: tuple[Section[Any], ...]
+    """Parts of the survey that it decides from."""
+    given: tuple[str, ...]
+    """What else it is given, by the names of conftest.py's fixtures."""
+
+    @property
+    def unseen(self) -> list[str]:
+        """What it cannot see: of itself, and because of what it reads."""
+        return [text for text in (self.blind, *(BLIND[section.name] for section in self.sections)) if text]
+
+
+def every() -> list[Explained]:
+    """All checks of ours, in the order that they run in."""
+    place = {part: number for number, part in enumerate(ORDER)}
+    names = sorted((path.stem for path in HERE.glob("test_*.py")), key=lambda name: (place.get(name[5:], 99), name))
+    return [one for name in names for one in _of(importlib.import_module(f"checks.{name}"))]
+
+
+def own(inventory: Path) -> list[Explained]:
+    """A user's own, beside an inventory."""
+    found: list[Explained] = []
+    for path in sorted((inventory.absolute().parent / OWN).glob("test_*.py")):
+        spec = importlib.util.spec_from_file_location(f"own_{path.stem}", path)
+        if spec and spec.loader:
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+            found += _of(module)
+    return found
+
+
+def explained(identifier: str, inventory: Path | None) -> str:
+    """All that is known of a check.
+
+    Raises:
+        Unknown: there is none of that id.
+    """
+    known = {one.id: one for one in [*every(), *(own(inventory) if inventory else [])]}
+    if identifier not in known:
+        raise Unknown(unknown("check", identifier, known))
+    one = known[identifier]
+    rows = [
+        ("proves", one.title),
+        ("severity", one.severity),
+        ("why", one.why),
+        *(("cannot see", text) for text in one.unseen or ["nothing that is known of"]),
+        *(("source", f"the survey's {section.name}: {looks(section)}") for section in one.sections),
+        *(("source", f"{name}: {text}") for name, text in _given(one.given)),
+        ("file", f"checks/test_{one.file}.py"),
+    ]
+    return "\n".join([f"{one.id}  {one.title}", *(f"  {name:<10}  {text}" for name, text in rows[1:])])
+
+
+def looks(section: Section[Any]) -> str:
+    """What a section looks at, in one line: as its program on the host says."""
+    text = (HERE / "survey/host" / f"{section.name}.py").read_text()
+    return " ".join(text.partition('"""')[2].partition('"""')[0].partition("\n\n")[0].split()).rstrip(".")
+
+
+def _given(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        function = _fixture(name)
+        if told := inspect.getdoc(function) if function else "":
+            yield name, told.partition("\n")[0].rstrip(".")
+
+
+def _fixture(name: str, module: Any = None) -> FunctionType | None:
+    """The function of a fixture: of a file of checks, or of all of them."""
+    for place in (module, importlib.import_module("checks.conftest")):
+        wrapped = getattr(getattr(place, name, None), "_fixture_function", None)
+        if isinstance(wrapped, FunctionType):
+            return wrapped
+    return None
+
+
+def _all_of(function: FunctionType, module: Any) -> Iterator[FunctionType]:
+    """A check, and the fixtures that it stands on."""
+    yield function
+    for name in inspect.signature(function).parameters:
+        if fixture := _fixture(name, module):
+            yield from _all_of(fixture, module)
+
+
+def _of(module: Any) -> Iterator[Explained]:
+    for function in vars(module).values():
+        for mark in getattr(function, "pytestmark", []):
+            if mark.name != "check" or function.__module__ != module.__name__:
+                continue
+            seen: set[object] = set()
+            functions = dict.fromkeys(_all_of(function, module))
+            sections = tuple(dict.fromkeys(one for each in functions for one in _sections(each, seen)))
+            given = tuple(name for name in inspect.signature(function).parameters if name != "survey")
+            words = {key: mark.kwargs[key] for key in ("title", "severity", "why", "blind")}
+            file = re.sub("^(checks[.]|own_)?test_", "", module.__name__)
+            yield Explained(id=mark.kwargs["identifier"], **words, file=file, sections=sections, given=given)
+
+
+def _sections(function: FunctionType, seen: set[object]) -> Iterator[Section[Any]]:
+    """The sections whose names a function uses, or one of ours that it calls."""
+    if function in seen:
+        return
+    seen.add(function)
+    for name in _names(function.__code__):
+        value = function.__globals__.get(name)
+        if isinstance(value, Section):
+            yield value
+        elif isinstance(value, FunctionType) and value.__module__.startswith("checks"):
+            yield from _sections(value, seen)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)

@@ -1,0 +1,234 @@
+"""pytest as the checks' frame: which of them run, in which order, what comes of each, and the exit status."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from checks import SEVERITIES, Drift, Severity, plain
+from checks.look import Look, Seen
+from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst
+from checks.survey.about import ABOUT, About
+from checks.survey.taken import Survey
+from rigwright.problems import unknown
+
+IDENTIFIER = re.compile(r"[A-Z]{1,4}[0-9]{2,3}")
+ORDER = (
+    "preflight",
+    "machine",
+    "nvidia_driver",
+    "nvidia_modules",
+    "nvidia_packages",
+    "nvidia_cards",
+    "base",
+    "accounts",
+    "ours",
+    "tools",
+    "trees",
+    "cuda_toolkit",
+    "engines",
+    "envs",
+    "sharing",
+    "weights",
+    "generation",
+    "units",
+    "process",
+    "serving",
+)
+"""Files of checks in the order of the roles; what is not among them comes after."""
+PARTS = ("instance", "engine_name", "env", "weight", "offered", "listener")
+"""Fixtures that say which part of a host a check is about."""
+
+
+def label(part: Any) -> str:
+    """What an instance, engine or weight is called; one of a model's files as the catalogue names it."""
+    name = str(part[0] if isinstance(part, tuple) else getattr(part, "name", part))
+    return f"{name}:{part.path}" if getattr(part, "group", None) else name
+
+
+def marked(item: pytest.Item) -> dict[str, Any]:
+    """What a check says of itself.
+
+    Raises:
+        pytest.UsageError: nothing, or not in the way that checks do.
+    """
+    mark = item.get_closest_marker("check")
+    if mark is None:
+        raise pytest.UsageError(f"{item.nodeid} has no @check: every check has an id, a title and a why")
+    if not IDENTIFIER.fullmatch(mark.kwargs["identifier"]):
+        raise pytest.UsageError(
+            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be capitals and two digits"
+        )
+    return dict(mark.kwargs)
+
+
+def params(item: pytest.Item) -> dict[str, Any]:
+    """What a check is run with."""
+    found: dict[str, Any] = getattr(item, "callspec").params  # noqa: B009 (pytest sets it on parametrised items)
+    return found
+
+
+def target_of(item: pytest.Item) -> str:
+    """The host that a check is about; empty for none."""
+    return str(params(item)["target_name"])
+
+
+def part_of(item: pytest.Item) -> str:
+    """The part of the host that a check is about; empty for all of it."""
+    found = params(item)
+    return next((label(found[name]) for name in PARTS if name in found), "")
+
+
+def one_each(marks: Iterable[tuple[str, pytest.Item]]) -> None:
+    """Refuse ids that two checks have.
+
+    Raises:
+        pytest.UsageError: there is one.
+    """
+    owners: dict[str, tuple[Path, str]] = {}
+    for identifier, item in marks:
+        owner = (item.path, getattr(item, "originalname", item.name))
+        path, function = owners.setdefault(identifier, owner)
+        if (path, function) != owner:
+            raise pytest.UsageError(f"{item.path}: {owner[1]}: {identifier} is taken by {function} in {path}")
+
+
+def wanted(only: Iterable[str], severity: Severity | None, known: Iterable[str]) -> Callable[[dict[str, Any]], bool]:
+    """Which checks are asked for: these ids, and those of a severity or a graver one.
+
+    Raises:
+        pytest.UsageError: no check has one of the ids.
+    """
+    ids = {word for text in only for word in re.split(r"[,\s]+", text) if word}
+    names = set(known)
+    for missing in sorted(ids - names):
+        raise pytest.UsageError(f"--only: {unknown('check', missing, names)}")
+    graver = SEVERITIES[: SEVERITIES.index(severity) + 1] if severity else SEVERITIES
+    return lambda mark: mark["severity"] in graver and (not ids or mark["identifier"] in ids)
+
+
+def judged(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: str) -> Result:
+    """What became of a check. One that ends in no verdict does not hold: nothing was seen that conforms."""
+    known: dict[str, Any] = {key: mark[key] for key in ("title", "severity", "why")}
+    known |= {"id": mark["identifier"], "part": part, "took_s": round(call.duration, 4)}
+    error = call.excinfo.value if call.excinfo else None
+    if error is None:
+        return Result(**known, verdict="ok", note=note)
+    if isinstance(error, pytest.skip.Exception):
+        return Result(**known, verdict="skip", note=plain(str(error.msg)))
+    if isinstance(error, Drift):
+        return Result(
+            **known, verdict="fail", expected=error.expected, found=error.found, since=error.since, cure=error.cure
+        )
+    first = next(iter(str(error).splitlines()), "")
+    return Result(
+        **known,
+        verdict="fail",
+        expected="a check that comes to a verdict",
+        found=plain(f"{type(error).__name__}: {first}"),
+        cure="mend the check, or what it trips over on the host",
+    )
+
+
+def said(result: Result) -> str:
+    """What is said of a check that does not hold, on one line."""
+    since = f" (since {result.since})" if result.since else ""
+    return f"[{result.severity}] expected {result.expected}, found {result.found}{since}; {result.cure}"
+
+
+class Frame:
+    """Hooks for all checks, ours and a user's own."""
+
+    def __init__(self, config: pytest.Config, look: Look) -> None:
+        self.config, self.look = config, look
+        self.gone: list[str] = []
+        self.results: dict[str, list[Result]] = {}
+
+    def pytest_collectstart(self) -> None:
+        """While files of checks are imported, hosts answer."""
+        self.look.go_on()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Those that are asked for, host by host, and within one in the order of the roles."""
+        marks = {item: marked(item) for item in items}
+        one_each((mark["identifier"], item) for item, mark in marks.items())
+        known = {mark["identifier"] for mark in marks.values()}
+        chosen = wanted(self.config.getoption("--only"), self.config.getoption("--severity"), known)
+        place = {part: number for number, part in enumerate(ORDER)}
+        items[:] = [item for item in items if target_of(item) and chosen(marks[item])]
+        items.sort(key=lambda item: (target_of(item), place.get(item.path.stem.removeprefix("test_"), len(place))))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Wait for all hosts, before the first check asks for what was found."""
+        self.gone = self.look.gone()
+        session.items[:] = [item for item in session.items if target_of(item) not in self.gone]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
+        """A verdict and its words; no traceback is made, which takes longer than a check."""
+        target = target_of(item)
+        result = judged(marked(item), part_of(item), call, str(dict(item.user_properties).get("how", "")))
+        outcome, words = OUTCOMES[result.verdict]
+        report = pytest.TestReport(
+            f"{target}::{result.id} {result.name}",
+            item.location,
+            {},
+            outcome,
+            words(item, result),
+            call.when,  # type: ignore[arg-type] # of an item, it is none of collecting
+            duration=call.duration,
+            start=call.start,
+            stop=call.stop,
+        )
+        if call.when == "call" or result.verdict != "ok":
+            self.results.setdefault(target, []).append(result)
+            report.__dict__["decided"] = (target, result)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A host out of reach is not one that conforms."""
+        decided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if self.gone and session.exitstatus in decided:
+            session.exitstatus = STATUS["not reached"]
+
+    def report(self) -> Report:
+        """All that was found."""
+        look = self.look
+        hosts = [HostReport(name, "not reached", "", None, "", {}) for name in self.gone]
+        hosts += [_host_report(name, look.hosts[name], found) for name, found in self.results.items()]
+        return Report(
+            SCHEMA,
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(look.began)),
+            metadata.version("rigwright"),
+            str(Path(look.inventory).absolute()),
+            look.deep,
+            worst([host.verdict for host in hosts]),
+            round(time.time() - look.began, 3),
+            sorted(hosts, key=lambda host: host.name),
+        )
+
+
+def _host_report(name: str, seen: Seen, found: list[Result]) -> HostReport:
+    try:
+        about = (seen.survey or Survey({})).read(ABOUT)
+    except Drift:
+        about = About("", None, {})
+    verdict: Conforms = "not as declared" if any(result.verdict == "fail" for result in found) else "as declared"
+    return HostReport(name, verdict, seen.rig.digest, about.generation, about.clock, about.versions, found)
+
+
+OUTCOMES: dict[Verdict, tuple[Literal["passed", "failed", "skipped"], Callable[[pytest.Item, Result], Any]]] = {
+    "ok": ("passed", lambda item, result: None),
+    "fail": ("failed", lambda item, result: said(result)),
+    "skip": ("skipped", lambda item, result: (str(item.path), 0, result.note)),
+}
+"""Verdict -> what pytest calls it, and the words that it wants."""

@@ -1,0 +1,108 @@
+"""Looking at all hosts of an inventory at the same time, while what is to judge them is still being imported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+from testinfra.host import Host
+
+from checks.backend import load as load_inventory
+from checks.backend import reach, testinfra_host
+from checks.survey.section import Scene
+from checks.survey.take import take
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Rig
+from rigwright.host import facts as host_facts
+from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Desired, desired
+from rigwright.inventory import load
+from rigwright.render import render
+from roles import root
+
+MOST_HOSTS = 16
+"""Hosts that are asked at the same time."""
+MOMENT = 0.0005  # seconds; enough for whatever waits for a host to go on
+
+
+class Seen:
+    """One host: what it is to be, and what it has answered; each is found out once, when it is first asked for."""
+
+    def __init__(self, target: Any, deep: bool) -> None:
+        self.target, self.deep = target, deep
+
+    @cached_property
+    def rig(self) -> Rig:
+        """What it should be."""
+        return load(self.target.data.get("rig"))
+
+    @cached_property
+    def host(self) -> Host:
+        """What testinfra has of it."""
+        return testinfra_host(self.target)
+
+    @cached_property
+    def facts(self) -> HostFacts:
+        """What a probe finds on it now.
+
+        Raises:
+            ValueError, AssertionError: it tells something else than it was asked.
+            roles.root.Gone: the connection is gone.
+        """
+        script = render("probe/probe.sh.j2", **host_facts.questions(self.rig))
+        return host_facts.parse(self.host.check_output("sh -c %s", script).splitlines())
+
+    @cached_property
+    def desired(self) -> Desired:
+        """What its rig comes to on it; raises as `facts`."""
+        return desired(self.rig, self.facts)
+
+    @cached_property
+    def survey(self) -> Survey | None:
+        """All that it has answered; None where the connection is gone."""
+        try:
+            return take(self.target, Scene(self.rig, self.desired, self.deep))
+        except root.Gone:
+            return None
+        except (ValueError, OSError, AssertionError) as error:
+            return Survey({}, str(error))
+
+
+class Look:
+    """All hosts that are asked for."""
+
+    def __init__(self, inventory: str, limit: str | None, deep: bool) -> None:
+        """Load the inventory, and begin to connect and to ask.
+
+        Raises:
+            checks.backend.UnknownHost, SystemExit: as `checks.backend.find`.
+        """
+        self.inventory, self.deep = inventory, deep
+        self.began = time.time()
+        self.state, targets = load_inventory(inventory, limit)
+        self.hosts: Mapping[str, Seen] = {name: Seen(target, deep) for name, target in targets.items()}
+        self.pool = ThreadPoolExecutor(max_workers=1)
+        self.asked: Future[list[str]] = self.pool.submit(self._ask)
+        self.go_on()
+
+    def _ask(self) -> list[str]:
+        gone = reach(self.state, {name: seen.target for name, seen in self.hosts.items()})
+        there = [name for name in self.hosts if name not in gone]
+        with ThreadPoolExecutor(max_workers=MOST_HOSTS) as pool:
+            surveys = pool.map(lambda name: self.hosts[name].survey, there)
+            return gone + [name for name, survey in zip(there, surveys, strict=True) if survey is None]
+
+    @staticmethod
+    def go_on() -> None:
+        """Let what waits for hosts go on: between imports, nothing else does."""
+        time.sleep(MOMENT)
+
+    def gone(self) -> list[str]:
+        """Wait until all have answered; returns those out of reach."""
+        try:
+            return self.asked.result()
+        finally:
+            self.pool.shutdown()

@@ -1,0 +1,195 @@
+"""Which packets reach what a rig listens on, and which should not."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_interface
+
+from checks.packets.packet import Packet
+from checks.packets.rules import IPV4, PREROUTING, Expression, Ruleset, decoded
+from checks.packets.walk import Walk, Way
+from checks.survey.firewall import Firewall, Interface, allowed
+from checks.survey.reach import ports
+from rigwright.declaration.rig import Rig
+from rigwright.serving.listeners import LOOPBACK
+
+FAR = {4: "203.0.113.7", 6: "2001:db8::7"}  # of nobody (RFC 5737, RFC 3849)
+OTHER = 54321  # a port that nobody has a rule about
+LEADING = ("nat", "redir", "tproxy", "target")
+MOST = 400  # ports, or addresses, that rules name and that are tried
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a rig listens on."""
+
+    address: str
+    port: int
+    clients: tuple[str, ...] = ()
+    """Addresses of those who are to reach it; none for whoever there is."""
+
+    def takes(self, address: str, port: int) -> bool:
+        """Whether what goes to an address and port comes here."""
+        own = ip_address(self.address)
+        every = own.is_unspecified and (own.version == 6 or ip_address(address).version == 4)
+        return port == self.port and (every or address == self.address)
+
+
+def places(rig: Rig) -> list[Place]:
+    """All of them."""
+    found = [Place(one.address, one.port) for one in (rig.gateway.listeners.values() if rig.gateway else ())]
+    found += [Place(LOOPBACK, one.port) for one in rig.instances]
+    return [*found, *([Place(rig.share.address, rig.share.port, tuple(allowed(rig)))] if rig.share else [])]
+
+
+class Scenery:
+    """A host's rules and interfaces, and what its rig listens on."""
+
+    def __init__(self, rig: Rig, firewall: Firewall) -> None:
+        """Read the rules.
+
+        Raises:
+            ValueError: they cannot be read.
+        """
+        self.rules = decoded(firewall)
+        self.places, self.ports = places(rig), ports(rig)
+        self.interfaces = [one for one in firewall.interfaces if one.name != "lo"]
+        outside = [one for one in self.interfaces if one.name in firewall.ways]
+        self.outside = outside or self.interfaces
+        self.addresses = {one.address for one in firewall.interfaces}
+        numbers = {one.name: one.number for one in firewall.interfaces}
+        self.walk = Walk(self.rules, self.own, numbers)
+
+    def own(self, address: str) -> bool:
+        """Whether an address is the host's."""
+        return address in self.addresses or ip_address(address).is_loopback
+
+    def kept_out(self) -> Iterator[str]:
+        """What of the places clients do not reach, and which rules keep them."""
+        for place in self.places:
+            if ip_address(place.address).is_loopback:
+                packet = Packet(LOOPBACK, LOOPBACK, place.port, goes="lo")
+                way = self.walk.goes(packet)
+                way = way if way.dropped else self.walk.comes(Packet(LOOPBACK, LOOPBACK, place.port, comes="lo"))
+                dropped = way.dropped
+            elif place.clients:
+                dropped = next(filter(None, (self._arriving(client, place) for client in place.clients)), "")
+            else:
+                dropped = self._whoever(place)
+            if dropped:
+                yield f"port {place.port} by {dropped}"
+
+    def _arriving(self, client: str, place: Place) -> str:
+        """The chain that drops what a client sends to a place, or what it is answered; empty for none."""
+        lost = ""
+        for one in self.outside:
+            if not self._fits(one, place, client):
+                continue
+            packet = Packet(client, one.address, place.port, comes=one.name)
+            way = self.walk.comes(packet)
+            back = self.walk.goes(packet.back())
+            lost = way.dropped or back.dropped
+            if not lost:
+                return ""
+        return lost
+
+    def _fits(self, one: Interface, place: Place, client: str) -> bool:
+        own = ip_address(one.address)
+        same = own.version == ip_address(client).version
+        return same and not own.is_link_local and place.takes(one.address, place.port)
+
+    def _whoever(self, place: Place) -> str:
+        """The same of whoever there is. Who lets in some, and nobody else, has thought of that."""
+        fitting = [one for one in self.outside if not ip_address(one.address).is_link_local]
+        beside = {one.address: str(_beside(one)) for one in fitting}
+        near = [self._arriving(client, place) for client in beside.values()]
+        far = [self._arriving(client, place) for client in {FAR[ip_address(one.address).version] for one in fitting}]
+        if not any(near):
+            return ""
+        if all(far):
+            named = [one for one in _addresses(self.rules) if not self.own(one)]
+            if any(not self._arriving(one, place) for one in named):
+                return ""
+        return next(filter(None, near))
+
+    def misled(self) -> Iterator[str]:
+        """What else leads to the places, and what leads their clients elsewhere."""
+        leading = any(
+            part.name in LEADING for chain in self.rules.chains.values() for rule in chain.rules for part in rule
+        )
+        if not leading:
+            return
+        for place in self.places:
+            for own in [one.address for one in self.outside if place.takes(one.address, place.port)] or [place.address]:
+                at = LOOPBACK if ip_address(own).is_unspecified else own
+                way = self.walk.goes(Packet(at, at, place.port, goes="lo"))
+                if way.led:
+                    yield self._told(at, place.port, way)
+        tried = {*_ports(self.rules), *self.ports, OTHER}
+        for one in self.interfaces:
+            client = str(_beside(one))
+            for target in [one.address, *_addresses(self.rules)]:
+                if ip_address(target).version == ip_address(one.address).version:
+                    for port in sorted(tried):
+                        yield from self._led(client, target, port, one)
+
+    def _led(self, client: str, target: str, port: int, one: Interface) -> Iterator[str]:
+        way = self.walk.comes(Packet(client, target, port, comes=one.name))
+        if not way.led:
+            return
+        declared = self.own(target) and any(place.takes(target, port) for place in self.places)
+        ours = self.own(way.packet.target) and way.packet.port in self.ports
+        if declared or ours:
+            yield self._told(target, port, way)
+
+    @staticmethod
+    def _told(target: str, port: int, way: Way) -> str:
+        return f"{target} port {port} goes to {way.packet.target} port {way.packet.port} by {way.led}"
+
+
+def _beside(one: Interface) -> object:
+    """An address in the same network."""
+    network = ip_interface(f"{one.address}/{one.prefix}").network
+    own = ip_address(one.address)
+    return next((found for found in (own + 1, own - 1) if found in network), own + 1)
+
+
+def _constants(rules: Ruleset, size: int) -> set[bytes]:
+    """Values of a size that rules compare with."""
+    found: set[bytes] = set()
+    for chain in rules.chains.values():
+        for rule in chain.rules:
+            for part in rule:
+                found |= {part.data(kind) for kind in _compared(part)}
+    for known in rules.sets.values():
+        for one in known.elements:
+            found |= {one.key[at : at + size] for at in range(0, max(1, len(one.key) - size + 1), 4)}
+    return {one for one in found if len(one) == size}
+
+
+def _compared(part: Expression) -> Iterable[int]:
+    return {"cmp": (3,), "range": (3, 4)}.get(part.name, ())
+
+
+def _ports(rules: Ruleset) -> list[int]:
+    found = {struct.unpack(">H", one)[0] for one in _constants(rules, 2)}
+    for chain in rules.at(PREROUTING, IPV4):
+        for rule in chain.rules:
+            found |= {port for part in rule for port in _matched(part)}
+    return sorted(found)[:MOST]
+
+
+def _matched(part: Expression) -> Iterator[int]:
+    """Ports that a match of iptables' names."""
+    name, info = part.values.get(1, b"").rstrip(b"\0"), part.values.get(3, b"")
+    if part.name == "match" and name == b"tcp" and len(info) >= 8:
+        yield struct.unpack_from("=H", info, 4)[0]
+    if part.name == "match" and name == b"multiport" and len(info) >= 32:
+        yield from struct.unpack_from("=15H", info, 2)[: info[1]]
+
+
+def _addresses(rules: Ruleset) -> list[str]:
+    found = {one for one in _constants(rules, 4) | _constants(rules, 16) if any(one)}
+    return sorted(str(ip_address(one)) for one in found)[:MOST]

@@ -1,0 +1,168 @@
+"""The kernel's rules, decoded (linux/netfilter/nf_tables.h)."""
+
+from __future__ import annotations
+
+import struct
+from base64 import b64decode
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from checks.survey.firewall import Firewall
+
+INET, IPV4, NETDEV, IPV6 = 1, 2, 5, 10
+PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING, INGRESS = range(6)
+DROP, ACCEPT = 0, 1
+INTERVAL_END, CATCHALL = 1, 2
+INTERVAL = 4
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A part of a rule."""
+
+    name: str
+    values: dict[int, bytes]
+
+    def number(self, kind: int, otherwise: int = 0) -> int:
+        """An attribute that is a number."""
+        return struct.unpack(">I", self.values[kind])[0] if len(self.values.get(kind, b"")) == 4 else otherwise
+
+    def data(self, kind: int) -> bytes:
+        """An attribute that is a value to compare with."""
+        return dict(attributes(self.values.get(kind, b""))).get(1, b"")
+
+    def verdict(self, kind: int) -> tuple[int, str] | None:
+        """An attribute that is a verdict: its code, and the chain that it leads to."""
+        raw = dict(attributes(self.values.get(kind, b""))).get(2)
+        if raw is None:
+            return None
+        parts = dict(attributes(raw))
+        return struct.unpack(">i", parts[1])[0], text(parts.get(2, b""))
+
+
+@dataclass
+class Chain:
+    """Rules that are gone through one after another."""
+
+    family: int
+    table: str
+    name: str
+    hook: int = -1
+    """Where packets come to it; -1 for one that others lead to."""
+    priority: int = 0
+    policy: int = ACCEPT
+    device: str = ""
+    rules: list[tuple[Expression, ...]] = field(default_factory=list)
+
+    @property
+    def told(self) -> str:
+        """As nft names it."""
+        names = {INET: "inet", IPV4: "ip", NETDEV: "netdev", IPV6: "ip6"}
+        return f"{names.get(self.family, self.family)} {self.table} {self.name}"
+
+
+@dataclass(frozen=True)
+class Element:
+    """What is in a set: a value, or where values begin or end."""
+
+    key: bytes
+    end: bytes
+    flags: int
+    data: bytes
+    """As an expression's attribute has it."""
+
+
+@dataclass
+class Known:
+    """A set."""
+
+    flags: int = 0
+    elements: list[Element] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Ruleset:
+    """All of them."""
+
+    chains: dict[tuple[int, str, str], Chain]
+    sets: dict[tuple[int, str, str], Known]
+
+    def at(self, hook: int, family: int) -> list[Chain]:
+        """The chains that a packet comes to, in order."""
+        own = (INET, family, NETDEV) if hook == INGRESS else (INET, family)
+        found = [one for one in self.chains.values() if one.hook == hook and one.family in own]
+        return sorted(found, key=lambda one: one.priority)
+
+
+def attributes(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """Kind and content of attributes (netlink(7))."""
+    while len(raw) >= 4:
+        length, kind = struct.unpack_from("=HH", raw)
+        if length < 4:
+            return
+        yield kind & 0x3FFF, raw[4:length]
+        raw = raw[(length + 3) & ~3 :]
+
+
+def text(raw: bytes) -> str:
+    """A name."""
+    return raw.rstrip(b"\0").decode(errors="replace")
+
+
+def _chain(family: int, told: dict[int, bytes]) -> Chain:
+    hook = dict(attributes(told[4])) if 4 in told else {}
+    number = struct.unpack(">I", hook[1])[0] if 1 in hook else -1
+    devices = [text(hook[3])] if 3 in hook else [text(one) for _, one in attributes(hook.get(4, b""))]
+    if family == NETDEV and number == 0:
+        number = INGRESS
+    return Chain(
+        family=family,
+        table=text(told[1]),
+        name=text(told[3]),
+        hook=number,
+        priority=struct.unpack(">i", hook[2])[0] if 2 in hook else 0,
+        policy=struct.unpack(">I", told[5])[0] if 5 in told else ACCEPT,
+        device=" ".join(devices),
+    )
+
+
+def decoded(firewall: Firewall) -> Ruleset:
+    """What the kernel told.
+
+    Raises:
+        ValueError: it is not what a kernel tells.
+    """
+    try:
+        return _decoded(firewall)
+    except (KeyError, struct.error) as error:
+        raise ValueError(f"rules that cannot be read: {error}") from None
+
+
+def _decoded(firewall: Firewall) -> Ruleset:
+    made = Ruleset({}, {})
+    for one in firewall.chains:
+        chain = _chain(one.family, dict(attributes(b64decode(one.raw))))
+        made.chains[chain.family, chain.table, chain.name] = chain
+    for one in firewall.rules:
+        told = dict(attributes(b64decode(one.raw)))
+        parts = []
+        for _, raw in attributes(told.get(4, b"")):
+            inner = dict(attributes(raw))
+            parts.append(Expression(text(inner[1]), dict(attributes(inner.get(2, b"")))))
+        at = made.chains.get((one.family, text(told[1]), text(told[2])))
+        if at:
+            at.rules.append(tuple(parts))
+    for one in firewall.sets:
+        told = dict(attributes(b64decode(one.raw)))
+        flags = struct.unpack(">I", told[3])[0] if 3 in told else 0
+        made.sets[one.family, text(told[1]), text(told[2])] = Known(flags)
+    for one in firewall.elements:
+        told = dict(attributes(b64decode(one.raw)))
+        known = made.sets.get((one.family, text(told[1]), text(told[2])))
+        for _, raw in attributes(told.get(3, b"")):
+            inner = dict(attributes(raw))
+            key, end = (dict(attributes(inner.get(kind, b""))).get(1, b"") for kind in (1, 10))
+            flags = struct.unpack(">I", inner[3])[0] if 3 in inner else 0
+            if known:
+                known.elements.append(Element(key, end, flags, inner.get(2, b"")))
+    return made

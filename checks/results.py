@@ -1,0 +1,95 @@
+"""What the checks have found, as data: what a line, a JSON report and a JUnit report are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from checks import Severity
+
+SCHEMA = 1
+"""Of the JSON report; a key that is gone, or means something else, raises it."""
+Verdict = Literal["ok", "fail", "skip"]
+Conforms = Literal["as declared", "not as declared", "not reached"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check has found of one host, or of a part of it."""
+
+    id: str
+    title: str
+    severity: Severity
+    why: str
+    """What goes wrong where it does not hold."""
+    part: str
+    """The instance, engine, weight file or the like; empty for the host."""
+    verdict: Verdict
+    took_s: float
+    note: str = ""
+    """How it was found out, or why it was left out."""
+    expected: str = ""
+    found: str = ""
+    since: str = ""
+    """Since when it is so; empty where that is not known."""
+    cure: str = ""
+    """The command or step that puts it right."""
+
+    @property
+    def name(self) -> str:
+        """Its title, and what of the host it is about."""
+        return f"{self.part}: {self.title}" if self.part else self.title
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """One host."""
+
+    name: str
+    verdict: Conforms
+    lock: str
+    """SHA-256 of lock and bundle: of every file from outside."""
+    generation: int | None
+    """The one that is current there; None for none, or where that could not be seen."""
+    clock: str
+    """Its own, in UTC, when it was looked at; empty where it could not be."""
+    versions: dict[str, str]
+    """What it runs: its system, kernel, systemd, and driver where there is one."""
+    checks: list[Result] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All hosts of an inventory, or those that were asked for."""
+
+    schema: int
+    as_of: str
+    """When hosts were looked at, by this machine's clock, in UTC."""
+    rigwright: str
+    """Its version."""
+    inventory: str
+    deep: bool
+    """Whether all bytes were read."""
+    verdict: Conforms
+    took_s: float
+    hosts: list[HostReport]
+
+
+def worst(verdicts: list[Conforms]) -> Conforms:
+    """The verdict of several: what was not reached is known least of."""
+    order: tuple[Conforms, ...] = ("not reached", "not as declared", "as declared")
+    return min(verdicts, key=order.index, default="as declared")
+
+
+STATUS: dict[Conforms, int] = {"as declared": 0, "not as declared": 1, "not reached": 3}
+"""The exit status of each; 2 is that of what is refused before a host is looked at."""
+
+
+def schema() -> dict[str, Any]:
+    """The JSON report's schema, as JSON Schema has it."""
+    from pydantic import TypeAdapter
+
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **TypeAdapter(Report).json_schema(mode="serialization"),
+    }

@@ -1,0 +1,59 @@
+"""The checks, run by pytest in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from checks.results import STATUS
+
+HERE = Path(__file__).parent
+REFUSED = 2
+"""The exit status where nothing was looked at."""
+UNUSED = [
+    f"-pno:{name}"
+    for name in (
+        *("debugging", "doctest", "faulthandler", "legacypath", "logging", "pastebin", "setuponly", "setupplan"),
+        *("stepwise", "threadexception", "unittest", "unraisableexception"),
+    )
+]
+"""Of pytest's own plugins those that no check has to do with: together they take as long as asking a host."""
+OWN = "checks"
+"""The folder of a user's own checks, beside an inventory."""
+
+
+def arguments(inventory: str, *options: str) -> list[str]:
+    """What pytest is given.
+
+    Raises:
+        ValueError: the folder of a user's own checks is none that can be run beside ours.
+    """
+    words = ["-c", str(HERE / "pytest.ini"), "--import-mode=importlib", "--capture=sys", *UNUSED, str(HERE)]
+    own = Path(inventory).absolute().parent / OWN
+    if own.is_dir() and own.resolve() != HERE.resolve():
+        if (own / "__init__.py").exists():
+            raise ValueError(f"{own}/__init__.py is refused: must not be there, for the package {OWN} is ours")
+        words.append(str(own))
+    else:
+        # what has an assert say more is compiled anew where Python may keep nothing, and ours have none
+        words.append("--assert=plain")
+    return [*words, f"--inventory={inventory}", *options]
+
+
+def run(inventory: str, *options: str) -> int:
+    """Run all of them over an inventory; returns the exit status: 0, 1 or 3 as STATUS says, 2 for what is refused."""
+    try:
+        words = arguments(inventory, *options)
+    except ValueError as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return REFUSED
+    # what another project's tests are run with has no say here, and looking for plugins takes as long as asking a host
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    os.environ.pop("PYTEST_PLUGINS", None)
+    import pytest
+
+    status = int(pytest.main(words))
+    # pytest has 3 for a mistake of its own, as we have for a host out of reach
+    return status if status in STATUS.values() else REFUSED

@@ -1,0 +1,73 @@
+"""What a host's cards say, and the kernel of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Section
+from rigwright.nvidia.cards import health
+from rigwright.nvidia.cards.reports import MEMORY, NVLINKS, TEMPERATURE, TOPOLOGY
+from rigwright.nvidia.cards.smi import APPS, GPUS, RECOVERY, TIMEOUT
+
+WORDS = {
+    "gpus": GPUS,
+    "apps": APPS,
+    "recovery": RECOVERY,
+    "memory": MEMORY,
+    "temperature": TEMPERATURE,
+    "nvlinks": NVLINKS,
+    "topology": TOPOLOGY,
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What nvidia-smi ended with and printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that computes on a card."""
+
+    pid: int
+    name: str
+    cgroup: str
+
+
+@dataclass(frozen=True)
+class Log:
+    """What the kernel's log has since boot that may be about cards."""
+
+    blind: str
+    """Why it cannot be seen; empty where it can."""
+    messages: list[str]
+
+
+@dataclass(frozen=True)
+class CardsNow:
+    """All of it."""
+
+    answers: dict[str, Said]
+    """By what was asked: WORDS."""
+    processes: list[Process]
+    log: Log
+
+
+CARDS: Section[CardsNow] = Section(
+    "cards",
+    CardsNow,
+    lambda scene: (
+        {
+            "words": {name: list(words) for name, words in WORDS.items()},
+            "limit": TIMEOUT,
+            "pattern": f"NVRM: Xid |{health.COMPLAINTS}",
+        }
+        if scene.rig.cards
+        else None
+    ),
+    limit=2.0 * TIMEOUT + 5,
+)

@@ -1,0 +1,152 @@
+"""Which requests the survey makes of a rig: those that its clients would, and those that somebody else would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from ipaddress import ip_address, ip_network
+from urllib.parse import quote
+
+from checks.survey.requests import PATIENCE, Answer, Ask, Part, Requests
+from checks.survey.section import Scene, Section
+from rigwright.declaration.entry import Share
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.gateway.entry import ListenerEntry
+from rigwright.gateway.given import ROUTER_SOCKETS
+from rigwright.gateway.service import ADMIN
+from rigwright.serving.listeners import LOOPBACK
+from rigwright.serving.units import credential_path
+from rigwright.supply.lock import Artefact
+from rigwright.weights.sharing import allowed, endpoint
+
+PART = 1 << 18  # bytes of a file that are compared, at its beginning, in its middle and at its end
+LANES = 4  # requests at once of what shares weights: it takes few of each client
+# Seconds until an address that takes connections has taken one: the host asks itself.
+TAKEN = 0.25
+BUSY = (429, 503)
+WRONG = "Authorization: Bearer rw-rigwright-check"
+# What a client sends who has no key, or none that is one.
+KEYLESS: tuple[tuple[str, ...], ...] = ((), (WRONG,), ("Authorization:",), ("Authorization: Bearer ",))
+# What engines answer beside OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp 0c1e570), and
+# what the gateway itself has for nobody outside.
+CLOSED = (
+    *("/", "/metrics", "/docs", "/openapi.json", "/invocations", "/tokenize", "/slots", "/props", "/version"),
+    *("/v1/chat/completions/render", "/inference/v1/generate", "/state", "/gone/0123456789abcdef", "/route/models"),
+    *("//v1/models", "/v1/..%2fstate"),
+)
+# What is not there, and would be refused for what it is called if it were; and what leads out of the folder.
+UNGIVEN = {
+    "what is not whole": "/rigwright-check.part",
+    "what is not what it is called": "/rigwright-check.wrong",
+    "what is hidden": "/.rigwright-check",
+    "a folder": "/",
+    "what is above": "/../../../etc/passwd",
+    "what is above, encoded": "/%2e%2e/%2e%2e/etc/passwd",
+}
+
+
+def reached(entry: ListenerEntry) -> str:
+    """One of a listener's places, as the host itself reaches it."""
+    address = ip_address(entry.address)
+    if address.is_unspecified:
+        address = ip_address(LOOPBACK)
+    return f"[{address}]:{entry.port}" if address.version == 6 else f"{address}:{entry.port}"
+
+
+def at_instance(rig: Rig, instance: Instance, scene: Scene) -> Iterator[Ask]:
+    """Those to an instance."""
+    service = instance.kind.service(rig, instance, scene.desired.installations[instance.installed_as])
+    port, name = f"{LOOPBACK}:{instance.port}", instance.name
+    key, group = credential_path(rig, instance), rig.socket_groups(instance)[-1]
+    yield Ask.of(f"{name}: no key", port, service.ready)
+    yield Ask.of(f"{name}: wrong key", port, service.ready, headers=("Authorization: Bearer wrong",))
+    for what, at in (("socket", instance.socket), ("port", port)):
+        yield Ask.of(f"{name}: {what}", at, service.ready, key=key, group=group, limit=PATIENCE)
+    for what, request in (("models", service.models), ("streamed", service.streamed)):
+        if request is not None:
+            yield Ask.of(f"{name}: {what}", instance.socket, request, key=key, group=group, limit=PATIENCE)
+
+
+def names(rig: Rig, entry: ListenerEntry) -> list[str]:
+    """What is offered at a listener, aliases too."""
+    aliases = rig.gateway.aliases if rig.gateway else {}
+    offered = {one.name for one in rig.offers if not entry.models or one.name in entry.models}
+    return [*sorted(offered), *sorted(alias for alias, name in aliases.items() if name in offered)]
+
+
+def closed(rig: Rig) -> list[str]:
+    """Paths that nobody is to be answered on, seen from the host itself."""
+    scraped = any(ip_address(LOOPBACK) in ip_network(one) for one in (rig.gateway.scrapers if rig.gateway else ()))
+    return [path for path in CLOSED if path != "/metrics" or not scraped]
+
+
+def at_gateway(rig: Rig) -> Iterator[Ask]:
+    """Those to the gateway's listeners, and to what it has for itself."""
+    for listener, entry in sorted(rig.gateway.listeners.items()) if rig.gateway else ():
+        at, tls = reached(entry), entry.tls
+        for number, headers in enumerate(KEYLESS):
+            yield Ask(f"{listener}: keyless {number}", at, "/v1/models", headers=headers, tls=tls)
+        for path in closed(rig):
+            yield Ask(f"{listener}: {path}", at, path, tls=tls, shown=0)
+        for name in () if entry.keys else names(rig, entry):
+            body = json.dumps({"model": name, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
+            offered = rig.gateway.aliases.get(name, name) if rig.gateway else name
+            made = Ask(f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=body, tls=tls)
+            yield replace(made, lane=f"model {offered}", again=BUSY, limit=PATIENCE)
+    if rig.gateway:
+        for what, at in (("gateway", ADMIN), ("router", f"{ROUTER_SOCKETS}/light.sock")):
+            yield Ask(f"{what}: state", at, "/state", group=rig.gateway_user)
+
+
+def pieces(rig: Rig) -> Iterator[tuple[Artefact, int, int, int]]:
+    """Parts of weights that are compared: the file, the part's number, where it begins and how long it is."""
+    for weight in rig.weights:
+        length = min(PART, weight.size)
+        for number, start in enumerate(sorted({0, (weight.size - length) // 2, weight.size - length})):
+            yield weight, number, start, length
+
+
+def stranger(share: Share) -> str:
+    """An address of the host's own that may not fetch; empty where every one may."""
+    found = "::1" if ip_address(share.address).version == 6 else LOOPBACK
+    return "" if any(ip_address(found) in ip_network(network) for network in allowed(share)) else found
+
+
+def at_share(rig: Rig, share: Share) -> Iterator[Ask]:
+    """Those to what shares weights: of a box that may, and of somebody who may not."""
+    at, own = endpoint(share), share.address
+    for turn, (weight, number, start, length) in enumerate(pieces(rig)):
+        path, ranged = f"/{quote(weight.weight_path)}", f"Range: bytes={start}-{start + length - 1}"
+        made = Ask(f"share: {weight.weight_path} {number}", at, path, headers=(ranged,), source=own, shown=0)
+        made = replace(made, told=("content-range",), most=length, limit=PATIENCE)
+        yield replace(made, lane=f"share {turn % LANES}", again=BUSY)
+    for turn, (what, path) in enumerate(UNGIVEN.items()):
+        yield Ask(f"share: {what}", at, path, source=own, shown=0, again=BUSY, lane=f"share {turn % LANES}")
+    yield Ask("share: written", at, "/rigwright-check", "PUT", body="x", source=own, shown=0, again=BUSY)
+    if sender := stranger(share):
+        yield Ask("share: stranger", at, "/rigwright-check", source=sender, shown=0, connect=TAKEN)
+
+
+def asks(scene: Scene) -> list[Ask]:
+    """All of them."""
+    rig = scene.rig
+    found = [ask for instance in rig.instances for ask in at_instance(rig, instance, scene)]
+    return [*found, *at_gateway(rig), *(at_share(rig, rig.share) if rig.share else ())]
+
+
+def _questions(scene: Scene) -> object | None:
+    found, rig = asks(scene), scene.rig
+    parts = [
+        Part(f"{weight.weight_path} {number}", rig.weight_path(weight), start, length)
+        for weight, number, start, length in (pieces(rig) if rig.share else ())
+    ]
+    return {"asks": [asdict(one) for one in found], "parts": [asdict(one) for one in parts]} if found else None
+
+
+REQUESTS: Section[Requests] = Section("requests", Requests, _questions, limit=PATIENCE + 20)
+
+
+def answer(found: Requests, name: str) -> Answer:
+    """What a request was answered; none where the host has left it out."""
+    return found.answers.get(name, Answer(0, "", "", {}, "", "it was not asked"))

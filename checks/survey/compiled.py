@@ -1,0 +1,40 @@
+"""What engines have compiled while they ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Scene, Section
+from rigwright.declaration.rig import CACHES, WARM
+
+
+@dataclass(frozen=True)
+class Own:
+    """The folder of what an instance has compiled with an installation."""
+
+    owner: str
+    """Empty where there is none."""
+    mode: int
+    others: list[str]
+    """Who else has something in it."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """All of it."""
+
+    own: dict[str, Own]
+    """By its path."""
+    loose: list[str]
+    """Paths that others than root can change, of the folders above those and of what root keeps for others."""
+
+
+def _asks(scene: Scene) -> dict[str, list[str]] | None:
+    rig, made = scene.rig, scene.desired.installations
+    services = {one.name: one.kind.service(rig, one, made[one.installed_as]) for one in rig.instances}
+    own = [service.cache for service in services.values() if service.cache]
+    above = [rig.cache(one) for one in rig.instances if services[one.name].cache]
+    return {"own": own, "above": [CACHES, *above], "warm": [WARM]} if own else None
+
+
+COMPILED: Section[Compiled] = Section("compiled", Compiled, _asks)

@@ -1,0 +1,60 @@
+"""Rules that packets of a host go through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_network
+
+from checks.survey.section import Scene, Section
+from rigwright.declaration.rig import Rig
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A message of the kernel's (linux/netfilter/nf_tables.h)."""
+
+    family: int
+    raw: str
+    """Its attributes, in base64."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An address of an interface."""
+
+    name: str
+    number: int
+    address: str
+    prefix: int
+
+
+@dataclass(frozen=True)
+class Firewall:
+    """All of it."""
+
+    chains: list[Raw]
+    rules: list[Raw]
+    sets: list[Raw]
+    elements: list[Raw]
+    interfaces: list[Interface]
+    legacy: dict[str, str | None]
+    """Program -> what it has set; None where that cannot be read."""
+    ways: list[str]
+    """Interfaces that lead to the rest of the world."""
+    unrouted: dict[str, str]
+    """Client -> why nothing is sent to it."""
+
+
+def allowed(rig: Rig) -> Iterator[str]:
+    """An address of each network that may fetch weights."""
+    for one in rig.share.allow if rig.share else ():
+        network = ip_network(one, strict=False)
+        yield str(network[1] if network.num_addresses > 2 else network[0])
+
+
+def _questions(scene: Scene) -> object:
+    return {"clients": list(allowed(scene.rig))}
+
+
+FIREWALL: Section[Firewall] = Section("firewall", Firewall, _questions)

@@ -1,0 +1,49 @@
+"""The generations that lie on a host, every file of them, and what stands beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Section
+from rigwright.serving.generation import JOURNAL, META, PROVEN
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A generation that lies there."""
+
+    number: int
+    sealed: str
+    """Its digest when it was written, by itself."""
+    files: dict[str, str]
+    """Path -> SHA-256 and mode, with a space between; of a link `-> ` and where it leads."""
+    lost: list[str]
+    """What it refers to and is not there."""
+    proven: bool
+    """Whether all its instances have answered once."""
+
+
+@dataclass(frozen=True)
+class Generations:
+    """All of them."""
+
+    kept: list[Kept]
+    current: str
+    """What the link says; empty for none."""
+    activating: bool
+    """Whether an activation was begun and not finished."""
+    beside: list[str]
+    """Names in the configuration's folder."""
+
+
+GENERATIONS: Section[Generations] = Section(
+    "generations",
+    Generations,
+    lambda scene: {
+        "config": scene.rig.roots.config,
+        "folder": scene.rig.generations,
+        "meta": META,
+        "proven": PROVEN,
+        "journal": JOURNAL,
+    },
+)

@@ -1,0 +1,298 @@
+"""What the next boot goes by: the initial file systems' contents, the boot loader, what is mounted then."""
+
+from __future__ import annotations
+
+import glob
+import lzma
+import os
+import re
+import stat
+import subprocess
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from checks.survey.host import common
+
+ROOT = ""  # a test has a folder for a host
+CPIO, LAST = (b"070701", b"070702"), "TRAILER!!!"
+MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\x00": "xz",
+    **dict.fromkeys((b"\x02\x21\x4c\x18", b"\x04\x22\x4d\x18"), "lz4"),
+    b"BZh": "bzip2",
+}
+MOST = 4 << 30  # bytes of one initial file system, unpacked
+MODPROBE = re.compile(r"(?:usr/)?(?:etc|lib)/modprobe\.d/[^/]+\.conf")
+MODULE = re.compile(r"(?:usr/)?(lib/modules/[^/]+/.*/(?:nvidia|nouveau)[^/]*\.ko)(\.[a-z0-9]+)?")
+SCRIPT = re.compile(r"(?:init|scripts/.*(?<!/ORDER))")
+PLACES = ("/usr/share/initramfs-tools", "/etc/initramfs-tools")
+ABOUT = re.compile(r"nvidia|nouveau|nova_core|10de|vfio", re.IGNORECASE)
+GRUB = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
+ASSIGNED = re.compile(r"""^\s*(?:export\s+)?(GRUB_[A-Z_]+)\+?=\s*(?:"([^"]*)"|'([^']*)'|(\S*))""", re.MULTILINE)
+
+
+def walk(data: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """(name, mode, bytes) of each file of an initial file system: of each archive in it, packed or not.
+
+    Raises:
+        RuntimeError: it ends in the middle, or is packed by what is not known here.
+    """
+    at, name = 0, ""
+    while at < len(data):
+        if data[at : at + 6] in CPIO:
+            if at + 110 > len(data):
+                raise RuntimeError("ends in the middle")
+            mode, size, named = (int(data[at + 6 + 8 * field : at + 14 + 8 * field], 16) for field in (1, 6, 11))
+            begins = (at + 110 + named + 3) & ~3
+            if begins + size > len(data):
+                raise RuntimeError("ends in the middle")
+            name = os.fsdecode(data[at + 110 : at + 109 + named]).removeprefix("./")
+            at = (begins + size + 3) & ~3
+            yield name, mode, data[begins : begins + size] if wanted(name) else b""
+        elif data[at] == 0:
+            more = re.compile(rb"[^\0]").search(data, at)
+            at = more.start() if more else len(data)
+        else:
+            program = next((name for magic, name in MAGIC.items() if data.startswith(magic, at)), "")
+            yield from walk(expanded(program, data[at:]))
+            return
+    if name != LAST:
+        raise RuntimeError("ends in the middle")
+
+
+def wanted(name: str) -> bool:
+    """Whether a file's bytes are looked at."""
+    return any(one.fullmatch(name) for one in (MODPROBE, MODULE, SCRIPT)) or name == "conf/modules"
+
+
+def expanded(program: str, data: bytes) -> bytes:
+    """What a compressor's output was made of.
+
+    Raises:
+        RuntimeError: it is not a whole output of a program that is known here.
+    """
+    try:
+        if program in ("gzip", "xz"):
+            unpacker: Any = zlib.decompressobj(wbits=31) if program == "gzip" else lzma.LZMADecompressor()
+            found: bytes = unpacker.decompress(data, MOST)
+            if not unpacker.eof:
+                raise RuntimeError("ends in the middle")
+            return found
+    except (zlib.error, lzma.LZMAError) as error:
+        raise RuntimeError(f"cannot be unpacked: {error}") from None
+    done = subprocess.run([program or "false", "-dcq"], input=data, capture_output=True, timeout=15, check=False)
+    if not done.stdout:
+        raise RuntimeError(f"cannot be unpacked by {program or 'what is known'}")
+    return done.stdout[:MOST]
+
+
+def disk(path: str) -> bytes | None:
+    """A file's bytes, where it is one."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+        with open(path, "rb") as file:
+            return file.read(MOST)
+    except OSError:
+        return None
+
+
+def as_on_disk(name: str, inside: bytes) -> str:
+    """How a file of an initial file system differs from the disk's own; empty where it does not."""
+    if module := MODULE.fullmatch(name):
+        for path in [f"{ROOT}/{module[1]}{module[2] or ''}", *glob.glob(f"{ROOT}/{glob.escape(module[1])}*")]:
+            there = disk(path)
+            packed = next((program for magic, program in MAGIC.items() if there and there.startswith(magic)), "")
+            if there is not None and packed and not inside.startswith(there[:4]):
+                there = expanded(packed, there)
+            if there is not None:
+                return "" if there == inside else "has another content than on the disk"
+        return "is not on the disk"
+    found = [there for place in PLACES if (there := disk(f"{ROOT}{place}/{name}")) is not None]
+    if inside in found:
+        return ""
+    return "has another content than on the disk" if found else "is not on the disk"
+
+
+def initrd(release: str) -> dict[str, object]:
+    """A kernel's initial file system: what it says to modprobe of the cards, and what differs from the disk's."""
+    path = f"{ROOT}/boot/initrd.img-{release}"
+    found: dict[str, object] = {"release": release, "there": os.path.isfile(path), "problem": ""}
+    lines: list[list[str]] = []
+    differs: list[list[str]] = []
+    names: set[str] = set()
+    try:
+        for name, mode, inside in walk(disk(path) or b""):
+            names.add(name)
+            if not stat.S_ISREG(mode) or not wanted(name):
+                continue
+            if MODPROBE.fullmatch(name) or name == "conf/modules":
+                where = f"/{name.removeprefix('main/')}"
+                lines += [[where, line] for line in statements(inside.decode(errors="replace"))]
+            elif said := as_on_disk(name, inside):
+                differs.append([name, said])
+    except (RuntimeError, ValueError, subprocess.SubprocessError, OSError) as error:
+        found["problem"] = str(error)
+    if names and "init" not in names and not found["problem"]:
+        found["problem"] = "has no init: its last part is missing"
+    return {**found, "files": len(names), "lines": lines, "differs": differs[:50]}
+
+
+def statements(text: str) -> list[str]:
+    """Lines for modprobe that are about the cards, without remarks."""
+    joined = text.replace("\\\n", " ")
+    return [
+        " ".join(line.split()) for line in joined.splitlines() if ABOUT.search(line) and line.strip()[:1] not in "#;"
+    ]
+
+
+def grub() -> dict[str, object] | None:
+    """What GRUB starts next: the kernel and its command line; None where there is no GRUB."""
+    text = next((said for path in GRUB if (said := common.read(f"{ROOT}{path}", most=16 << 20))), None)
+    if text is None:
+        return None
+    kept = common.read(f"{ROOT}/boot/grub/grubenv") or ""
+    kept_values = dict(line.split("=", 1) for line in kept.splitlines() if "=" in line and not line.startswith("#"))
+    default = re.search(
+        r'^\s*set default="?([^"\n]*)"?', text.partition("menuentry ")[0].rpartition("else")[2], re.MULTILINE
+    )
+    chosen = kept_values.get("next_entry") or (default[1] if default else "0")
+    if "saved_entry" in chosen:
+        chosen = kept_values.get("saved_entry", "") or "0"
+    rows = menu(text)
+    wanted = chosen.split(">")[-1]
+    fitting = [row for row in rows if row["place"] == chosen or wanted in list(row["names"])] or rows[:1]
+    if not fitting:
+        return None
+    return {
+        "chosen": chosen,
+        "once": bool(kept_values.get("next_entry")),
+        "kernel": fitting[0]["kernel"],
+        "words": fitting[0]["words"],
+    }
+
+
+def menu(text: str) -> list[dict[str, Any]]:
+    """GRUB's entries in their order."""
+    rows: list[dict[str, Any]] = []
+    depth: list[int] = [-1]
+    levels: list[bool] = []
+    for line in text.splitlines():
+        if begun := re.match(r"""\s*(menuentry|submenu)\s+(?:'([^']*)'|"([^"]*)").*?\{\s*$""", line):
+            depth[-1] += 1
+            place = ">".join(map(str, depth))
+            named = [
+                begun[2] or begun[3] or "",
+                *re.findall(r"menuentry_id_option\s+'([^']*)'", line),
+                *re.findall(r"--id[ =]'?([^' ]*)", line),
+            ]
+            levels.append(begun[1] == "submenu")
+            if begun[1] == "submenu":
+                depth.append(-1)
+            else:
+                rows.append({"place": place, "names": named, "kernel": "", "words": []})
+        elif line.strip() == "}" and levels:
+            if levels.pop():
+                depth.pop()
+        elif rows and (started := re.match(r"\s*linux(?:efi|16)?\s+(\S+)\s*(.*)", line)) and not rows[-1]["kernel"]:
+            rows[-1]["kernel"] = os.path.basename(started[1]).removeprefix("vmlinuz-")
+            rows[-1]["words"] = started[2].split()
+    return rows
+
+
+def planned_words() -> list[list[str]]:
+    """(file, word) of what the next configuration of a boot loader has on the kernel's command line."""
+    found: list[list[str]] = []
+    for path in ["/etc/default/grub", *sorted(glob.glob(f"{ROOT}/etc/default/grub.d/*.cfg"))]:
+        place = path.removeprefix(ROOT) if ROOT else path
+        for name, *values in ASSIGNED.findall(common.read(f"{ROOT}{place}") or ""):
+            if name in ("GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"):
+                found += [[place, word] for word in "".join(values).split()]
+            elif name == "GRUB_DEFAULT":
+                found.append([place, f"GRUB_DEFAULT={''.join(values)}"])
+    for path in sorted(
+        [
+            f"{ROOT}/etc/kernel/cmdline",
+            *glob.glob(f"{ROOT}/boot/loader/entries/*.conf"),
+            *glob.glob(f"{ROOT}/boot/efi/loader/entries/*.conf"),
+        ]
+    ):
+        text = common.read(path) or ""
+        options = text if path.endswith("cmdline") else " ".join(re.findall(r"^options\s+(.*)$", text, re.MULTILINE))
+        found += [[path.removeprefix(ROOT), word] for word in options.split()]
+    return found
+
+
+def mounts(roots: list[str]) -> list[dict[str, object]]:
+    """Where folders of ours are mounted, if not with the system, and whether the next boot does that again."""
+    points = {}
+    for line in (common.read(f"{ROOT}/proc/self/mountinfo", most=16 << 20) or "").splitlines():
+        words = line.split(" ")
+        points[unescaped(words[4])] = words[words.index("-") + 1]
+    again = {unescaped(row[1]) for row in table() if "noauto" not in row[3].split(",")}
+    for path in glob.glob(f"{ROOT}/etc/systemd/system/*.mount") + glob.glob(f"{ROOT}/etc/systemd/system/*.automount"):
+        again |= {one.rstrip("/") for one in re.findall(r"^Where=(.*)$", common.read(path) or "", re.MULTILINE)}
+    found = []
+    for root in roots:
+        place = os.path.realpath(f"{ROOT}{root}").removeprefix(ROOT)
+        while place not in points and place != "/":
+            place = os.path.dirname(place)
+        if place != "/":
+            found.append(
+                {
+                    "root": root,
+                    "mounted": place,
+                    "type": points[place],
+                    "again": place in again or points[place] == "zfs",
+                }
+            )
+    return found
+
+
+def unescaped(word: str) -> str:
+    """A path of the kernel's lists of mounts, or of fstab."""
+    return re.sub(r"\\([0-7]{3})", lambda one: chr(int(one[1], 8)), word)
+
+
+def table() -> list[list[str]]:
+    """The rows of fstab."""
+    lines = (common.read(f"{ROOT}/etc/fstab") or "").splitlines()
+    rows = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return [[*row, "defaults"][:4] if len(row) == 3 else row for row in rows if len(row) >= 3]
+
+
+def away() -> list[str]:
+    """Rows of fstab that keep the next boot waiting, and then from its end: their device is not there."""
+    kinds = {"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel"}
+    found = []
+    for source, point, kind, options, *_ in table():
+        key, _, value = source.partition("=")
+        path = f"/dev/disk/{kinds[key]}/{value.strip(chr(34))}" if key in kinds else source
+        optional = {"nofail", "noauto", "x-systemd.automount"} & set(options.split(","))
+        if path.startswith("/dev/") and kind != "swap" and not optional and not os.path.exists(f"{ROOT}{path}"):
+            found.append(f"{source} on {point}")
+    return found
+
+
+def look(asked: dict[str, list[str]]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: `roots`, our folders.
+    """
+    releases = sorted(os.path.basename(path).removeprefix("vmlinuz-") for path in glob.glob(f"{ROOT}/boot/vmlinuz-*"))
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        made = list(pool.map(initrd, releases))
+    return {
+        "initrds": made,
+        "dracut": os.path.exists(f"{ROOT}/usr/bin/dracut"),
+        "makes": os.path.exists(f"{ROOT}/usr/sbin/update-initramfs"),
+        "grub": grub(),
+        "words": planned_words(),
+        "mounts": mounts(asked["roots"]),
+        "away": away(),
+        "shutdown": " ".join((common.read(f"{ROOT}/run/systemd/shutdown/scheduled") or "").split()),
+    }

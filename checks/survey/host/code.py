@@ -1,0 +1,93 @@
+"""Code that processes run: whether its files lie where they were mapped from, and are what a package has brought."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from checks.survey.host import common
+
+MAPPING = re.compile(r"^([0-9a-f]+-[0-9a-f]+) (\S+) \S+ \S+ ([0-9]+) *(.*)$")
+KERNELS_OWN = ("[vdso]", "[vsyscall]", "[uprobes]")
+MOST = 8 << 20  # bytes of a file that are read: what is larger has a check of its own
+PACKAGES = "/var/lib/dpkg/info"
+
+
+class Code:
+    """Files that processes run code from, each looked at once."""
+
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        self.folders = folders
+        self.files: set[str] = set()
+
+    def of(self, pid: int) -> set[str]:
+        """What is wrong with what a process runs, `WHAT PATH`."""
+        found = set()
+        for line in (common.read(f"/proc/{pid}/maps", 16 << 20) or "").splitlines():
+            parts = MAPPING.match(line)
+            if not parts or "x" not in parts[2] or parts[4] in KERNELS_OWN:
+                continue
+            area, path = parts[1], parts[4]
+            if not path.startswith("/") or path.startswith(("/memfd:", "/dev/zero", "/SYSV")):
+                found.add(f"unnamed {path}".strip())
+            elif path.endswith(" (deleted)"):
+                found.add(f"deleted {path.removesuffix(' (deleted)')}")
+            elif self._replaced(pid, area, path):
+                found.add(f"replaced {path}")
+            else:
+                self.files.add(path)
+                found.add(f"file {path}")
+        return found
+
+    def _replaced(self, pid: int, area: str, path: str) -> bool:
+        """Whether another file lies at a path than the one that is mapped."""
+        try:
+            mapped = Path(f"/proc/{pid}/map_files/{area}").stat()
+        except OSError:
+            return False
+        try:
+            there = Path(path).stat()
+        except OSError:
+            # in its own view it may lie elsewhere, as what it has compiled does
+            return False
+        return (mapped.st_dev, mapped.st_ino) != (there.st_dev, there.st_ino)
+
+    def judged(self) -> dict[str, str]:
+        """Path -> what is wrong with it by dpkg's word, of files that are not below the folders."""
+        wanted = {path for path in self.files if not path.startswith(self.folders)}
+        sums = _sums(wanted)
+        found = dict.fromkeys(wanted - sums.keys(), "no package has brought it")
+        for path, digest in sums.items():
+            if (now := _md5(path)) and now != digest:
+                found[path] = "its bytes are not its package's"
+        return found
+
+
+def _sums(wanted: Iterable[str]) -> dict[str, str]:
+    """Path -> MD5 by the package that has brought it."""
+    # where /lib is a link to /usr/lib, packages may say either
+    names = {path.removeprefix("/usr").lstrip("/"): path for path in wanted}
+    found: dict[str, str] = {}
+    with suppress(OSError), os.scandir(PACKAGES) as entries:
+        for entry in entries:
+            if not entry.name.endswith(".md5sums"):
+                continue
+            for line in (common.read(entry.path, 64 << 20) or "").splitlines():
+                digest, _, path = line.partition("  ")
+                if (name := path.removeprefix("usr/")) in names:
+                    found[names[name]] = digest
+    return found
+
+
+def _md5(path: str) -> str:
+    try:
+        if Path(path).stat().st_size > MOST:
+            return ""
+        with Path(path).open("rb") as file:
+            return hashlib.md5(file.read(MOST), usedforsecurity=False).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,142 @@
+"""Sandboxes of instances, tried from inside: as the instance's user, in a unit with all that its own unit forbids."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from checks.survey.host import common
+
+KINDS = ("processes", "network", "files", "devices", "privileges")
+SETTING = re.compile("[A-Z][A-Za-z]*=")
+# What an empty value takes all of (systemd.exec(5)).
+NONE_AT_ALL = re.compile("(CapabilityBoundingSet|AmbientCapabilities)=")
+# Of a unit's settings, what is about its own process and not about what that may do.
+ITS_OWN = re.compile(
+    "(Type|Exec[A-Za-z]*|EnvironmentFile|LoadCredential|Restart[A-Za-z]*|Timeout[A-Za-z]*|KillMode|RuntimeDirectory"
+    "[A-Za-z]*|Slice)="
+)
+# Devices that can be opened without a change: a watchdog's would have the box start again, a tape's would wind it back.
+TRIED = re.compile(
+    r"/dev/(mem|kmem|port|kmsg|kvm|fuse|net/tun|vfio/.*|dri/.*|nvidia.*|(sd|hd|vd|xvd|nvme|md|dm-|mmcblk|loop)[a-z0-9-]*)"
+)
+CARDS = re.compile(r"/dev/nvidia.*")
+# Of /proc/net/unix: who listens, and where; a name may have anything in it but a line's end.
+LISTENS = re.compile(r"^\S+ \S+ \S+ 00010000 \S+ \S+ +[0-9]+ (/.*)$", re.MULTILINE)
+PATIENCE = 45.0  # seconds for one instance
+
+
+def look(asked: dict[str, object]) -> dict[str, dict[str, list[str]]]:
+    """By instance's service, what came through.
+
+    Args:
+        asked: `program`, what tries; `instances`: service -> its `own` paths, whether it has `cards`, and what else is
+            `asked`; `units`, ours; `credentials`, folders of secrets; `name`, what begins the names of the units that
+            this starts.
+    """
+    units: list[str] = asked["units"]  # type: ignore[assignment] # by who asks
+    instances: dict[str, dict[str, object]] = asked["instances"]  # type: ignore[assignment]
+    mains = _mains(units)
+    there = _there(asked["credentials"])  # type: ignore[arg-type]
+    started, found = {}, {}
+    for unit, one in instances.items():
+        question = {**one["asked"], **_others(unit, one, mains, there)}  # type: ignore[dict-item]
+        forbidden = _settings(_cat(unit))
+        if not any(setting.startswith("User=") for setting in forbidden):
+            # it would be tried as root
+            found[unit] = {kind: ["nothing was tried: its unit has no user"] for kind in KINDS}
+            continue
+        words = _inside(f"{asked['name']}{unit}", forbidden, question)
+        started[unit] = subprocess.Popen(words, stdin=-1, stdout=-1, stderr=-1)
+        with suppress(OSError):
+            started[unit].stdin.write(str(asked["program"]).encode())  # type: ignore[union-attr]
+            started[unit].stdin.close()  # type: ignore[union-attr]
+            started[unit].stdin = None
+    return found | {unit: _found(program) for unit, program in started.items()}
+
+
+def _found(program: subprocess.Popen[bytes]) -> dict[str, list[str]]:
+    try:
+        output, complaint = program.communicate(timeout=PATIENCE)
+        found = json.loads(output)
+        return {kind: [str(one) for one in found[kind]] for kind in KINDS}
+    except (subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
+        program.kill()
+        said = " ".join((complaint or output).decode(errors="replace").split())[-300:] if program.returncode else ""
+        return {kind: [f"nothing was tried: {said or 'it took too long'}"] for kind in KINDS}
+
+
+def _mains(units: list[str]) -> dict[str, int]:
+    text = common.run("systemctl", "show", "--property=Id", "--property=MainPID", "--", *units)
+    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.split("\n\n")]
+    return {block["Id"]: int(block["MainPID"]) for block in blocks if block.get("MainPID", "0") != "0"}
+
+
+def _there(folders: list[str]) -> dict[str, list[str]]:
+    """What there is on the host: sockets that somebody listens on, devices, secrets."""
+    secrets = [str(path) for folder in folders for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    devices = [str(path) for pattern in ("*", "*/*") for path in sorted(Path("/dev").glob(pattern)) if _device(path)]
+    sockets = sorted(set(LISTENS.findall(common.read("/proc/net/unix") or "")))
+    return {"sockets": sockets, "devices": devices, "secrets": secrets}
+
+
+def _device(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISBLK(mode) or stat.S_ISCHR(mode)
+
+
+def _others(unit: str, one: dict[str, object], mains: dict[str, int], there: dict[str, list[str]]) -> dict[str, object]:
+    """What is not an instance's own."""
+    own: list[str] = one["own"]  # type: ignore[assignment]
+    asked: dict[str, list[str]] = one["asked"]  # type: ignore[assignment]
+    return {
+        "processes": [1, *(pid for name, pid in mains.items() if name != unit)],
+        "sockets": [path for path in there["sockets"] if path not in own],
+        "secrets": [*asked["secrets"], *(path for path in there["secrets"] if path not in own)],
+        # which of the cards' devices are its own, their driver decides
+        "devices": [
+            path for path in there["devices"] if TRIED.fullmatch(path) and not (one["cards"] and CARDS.fullmatch(path))
+        ],
+        "network": str(Path("/proc/1/ns/net").readlink()),
+    }
+
+
+def _cat(unit: str) -> str:
+    return common.run("systemctl", "cat", "--no-pager", "--", unit, status=True)
+
+
+def _settings(cat: str) -> list[str]:
+    """What a unit forbids its process, drop-ins included, as `systemctl cat` prints them one after the other."""
+    section = ""
+    found: list[str] = []
+    for line in cat.splitlines():
+        if line.startswith("["):
+            section = line
+        elif section == "[Service]" and SETTING.match(line) and not ITS_OWN.match(line):
+            if line.endswith("=") and not NONE_AT_ALL.match(line):
+                # in a file it takes back what came before; in a transient unit it is an empty list
+                found = [one for one in found if not one.startswith(line)]
+            else:
+                found.append(line)
+    return found
+
+
+def _inside(name: str, forbidden: list[str], question: dict[str, object]) -> list[str]:
+    """The command that runs the program in a sandbox.
+
+    Args:
+        name: Of the unit that it starts.
+        forbidden: The unit's settings.
+        question: What the program is asked.
+    """
+    options = ("--quiet", "--collect", "--pipe", "--wait", "--service-type=exec", f"--unit={name}")
+    # systemd expands what looks like a variable
+    words = ("python3", "-I", "-", json.dumps(question).replace("$", "$$"))
+    return ["systemd-run", *options, *(f"--property={line}" for line in forbidden), "--", *words]

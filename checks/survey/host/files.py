@@ -1,0 +1,218 @@
+"""Files of packages that are not as the packages brought them, as `dpkg --verify` would say it in minutes.
+
+A file's inode has not changed since the package's list was written, or its bytes are compared: what is only touched,
+copied by a backup or given the mode that it has is none that differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from fnmatch import fnmatchcase
+
+from checks.survey.host import common, dpkg
+
+# What is run, linked or loaded; the rest is read by people
+RUN = (
+    "usr/bin/",
+    "usr/sbin/",
+    "usr/lib",
+    "usr/libexec/",
+    "usr/src/",
+    "bin/",
+    "sbin/",
+    "lib",
+    "boot/",
+    "usr/share/initramfs-tools/",
+)
+# ...without what is code for nobody here
+UNREAD = re.compile(r"usr/lib/(?:locale|mime|os-release|doc)|.*\.(?:pyc|gz|html|txt|md)$")
+# Of a distribution's own packages that are set so; one that is none of these is somebody's way to become root
+SETUID = re.compile(
+    r"(?:.*/)?(?:su|sudo|sudoedit|sudo-rs|su-rs|passwd|chfn|chsh|gpasswd|newgrp|mount|umount|mount\.(?:nfs|cifs|ecryptfs_private)|"
+    r"ping6?|fusermount3?|pkexec|crontab|at|ssh-keysign|dbus-daemon-launch-helper|polkit-agent-helper-1|newuidmap|"
+    r"newgidmap|nvidia-modprobe|ntfs-3g|snap-confine|Xorg\.wrap|pppd|exim4|doas|traceroute6\.iputils|"
+    r"vmware-user-suid-wrapper|utempter|unix_chkpwd|chage|expiry|mtr-packet|arping|bwrap|suexec-.*|lockdev|firejail|cgexec)"
+)
+CAPABLE = re.compile(
+    r".*/(?:ping|mtr-packet|arping|newuidmap|newgidmap|gst-ptp-helper|dumpcap|snap-confine|traceroute6.*|fping6?|clockdiff|tracepath)"
+)
+MOST = 200  # findings that are told; who has changed more has changed the system
+SLACK = 5.0  # s: dpkg writes a package's list when its files are there; some are renamed right after
+PIECE = 1 << 20
+
+
+def md5(path: str) -> str:
+    """Of a file's bytes; it is what dpkg has of them."""
+    found = hashlib.md5(usedforsecurity=False)
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def wrong(path: str, seen: os.stat_result, strict: bool) -> str:
+    """What is wrong about who may do what with a file, in words."""
+    mode = stat.S_IMODE(seen.st_mode)
+    if seen.st_mode & stat.S_ISUID and not SETUID.fullmatch(path):
+        return "runs as its owner, whoever starts it"
+    if strict and seen.st_uid != 0:
+        return f"belongs to user {seen.st_uid}"
+    if mode & 0o002 or (mode & 0o020 and seen.st_gid != 0):
+        return f"can be written by others (mode {mode:o}, group {seen.st_gid})"
+    if strict and mode & 0o444 != 0o444:
+        return f"cannot be read by everybody (mode {mode:o})"
+    if strict and re.search(r"/s?bin/[^/]+\Z", path) and not mode & 0o001:
+        return f"cannot be run by everybody (mode {mode:o})"
+    return ""
+
+
+class Look:
+    """What was found so far."""
+
+    def __init__(self, deep: bool) -> None:
+        self.deep = deep
+        self.findings: list[dict[str, str]] = []
+        self.files = 0
+        self.moved = dpkg.diversions()
+        text = common.read(f"{dpkg.ROOT}{dpkg.ADMIN}/statoverride") or ""
+        self.overridden = {line.split(" ", 3)[3] for line in text.splitlines() if line.count(" ") >= 3}
+
+    def say(self, package: str, path: str, what: str) -> None:
+        """Something that is not as it was brought."""
+        if len(self.findings) < MOST:
+            self.findings.append({"package": package, "path": path, "what": what})
+
+    def place(self, package: str, path: str) -> str:
+        """Where a package's file lies, if another one or somebody had it moved."""
+        for name in dpkg.names(path):
+            if name in self.moved and self.moved[name][1] != package:
+                return self.moved[name][0]
+        return path
+
+    def verify(self, package: dpkg.Package, strict: bool) -> None:
+        """Look at one package: its programs and libraries, and where `strict` all that it has."""
+        info = f"{dpkg.ROOT}{dpkg.ADMIN}/info/{package.base}"
+        try:
+            # its ctime: who touches the list has no way to set that
+            since = os.stat(f"{info}.list").st_ctime + SLACK
+        except OSError:
+            self.say(package.name, f"{info}.list", "is gone, and with it what the package has brought")
+            return
+        sums = common.read(f"{info}.md5sums", most=64 << 20)
+        rows = [(line[:32], f"/{line[34:]}") for line in (sums or "").splitlines() if len(line) > 34]
+        if not strict:
+            rows = [(md5, path) for md5, path in rows if path[1:].startswith(RUN) and not UNREAD.match(path[1:])]
+        for wanted, path in rows:
+            self.file(package.name, path, wanted, since, strict)
+        if strict:
+            for path, wanted in package.conffiles.items():
+                if wanted not in ("newconffile", "obsolete"):
+                    self.file(package.name, path, wanted, since, strict=False)
+            self.others(package, f"{info}.list", {path for _, path in rows} | package.conffiles.keys(), sums is None)
+
+    def file(self, package: str, path: str, wanted: str, since: float, strict: bool) -> None:
+        """Look at one file."""
+        there = self.place(package, path)
+        try:
+            seen = os.lstat(f"{dpkg.ROOT}{there}")
+        except OSError:
+            if strict or not re.match(r"/usr/(?:share|src)/", path):
+                self.say(package, path, "is missing")
+            return
+        self.files += 1
+        if not stat.S_ISREG(seen.st_mode):
+            self.say(
+                package,
+                path,
+                f"is a link to {os.readlink(dpkg.ROOT + there)}" if stat.S_ISLNK(seen.st_mode) else "is no file",
+            )
+            return
+        if path not in self.overridden and (said := wrong(path, seen, strict)):
+            self.say(package, path, said)
+        if seen.st_ctime <= since and not self.deep:
+            return
+        try:
+            if "security.capability" in os.listxattr(f"{dpkg.ROOT}{there}") and not CAPABLE.fullmatch(path):
+                self.say(package, path, "has capabilities of its own")
+            if md5(f"{dpkg.ROOT}{there}") != wanted:
+                self.say(package, path, "has another content")
+        except OSError as error:
+            self.say(package, path, f"cannot be read: {error.strerror}")
+
+    def others(self, package: dpkg.Package, listed: str, summed: set[str], blind: bool) -> None:
+        """Look at a package's links and folders; and for what lies in its sources beside what it has brought."""
+        paths = (common.read(listed, most=64 << 20) or "").splitlines()
+        links: dict[str, str] = {}
+        trees = []
+        for path in paths:
+            if (
+                path in summed
+                or path in ("/.", "")
+                or path.startswith(("/usr/share/doc", "/usr/share/man", "/usr/share/locale"))
+            ):
+                continue
+            there = f"{dpkg.ROOT}{self.place(package.name, path)}"
+            try:
+                seen = os.lstat(there)
+            except OSError:
+                self.say(package.name, path, "is missing")
+                continue
+            if stat.S_ISREG(seen.st_mode) and blind:
+                self.say(package.name, path, "cannot be compared: the package's sums are gone")
+            elif stat.S_ISDIR(seen.st_mode):
+                mode = stat.S_IMODE(seen.st_mode)
+                loose = seen.st_uid or (mode & 0o022 and not mode & stat.S_ISVTX) or mode & 0o555 != 0o555
+                if loose and not path.startswith(("/var/", "/etc/sudoers.d", "/root")):
+                    self.say(package.name, path, f"is a folder of user {seen.st_uid} with mode {mode:o}")
+                if fnmatchcase(path, "/usr/src/*-*") and path.count("/") == 3:
+                    trees.append(path)
+            elif stat.S_ISLNK(seen.st_mode):
+                links[path] = os.path.realpath(there).removeprefix(dpkg.ROOT) if os.path.exists(there) else ""
+        own = dpkg.owners([target for target in links.values() if target and not os.path.isdir(f"{dpkg.ROOT}{target}")])
+        for path, target in links.items():
+            if not target:
+                self.say(package.name, path, "is a link to nothing")
+            elif not os.path.isdir(f"{dpkg.ROOT}{target}") and target not in own:
+                self.say(package.name, path, f"is a link to {target}, which no package has brought")
+        for tree in trees:
+            known = set(paths)
+            for folder, _, names in os.walk(f"{dpkg.ROOT}{tree}"):
+                for name in names:
+                    path = f"{folder}/{name}".removeprefix(dpkg.ROOT)
+                    if path not in known:
+                        self.say(package.name, path, "was not brought by the package")
+
+
+def matches(name: str, patterns: object) -> bool:
+    """Whether a name is one of shell patterns."""
+    return isinstance(patterns, list) and any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def look(asked: dict[str, object]) -> dict[str, object]:
+    """Packages' files that are not as they were brought.
+
+    Args:
+        asked: Shell patterns of the names of packages: `strict`, of which everything is looked at, and `run`, of which
+            programs and libraries are; `deep`, whether all bytes are read.
+    """
+    found = Look(bool(asked["deep"]))
+    strict = []
+    for package in dpkg.packages():
+        if package.state != "installed":
+            continue
+        if matches(package.name, asked["strict"]):
+            strict.append(package.name)
+            found.verify(package, strict=True)
+        elif matches(package.name, asked["run"]):
+            found.verify(package, strict=False)
+    moved = [[path, to] for path, (to, by) in found.moved.items() if by == ":"]
+    return {
+        "findings": found.findings,
+        "files": found.files,
+        "strict": strict,
+        "moved": [[path, to, dpkg.owners([path]).get(path, "")] for path, to in moved],
+        "overridden": sorted(found.overridden),
+    }

@@ -1,0 +1,75 @@
+"""The generations that lie on a host: each file's bytes, for there are few and they are small."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+
+from checks.survey.host import common
+
+LARGEST = 1 << 22  # bytes of a file of a generation; its templates come to a few KiB
+
+
+def look(asked: dict[str, str]) -> dict[str, object]:
+    """All of them.
+
+    Args:
+        asked: `config`, `folder` (of the generations), and the names of `meta`, `proven` and `journal`.
+    """
+    config, folder = Path(asked["config"]), Path(asked["folder"])
+    numbers = [one for one in listed(folder) if re.fullmatch("[1-9][0-9]{0,8}", one)]
+    current = config / "current"
+    return {
+        "kept": [kept(folder / one, asked) for one in sorted(numbers, key=int)],
+        "current": plain(str(current.readlink())) if current.is_symlink() else "",
+        "activating": (config / asked["journal"]).exists(),
+        "beside": [plain(one) for one in listed(config)],
+    }
+
+
+def kept(folder: Path, asked: dict[str, str]) -> dict[str, object]:
+    """One of them."""
+    files = {}
+    for top, folders, names in os.walk(folder):
+        for name in [*names, *folders]:
+            path = Path(top, name)
+            place = plain(str(path.relative_to(folder)))
+            if place not in (asked["meta"], asked["proven"]) and (told := entry(path)):
+                files[place] = told
+    meta = (common.read(folder / asked["meta"]) or "").split()
+    references = (common.read(folder / "references") or "").splitlines()
+    return {
+        "number": int(folder.name),
+        "sealed": plain(meta[0]) if meta else "",
+        "files": files,
+        "lost": [plain(path) for path in references if not os.path.lexists(path)],
+        "proven": (folder / asked["proven"]).exists(),
+    }
+
+
+def entry(path: Path) -> str:
+    """What a file or link is; nothing of a folder."""
+    try:
+        state = path.lstat()
+        if stat.S_ISLNK(state.st_mode):
+            return f"-> {plain(str(path.readlink()))}"
+        if stat.S_ISDIR(state.st_mode):
+            return ""
+        if not stat.S_ISREG(state.st_mode) or state.st_size > LARGEST:
+            return "no file of a generation"
+        return f"{hashlib.sha256(path.read_bytes()).hexdigest()} {stat.S_IMODE(state.st_mode):o}"
+    except FileNotFoundError:
+        return ""
+
+
+def listed(folder: Path) -> list[str]:
+    """The names in a folder; none where there is none."""
+    return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+
+
+def plain(name: str) -> str:
+    """A name that JSON can have."""
+    return name.encode("utf-8", "backslashreplace").decode()

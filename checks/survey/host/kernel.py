@@ -1,0 +1,225 @@
+"""The kernel that runs and those that can: modules, their builds, device files, settings."""
+
+from __future__ import annotations
+
+import filecmp
+import glob
+import os
+import re
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from checks.survey.host import common, dpkg
+
+ROOT = ""  # a test has a folder for a host
+FIELDS = ("filename", "version", "license", "signer", "vermagic", "srcversion")
+FOLLOWING = ("nvidia_uvm", "nvidia_modeset", "nvidia_drm")
+DRIVEN = re.compile(rb"(?:nvidia|nouveau)[a-z_-]*\.ko(?:\.[a-z0-9]+)?\Z")
+SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+KEYS = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
+LIBRARY = re.compile(
+    r"^\s*(lib(?:cuda|nvidia-[^ ]*|nvcuvid|nvoptix)\.so\.[0-9.]+) \(libc6,x86-64[^)]*\) => (.*)$", re.MULTILINE
+)
+OURS = re.compile(r"0::/rigwright\.slice/(?:rigwright-[^/]*\.slice/)?(rigwright-[^/]*)\.service", re.MULTILINE)
+
+
+def first(path: str) -> str:
+    """A file's first line; empty without one."""
+    return (common.read(f"{ROOT}{path}") or "").split("\n", 1)[0].strip()
+
+
+def modinfo(kernel: str, names: tuple[str, ...]) -> list[dict[str, str]]:
+    """What kmod would load of these for a kernel, in their order; those that are not there are left out."""
+    found: list[dict[str, str]] = []
+    _, said, _ = common.ended("modinfo", "-k", kernel, *names, limit=10)
+    for line in said.splitlines():
+        key, _, value = line.partition(":")
+        if key == "filename":
+            found.append(dict.fromkeys(FIELDS, ""))
+        if key in FIELDS and found and not found[-1][key]:
+            found[-1][key] = value.strip()
+    return found
+
+
+def kernel(release: str, names: list[str]) -> dict[str, object]:
+    """A kernel, the driver's modules that it would load, and all that lie below its folder."""
+    image = f"{ROOT}/boot/vmlinuz-{release}"
+    modules: list[dict[str, str]] = []
+    for name in names:
+        if modules := modinfo(release, (name,)):
+            break
+    modules += modinfo(release, FOLLOWING)
+    lying = []
+    for folder, _, files in os.walk(os.fsencode(f"{ROOT}/lib/modules/{release}")):
+        lying += [os.fsdecode(folder + b"/" + name).removeprefix(ROOT) for name in files if DRIVEN.match(name)]
+    return {
+        "release": release,
+        "bootable": os.path.exists(image),
+        "days": int((time.time() - os.stat(image).st_mtime) // 86400) if os.path.exists(image) else None,
+        "modules": modules,
+        "lying": sorted(lying),
+        "owned": sorted(dpkg.owners(lying)),
+        "headers": os.path.isfile(f"{ROOT}/lib/modules/{release}/build/Makefile"),
+    }
+
+
+def builds() -> list[dict[str, object]]:
+    """What DKMS has of the driver: (module, version) and kernel, how far it got, and files that differ from its own."""
+    found: list[dict[str, object]] = []
+    top = f"{ROOT}/var/lib/dkms"
+    for name in sorted(os.listdir(top)) if os.path.isdir(top) else []:
+        if not name.startswith("nvidia") or not os.path.isdir(f"{top}/{name}"):
+            continue
+        for version in sorted(os.listdir(f"{top}/{name}")):
+            folder = f"{top}/{name}/{version}"
+            if version.startswith("kernel-") or not os.path.isdir(folder) or os.path.islink(folder):
+                continue
+            source = os.path.realpath(f"{folder}/source").removeprefix(ROOT)
+            empty: dict[str, object] = {"kernel": "", "differs": [], "missing": []}
+            row = {"name": name, "version": version, "source": source, **empty}
+            if not os.path.exists(f"{folder}/source/dkms.conf"):
+                found.append({**row, "state": "broken"})
+                continue
+            made = sorted(glob.glob(f"{folder}/*/*/module"))
+            found += [{**row, **built(name, version, one)} for one in made]
+            if not made:
+                found.append({**row, "state": "added"})
+    return found
+
+
+def built(name: str, version: str, folder: str) -> dict[str, object]:
+    """Of one kernel."""
+    release, machine = folder.split("/")[-3:-1]
+    link = f"{ROOT}/var/lib/dkms/{name}/kernel-{release}-{machine}"
+    state = "installed" if os.path.realpath(link) == os.path.realpath(os.path.dirname(folder)) else "built"
+    differs, missing = [], []
+    for file in sorted(os.listdir(folder)) if state == "installed" else []:
+        plain = file.split(".ko")[0] + ".ko"
+        there = glob.glob(f"{ROOT}/lib/modules/{release}/updates/dkms/{plain}*")
+        there += glob.glob(f"{ROOT}/lib/modules/{release}/**/{plain}*", recursive=True) if not there else []
+        if not there:
+            missing.append(file)
+        elif os.path.basename(there[0]) == file and not filecmp.cmp(f"{folder}/{file}", there[0], shallow=False):
+            differs.append(there[0].removeprefix(ROOT))
+    return {"kernel": release, "state": state, "differs": differs, "missing": missing}
+
+
+def devices() -> list[dict[str, object]]:
+    """What lies in /dev under the driver's names."""
+    found = []
+    for path in sorted(glob.glob(f"{ROOT}/dev/nvidia*")):
+        seen = os.lstat(path)
+        if stat.S_ISDIR(seen.st_mode):
+            continue
+        # a test's are links to a device
+        real = os.stat(path) if ROOT and os.path.exists(path) else seen
+        kind = "device" if stat.S_ISCHR(real.st_mode) else "link" if stat.S_ISLNK(real.st_mode) else "file"
+        found.append(
+            {
+                "path": path.removeprefix(ROOT),
+                "kind": kind,
+                "mode": stat.S_IMODE(real.st_mode),
+                "uid": real.st_uid,
+                "gid": real.st_gid,
+                "major": os.major(real.st_rdev),
+                "minor": os.minor(real.st_rdev),
+            }
+        )
+    return found
+
+
+def secure_boot() -> tuple[str, bool]:
+    """Whether the firmware asks for signatures, and whether it trusts the key that DKMS signs with here."""
+    if not os.path.isdir(f"{ROOT}/sys/firmware/efi"):
+        return "off", False
+    try:
+        with open(f"{ROOT}{SECURE_BOOT}", "rb") as file:
+            said = {0: "off", 1: "on"}.get(file.read(5)[4], "unknown")  # four bytes of attributes, then the value
+    except (OSError, IndexError):
+        said = "unknown"
+    there = [key for key in KEYS if os.path.exists(f"{ROOT}{key}")] if said == "on" else []
+    return said, any("already enrolled" in common.ended("mokutil", "--test-key", key, limit=5)[1] for key in there)
+
+
+def bus() -> list[dict[str, str]]:
+    """Display adapters of NVIDIA's on the PCI bus, and the ports that lead to them."""
+    found = []
+    for path in sorted(glob.glob(f"{ROOT}/sys/bus/pci/devices/*")):
+        place = path.removeprefix(ROOT)
+        if first(f"{place}/vendor") != "0x10de" or not first(f"{place}/class").startswith("0x03"):
+            continue
+        address = os.path.basename(path)
+        bound = os.path.basename(os.readlink(f"{path}/driver")) if os.path.islink(f"{path}/driver") else ""
+        text = common.read(f"{ROOT}/proc/driver/nvidia/gpus/{address}/information") or ""
+        minor = re.search(r"^Device Minor:\s*([0-9]+)\s*$", text, re.MULTILINE)
+        found.append(
+            {
+                "address": address,
+                "pci_id": f"10de:{first(f'{place}/device').removeprefix('0x')}",
+                "bound": bound,
+                "minor": minor[1] if minor else "",
+                "way": os.path.realpath(path).removeprefix(ROOT),
+            }
+        )
+    return found
+
+
+def libraries() -> list[list[str]]:
+    """(name, path, the file behind it, its package) of the driver's 64-bit libraries, in the loader's order."""
+    _, said, _ = common.ended(f"{ROOT}/sbin/ldconfig", "-p", limit=10)
+    rows = LIBRARY.findall(said)
+    found = [(name, path, os.path.realpath(f"{ROOT}{path}").removeprefix(ROOT)) for name, path in rows]
+    owner = dpkg.owners({real for _, _, real in found})
+    return [[*row, owner.get(row[2], "")] for row in found]
+
+
+def peers() -> list[dict[str, object]]:
+    """Processes of ours that have GGML_CUDA_P2P in their environment: its presence counts, not its value."""
+    found: list[dict[str, object]] = []
+    for pid in filter(str.isdecimal, os.listdir(f"{ROOT}/proc")):
+        unit = OURS.search(common.read(f"{ROOT}/proc/{pid}/cgroup") or "")
+        if unit:
+            with suppress(OSError), open(f"{ROOT}/proc/{pid}/environ", "rb") as file:
+                if any(one.startswith(b"GGML_CUDA_P2P=") for one in file.read().split(b"\0")):
+                    found.append({"instance": unit[1].removeprefix("rigwright-"), "pid": int(pid)})
+    return found
+
+
+def loaded() -> dict[str, list[str]]:
+    """Module -> (version, source's version) of those of the driver's and of nouveau that are loaded."""
+    names = [os.path.basename(path) for path in glob.glob(f"{ROOT}/sys/module/n*")]
+    kept = [name for name in names if re.fullmatch(r"nvidia(?:_uvm|_modeset|_drm|_peermem)?|nouveau|nova_core", name)]
+    return {name: [first(f"/sys/module/{name}/version"), first(f"/sys/module/{name}/srcversion")] for name in kept}
+
+
+def look(asked: dict[str, list[str]]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: `modules`, the names that the driver's module goes by, and `sysctl`, settings of the kernel's.
+    """
+    running = common.run("uname", "-r").strip()
+    images = [os.path.basename(path).removeprefix("vmlinuz-") for path in glob.glob(f"{ROOT}/boot/vmlinuz-*")]
+    releases = list(dict.fromkeys([running, *sorted(images)]))
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        kernels = pool.map(lambda release: kernel(release, asked["modules"]), releases)
+        known, boot = pool.submit(libraries), pool.submit(secure_boot)
+        made = pool.submit(builds)
+        secure, enrolled = boot.result()
+        return {
+            "running": running,
+            "kernels": list(kernels),
+            "loaded": loaded(),
+            "version": common.read(f"{ROOT}/proc/driver/nvidia/version") or "",
+            "params": common.read(f"{ROOT}/proc/driver/nvidia/params") or "",
+            "dkms": made.result(),
+            "devices": devices(),
+            "cards": bus(),
+            "libraries": known.result(),
+            "secure_boot": secure,
+            "key_enrolled": enrolled,
+            "sysctl": {name: first(f"/proc/sys/{name.replace('.', '/')}") for name in asked["sysctl"]},
+            "peers": peers(),
+        }

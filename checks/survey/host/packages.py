@@ -1,0 +1,235 @@
+"""What is installed, what apt would do about it, and what was kept of it."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from typing import Any
+
+from checks.survey.host import common, dpkg
+
+ROOT = ""  # a test has a folder for a host
+BROUGHT = re.compile(r"(?:^|[ ,(])linux-image-([0-9][^ ,]*)")
+NVIDIA = re.compile(r"/(?:cuda/repos/([a-z]+[0-9]+)/|cuda-repo-([a-z]+[0-9]+)-)")
+OFF = re.compile(r"^enabled:[ \t]*(?:no|false|without|off|disable|0)[ \t]*$", re.IGNORECASE | re.MULTILINE)
+APT = 45.0  # s; it makes its cache anew where a source has changed, which takes long on a busy host
+# What lets apt install what nobody has signed (apt-secure(8), apt-transport-https(1)), in apt-config's words
+LOOSE = re.compile(
+    r"^((?:APT::Get::AllowUnauthenticated|Acquire::AllowInsecureRepositories|Acquire::AllowWeakRepositories|"
+    r"Acquire::AllowDowngradeToInsecureRepositories) \"(?:true|yes|1|on|with|enable)\"|"
+    r"Acquire::https(?:::[^ ]*)?::Verify-(?:Peer|Host) \"(?:false|no|0|off|without|disable)\"|"
+    r"Acquire::Check-(?:Valid-Until|Date) \"(?:false|no|0|off|without|disable)\");",
+    re.IGNORECASE | re.MULTILINE,
+)
+TRUSTED = re.compile(
+    r"\[[^]]*\b(?:trusted=yes|allow-insecure=yes)\b|^(?:trusted|allow-insecure):\s*yes\s*$", re.IGNORECASE
+)
+HOOK = re.compile(
+    r"DPkg::(?:Pre-Invoke|Post-Invoke|Pre-Install-Pkgs|Path)|APT::Update::(?:Pre-|Post-)Invoke(?:-Success)?|Dir::Bin::\S*",
+    re.IGNORECASE,
+)
+
+
+def matches(name: str, patterns: list[str]) -> bool:
+    """Whether a name is one of shell patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def policy(names: list[str]) -> dict[str, dict[str, object]]:
+    """Package -> what apt would install, where the installed version is from, and security updates above it."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        known = pool.submit(common.run, "apt-cache", "policy", limit=APT)
+        asked = common.run("apt-cache", "policy", "--", *names, limit=APT) if names else ""
+        origins: dict[str, str] = {}
+        source = ""
+        for line in known.result().splitlines():
+            if matched := re.match(r" +-?[0-9]+ (.*)", line):
+                source = matched[1]
+            elif matched := re.match(r" +release (?:.*,)?o=([^,]*)", line):
+                origins[source] = matched[1].replace(" ", "_")
+    found: dict[str, dict[str, object]] = {}
+    row: dict[str, object] = {}
+    version, current, exact, above = "", False, False, True
+    for line in asked.splitlines():
+        if matched := re.match(r"([^ :]+)(?::[^ ]*)?:$", line):
+            row = found.setdefault(matched[1], {"candidate": "", "origin": "", "security": []})
+            current, exact, above = False, False, True
+        elif matched := re.match(r"  Candidate: (\S+)", line):
+            row["candidate"] = "" if matched[1] == "(none)" else matched[1]
+        elif matched := re.match(r" (\*\*\*|   ) (\S+)", line):
+            version, current = matched[2], matched[1] == "***"
+            above = above and not current
+        elif matched := re.match(r" +-?[0-9]+ (.*)", line):
+            if matched[1] in origins and ((current and not exact) or not row["origin"]):
+                row["origin"], exact = origins[matched[1]], exact or current
+            security = row["security"]
+            if above and "-security/" in matched[1] and isinstance(security, list) and version not in security:
+                security.append(version)
+    return found
+
+
+def sources() -> list[str]:
+    """Files of apt's sources."""
+    patterns = ("/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources")
+    return [path.removeprefix(ROOT) for pattern in patterns for path in sorted(glob.glob(f"{ROOT}{pattern}"))]
+
+
+def parts(path: str) -> list[str]:
+    """What counts of a file of sources: a paragraph that is switched off is none (sources.list(5))."""
+    text = common.read(f"{ROOT}{path}") or ""
+    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    if not path.endswith(".sources"):
+        return text.splitlines()
+    return [one for one in re.split(r"\n[ \t]*\n", text) if one.strip() and not OFF.search(one)]
+
+
+def loose(config: str) -> list[list[str]]:
+    """(where, what) lets apt install what nobody has signed."""
+    found = [["apt's configuration", one[0] if isinstance(one, tuple) else one] for one in LOOSE.findall(config)]
+    for path in sources():
+        found += [
+            [path, said[0].strip()]
+            for part in parts(path)
+            for line in part.splitlines()
+            if (said := TRUSTED.search(line))
+        ]
+    return found
+
+
+def hooks() -> list[list[str]]:
+    """(file, what) of apt's configuration has apt run commands, and is of no package."""
+    paths = [
+        "/etc/apt/apt.conf",
+        *(path.removeprefix(ROOT) for path in sorted(glob.glob(f"{ROOT}/etc/apt/apt.conf.d/*"))),
+    ]
+    said = {}
+    for path in paths:
+        text = re.sub(r"(?m)^\s*(?://|#(?!clear)).*$", "", common.read(f"{ROOT}{path}") or "")
+        flat = re.sub(r"\{\s*", "::", re.sub(r"\s+", " ", text)).replace(" ::", "::")
+        if matched := HOOK.search(text) or HOOK.search(flat):
+            said[path] = matched[0]
+    owned = dpkg.owners(said)
+    return [[path, what] for path, what in said.items() if path not in owned]
+
+
+def pins() -> list[dict[str, str]]:
+    """Paragraphs of apt's preferences (apt_preferences(5))."""
+    paths = [f"{ROOT}/etc/apt/preferences", *sorted(glob.glob(f"{ROOT}/etc/apt/preferences.d/*"))]
+    found = []
+    for path in paths:
+        text = "\n".join(line for line in (common.read(path) or "").splitlines() if not line.startswith("#"))
+        for part in re.split(r"\n[ \t]*\n", text):
+            rows = dict(re.findall(r"^(Package|Pin|Pin-Priority):[ \t]*(.*?)[ \t]*$", part, re.MULTILINE))
+            if "Package" in rows:
+                values = {
+                    "packages": rows["Package"],
+                    "pin": rows.get("Pin", ""),
+                    "priority": rows.get("Pin-Priority", ""),
+                }
+                found.append({"path": path.removeprefix(ROOT), **values})
+    return found
+
+
+def kept(folder: str, deep: bool) -> list[dict[str, object]]:
+    """The drivers whose package files are kept: each file with its size, and its sum where that was to be looked at."""
+    found: list[dict[str, object]] = []
+    for path in sorted(glob.glob(f"{ROOT}{folder}/*/"), key=os.path.getmtime, reverse=True):
+        if path.endswith(".new/") or os.path.basename(path.rstrip("/")).startswith("fetched."):
+            continue
+        listed = common.read(f"{path}SHA256SUMS")
+        since = os.stat(f"{path}SHA256SUMS").st_ctime if listed is not None else 0.0
+        files = []
+        for entry in sorted(os.scandir(path), key=lambda one: one.name):
+            seen = entry.stat(follow_symlinks=False)
+            plain = entry.is_file(follow_symlinks=False)
+            # linked there before the list was written: its inode has not changed since, or its bytes are read
+            read = plain and entry.name != "SHA256SUMS" and (deep or seen.st_ctime > since + 1)
+            files.append(
+                {
+                    "name": entry.name,
+                    "size": seen.st_size if plain else -1,
+                    "sha256": digest(entry.path) if read else "",
+                }
+            )
+        found.append({"version": os.path.basename(path.rstrip("/")), "listed": listed, "files": files})
+    return found
+
+
+def digest(path: str) -> str:
+    """SHA-256 of a file."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def release() -> dict[str, str]:
+    """What the distribution calls itself."""
+    rows = (line.partition("=") for line in (common.read(f"{ROOT}/etc/os-release") or "").splitlines())
+    values = {key: value.strip("\"'") for key, _, value in rows}
+    return {
+        "os_id": values.get("ID", ""),
+        "os_version": values.get("VERSION_ID", ""),
+        "architecture": os.uname().machine,
+    }
+
+
+def look(asked: dict[str, Any]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: `packages`, shell patterns of the names of the driver's; `store`, our folder of it; `deep`, whether all
+            bytes of kept files are read.
+    """
+    patterns, store = asked["packages"], asked["store"]
+    there = dpkg.packages()
+    installed = [one for one in there if one.state == "installed"]
+    drivers = sorted({one.name for one in installed if matches(one.name, patterns)})
+    holds = sorted({one.name for one in there if one.want == "hold"})
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        offered = pool.submit(policy, sorted({*drivers, *holds}))
+        dumped = pool.submit(common.run, "apt-config", "dump", limit=APT)
+        files = pool.submit(kept, store, bool(asked["deep"]))
+        config = dumped.result()
+        found = offered.result()
+        nvidia = {
+            (one[0] or one[1], path) for path in sources() for part in parts(path) for one in NVIDIA.findall(part)
+        }
+        return {
+            **release(),
+            "packages": [[one.name, one.version] for one in installed if one.name in drivers],
+            "half": [one.name for one in there if one.state != "installed" and matches(one.name, patterns)],
+            "kernels": [
+                [one.name, brought[1]]
+                for one in installed
+                if re.match(r"linux-image-[a-z]", one.name) and (brought := BROUGHT.search(one.depends))
+            ],
+            "headers": [one.name for one in installed if one.name.startswith("linux-headers-")],
+            "holds": holds,
+            "policy": found,
+            "unattended": any(one.name == "unattended-upgrades" for one in installed),
+            "blacklist": re.findall(r'^Unattended-Upgrade::Package-Blacklist::.* "(.*)";$', config, re.MULTILINE),
+            "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
+            "reboot_for": sorted(set((common.read(f"{ROOT}/run/reboot-required.pkgs") or "").split())),
+            "sources": [list(row) for row in sorted(nvidia)],
+            "runs": [
+                path
+                for path in ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
+                if os.path.exists(f"{ROOT}{path}") and not dpkg.owners([path])
+            ],
+            "recorded": [
+                line.split(" ", 1)
+                for line in (common.read(f"{ROOT}{store}/installed") or "").splitlines()
+                if " " in line
+            ],
+            "record": common.read(f"{ROOT}{asked['record']}") or "",
+            "kept": files.result(),
+            "pins": pins(),
+            "loose": loose(config),
+            "hooks": hooks(),
+        }

@@ -1,0 +1,242 @@
+"""Processes of our units, as the kernel has them, and those of others that have to do with them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from checks.survey.host import code, common
+
+GROUPS = "/sys/fs/cgroup"
+# What limits the processes of a group, each beside what the kernel has by itself.
+KNOBS = (
+    *(
+        "memory.max",
+        "memory.high",
+        "memory.low",
+        "memory.min",
+        "memory.swap.max",
+        "memory.swap.high",
+        "memory.oom.group",
+    ),
+    *("memory.zswap.max", "pids.max", "cpu.max", "cpu.weight", "cpu.idle", "cpu.uclamp.max", "cpu.max.burst", "io.max"),
+    *("io.weight", "io.bfq.weight", "io.latency", "io.prio.class", "cpuset.cpus", "cpuset.mems"),
+    *("cpuset.cpus.partition", "cgroup.freeze", "cgroup.type", "cgroup.max.descendants", "cgroup.max.depth"),
+)
+SPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
+STATUS = re.compile(
+    r"^(State|Umask|TracerPid|Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp|Cpus_allowed_list"
+    r"|Mems_allowed_list|PPid):\s*(.*?)\s*$",
+    re.MULTILINE,
+)
+INTERFACE = re.compile(r"^ *([^\s:]+):", re.MULTILINE)
+LIMIT = re.compile(r"^Max ([a-z ]+?) {2,}(\S+) +(\S+)", re.MULTILINE)
+IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
+LIBC = ctypes.CDLL(None, use_errno=True)
+LONGEST = 8192  # characters of a word or variable
+MANY = 100  # of others' processes
+
+
+def look(asked: dict[str, object]) -> dict[str, object]:
+    """All of them.
+
+    Args:
+        asked: `units`: service -> paths that it is to see as the host does, its program first; `folders`: whose
+            programs no package has brought; `engines`, the folder of those that nobody else is to run; `users`, ours;
+            `except`, what begins the names of units that are ours to try things in.
+    """
+    units: dict[str, list[str]] = asked["units"]  # type: ignore[assignment] # by who asks
+    groups = _groups(sorted(units))
+    files = code.Code(tuple(asked["folders"]))  # type: ignore[arg-type]
+    found = {unit: _unit(*groups[unit], units[unit], files) for unit in units}
+    own = {process["pid"] for unit in found.values() for process in unit["processes"]}  # type: ignore[attr-defined]
+    spaces = {
+        process["spaces"][kind]
+        for unit in found.values()
+        for process in unit["processes"]  # type: ignore[attr-defined]
+        for kind in ("mnt", "net", "user")
+    }
+    ids = {line.split(":")[2] for line in _passwd() if line.split(":")[0] in asked["users"]}  # type: ignore[operator]
+    ids |= {uid for unit in found.values() for one in unit["processes"] for uid in one["status"]["Uid"].split()}  # type: ignore[attr-defined]
+    strange = spaces - {*_spaces(1).values()}
+    others = Others(
+        str(asked["engines"]), ids - {"0"}, str(asked["except"]), strange, {path for _, path in groups.values()}
+    )
+    return {
+        "units": found,
+        "groups": {path: _knobs(path) for path in sorted({one for _, path in groups.values() for one in _above(path)})},
+        "first": _process(1, files, told=False),
+        "code": files.judged(),
+        "preload": (common.read("/etc/ld.so.preload") or "").split(),
+        "others": others.found(own)[:MANY],
+    }
+
+
+def _groups(units: list[str]) -> dict[str, tuple[int, str]]:
+    """Unit -> its main process, and its control group."""
+    text = common.run(
+        "systemctl", "show", "--property=Id", "--property=MainPID", "--property=ControlGroup", "--", *units
+    )
+    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.split("\n\n")]
+    told = {block["Id"]: (int(block.get("MainPID", "0")), block.get("ControlGroup", "")) for block in blocks if block}
+    return {unit: told.get(unit, (0, "")) for unit in units}
+
+
+def _above(path: str) -> list[str]:
+    """A control group and all that it is in, but the root."""
+    parts = path.strip("/").split("/")
+    return ["/" + "/".join(parts[:end]) for end in range(1, len(parts) + 1)] if path.strip("/") else []
+
+
+def _knobs(path: str) -> dict[str, str]:
+    found = {}
+    for knob in KNOBS:
+        if (text := common.read(f"{GROUPS}{path}/{knob}")) is not None:
+            found[knob] = " ".join(text.split())
+    return found
+
+
+def _pids(path: str) -> list[int]:
+    """Processes of a control group and of those in it."""
+    found = set()
+    for folder, _, files in os.walk(f"{GROUPS}{path}"):
+        if "cgroup.procs" in files:
+            found |= {int(pid) for pid in (common.read(f"{folder}/cgroup.procs") or "").split()}
+    return sorted(found)
+
+
+def _unit(main: int, path: str, places: list[str], files: code.Code) -> dict[str, object]:
+    pids = _pids(path) if path.strip("/") else []
+    processes = [one for pid in dict.fromkeys([*filter(None, [main]), *pids]) if (one := _process(pid, files))]
+    return {
+        "main": main,
+        "group": path,
+        "program": os.path.realpath(places[0]) if places else "",
+        "processes": processes,
+        "elsewhere": [place for place in places if main and _other(main, place)],
+        "interfaces": INTERFACE.findall(common.read(f"/proc/{main}/net/dev") or "")[:MANY] if main else [],
+    }
+
+
+def _other(pid: int, place: str) -> bool:
+    """Whether a process sees something else at a path than the host does, where the host has it."""
+    try:
+        there = Path(place).stat()
+    except OSError:
+        return False
+    try:
+        seen = Path(f"/proc/{pid}/root{os.path.realpath(place)}").stat()
+    except FileNotFoundError:
+        return Path(f"/proc/{pid}").exists()
+    except OSError:
+        return False
+    return (seen.st_dev, seen.st_ino) != (there.st_dev, there.st_ino)
+
+
+def _spaces(pid: int) -> dict[str, str]:
+    found = {}
+    for kind in SPACES:
+        with suppress(OSError):
+            found[kind] = str(Path(f"/proc/{pid}/ns/{kind}").readlink())
+    return found
+
+
+def _process(pid: int, files: code.Code, *, told: bool = True) -> dict[str, object] | None:
+    """What a process is; None for one that has ended."""
+    status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
+    if not status or status.get("State", "Z").startswith(("Z", "X")):
+        return None
+    try:
+        exe = str(Path(f"/proc/{pid}/exe").readlink())
+        group = next(
+            line[3:] for line in (common.read(f"/proc/{pid}/cgroup") or "").splitlines() if line.startswith("0::")
+        )
+    except (OSError, StopIteration):
+        return None
+    return {
+        "pid": pid,
+        "exe": exe,
+        "words": _zeros(f"/proc/{pid}/cmdline") if told else [],
+        "variables": _zeros(f"/proc/{pid}/environ") if told else [],
+        "status": status,
+        "limits": {name: [soft, hard] for name, soft, hard in LIMIT.findall(common.read(f"/proc/{pid}/limits") or "")},
+        "group": group,
+        "spaces": _spaces(pid),
+        "oom": int((common.read(f"/proc/{pid}/oom_score_adj") or "0").strip() or 0),
+        "threads": sorted(set(_threads(pid))),
+        "ioprio": _ioprio(pid),
+        "code": sorted(files.of(pid)) if told else [],
+    }
+
+
+def _zeros(path: str) -> list[str]:
+    """Words that end in zero bytes."""
+    return [word[:LONGEST] for word in (common.read(path) or "").split("\0")[:-1]]
+
+
+def _threads(pid: int) -> Iterator[str]:
+    """`NICE POLICY PRIORITY` of each thread (proc(5): fields 19, 41 and 40)."""
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            fields = (common.read(thread / "stat") or "").rpartition(")")[2].split()
+            if len(fields) > 38:
+                yield f"{fields[16]} {fields[38]} {fields[37]}"
+
+
+def _ioprio(pid: int) -> int:
+    """As ioprio_get(2) has it; 0 where it is not known how to ask."""
+    number = IOPRIO_GET.get(platform.machine())
+    return max(0, LIBC.syscall(number, 1, pid)) if number else 0
+
+
+class Others:
+    """Processes of no unit of ours that run as our users, in our namespaces, or from our engines."""
+
+    def __init__(self, engines: str, ids: set[str], own: str, spaces: set[str], groups: Collection[str] = ()) -> None:
+        self.engines, self.ids, self.own, self.spaces = engines, ids, own, spaces
+        self.groups = tuple(f"0::{group}/" for group in groups if group.strip("/"))
+
+    def found(self, ours: set[int]) -> list[dict[str, object]]:
+        """`pid`, `what` it does that it must not, and its `words`."""
+        return [
+            {"pid": pid, "what": what, "words": _zeros(f"/proc/{pid}/cmdline")[:4]}
+            for pid in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
+            if pid not in ours
+            for what in self._does(pid)
+        ]
+
+    def _does(self, pid: int) -> Iterator[str]:
+        group = common.read(f"/proc/{pid}/cgroup") or ""
+        # a unit of ours may have started it meanwhile
+        if not group or f"/{self.own}" in group or any(f"{one}/".startswith(self.groups) for one in group.splitlines()):
+            return
+        status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
+        if self.ids & {*status.get("Uid", "").split()}:
+            yield "runs as a user of ours"
+        if self.spaces & set(_spaces(pid).values()):
+            yield "is inside the sandbox of an instance"
+        if not re.search(r"/rigwright(-[^/]*)?[.]slice/|/rw-job-", group) and self._runs(pid):
+            yield f"runs from {self.engines}"
+
+    def _runs(self, pid: int) -> bool:
+        """What runs code from there has mapped it, or is a script of it; who reads a file there has started nothing."""
+        if f" {self.engines}" in (maps := common.read(f"/proc/{pid}/maps", 16 << 20) or ""):
+            lines = (code.MAPPING.match(line) for line in maps.splitlines())
+            if any(one and "x" in one[2] and one[4].startswith(self.engines) for one in lines):
+                return True
+        for word in _zeros(f"/proc/{pid}/cmdline")[:3]:
+            if "/" in word and "\0" not in word:
+                place = Path(word)
+                for path in (Path(os.path.realpath(place.parent)) / place.name, Path(os.path.realpath(word))):
+                    if str(path).startswith(self.engines) and path.is_file() and os.access(path, os.X_OK):
+                        return True
+        return False
+
+
+def _passwd() -> list[str]:
+    return (common.read("/etc/passwd") or "").splitlines()

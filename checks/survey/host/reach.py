@@ -1,0 +1,166 @@
+"""Who listens on the host, what of it leads to us, and who may open our sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import itertools
+import os
+import pwd
+import re
+import socket
+import stat
+from typing import Any
+
+from checks.survey.host import common, net, tracing
+
+LISTENS = "00010000"  # a flag of /proc/net/unix
+TUNNELS = re.compile(
+    r"ssh|autossh|socat|ncat|nc|cloudflared|ngrok|frpc|bore|chisel|gost|rathole|tailscale|systemd-socket-proxyd|redir"
+    r"|rinetd|simpleproxy|portfwd|sshuttle|lt|kubectl"
+)
+
+
+def named(table: Any, number: int) -> str:
+    """A user's or group's name; its number where it has none."""
+    try:
+        return str(table(number)[0])
+    except KeyError:
+        return str(number)
+
+
+def lying(path: str) -> dict[str, object]:
+    """What lies at a path: what it is, whose, and who else an access list lets in."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return {"kind": "nothing", "mode": 0, "owner": "", "group": "", "listed": False}
+    kinds = (
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISLNK, "a link"),
+        (stat.S_ISREG, "a file"),
+    )
+    listed = False
+    with contextlib.suppress(OSError):
+        listed = any("posix_acl" in name for name in os.listxattr(path, follow_symlinks=False))
+    return {
+        "kind": next((kind for test, kind in kinds if test(status.st_mode)), "something else"),
+        "mode": stat.S_IMODE(status.st_mode),
+        "owner": named(pwd.getpwuid, status.st_uid),
+        "group": named(grp.getgrgid, status.st_gid),
+        "listed": listed,
+    }
+
+
+def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
+    """Who listens at the name of a unix socket: of some processes' networks, and of the host's; process ids."""
+    found: dict[str, list[int]] = {"own": [], "host": []}
+    for whose, pid in [*(("own", pid) for pid in pids), ("host", 1)]:
+        inodes = set()
+        for line in (common.read(f"/proc/{pid}/net/unix", net.MOST) or "").splitlines()[1:]:
+            words = line.split(maxsplit=7)
+            if len(words) == 8 and words[3] == LISTENS and words[7] == path:
+                inodes.add(int(words[6]))
+        if whose == "own":
+            found["own"] += [pid] if inodes & net.handles(pid) else []
+        else:
+            found["host"] += sorted(pid for pids in net.holders(inodes).values() for pid in pids)
+    return found
+
+
+def mounted(folders: list[str]) -> dict[str, list[str]]:
+    """Folder -> where else, and what else over it, is mounted of what is mounted there."""
+    rows = []
+    for line in (common.read("/proc/1/mountinfo", 16 << 20) or "").splitlines():
+        words = line.split(" ")
+        place = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), words[4])
+        rows.append((words[2], words[3], place))
+    found = {}
+    for folder in folders:
+        here = [row for row in rows if row[2] == folder]
+        again = [row[2] for row in here[1:]]
+        again += [row[2] for row in rows if here and row[0] == here[0][0] and row[2] != folder]
+        # a folder of the file system around it may be mounted elsewhere, too
+        found[folder] = again
+    return found
+
+
+def routed() -> list[str]:
+    """Interfaces whose neighbours may speak to what listens on the loopback interface alone."""
+    folder = "/proc/sys/net/ipv4/conf"
+    names = [name for name in sorted(os.listdir(folder)) if name not in ("lo", "default")]
+    return [name for name in names if (common.read(f"{folder}/{name}/route_localnet") or "").strip() == "1"]
+
+
+def addresses() -> list[str]:
+    """The host's own addresses."""
+    found = set()
+    lines = (common.read("/proc/1/net/fib_trie", net.MOST) or "").splitlines()
+    for before, line in itertools.pairwise(lines):
+        if "/32 host LOCAL" in line:
+            found.add(before.split()[-1])
+    for line in (common.read("/proc/1/net/if_inet6", net.MOST) or "").splitlines():
+        raw = line.split()[0]
+        found.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw)))
+    return sorted(found)
+
+
+def tunnels(asked: dict[str, Any], processes: dict[int, tracing.Process]) -> list[dict[str, str]]:
+    """Programs that carry connections, whose words name a port or socket of ours."""
+    if not asked["ports"]:
+        return []
+    ports = "|".join(map(str, asked["ports"]))
+    here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "*", *tracing.EVERY, *asked["own"]])
+    place = re.compile(rf"(?:^|[^0-9.A-Za-z-])(?:(?:{here}|127\.[0-9.]+)?:)?({ports})(?:$|[^0-9.])")
+    found = []
+    for one in processes.values():
+        words = one.words
+        program = os.path.basename(one.program) if one.program else ""
+        if one.ours or not words or not (TUNNELS.fullmatch(program) or TUNNELS.fullmatch(os.path.basename(words[0]))):
+            continue
+        text = " ".join(words[1:])
+        if place.search(text) or any(path in text for path in asked["sockets"]):
+            found.append({"program": one.told, "words": " ".join(words)[:200]})
+    return found
+
+
+def look(asked: dict[str, Any]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: As checks.survey.reach has it.
+    """
+    asked["own"] = ["::1", *addresses()]
+    processes = tracing.processes(asked["units"])
+    rows = [(net.shown(*net.place(local)), inode) for local, _, _, inode in net.rows(net.LISTENING)]
+    holders = net.holders({inode for _, inode in rows})
+    listeners = []
+    for at, inode in rows:
+        pids = sorted(holders.get(inode, ()))
+        listeners.append(
+            {
+                "at": at,
+                "systemd": 1 in pids,
+                "holders": sorted({processes[pid].told for pid in pids if pid in processes and pid != 1}),
+            }
+        )
+    units = {
+        unit: sorted(pid for pid, one in processes.items() if one.unit == unit) for unit in asked["holders"].values()
+    }
+    return {
+        "listeners": listeners,
+        "leads": tracing.leads(asked, processes, [(at, holders.get(inode, set())) for at, inode in rows]),
+        "lying": {path: lying(path) for path in [*asked["sockets"], *asked["folders"]]},
+        "listening": {
+            path: {
+                whose: sorted({processes[pid].told for pid in pids if pid in processes})
+                for whose, pids in listening(path, units[unit]).items()
+            }
+            for path, unit in asked["holders"].items()
+        },
+        "mounted": mounted(asked["folders"]),
+        "routed": routed(),
+        "addresses": addresses(),
+        "tunnels": tunnels(asked, processes),
+    }

@@ -1,0 +1,107 @@
+"""Requests that clients make, all at once, as nobody: who answers may be led to anybody's socket, and say anything."""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from checks.survey.host import common, net, web
+
+PAUSE = 0.25  # seconds before somebody who said that he was busy is asked again
+
+
+def patiently(ask: dict[str, Any], key: str) -> dict[str, object]:
+    """The same, asked again of who is busy."""
+    until = time.monotonic() + ask["limit"]
+    found = web.answer(ask, key)
+    while found["status"] in ask["again"] and time.monotonic() < until:
+        time.sleep(PAUSE)
+        found = web.answer(ask, key)
+    return found
+
+
+def asking(asks: list[dict[str, Any]], keys: dict[str, str]) -> Callable[[int], None]:
+    """What makes requests: those of a lane one after another, all lanes at once."""
+
+    def work(writing: int) -> None:
+        found: dict[str, object] = {}
+        lanes: dict[str, list[dict[str, Any]]] = {}
+        for ask in asks:
+            lanes.setdefault(ask["lane"] or ask["name"], []).append(ask)
+
+        def along(lane: list[dict[str, Any]]) -> None:
+            for ask in lane:
+                found[ask["name"]] = patiently(ask, keys.get(ask["key"], ""))
+
+        threads = [threading.Thread(target=along, args=(lane,)) for lane in lanes.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        web.write(writing, found)
+
+    return work
+
+
+def one_key(path: str) -> str:
+    """The key in a file; empty where there is not exactly one."""
+    lines = (common.read(path) or "").splitlines()
+    return lines[0] if len(lines) == 1 and lines[0].isascii() and lines[0].isprintable() else ""
+
+
+def part(path: str, start: int, length: int) -> str:
+    """SHA-256 of a part of a file; empty where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            return hashlib.sha256(file.read(length)).hexdigest()
+    except OSError:
+        return ""
+
+
+def look(asked: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
+    """Make all requests.
+
+    Args:
+        asked: The fields of checks.survey.requests.Ask, and the parts of files that answers are compared with.
+    """
+    found: dict[str, object] = {}
+    lacking = {"status": 0, "body": "", "sha256": "", "headers": {}, "certificate": ""}
+    theirs = net.systemds()
+    groups: dict[str, list[dict[str, Any]]] = {}
+    keys: dict[str, str] = {}
+    for ask in asked["asks"]:
+        path, at = ask["key"], ask["at"]
+        if path and path not in keys:
+            keys[path] = one_key(path)
+        if path and not keys[path]:
+            found[ask["name"]] = {**lacking, "error": f"{path} has not one key in it"}
+        elif path and not at.startswith("/") and at not in theirs:
+            found[ask["name"]] = {**lacking, "error": f"systemd does not listen on {at}: the key is not shown"}
+        else:
+            groups.setdefault(ask["group"], []).append(ask)
+    readers = []
+    for name, asks in groups.items():
+        try:
+            group = grp.getgrnam(name).gr_gid if name else web.NOBODY
+        except KeyError:
+            found.update({ask["name"]: {**lacking, "error": f"there is no group {name}"} for ask in asks})
+            continue
+        pid, reading = web.apart(group, asking(asks, keys))
+        readers.append((pid, reading, asks))
+    parts = {one["name"]: part(one["path"], one["start"], one["length"]) for one in asked["parts"]}
+    for pid, reading, asks in readers:
+        with os.fdopen(reading, "rb") as file:
+            said = file.read()
+        os.waitpid(pid, 0)
+        answers = json.loads(said or b"{}")
+        for ask in asks:
+            name = ask["name"]
+            found[name] = answers.get(name, {**lacking, "error": "what asked has died"})
+    return {"answers": found, "parts": parts}

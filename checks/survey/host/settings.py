@@ -1,0 +1,230 @@
+"""What stands in files that are read at boot, by who reads them and in their order, where it concerns cards and us."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import hashlib
+import os
+import re
+import stat
+
+from checks.survey.host import common, dpkg
+
+ROOT = ""  # a test has a folder for a host
+# What systemd, udev and kmod read, the first of the same name counting (modprobe.d(5), sysctl.d(5), udev(7))
+PARTS = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
+CARDS = re.compile(r"nvidia|nouveau|nova_core|10de|vfio|driver_override", re.IGNORECASE)
+KINDS = {
+    "modprobe": ("modprobe.d", ".conf"),
+    "sysctl": ("sysctl.d", ".conf"),
+    "modules-load": ("modules-load.d", ".conf"),
+    "udev": ("udev/rules.d", ".rules"),
+    "tmpfiles": ("tmpfiles.d", ".conf"),
+    "depmod": ("depmod.d", ".conf"),
+}
+SINGLE = {
+    "modules-load": ("/etc/modules", "/etc/initramfs-tools/modules"),
+    "dkms": ("/etc/dkms/nvidia*.conf", "/etc/dkms/framework.conf", "/etc/dkms/framework.conf.d/*"),
+}
+DKMS = re.compile(
+    r"\s*(?:export\s+)?(?:post_transaction|sign_file|sign_tool|install_tree|source_tree|dkms_tree|(?:PRE|POST)_[A-Z]+|MAKE.*|PATCH.*|BUILD_EXCLUSIVE.*|no_autoinstall|autoinstall_all_kernels|AUTOINSTALL|build_environment)\s*="
+)
+SETTERS = re.compile(
+    r"nvidia-smi\b[^\n;|&]*\s(?:-pl|--power-limit|-pm|--persistence-mode|-lgc|--lock-gpu-clocks|-rgc|--reset-gpu-clocks|-lmc|"
+    r"--lock-memory-clocks|-ac|--applications-clocks|-r\b|--gpu-reset|-e\b|--ecc-config|-c\b|--compute-mode|-mig)|"
+    r"\bnvidia-settings\s+-a|\b(?:rmmod|modprobe\s+-r\w*)\s+nvidia|\bnvidia-persistenced\s+[^\n]*--no-persistence-mode"
+)
+SCHEDULED = (
+    "/etc/systemd/system/*.service", "/etc/systemd/system/*.service.d/*.conf", "/etc/systemd/system/*.timer",
+    "/run/systemd/system/*.service", "/usr/local/lib/systemd/system/*.service", "/etc/crontab", "/etc/cron.*/*",
+    "/var/spool/cron/crontabs/*", "/etc/rc.local", "/etc/init.d/*", "/etc/udev/rules.d/*", "/etc/network/if-*.d/*",
+    "/etc/profile.d/*",
+)  # fmt: skip
+# What programs of the driver's are called, and those that a deploy and our units start
+NAMES = re.compile(
+    r"nvidia-.*|nvcc|dkms|depmod|insmod|update-initramfs|mkinitramfs|dpkg.*|apt.*|systemctl|systemd-.*|journalctl|"
+    r"sh|bash|dash|python3(?:\.[0-9]+)?|env|nginx|openssl|sysctl|curl|ldconfig|ip|ss|mount|umount|chown|chmod|cat|grep|"
+    r"sed|awk|find|stat|sha256sum|timeout|id|getent|useradd|userdel|groupadd|sudo"
+)
+BEFORE, AFTER = ("/usr/local/sbin", "/usr/local/bin"), ("/usr/sbin", "/usr/bin")
+PROPERTIES = (
+    "Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths",
+    "NeedDaemonReload", "ExecStart", "MainPID", "User",
+)  # fmt: skip
+
+
+def parts(folder: str, suffix: str) -> list[list[str]]:
+    """Each name's files in a folder of PARTS, the one that counts first; by name."""
+    names: dict[str, list[str]] = {}
+    for part in PARTS:
+        if part == "/lib" and os.path.islink(f"{ROOT}/lib"):
+            continue
+        for path in glob.glob(f"{ROOT}{part}/{folder}/*{suffix}"):
+            names.setdefault(os.path.basename(path), []).append(path.removeprefix(ROOT))
+    return [names[name] for name in sorted(names)]
+
+
+def lines(path: str, joined: bool = True) -> list[str]:
+    """What a file says, without remarks."""
+    text = common.read(f"{ROOT}{path}") or ""
+    text = text.replace("\\\n", " ") if joined else text
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip() and line.strip()[0] not in "#;"]
+
+
+def about(kind: str, line: str, asked: dict[str, list[str]]) -> bool:
+    """Whether a line of a file can concern cards or us."""
+    if kind == "sysctl":
+        key = line.lstrip("-").partition("=")[0].strip().replace("/", ".")
+        return any(fnmatch.fnmatchcase(name.replace("/", "."), key) for name in asked["sysctl"])
+    if kind == "tmpfiles":
+        place = [*line.split(" "), ""][1].strip('"')
+        return any(
+            f"{root}/".startswith(f"{place.rstrip('/*')}/") or place.startswith(f"{root}/") for root in asked["paths"]
+        )
+    if kind == "dkms":
+        return bool(DKMS.match(line))
+    return bool(CARDS.search(line))
+
+
+def rows(asked: dict[str, list[str]]) -> list[dict[str, object]]:
+    """(kind, file, line) of what counts; and files that hide one of a package's that has such lines."""
+    found: list[dict[str, object]] = []
+    for kind, (folder, suffix) in KINDS.items():
+        for first, *rest in parts(folder, suffix):
+            found += [{"kind": kind, "path": first, "line": line} for line in lines(first) if about(kind, line, asked)]
+            hidden = [path for path in rest if any(about(kind, line, asked) for line in lines(path))]
+            if hidden and not os.path.samefile(f"{ROOT}{first}", f"{ROOT}{hidden[0]}"):
+                found.append({"kind": f"hidden {kind}", "path": first, "line": hidden[0]})
+    for kind, patterns in SINGLE.items():
+        for pattern in patterns:
+            for path in sorted(glob.glob(f"{ROOT}{pattern}")):
+                place = path.removeprefix(ROOT)
+                found += [
+                    {"kind": kind, "path": place, "line": line} for line in lines(place) if about(kind, line, asked)
+                ]
+    owner = dpkg.owners({str(one["path"]) for one in found})
+    brought = as_brought(owner)
+    return [
+        {**one, "package": owner.get(str(one["path"]), ""), "brought": str(one["path"]) in brought} for one in found
+    ]
+
+
+def as_brought(owner: dict[str, str]) -> set[str]:
+    """Those of packages' files that are what the package brought."""
+    found: set[str] = set()
+    ones = [one for one in dpkg.packages() if one.name in owner.values()] if owner else []
+    for path, package in owner.items():
+        sums = [one.conffiles.get(path, "") for one in ones if one.name == package]
+        for one in (one for one in ones if one.name == package):
+            text = common.read(f"{ROOT}{dpkg.ADMIN}/info/{one.base}.md5sums", most=64 << 20) or ""
+            sums += [line[:32] for line in text.splitlines() if f"/{line[34:]}" in dpkg.names(path)]
+        text = common.read(f"{ROOT}{path}")
+        if text is not None and hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() in sums:
+            found.add(path)
+    return found
+
+
+def setters() -> list[list[str]]:
+    """(file, what it does) of programs that are started at boot or by the clock and set cards."""
+    found: list[list[str]] = []
+    for pattern in SCHEDULED:
+        said = {path: lines(path.removeprefix(ROOT)) for path in sorted(glob.glob(f"{ROOT}{pattern}"))}
+        matched = {path: SETTERS.search("\n".join(text)) for path, text in said.items()}
+        found += [[path.removeprefix(ROOT), one[0]] for path, one in matched.items() if one]
+    return found
+
+
+def shadows() -> list[list[str]]:
+    """(file, the system's own program) of each that PATH has before."""
+    found: list[list[str]] = []
+    for folder in BEFORE:
+        for name in sorted(os.listdir(f"{ROOT}{folder}")) if os.path.isdir(f"{ROOT}{folder}") else []:
+            path = f"{ROOT}{folder}/{name}"
+            own = [f"{place}/{name}" for place in AFTER if os.path.exists(f"{ROOT}{place}/{name}")]
+            if NAMES.fullmatch(name) and own and os.path.exists(path) and not os.path.samefile(path, f"{ROOT}{own[0]}"):
+                found.append([f"{folder}/{name}", own[0]])
+    return found
+
+
+def folders_of_the_loader() -> list[list[str]]:
+    """(folder, the file that names it, a library of the driver's in it) of those that ldconfig is told to look in."""
+    found = []
+    for path in [
+        "/etc/ld.so.conf",
+        *(one.removeprefix(ROOT) for one in sorted(glob.glob(f"{ROOT}/etc/ld.so.conf.d/*.conf"))),
+    ]:
+        for line in lines(path):
+            names = (
+                []
+                if line.startswith(("include", "hwcap")) or not line.startswith("/")
+                else glob.glob(f"{ROOT}{line}/lib*.so*")
+            )
+            libraries = [
+                name for name in map(os.path.basename, names) if re.match(r"lib(?:cuda|nvidia-|nvcuvid)[^/]*\.so", name)
+            ]
+            found += [[line, path, name] for name in sorted(libraries)[:1]]
+    return found
+
+
+def program(asked: dict[str, list[str]]) -> list[dict[str, object]]:
+    """What lies in folders that are ours alone."""
+    found: list[dict[str, object]] = []
+    for top in asked["folders"]:
+        for folder, names, files in os.walk(f"{ROOT}{top}"):
+            for name in [*files, *(one for one in names if os.path.islink(f"{folder}/{one}"))]:
+                seen = os.lstat(f"{folder}/{name}")
+                found.append({"path": f"{folder}/{name}".removeprefix(ROOT), **described(f"{folder}/{name}", seen)})
+    return found
+
+
+def described(path: str, seen: os.stat_result) -> dict[str, object]:
+    """What lies at a path."""
+    kind = "file" if stat.S_ISREG(seen.st_mode) else "other"
+    kind = f"a link to {os.readlink(path)}" if stat.S_ISLNK(seen.st_mode) else kind
+    digest = ""
+    if kind == "file" and seen.st_size <= common.MOST:
+        with open(path, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+    return {
+        "kind": kind,
+        "mode": f"{stat.S_IMODE(seen.st_mode):o}",
+        "uid": seen.st_uid,
+        "gid": seen.st_gid,
+        "sha256": digest,
+    }
+
+
+def lying(paths: list[str]) -> list[dict[str, object]]:
+    """What lies at each of these paths; without those where nothing does."""
+    there = {path: f"{ROOT}{path}" for path in paths if os.path.lexists(f"{ROOT}{path}")}
+    return [{"path": path, **described(place, os.lstat(place))} for path, place in there.items()]
+
+
+def units(names: list[str]) -> dict[str, dict[str, str]]:
+    """What systemd has of units; one that it cannot be asked about is not there."""
+    if not names:
+        return {}
+    said = common.run("systemctl", "show", f"--property={','.join(PROPERTIES)}", "--", *names, status=True)
+    found = {}
+    for name, block in zip(names, said.split("\n\n"), strict=False):
+        found[name] = dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line)
+    return found
+
+
+def look(asked: dict[str, list[str]]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: `sysctl`, names of settings; `paths`, ours; `files`, paths that may be ours, `folders`, those that are
+            ours alone; `units`, names of units.
+    """
+    return {
+        "rows": rows(asked),
+        "setters": setters(),
+        "shadows": shadows(),
+        "loader": folders_of_the_loader(),
+        "files": lying(asked["files"]) + program(asked),
+        "units": units(asked["units"]),
+        "applied": (common.read(f"{ROOT}/run/rigwright-power") or "").strip(),
+    }

@@ -1,0 +1,337 @@
+"""Which listeners of others lead to us: each is asked as a stranger would, and who then connects to us is seen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import socket
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from checks.survey.host import common, net, web
+
+PATIENCE = 1.5  # seconds for an answer
+EVERY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what others listen on)
+FIRST = 0.04  # seconds in which who speaks first does so
+MOST = 1 << 16  # bytes of an answer that are read
+FILES, SIZE = 400, 1 << 19  # of a web server's settings: how many are read, and bytes of each
+# What answers for others by its settings: program -> where those lie.
+SERVERS = {
+    "nginx": "/etc/nginx",
+    "apache2": "/etc/apache2",
+    "haproxy": "/etc/haproxy",
+    "caddy": "/etc/caddy",
+    "lighttpd": "/etc/lighttpd",
+    "traefik": "/etc/traefik",
+    "envoy": "/etc/envoy",
+    "squid": "/etc/squid",
+    "varnishd": "/etc/varnish",
+    "stunnel4": "/etc/stunnel",
+    "hitch": "/etc/hitch",
+}
+SSHD = "/usr/sbin/sshd"
+# Of the distribution, and of no use to ask by HTTP: they note who does, or take it for something else.
+QUIET = {
+    *("/usr/sbin/rpcbind", "/usr/sbin/rpc.statd", "/usr/sbin/smbd", "/usr/sbin/mariadbd", "/usr/sbin/mysqld"),
+    *("/usr/bin/redis-check-rdb", "/usr/bin/redis-server", "/usr/bin/memcached", "/usr/bin/mongod", "/usr/sbin/exim4"),
+    *("/usr/lib/postfix/sbin/master", "/usr/lib/systemd/systemd-resolved", "/usr/sbin/dnsmasq", "/usr/sbin/named"),
+    *("/usr/sbin/cupsd", "/usr/sbin/slurmd", "/usr/sbin/munged"),
+}
+LINES = (b"GET /v1/models HTTP/1.1", b"Host: localhost", b"Accept: */*", b"", b"")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of the host."""
+
+    pid: int
+    parent: int
+    program: str
+    words: tuple[str, ...]
+    group: str
+    """Its control group."""
+    ours: bool
+
+    @property
+    def unit(self) -> str:
+        """The last unit of its control group."""
+        return next((part for part in reversed(self.group.split("/")) if part.endswith((".service", ".scope"))), "")
+
+    @property
+    def told(self) -> str:
+        """What to call it."""
+        program = os.path.basename(self.program) or "a process"
+        return f"{program} of {self.unit}" if self.unit else program
+
+
+def processes(units: list[str]) -> dict[int, Process]:
+    """All processes; those of these units are ours."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        group = common.read(f"/proc/{name}/cgroup")
+        status = common.read(f"/proc/{name}/stat")
+        if not group or not status:
+            continue
+        group = next((line[3:] for line in group.splitlines() if line.startswith("0::")), "")
+        program = ""
+        with contextlib.suppress(OSError):
+            program = os.readlink(f"/proc/{name}/exe")
+        words = tuple((common.read(f"/proc/{name}/cmdline") or "").split("\0"))[:-1]
+        parent = int(status.rpartition(")")[2].split()[1])
+        made = Process(int(name), parent, program.removesuffix(" (deleted)"), words[:100], group, ours=False)
+        found[made.pid] = made if made.unit not in units else replace(made, ours=True)
+    return found
+
+
+@dataclass
+class Held:
+    """What a listener has answered, with the connection left open."""
+
+    at: str
+    connection: socket.socket | None = None
+    said: bytes = b""
+
+
+def reached(at: str) -> tuple[str, int]:
+    """Where the host itself finds a listener."""
+    address, _, port = at.rpartition(":")
+    address = address.strip("[]")
+    return EVERY.get(address, address), int(port)
+
+
+def ask(held: Held, tls: bool = False) -> None:
+    """Ask who listens there for models, unless he speaks first, by TLS where he would have that."""
+    address, port = reached(held.at)
+    until = time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError, ValueError):
+        connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        held.connection, held.said = connection, b""
+        connection.settimeout(0.5)
+        connection.connect((address, port))
+        if tls:
+            import ssl  # takes its time, and few need it
+
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            connection.settimeout(PATIENCE)
+            held.connection = connection = context.wrap_socket(connection)
+        elif select.select([connection], [], [], FIRST)[0]:
+            return
+        connection.sendall(b"\r\n".join(LINES))
+        while len(held.said) < MOST and not whole(held.said):
+            connection.settimeout(max(0.01, until - time.monotonic()))
+            piece = connection.recv(MOST)
+            held.said += piece
+            if not piece:
+                break
+    if not tls and (
+        held.said.startswith(b"\x15\x03") or b"HTTPS" in held.said[:2000] or b"HTTP request was sent" in held.said
+    ):
+        if held.connection:
+            held.connection.close()
+        ask(held, tls=True)
+
+
+def whole(said: bytes) -> bool:
+    """Whether nothing more of an answer will come."""
+    head, gap, body = said.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *([0-9]{1,9})", head)
+    return bool(gap) and (len(body) >= int(length[1]) if length else body.endswith(b"0\r\n\r\n"))
+
+
+class Asking:
+    """A process of nobody's that asks, and keeps its connections until it is let go."""
+
+    def __init__(self, places: list[str]) -> None:
+        self.letting, self.going = os.pipe()
+        self.pid, self.reading = web.apart(web.NOBODY, self._work(places))
+
+    def _work(self, places: list[str]) -> Any:
+        def work(writing: int) -> None:
+            os.close(self.going)
+            held = [Held(at) for at in places]
+            threads = [threading.Thread(target=ask, args=(one,), daemon=True) for one in held]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(2 * PATIENCE + 1)
+            web.write(writing, {one.at: one.said[:MOST].decode("latin-1") for one in held})
+            os.read(self.letting, 1)
+
+        return work
+
+    def answers(self) -> dict[str, str]:
+        """What was answered; the connections are open still."""
+        said = b""
+        while not said.endswith(b"\n") and (piece := os.read(self.reading, 1 << 20)):
+            said += piece
+        found: dict[str, str] = json.loads(said or b"{}")
+        return found
+
+    def end(self) -> None:
+        """Have the connections closed."""
+        os.close(self.going)
+        os.close(self.letting)
+        os.close(self.reading)
+        os.waitpid(self.pid, 0)
+
+
+def own(asked: dict[str, Any], address: str) -> bool:
+    """Whether an address is the host's."""
+    return address.startswith("127.") or address in asked["own"]
+
+
+def clients(asked: dict[str, Any], ours: list[int]) -> set[int]:
+    """Inodes of sockets that are connected to us, from the host itself."""
+    ports = {f"{port:04X}" for port in asked["ports"]}
+    found = {
+        inode
+        for _, remote, _, inode in net.rows(net.ESTABLISHED)
+        if remote.rpartition(":")[2] in ports and own(asked, net.place(remote)[0]) and inode
+    }
+    accepted: set[int] = set()
+    for pid in ours:
+        for line in (common.read(f"/proc/{pid}/net/unix", net.MOST) or "").splitlines()[1:]:
+            words = line.split(maxsplit=7)
+            if len(words) == 8 and words[7] in asked["sockets"]:
+                accepted.add(int(words[6]))
+    with contextlib.suppress(OSError):
+        found |= {inode for inode, peer in net.peers().items() if peer in accepted}
+    return found
+
+
+def passing(asked: dict[str, Any]) -> int:
+    """How many connections to us have ended a moment ago."""
+    ports = {f"{port:04X}" for port in asked["ports"]}
+    return sum(
+        bool({local.rpartition(":")[2], remote.rpartition(":")[2]} & ports) for local, remote, *_ in net.rows(net.GONE)
+    )
+
+
+def mentions(asked: dict[str, Any], one: Process) -> str:
+    """The file of a process's settings, or of its own words, in which we are named; empty for none."""
+    ports = "|".join(map(str, asked["ports"]))
+    here = "|".join(re.escape(own) for own in ["localhost", "[::1]", *asked["own"]])
+    paths = "|".join(re.escape(path) for path in asked["sockets"])
+    ours = re.compile(rf"(?:(?:{here}|127\.[0-9.]+)[:'\", ]+(?:{ports})(?![0-9.]))|(?:{paths})")
+    if ours.search(" ".join(one.words)):
+        return "its command line"
+    base = SERVERS.get(os.path.basename(one.program), "")
+    files = []
+    for word in one.words[1:]:
+        path = os.path.join("/", word.rpartition("=")[2])
+        if not os.path.isabs(word.rpartition("=")[2]):
+            with contextlib.suppress(OSError):
+                path = os.path.join(os.readlink(f"/proc/{one.pid}/cwd"), word)
+        files += [path] if os.path.isfile(path) else []
+    for folder, folders, names in os.walk(base) if base else ():
+        folders[:] = [name for name in folders if not name.endswith("-available")]
+        files += [os.path.join(folder, name) for name in names if not name.endswith(("~", ".bak", ".dpkg-old"))]
+    return next((path for path in files[:FILES] if ours.search(common.read(path, SIZE) or "")), "")
+
+
+def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str, set[int]]]) -> list[dict[str, str]]:
+    """Listeners of others that lead to us: where they listen, who has them, and what shows it.
+
+    Args:
+        asked: As checks.survey.reach has it.
+        there: All processes.
+        rows: Listeners, each with its processes.
+    """
+    places = {net.shown(*reached(at)) for at in asked["places"]}
+    foreign: dict[str, set[int]] = {}
+    for at, pids in rows:
+        holding = {there[pid] for pid in pids if pid in there}
+        # what a user's connection forwards is held by another process of sshd's
+        daemon = any(one.program in QUIET or (one.program == SSHD and one.parent == 1) for one in holding)
+        if int(at.rpartition(":")[2]) not in asked["ports"] and not daemon:
+            foreign.setdefault(at, set()).update(pids)
+    if not foreign or not asked["ports"]:
+        return []
+    ours = [pid for pid, one in there.items() if one.ours]
+    before = clients(asked, ours)
+    asking = Asking([*foreign, *places])
+    try:
+        answers = asking.answers()
+        now = net.holders(clients(asked, ours) - before)
+    finally:
+        asking.end()
+    bodies = {body(answers.get(at, "")) for at in places} - {("", "")}
+    there = processes(asked["units"])
+    new = {
+        there[pid]
+        for pids in now.values()
+        for pid in pids
+        if pid in there and not there[pid].ours and pid != asking.pid
+    }
+    found, doubtful = [], []
+    for at, pids in foreign.items():
+        holding = {there[pid] for pid in pids if pid in there and pid != 1}
+        groups = {one.group for one in holding} | activated(at, pids)
+        through = next((one for one in new if one in holding or one.group in groups), None)
+        named_in = next(filter(None, (mentions(asked, one) for one in holding)), "")
+        server = any(os.path.basename(one.program) in SERVERS for one in holding)
+        status, said = body(answers.get(at, ""))
+        offers = status == "200" and bool(set(re.findall(r'"id" *: *"([^"]*)"', said)) & set(asked["models"]))
+        told = ", ".join(sorted({one.told for one in holding})) or ", ".join(sorted(activated(at, pids))) or "systemd"
+        why = ""
+        if offers:
+            why = "it answers with our models"
+        elif through:
+            why = f"{through.told} then connects to us"
+        elif named_in and ((status, said) in bodies or server):
+            why = f"{named_in} names us"
+        elif (status in ("401", "403") and (status, said) in bodies) or new:
+            doubtful.append((at, told))
+        if why:
+            found.append({"at": at, "program": told, "how": why})
+    return found + [
+        {"at": at, "program": told, "how": "a connection to us comes with each to it"}
+        for at, told in doubtful
+        if twice(asked, at, ours)
+    ]
+
+
+def twice(asked: dict[str, Any], at: str, ours: list[int]) -> bool:
+    """Whether, each of two times that somebody is asked alone, there is a connection to us that was not before."""
+    for _ in range(2):
+        before, gone = clients(asked, ours), passing(asked)
+        asking = Asking([at])
+        try:
+            asking.answers()
+            new = net.holders(clients(asked, ours) - before)
+            others = [pids for pids in new.values() if asking.pid not in pids]
+        finally:
+            asking.end()
+        if not others and passing(asked) <= gone:
+            return False
+    return True
+
+
+def activated(at: str, pids: set[int]) -> set[str]:
+    """Control groups of what systemd starts for a listener of its own."""
+    if pids != {1}:
+        return set()
+    found = set()
+    for row in json.loads(
+        common.run("systemctl", "list-sockets", "--show-types", "--output=json", "--no-pager") or "[]"
+    ):
+        if str(row.get("listen", "")).replace("*", "") == at:
+            unit = str(row.get("activates") or "")
+            group = common.run("systemctl", "show", "--property=ControlGroup", "--value", "--", unit, status=True)
+            found.add(group.strip())
+    return found - {""}
+
+
+def body(said: str) -> tuple[str, str]:
+    """Status and body of an answer as it came."""
+    head, _, rest = said.partition("\r\n\r\n")
+    found = re.match(r"HTTP/1\.[01] ([0-9]{3})", head)
+    return (found[1], rest) if found else ("", "")

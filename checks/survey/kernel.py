@@ -1,0 +1,121 @@
+"""Kernels of a host, and the driver's modules for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Section
+from rigwright.nvidia.driver.found import MODULE_NAMES
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of the driver's, as kmod finds it for a kernel."""
+
+    filename: str
+    version: str
+    license: str
+    signer: str
+    """Empty where it has no signature."""
+    vermagic: str
+    srcversion: str
+
+
+@dataclass(frozen=True)
+class KernelThere:
+    """A kernel, and what lies there for it."""
+
+    release: str
+    bootable: bool
+    """Whether its image is in /boot."""
+    days: int | None
+    """Since it was built; None without an image."""
+    modules: list[Module]
+    """Those that it would load: the driver's first."""
+    lying: list[str]
+    """All files of modules that are called as the driver's or nouveau's are."""
+    owned: list[str]
+    """Those of them that a package has brought."""
+    headers: bool
+
+
+@dataclass(frozen=True)
+class DkmsBuild:
+    """What DKMS has of the driver."""
+
+    name: str
+    version: str
+    source: str
+    kernel: str
+    """Empty where it has built it for none."""
+    state: str
+    """"added", "built", "installed" or "broken"."""
+    differs: list[str]
+    """Files that are not what DKMS has built."""
+    missing: list[str]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What lies in /dev under a name of the driver's."""
+
+    path: str
+    kind: str
+    """"device", "link" or "file"."""
+    mode: int
+    uid: int
+    gid: int
+    major: int
+    minor: int
+
+
+@dataclass(frozen=True)
+class BusDisplay:
+    """A display adapter of NVIDIA's on the PCI bus."""
+
+    address: str
+    pci_id: str
+    bound: str
+    """The kernel driver that has it."""
+    minor: str
+    """The number of its device file; empty where the driver has it not."""
+    way: str
+    """sysfs's path of it: the ports that lead to it are in it."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A process of ours that copies from card to card."""
+
+    instance: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """All of it."""
+
+    running: str
+    kernels: list[KernelThere]
+    """The running one, then all that could boot."""
+    loaded: dict[str, list[str]]
+    """Module -> (version, version of its source), of the driver's and of nouveau."""
+    version: str
+    """What the driver's module says of itself."""
+    params: str
+    dkms: list[DkmsBuild]
+    devices: list[Device]
+    cards: list[BusDisplay]
+    libraries: list[list[str]]
+    """(name, path, the file behind it, its package) of the driver's libraries, in the loader's order."""
+    secure_boot: str
+    key_enrolled: bool
+    sysctl: dict[str, str]
+    peers: list[Peer]
+
+
+KERNEL: Section[Kernels] = Section(
+    "kernel",
+    Kernels,
+    lambda scene: {"modules": list(MODULE_NAMES), "sysctl": sorted(scene.rig.driver.sysctl)},
+)

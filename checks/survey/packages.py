@@ -1,0 +1,175 @@
+"""Packages of a host: what is installed, what apt would do, and files that are not as packages brought them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Section
+from rigwright.host import facts
+from rigwright.nvidia.driver import record
+from rigwright.nvidia.driver.files import store
+from rigwright.nvidia.driver.found import OF_A_DRIVER, SOURCE
+from rigwright.supply.network import network
+
+# What the next boot is made of
+BOOTED = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-kbuild-*", "dkms", "kmod", "initramfs-tools*")
+# What root runs on the way up, at a deploy and for our services; not all that a host has, which is its operator's
+RUN = (
+    "apt", "base-files", "bash", "ca-certificates", "coreutils", "coreutils-*", "curl", "dash", "dpkg",
+    "findutils", "gnu-coreutils", "gpgv", "grep", "grub-*", "gzip", "init", "iproute2", "iptables",
+    "libapt-pkg*", "libc-bin", "libc6", "libcap2", "libcrypt1", "libcurl*", "libgcc-s1", "libgomp1", "libkmod2",
+    "liblzma5", "libnftables1", "libnss-*", "libpam*", "libpcre2-8-0", "libpython3*", "libseccomp2",
+    "libselinux1", "libssl3*", "libstdc++6", "libsystemd*", "libudev1", "libzstd1", "login", "mount",
+    "nftables", "nginx*", "openssh-server", "openssh-sftp-server", "openssl", "passwd", "perl-base", "procps",
+    "python3", "python3-minimal", "python3.*", "sed", "shim-signed*", "sqv", "sudo", "sudo-rs", "systemd*",
+    "tar", "udev", "util-linux*", "zlib1g",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What apt has of a package."""
+
+    candidate: str
+    """The version that it would install; empty for none."""
+    origin: str
+    """What the archive calls itself that has the installed version, or else the package."""
+    security: list[str]
+    """Versions above the installed one that an archive of security updates has."""
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """A file beside those that are kept of a driver."""
+
+    name: str
+    size: int
+    """Bytes; -1 for what is no file."""
+    sha256: str
+    """Empty where its bytes were not read: it has not changed since the list was written."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A driver whose package files are kept."""
+
+    version: str
+    listed: str | None
+    """The list of their sums; None without one."""
+    files: list[KeptFile]
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A paragraph of apt's preferences."""
+
+    path: str
+    packages: str
+    pin: str
+    priority: str
+
+
+@dataclass(frozen=True)
+class Packages:
+    """What is installed of the driver and around it, and what apt would do."""
+
+    os_id: str
+    os_version: str
+    architecture: str
+    packages: list[list[str]]
+    """(name, version) of those of the driver's that are installed."""
+    half: list[str]
+    kernels: list[list[str]]
+    """(metapackage, the kernel that it brings)."""
+    headers: list[str]
+    holds: list[str]
+    policy: dict[str, Offered]
+    """Of the driver's and of held packages."""
+    unattended: bool
+    blacklist: list[str]
+    reboot: bool
+    reboot_for: list[str]
+    sources: list[list[str]]
+    """(release, file) of each source of NVIDIA's."""
+    runs: list[str]
+    """What an installation from a .run file has left."""
+    recorded: list[list[str]]
+    record: str
+    kept: list[Kept]
+    pins: list[Pin]
+    loose: list[list[str]]
+    """(where, what) lets apt install what nobody has signed."""
+    hooks: list[list[str]]
+    """(file, what) has apt run commands, of no package."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A package's file that is not as it was brought."""
+
+    package: str
+    path: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Files:
+    """All that were found."""
+
+    findings: list[Finding]
+    files: int
+    """That were looked at."""
+    strict: list[str]
+    """The packages of which everything was."""
+    moved: list[list[str]]
+    """(path, where to, package) of diversions by hand."""
+    overridden: list[str]
+    """Paths whose mode and owner somebody has dpkg set."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What apt's update of NVIDIA's archive alone ended with and printed."""
+
+    source: str
+    """The file that names it; empty without one."""
+    status: int
+    said: str
+
+
+PACKAGES: Section[Packages] = Section(
+    "packages",
+    Packages,
+    lambda scene: {
+        "packages": list(OF_A_DRIVER),
+        "store": store(scene.rig),
+        "record": record.path(scene.rig),
+        "deep": scene.deep,
+    },
+    limit=60.0,
+)
+FILES: Section[Files] = Section(
+    "files",
+    Files,
+    lambda scene: {
+        "strict": [*(OF_A_DRIVER if scene.rig.cards else ()), *BOOTED],
+        "run": [*RUN, *facts.packages(scene.rig)],
+        "deep": scene.deep,
+    },
+    limit=60.0,
+)
+ARCHIVE: Section[Archive] = Section(
+    "archive",
+    Archive,
+    lambda scene: (
+        {
+            "source": SOURCE,
+            "authority": network(scene.rig).authority,
+            "proxy": network(scene.rig).proxy,
+            "none": network(scene.rig).no_proxy,
+        }
+        if scene.rig.driver.managed
+        else None
+    ),
+    limit=70.0,
+)

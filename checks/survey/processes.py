@@ -1,0 +1,126 @@
+"""Processes of our services as the kernel has them, and those of others that have to do with them."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from checks.settings import settings, words
+from checks.survey.section import Scene, Section
+from checks.survey.units import declared
+from rigwright.declaration.rig import COMPILED
+from rigwright.gateway.given import GATEWAY_UNIT
+from rigwright.weights import sharing
+
+TRIES = f"rw-check-{secrets.token_hex(4)}-"
+"""What begins the names of units in which checks try things as our users."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, in the kernel's words (proc(5))."""
+
+    pid: int
+    exe: str
+    words: list[str]
+    variables: list[str]
+    """`NAME=VALUE`, as it was started with; what it writes over them is here, too."""
+    status: dict[str, str]
+    limits: dict[str, list[str]]
+    """What is limited -> soft and hard limit."""
+    group: str
+    """Its control group."""
+    spaces: dict[str, str]
+    """Kind of namespace -> the one that it is in."""
+    oom: int
+    threads: list[str]
+    """`NICE POLICY PRIORITY`, each once."""
+    ioprio: int
+    code: list[str]
+    """`file PATH`, `deleted PATH`, `replaced PATH`, or `unnamed`, of what it runs code from."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Its variables."""
+        return dict(one.partition("=")[::2] for one in self.variables if "=" in one)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A service and its processes."""
+
+    main: int
+    """Its main process; 0 for none."""
+    group: str
+    program: str
+    """Where the path of what it starts leads."""
+    processes: list[Process]
+    """The main process first."""
+    elsewhere: list[str]
+    """Paths at which it sees something else than the host does."""
+    interfaces: list[str]
+    """Of the network that its main process is in."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """A process of nobody's of ours."""
+
+    pid: int
+    what: str
+    words: list[str]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """All of them."""
+
+    units: dict[str, Unit]
+    groups: dict[str, dict[str, str]]
+    """Control group, of our services and of what those are in -> what limits it."""
+    first: Process
+    """The host's first process, without its words."""
+    code: dict[str, str]
+    """File that a service runs code from -> what is wrong with it."""
+    preload: list[str]
+    """What the loader puts into every program."""
+    others: list[Other]
+
+
+def program(text: str) -> list[str]:
+    """The words of what a service starts."""
+    return next((words(value) for name, value in settings(text) if name == "ExecStart"), [])
+
+
+def _asks(scene: Scene) -> object:
+    rig, desired = scene.rig, scene.desired
+    units: dict[str, list[str]] = {}
+    for one in declared(scene).values():
+        if one.kind == "service" and any(
+            line == ("Type", kind) for line in settings(one.text) for kind in ("exec", "notify")
+        ):
+            units[one.name] = program(one.text)[:1]
+    for made, instance in zip(desired.generation.units, rig.instances, strict=True):
+        folder = rig.installed(desired.installations[instance.installed_as].folder)
+        units[made.name] += [folder, *(rig.weight_path(artefact) for artefact in instance.weights)]
+        units[made.name] += [rig.program(name) for name in made.programs]
+    if rig.gateway:
+        units[GATEWAY_UNIT].append(f"{rig.roots.config}/current/gateway/nginx.conf")
+    if rig.share:
+        units[sharing.UNIT] += [sharing.config_path(rig), rig.roots.models]
+    folders = [f"{rig.installations}/", f"{rig.roots.software}/cuda-", f"{COMPILED}/", *_toolkits(scene)]
+    return {
+        "units": units,
+        "folders": folders,
+        "engines": f"{rig.installations}/",
+        "users": list(rig.users),
+        "except": TRIES,
+    }
+
+
+def _toolkits(scene: Scene) -> list[str]:
+    found = {made.toolkit.folder for made in scene.desired.installations.values() if made.toolkit}
+    return sorted({f"{folder}/" for folder in [*found, scene.rig.cuda_root] if folder})
+
+
+PROCESSES: Section[Processes] = Section("processes", Processes, _asks)

@@ -1,0 +1,59 @@
+"""What programs of installations say of themselves, run as nobody without the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from checks.survey.processes import TRIES
+from checks.survey.section import Scene, Section
+from rigwright.engines import apart
+from rigwright.envs.installer import installer
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one of them has said."""
+
+    status: int
+    """Its exit status; -1 where it was ended."""
+    text: str
+    """The end of both its outputs."""
+
+
+Programs = Mapping[str, Said]
+"""By the words that `version_of` and the like give."""
+
+
+def version_of(name: str) -> str:
+    """What asks an engine or environment for its version."""
+    return f"version of {name}"
+
+
+def code_of(name: str) -> str:
+    """What lists the machine code in an engine."""
+    return f"machine code of {name}"
+
+
+COMPILER = "compiler"
+
+
+def _asks(scene: Scene) -> dict[str, list[str]] | None:
+    rig, desired = scene.rig, scene.desired
+    commands: dict[str, tuple[str, ...]] = {}
+    for name, made in desired.installations.items():
+        one = installer(rig, made)
+        commands[version_of(name)] = one.version(rig, made)[0]
+        commands[code_of(name)] = one.machine_code(rig, made)[0]
+    if desired.toolkit:
+        commands[COMPILER] = (f"{desired.toolkit.root}/bin/nvcc", "--version")
+    asked = {}
+    for number, (name, words) in enumerate(commands.items()):
+        if words:
+            run, *rest = apart.command(rig.roots, words)
+            # else it would be somebody who runs what is an engine's
+            asked[name] = [run, f"--unit={TRIES}program-{number}", *rest]
+    return asked or None
+
+
+PROGRAMS: Section[dict[str, Said]] = Section("programs", dict[str, Said], _asks, limit=30.0)

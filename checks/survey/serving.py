@@ -1,0 +1,64 @@
+"""What instances were started from, what they have said, and where their keys lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Scene, Section
+from checks.survey.units import WORD
+from rigwright.serving.units import STARTED_FROM, UNITS, credential_path
+
+
+@dataclass(frozen=True)
+class Key:
+    """A file with an instance's key."""
+
+    mode: str
+    """In octal; empty where there is no file."""
+    owner: int
+    given: bool
+    """Whether the service that runs was given the same."""
+    leaks: list[str]
+    """Paths of processes' arguments and environments, and of unit files, that have it in them."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """An instance's start, as root has noted it."""
+
+    lines: list[str]
+    """What it was started from, then `DEVICE:INODE PATH` of each of its weights."""
+    now: list[str]
+    """The latter as they are now."""
+    said: list[str]
+    first: list[str]
+    """What it was started from when it was first started so, and what it said then."""
+    key: Key | None
+
+
+@dataclass(frozen=True)
+class Serving:
+    """All of it."""
+
+    started: dict[str, Started]
+    """By service."""
+    records: list[str]
+    """Names of what root has noted."""
+    exposure: dict[str, str]
+    """Service -> what systemd calls its exposure."""
+
+
+def _asks(scene: Scene) -> object:
+    rig = scene.rig
+    keys = {instance.unit: credential_path(rig, instance) for instance in rig.instances}
+    return {
+        "units": [slot.unit for slot in scene.desired.generation.slots],
+        "keys": keys,
+        "records": STARTED_FROM,
+        "starts": rig.starts,
+        "folder": UNITS,
+        "word": WORD,
+    }
+
+
+SERVING: Section[Serving] = Section("serving", Serving, _asks)

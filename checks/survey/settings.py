@@ -1,0 +1,86 @@
+"""What stands in files that are read at boot, where it concerns cards and us."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Scene, Section
+from rigwright.declaration.rig import POWER_UNIT
+from rigwright.nvidia.cards.files import program_folder
+from rigwright.nvidia.driver.files import paths
+from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
+
+AT_BOOT = (
+    "systemd-sysctl.service",
+    "systemd-modules-load.service",
+    "systemd-udevd.service",
+    "systemd-journald.service",
+)
+WAYS_IN = ("ssh.service", "ssh.socket", "sshd.service")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a file."""
+
+    kind: str
+    """Who reads it: "modprobe", "sysctl" and so on; "hidden modprobe" where the file hides `line`, which is another."""
+    path: str
+    line: str
+    package: str
+    """That has brought the file; empty where none has."""
+    brought: bool
+    """Whether the file is as that package brought it."""
+
+
+@dataclass(frozen=True)
+class File:
+    """What lies at a path."""
+
+    path: str
+    kind: str
+    """"file", or words for what else it is."""
+    mode: str
+    uid: int
+    gid: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of it."""
+
+    rows: list[Row]
+    """In the order in which they are read."""
+    setters: list[list[str]]
+    """(file, what) of programs at boot and by the clock that set cards."""
+    shadows: list[list[str]]
+    """(file, the system's program) of what stands before that on PATH."""
+    loader: list[list[str]]
+    """(folder, file that names it, a library) of folders with libraries of the driver's that the loader looks in."""
+    files: list[File]
+    units: dict[str, dict[str, str]]
+    """Unit -> what systemd has of it."""
+    applied: str
+    """Which limits and clocks were set last."""
+
+    def unit(self, name: str, what: str) -> str:
+        """A property of a unit; empty without it."""
+        return self.units.get(name, {}).get(what, "")
+
+
+def asks(scene: Scene) -> dict[str, object]:
+    """What of it concerns a rig."""
+    rig = scene.rig
+    roots = [rig.roots.config, rig.roots.software, rig.roots.state, rig.roots.models, "/run/rigwright"]
+    cards = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"] if rig.cards else []
+    return {
+        "sysctl": sorted(rig.driver.sysctl),
+        "paths": [*roots, *cards],
+        "files": list(paths(rig)),
+        "folders": [program_folder(rig)],
+        "units": [POWER_UNIT, PERSISTENCE_UNIT, *AT_BOOT, *WAYS_IN],
+    }
+
+
+SETTINGS: Section[Settings] = Section("settings", Settings, asks)

@@ -1,0 +1,95 @@
+"""Instances, as their clients, and those who are none, find them."""
+
+import json
+
+import pytest
+
+from checks import DEPLOY, Drift, check, expect
+from checks.survey.clients import REQUESTS, answer
+from checks.survey.gates import GATES
+from checks.survey.reach import REACH
+from checks.survey.requests import Answer
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Instance
+from rigwright.engines.kind import Service
+from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, holder, names
+
+SHOWN = 120  # characters of an answer in a line for people
+
+
+def said(found: Answer) -> str:
+    """What came, in few words."""
+    return f"{found.said}: {' '.join(found.body[:SHOWN].split())}" if found.status else found.error
+
+
+@check(
+    "S04",
+    "systemd alone holds its port, on the loopback interface",
+    severity="critical",
+    why="the API has no TLS and one key; whoever else holds the port is sent that key",
+)
+def test_listens_on_loopback(survey: Survey, instance: Instance) -> None:
+    service, socket = names(instance.port)
+    there = [one for one in survey.read(REACH).listeners if one.port == instance.port]
+    at = frozenset(one.at for one in there)
+    wanted = f"{LOOPBACK}:{instance.port}, and {LOOPBACK_6}"
+    found = ", ".join(sorted(at)) or "nothing"
+    expect(found, wanted, f"systemctl restart {socket}, or {DEPLOY}", holds=holder(instance.port).holds(at))
+    others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {service}")})
+    held = [*others, *([] if all(one.systemd for one in there) else ["not systemd"])]
+    expect(", ".join(held) or "systemd", "systemd", f"end who listens there, and {DEPLOY}")
+    gates = survey.read(GATES)
+    for unit in (socket, service):
+        expect(f"{unit} {gates.gate(unit).active}", f"{unit} active", DEPLOY)
+
+
+@check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
+def test_wrong_keys_are_refused(survey: Survey, instance: Instance) -> None:
+    requests = survey.read(REQUESTS)
+    found = {what: answer(requests, f"{instance.name}: {what}").said for what in ("no key", "wrong key")}
+    served = " and ".join(f"{code} for {what}" for what, code in found.items() if code != "401")
+    expect(served or "401 for both", "401 for both", f"systemctl restart {instance.unit}, or {DEPLOY}")
+
+
+@check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
+def test_answers(survey: Survey, instance: Instance) -> None:
+    requests = survey.read(REQUESTS)
+    # what is between its socket and the port is ours, too
+    for what, unit in (("socket", instance.unit), ("port", names(instance.port)[0])):
+        found = answer(requests, f"{instance.name}: {what}")
+        if instance.kind.answered(found.body) != 1:
+            step = f"look at `journalctl -u {unit}`, then systemctl restart {unit}"
+            raise Drift(f"one token at its {what}", said(found), step)
+
+
+@check(
+    "S13",
+    "it serves its model by its name, piece by piece",
+    severity="critical",
+    why="clients ask for a model by name, and show an answer as it comes",
+)
+def test_serves_its_model_streamed(survey: Survey, instance: Instance, service: Service) -> None:
+    if service.models is None or service.streamed is None:
+        pytest.skip("its kind of engine does not")
+    requests = survey.read(REQUESTS)
+    step = f"look at `journalctl -u {instance.unit}`, then systemctl restart {instance.unit}"
+    models = answer(requests, f"{instance.name}: models")
+    name = named(models.body)
+    expect(
+        name if name is not None else said(models),
+        f"the model {instance.model_name}",
+        step,
+        holds=name == instance.model_name,
+    )
+    streamed = answer(requests, f"{instance.name}: streamed")
+    events = [line for line in streamed.body.splitlines() if line]
+    if not (events[-1:] == ["data: [DONE]"] and len(events) > 1):
+        raise Drift("events, of which the last is [DONE]", said(streamed), step)
+
+
+def named(body: str) -> str | None:
+    """The name of the first model in an answer; None where there is none."""
+    try:
+        return str(json.loads(body)["data"][0]["id"])
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return None

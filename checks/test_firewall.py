@@ -1,0 +1,69 @@
+"""What a host's rules do with packets to what a rig listens on."""
+
+from collections.abc import Iterator
+
+from checks import Drift, check, expect
+from checks.packets.rig import Scenery
+from checks.survey.firewall import FIREWALL
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Rig
+
+SHOWN = 3
+RULES = "find the rule by `nft list ruleset` or `iptables-save`, and delete it there and where it is loaded from"
+
+
+def _scenery(survey: Survey, rig: Rig) -> Scenery:
+    try:
+        return Scenery(rig, survey.read(FIREWALL))
+    except ValueError as error:
+        raise Drift("rules that can be read", str(error), "look at `nft list ruleset`") from None
+
+
+def _first(found: Iterator[str]) -> str:
+    """A few of them, each once."""
+    every = list(dict.fromkeys(found))
+    return "; ".join([*every[:SHOWN], *([f"{len(every) - SHOWN} more"] if len(every) > SHOWN else [])])
+
+
+@check(
+    "R02",
+    "no rule leads others to its ports, or its clients elsewhere",
+    severity="critical",
+    why="a redirected port is one more that nobody declared; and who is led away gives his key to somebody else",
+)
+def test_nothing_is_redirected(survey: Survey, rig: Rig) -> None:
+    expect(_first(_scenery(survey, rig).misled()) or "nothing", "nothing", RULES)
+
+
+@check(
+    "R03",
+    "no rule keeps out who is to reach its ports",
+    severity="critical",
+    why="the service answers this host, and nobody else",
+)
+def test_nobody_is_kept_out(survey: Survey, rig: Rig) -> None:
+    expect(_first(_scenery(survey, rig).kept_out()) or "nobody", "nobody", RULES)
+
+
+@check(
+    "R09",
+    "its answers find their way",
+    severity="high",
+    why="who asks from there waits for an answer that never leaves this host",
+)
+def test_answers_are_routed(survey: Survey, rig: Rig) -> None:
+    lost = survey.read(FIREWALL).unrouted
+    found = "; ".join(f"the way to {client} is {why}" for client, why in lost.items())
+    expect(found or "they do", "they do", "find it by `ip route` and `ip rule`, and delete it")
+
+
+@check(
+    "R10",
+    "what older programs than nft have set can be read",
+    severity="high",
+    why="rules that nobody can read may lead anybody anywhere",
+)
+def test_legacy(survey: Survey, rig: Rig) -> None:
+    unread = [program for program, text in survey.read(FIREWALL).legacy.items() if text is None]
+    step = "apt-get install iptables, and look at what iptables-legacy-save prints"
+    expect(", ".join(unread) or "nothing unread", "nothing unread", step)

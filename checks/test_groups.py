@@ -1,0 +1,103 @@
+"""Control groups of our services, and all that they are in, as the kernel has them."""
+
+from __future__ import annotations
+
+from checks import DEPLOY, check
+from checks.listing import none
+from checks.services import each, named, running
+from checks.survey.processes import PROCESSES
+from checks.survey.taken import Survey
+from checks.survey.units import UNITS, UnitFile, Units
+from rigwright.declaration.rig import Rig
+from rigwright.host.plan import Desired
+
+# What a group has of which nobody has said anything (Documentation/admin-guide/cgroup-v2.rst).
+USUAL = {
+    "memory.max": "max",
+    "memory.high": "max",
+    "memory.low": "0",
+    "memory.min": "0",
+    "memory.swap.max": "max",
+    "memory.swap.high": "max",
+    "memory.oom.group": "0",
+    "memory.zswap.max": "max",
+    "pids.max": "max",
+    "cpu.max": "max 100000",
+    "cpu.weight": "100",
+    "cpu.idle": "0",
+    "cpu.uclamp.max": "max",
+    "cpu.max.burst": "0",
+    "io.max": "",
+    "io.weight": "default 100",
+    "io.bfq.weight": "default 100",
+    "io.latency": "",
+    "io.prio.class": "no-change",
+    "cpuset.cpus": "",
+    "cpuset.mems": "",
+    "cpuset.cpus.partition": "member",
+    "cgroup.freeze": "0",
+    "cgroup.type": "domain",
+    "cgroup.max.descendants": "max",
+    "cgroup.max.depth": "max",
+}
+# A property of a unit -> the knob that it sets.
+KNOBS = {
+    "MemoryMax": "memory.max",
+    "MemoryHigh": "memory.high",
+    "MemoryLow": "memory.low",
+    "MemoryMin": "memory.min",
+    "MemorySwapMax": "memory.swap.max",
+    "TasksMax": "pids.max",
+}
+PAGES = frozenset({"memory.max", "memory.high", "memory.low", "memory.min", "memory.swap.max"})
+WEIGHTS = {"CPUWeight": "cpu.weight", "IOWeight": "io.weight"}
+
+
+@check(
+    "S20",
+    "processes are in their units' groups, and nothing else limits those",
+    severity="critical",
+    why="a group that is frozen, or has a limit, answers late or not at all",
+)
+def test_groups(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
+    found, units = survey.read(PROCESSES), survey.read(UNITS)
+    wrong = [
+        f"{named(one, unit, process)} is in {process.group}"
+        for one, unit, process in each(services)
+        if process.group != unit.group and not process.group.startswith(f"{unit.group}/")
+    ]
+    wrong += [f"{name} has no group" for name, (_, unit) in services.items() if unit.main and not unit.group.strip("/")]
+    own = {unit.group: one for one, unit in services.values()}
+    wrong += [
+        f"{path} has {knob} {value or 'nothing'}, not {usual or 'nothing'}"
+        for path, knobs in found.groups.items()
+        for knob, value in knobs.items()
+        if value != (usual := _knob(units, own.get(path), knob)) and not (knob in PAGES and _rounded(value, usual))
+    ]
+    none(
+        wrong,
+        "groups with the limits of their units",
+        f"`systemctl revert` and restart the unit or slice that the group is of, then {DEPLOY}",
+    )
+
+
+def _knob(units: Units, one: UnitFile | None, knob: str) -> str:
+    """What a group is to have, by what systemd has in force of its unit."""
+    usual = USUAL[knob]
+    if one is None:
+        return usual
+    for prop, name in KNOBS.items():
+        if name == knob:
+            found = units.value(one.name, prop)
+            return found if found.isdecimal() else usual
+    for prop, name in WEIGHTS.items():
+        if name == knob:
+            found = units.value(one.name, prop)
+            return usual.replace("100", found) if found.isdecimal() else usual
+    return usual
+
+
+def _rounded(value: str, usual: str) -> bool:
+    """Whether two amounts of memory are the same pages."""
+    return value.isdecimal() and usual.isdecimal() and int(value) // 65536 == int(usual) // 65536

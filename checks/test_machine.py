@@ -1,0 +1,202 @@
+"""The machine under it all: what root runs, what apt may install, and what the next boot comes up with."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from checks import Drift, check
+from checks.nvidia import kernels, none
+from checks.survey.boot import BOOT
+from checks.survey.packages import FILES, PACKAGES
+from checks.survey.settings import AT_BOOT, SETTINGS, WAYS_IN
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.driver.files import UNATTENDED
+
+# Words of a kernel's command line by which a box comes up without services, or with another program in init's place
+ELSEWHERE = re.compile(
+    r"(?:rd\.)?systemd\.(?:unit|mask)=.*|r?d?init=.*|single|[sS1]|emergency|rescue|rd\.break.*|break(?:=.*)?|systemd\.debug[-_]shell.*"
+)
+
+
+@check(
+    "M01",
+    "what root and the services run is as its packages brought it",
+    severity="critical",
+    why="whoever exchanges a program or a library of the system has all that is on it",
+)
+def test_programs(survey: Survey, rig: Rig) -> None:
+    """Of the packages that a boot, a deploy and our services need; an inode that has not changed since is not read."""
+    files = survey.read(FILES)
+    found = [one for one in files.findings if one.package not in files.strict]
+    names = " ".join(sorted({one.package for one in found})[:5])
+    none(
+        "programs and libraries as packages brought them",
+        [f"{one.path} {one.what}" for one in found],
+        f"`apt-get install --reinstall {names}`, and find out who has changed them",
+    )
+
+
+@check(
+    "M02",
+    "no program stands before one of the system's own",
+    severity="high",
+    why="/usr/local comes first for root: what is called systemctl there is what the next deploy runs",
+)
+def test_shadows(survey: Survey) -> None:
+    shadows = survey.read(SETTINGS).shadows
+    wrong = [f"{path} before {own}" for path, own in shadows if not re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
+    none("none of the system's own names in /usr/local", wrong, "take it away, or give it another name")
+
+
+@check(
+    "M03",
+    "apt installs nothing that nobody has signed",
+    severity="high",
+    why="who can answer in an archive's place then has root here",
+)
+def test_signed(survey: Survey) -> None:
+    wrong = [f"{where}: {what}" for where, what in survey.read(PACKAGES).loose]
+    none("apt to ask for a signature", wrong, "take that line out of it")
+
+
+@check(
+    "M04",
+    "apt runs no commands but packages' own",
+    severity="high",
+    why="root runs them at each update and each upgrade, at night too",
+)
+def test_hooks(survey: Survey) -> None:
+    wrong = [f"{path}: {what}" for path, what in survey.read(PACKAGES).hooks if path != UNATTENDED]
+    none("no commands in apt's configuration but packages' own", wrong, "take the file away")
+
+
+@check(
+    "M05",
+    "the next boot mounts what our folders lie on",
+    severity="critical",
+    why="a disk that was mounted by hand is not there after a boot, and with it weights, engines or records",
+)
+def test_mounts(survey: Survey) -> None:
+    wrong = [
+        f"{one.root} on {one.mounted}"
+        for one in survey.read(BOOT).mounts
+        if not one.again and one.type not in ("overlay",)
+    ]
+    none("a row of /etc/fstab, or a unit, for each mount that our folders lie on", wrong, "write it into /etc/fstab")
+
+
+@check(
+    "M06",
+    "the next boot waits for no disk that is not there",
+    severity="critical",
+    why="systemd waits for it for a minute and a half, and then asks at the console for root's password",
+)
+def test_table(survey: Survey) -> None:
+    none("devices of all rows of /etc/fstab", survey.read(BOOT).away, "take the row away, or add nofail to it")
+
+
+@check("M07", "nobody has scheduled a shutdown", severity="high", why="the box is gone when the time has come")
+def test_shutdown(survey: Survey) -> None:
+    scheduled = survey.read(BOOT).shutdown
+    none("none", [scheduled] if scheduled else [], "`shutdown -c`")
+
+
+@check(
+    "M08",
+    "after a boot one can log in over the network",
+    severity="high",
+    why="a box that nobody reaches is neither checked nor repaired",
+)
+def test_way_in(survey: Survey) -> None:
+    settings = survey.read(SETTINGS)
+    there = {name: settings.unit(name, "UnitFileState") for name in WAYS_IN}
+    if not any(settings.unit(name, "ActiveState") == "active" for name in WAYS_IN):
+        pytest.skip("this host is reached by another program than OpenSSH's")
+    if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
+        said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
+        raise Drift("sshd to start at boot", said, "`systemctl enable ssh`")
+
+
+@check(
+    "M09",
+    "nothing removes or opens what is ours at boot",
+    severity="critical",
+    why="systemd-tmpfiles does at each boot, and once a day, what a line of its files says",
+)
+def test_tmpfiles(survey: Survey) -> None:
+    rows = [row for row in survey.read(SETTINGS).rows if row.kind == "tmpfiles" and not row.brought]
+    none(
+        "no line for systemd-tmpfiles about folders of ours",
+        [f"{row.path}: {row.line}" for row in rows],
+        "take it away",
+    )
+
+
+@check(
+    "M10",
+    "the boot loader starts the newest kernel, and that the whole system",
+    severity="high",
+    why="an older kernel may have no driver; another target, or another program than init, serves nobody",
+)
+def test_boot_loader(survey: Survey) -> None:
+    boot = survey.read(BOOT)
+    wrong = [f"{path}: {word}" for path, word in boot.words if ELSEWHERE.fullmatch(word)]
+    wrong += [f"{path}: {word}" for path, word in boot.words if re.fullmatch(r"GRUB_DEFAULT=(?!0$|saved$|$).*", word)]
+    if boot.grub:
+        wrong += [f"grub.cfg: {word}" for word in boot.grub.words if ELSEWHERE.fullmatch(word)]
+        newest = kernels(survey).newest.release
+        if boot.grub.kernel and boot.grub.kernel not in (newest, "vmlinuz"):
+            wrong.append(f"entry {boot.grub.chosen!r}{' once' if boot.grub.once else ''}, kernel {boot.grub.kernel}")
+    none(
+        "the newest kernel with the system's own target and init",
+        wrong,
+        "take it out of that file and run `update-grub`; `grub-set-default 0` and `grub-editenv - unset next_entry`",
+    )
+
+
+@check(
+    "M11",
+    "the next boot's initial file system can be read to its end",
+    severity="critical",
+    why="a box whose initial file system is cut off or missing does not come up",
+)
+def test_initrd(survey: Survey) -> None:
+    boot = survey.read(BOOT)
+    there = kernels(survey)
+    if not there.boots or not boot.makes:
+        pytest.skip("no kernel boots from this system's own disk, or another program packs for it")
+    newest = there.newest.release
+    wrong = []
+    for one in (one for one in boot.initrds if one.release == newest):
+        if not one.there:
+            wrong.append(f"none for kernel {newest}")
+        elif one.problem or not one.files:
+            wrong.append(f"that of kernel {newest} {one.problem or 'is empty'}")
+        else:
+            wrong += [f"{path} of kernel {newest} {how}" for path, how in one.differs if "modules" not in path]
+    none("a whole initial file system with the system's own scripts", wrong, f"`update-initramfs -c -k {newest}`")
+
+
+@check(
+    "M12",
+    "nobody has masked what systemd brings a system up with",
+    severity="high",
+    why="settings are not read, modules not loaded or logs not kept from the next boot on",
+)
+def test_boot_units(survey: Survey) -> None:
+    settings = survey.read(SETTINGS)
+    wrong = [f"{name} is masked" for name in AT_BOOT if settings.unit(name, "LoadState") == "masked"]
+    wrong += [
+        f"{path} is added to {name}"
+        for name in AT_BOOT
+        for path in settings.unit(name, "DropInPaths").split()
+        if not path.startswith(("/usr/", "/lib/", "/run/systemd/"))
+    ]
+    none(
+        "systemd's own units as they are",
+        wrong,
+        "`systemctl unmask` it, or remove what is added and `systemctl daemon-reload`",
+    )

@@ -1,0 +1,287 @@
+"""What the next boot makes of driver and cards: what is loaded, with which options, and what wins over ours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from checks import Drift, check
+from checks.nvidia import kernels, main_module, managed, next_boot, none, with_cards
+from checks.survey.boot import BOOT
+from checks.survey.kernel import KERNEL
+from checks.survey.settings import SETTINGS, Row
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cards.files import SYSCTL
+from rigwright.nvidia.driver.found import MODPROBE
+
+# Modes and owners of device files, as the module makes them without options (NVIDIA, README, "device files")
+DEVICE_MODE = 0o666
+MINE = "deploy again: it is put right"
+# Words of a kernel's command line by which no card is driven, or by another module
+AGAINST = re.compile(
+    r"(?:rd\.driver\.|modprobe\.|module_)(?:blacklist|denylist)=(?:.*,)?nvidia|nvidia\.[A-Za-z]+=|nouveau\.modeset=1|"
+    r"vfio-pci\.ids=.*10de|initcall_blacklist=.*nv"
+)
+
+
+def foreign(rows: list[Row], *kinds: str) -> list[Row]:
+    """Lines in files that are neither ours nor as a package brought them."""
+    return [row for row in rows if row.kind in kinds and not row.brought and row.path not in (MODPROBE, SYSCTL)]
+
+
+def said(rows: list[Row]) -> list[str]:
+    """Lines with their files."""
+    return [f"{row.path}: {row.line}" for row in rows]
+
+
+def harmless(line: str) -> bool:
+    """Whether a line for modprobe asks for what is in force anyway."""
+    return line in ("blacklist nouveau", "options nouveau modeset=0", "install nouveau /bin/false", "alias nouveau off")
+
+
+@check(
+    "N30",
+    "the modules that are loaded are those that lie there",
+    severity="high",
+    why="a module from elsewhere, or one that was exchanged since, is another driver after the next boot",
+)
+def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    kernel = survey.read(KERNEL)
+    here = next((one for one in kernel.kernels if one.release == kernel.running), None)
+    lying = {
+        re.sub(r"\.ko.*", "", one.filename.rpartition("/")[2]).replace("-", "_"): one
+        for one in (here.modules if here else [])
+    }
+    main = main_module(here) if here else None
+    wrong = []
+    for name, (version, source) in sorted(kernel.loaded.items()):
+        there = main if name == "nvidia" else lying.get(name)
+        if there and source and there.srcversion and source != there.srcversion:
+            wrong.append(f"{name} of another source than {there.filename}")
+        elif there and version and there.version and version != there.version:
+            wrong.append(f"{name} {version}, and {there.filename} is {there.version}")
+    none(
+        "each loaded module of the driver's to be the one that lies there",
+        wrong,
+        "reboot if the driver was upgraded; otherwise `journalctl -k -b` says when it was loaded",
+    )
+
+
+@check(
+    "N31",
+    "the driver's modules are all there, and no others, for this kernel and the next",
+    severity="critical",
+    why="modprobe takes the first that it finds: a module in another folder is loaded in the driver's place",
+)
+def test_modules_closed(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    kernel = survey.read(KERNEL)
+    releases = next_boot(survey) or [kernel.running]
+    wrong = []
+    for one in (one for one in kernel.kernels if one.release in releases):
+        built = [build for build in kernel.dkms if build.kernel == one.release and build.state == "installed"]
+        for path in one.lying:
+            ours = bool(built) and "/updates/dkms/" in path
+            if path not in one.owned and not ours and "/nvidia" in path:
+                wrong.append(f"{path}, which neither a package nor DKMS has brought")
+        main = main_module(one)
+        names = {module.filename.rpartition("/")[2].partition(".ko")[0].replace("_", "-") for module in one.modules}
+        if main and not any(name.endswith("uvm") for name in names):
+            wrong.append(f"no nvidia-uvm for kernel {one.release}")
+        wrong += [
+            f"{module.filename} for kernel {module.vermagic.split(' ')[0]}"
+            for module in one.modules
+            if module.vermagic and module.vermagic.split(" ")[0] != one.release
+        ]
+        if main:
+            wrong += [
+                f"{module.filename} {module.version} beside {main.version}"
+                for module in one.modules
+                if module.version != main.version
+            ]
+    none(
+        "the driver's modules from its packages and DKMS alone",
+        wrong,
+        f"remove what is there too many, then `dkms autoinstall` and `depmod` (for each of {', '.join(releases)})",
+    )
+
+
+@check(
+    "N32",
+    "DKMS builds the driver from its package's source, as the package says",
+    severity="high",
+    why="a source or a configuration beside the package's is what the next kernel's module is made of",
+)
+def test_dkms_source(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    kernel = survey.read(KERNEL)
+    if not kernel.dkms:
+        pytest.skip("DKMS has no module of the driver")
+    wrong = [
+        f"nvidia {one.version} from {one.source}"
+        for one in kernel.dkms
+        if one.source != f"/usr/src/{one.name}-{one.version}" and one.state != "broken"
+    ]
+    wrong += said(foreign(survey.read(SETTINGS).rows, "dkms", "hidden dkms", "depmod"))
+    none(
+        "no source and no setting of DKMS but packages' own",
+        sorted(set(wrong)),
+        "take it away, then `dkms build --force` and `dkms install --force` what `dkms status` names",
+    )
+
+
+@check(
+    "N33",
+    "the next boot has the headers that the driver's module is built with",
+    severity="low",
+    why="without them the next upgrade of the driver builds no module, and the box comes up without cards",
+)
+def test_headers(survey: Survey, rig: Rig) -> None:
+    managed(rig)
+    kernel = survey.read(KERNEL)
+    if not kernel.dkms:
+        pytest.skip("DKMS has no module of the driver")
+    newest = kernels(survey).newest.release
+    there = [one.release for one in kernel.kernels if one.headers]
+    if newest not in there:
+        raise Drift(
+            f"headers of kernel {newest}, which boots next",
+            "none",
+            f"`apt-get install --reinstall linux-headers-{newest}`",
+        )
+
+
+@check(
+    "N34",
+    "nobody but us tells modprobe about the cards",
+    severity="critical",
+    why="an option, a blacklist or an alias in another file counts from the next boot on: other settings, or no cards",
+)
+def test_modprobe(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    rows = [
+        row
+        for row in foreign(survey.read(SETTINGS).rows, "modprobe", "hidden modprobe", "modules-load")
+        if not harmless(row.line)
+    ]
+    if not rig.driver.managed:
+        # an operator's own driver has an operator's own options, but none that keep it from the cards
+        against = re.compile(r"blacklist nvidia|install nvidia\S* (?!.*modprobe)|alias nvidia\S* off|vfio")
+        rows = [row for row in rows if against.search(row.line)]
+    none(
+        "no line about the cards in another file for modprobe than ours",
+        said(rows),
+        "declare it in driver.module_options or take the file away, then `update-initramfs -u`",
+    )
+
+
+@check(
+    "N35",
+    "the next boot's initial file system says of the cards what the disk says",
+    severity="critical",
+    why="what is packed there counts before the disk's files do: nouveau takes the cards, or options are others",
+)
+def test_initrd(survey: Survey, rig: Rig) -> None:
+    """Modules of the driver's, scripts and lines for modprobe are compared; other programs in it are not."""
+    with_cards(rig)
+    boot, settings = survey.read(BOOT), survey.read(SETTINGS)
+    releases = next_boot(survey)
+    if not releases or not boot.makes:
+        pytest.skip("no kernel boots from this system's own disk, or another program packs for it")
+    wrong = []
+    disk = {row.line for row in settings.rows if row.kind == "modprobe"}
+    own = {row.line for row in settings.rows if row.kind == "modprobe" and (row.brought or row.path == MODPROBE)}
+    # what cannot be read to its end is M11's
+    for one in (one for one in boot.initrds if one.release in releases and one.files and not one.problem):
+        packed = {line for path, line in one.lines if "modprobe.d" in path}
+        lacking = [] if boot.dracut else sorted(own - packed)
+        wrong += [f"{one.release}: lacks `{line}`" for line in lacking]
+        wrong += [f"{one.release}: has `{line}`" for line in sorted(packed - disk)]
+        wrong += [f"{one.release}: {path} {how}" for path, how in one.differs if "modules" in path]
+    releases_said = " and ".join(f"`update-initramfs -u -k {release}`" for release in releases)
+    none("the same modules and lines for modprobe as on the disk", wrong, f"{releases_said}")
+
+
+@check(
+    "N36",
+    "at boot no other file sets the declared kernel settings otherwise",
+    severity="low",
+    why="files are read in the order of their names: a later one has the last word at each boot",
+)
+def test_sysctl_at_boot(survey: Survey, rig: Rig) -> None:
+    if not rig.driver.sysctl:
+        pytest.skip("none are declared")
+    settings = survey.read(SETTINGS)
+    wrong = []
+    for name, value in sorted(rig.driver.sysctl.items()):
+        last: Row | None = None
+        for row in settings.rows:
+            key = row.line.lstrip("-").partition("=")[0].strip().replace("/", ".")
+            if row.kind == "sysctl" and (key == name or (last is None and "*" in key)):
+                last = row
+        there = last.line.partition("=")[2].strip() if last else ""
+        if last is None or " ".join(there.split()) != str(value):
+            wrong.append(f"{last.path} says {last.line}" if last else f"no file sets {name}")
+    cure = "take the line out of that file" if any(" says " in one for one in wrong) else MINE
+    none("the declared settings to be the last that is said of them", wrong, cure)
+
+
+@check(
+    "N37",
+    "everybody may open the cards' device files, and they are devices of the driver's",
+    severity="critical",
+    why="a service has no rights of root's: without these it finds no card, and goes on on the CPU or not at all",
+)
+def test_device_modes(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    kernel = survey.read(KERNEL)
+    options = rig.driver.module_options
+    mode = int(options.get("NVreg_DeviceFileMode", DEVICE_MODE))
+    owner = (int(options.get("NVreg_DeviceFileUID", 0)), int(options.get("NVreg_DeviceFileGID", 0)))
+    wrong = []
+    for one in kernel.devices:
+        if one.kind != "device":
+            wrong.append(f"{one.path} is a {one.kind}")
+        elif (one.mode, one.uid, one.gid) != (mode, *owner):
+            wrong.append(f"{one.path} has mode {one.mode:o} of {one.uid}:{one.gid}")
+    none(
+        f"device files of mode {mode:o}, of {owner[0]}:{owner[1]}",
+        wrong,
+        f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; remove what is none, then `nvidia-modprobe -u -c 0`",
+    )
+
+
+@check(
+    "N38",
+    "no rule for devices but packages' own is about the cards",
+    severity="high",
+    why="a rule of udev's can give a card to another driver, or its files to somebody else, at each boot",
+)
+def test_udev(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    settings = survey.read(SETTINGS)
+    rows = foreign(settings.rows, "udev", "hidden udev")
+    none("no such rule", said(rows), "take it away, `udevadm control --reload` and reboot")
+
+
+@check(
+    "N39",
+    "the boot loader's command line leaves the cards to the driver",
+    severity="critical",
+    why="a module that is blacklisted there is never loaded, whatever stands in files",
+)
+def test_command_line(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    boot = survey.read(BOOT)
+    words = [(path, word) for path, word in boot.words] + [
+        ("grub.cfg", word) for word in (boot.grub.words if boot.grub else [])
+    ]
+    wrong = [f"{path}: {word}" for path, word in words if AGAINST.search(word)]
+    none(
+        "no word against the driver on the next boot's command line",
+        wrong,
+        "take it out of that file, run `update-grub`, then reboot",
+    )

@@ -1,0 +1,206 @@
+"""The driver's files: as its packages brought them, found before others, and kept for the way back."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+import pytest
+
+from checks import check
+from checks.nvidia import driver_facts, managed, none, with_cards
+from checks.survey.kernel import KERNEL
+from checks.survey.packages import FILES, PACKAGES, Finding
+from checks.survey.settings import SETTINGS
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.nvidia.cards.files import paths, program_folder, settings
+from rigwright.nvidia.driver.files import PREFERENCES, store
+from rigwright.nvidia.driver.found import OF_A_DRIVER
+from rigwright.nvidia.packages.locked import locked
+
+
+def of_the_driver(name: str) -> bool:
+    """Whether a package is one of a driver's."""
+    return any(fnmatchcase(name, pattern) for pattern in OF_A_DRIVER)
+
+
+def said(findings: list[Finding]) -> list[str]:
+    """What is wrong with files."""
+    return [f"{one.path} {one.what}" for one in findings]
+
+
+def again(findings: list[Finding], rig: Rig) -> str:
+    """What brings packages' files again."""
+    names = sorted({one.package for one in findings})[:5]
+    if rig.driver.managed and all(map(of_the_driver, names)):
+        files = " ".join(f"{store(rig)}/*/{name}_*.deb" for name in names)
+        how = (
+            f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and deploy again, which holds them"
+        )
+    else:
+        how = f"`apt-get install --reinstall {' '.join(names)}`"
+    return f"{how}; take away what no package has brought"
+
+
+@check(
+    "N29",
+    "the driver's programs and libraries are as its packages brought them",
+    severity="critical",
+    why="every program on a card loads them, with what it knows; root runs some of them at each boot",
+)
+def test_files(survey: Survey, rig: Rig) -> None:
+    """Files whose inodes have not changed since dpkg wrote its list are not read; `--deep` reads all."""
+    with_cards(rig)
+    found = [one for one in survey.read(FILES).findings if of_the_driver(one.package)]
+    none("the driver's files as its packages brought them", said(found), again(found, rig))
+
+
+@check(
+    "N40",
+    "what the next boot starts is as its packages brought it: kernel, headers, what builds and packs for it",
+    severity="high",
+    why="a kernel or a header that was changed is found out at a boot or an upgrade, when the box is needed",
+)
+def test_boot_files(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    files = survey.read(FILES)
+    found = [one for one in files.findings if one.package in files.strict and not of_the_driver(one.package)]
+    none("kernels, headers, DKMS and what packs for a boot as packages brought them", said(found), again(found, rig))
+
+
+@check(
+    "N41",
+    "nobody has the driver's files diverted or their modes overridden",
+    severity="high",
+    why="dpkg keeps to it at each upgrade: the driver's file goes elsewhere, and another one is run in its place",
+)
+def test_diversions(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    files = survey.read(FILES)
+    wrong = [f"{path} goes to {to}" for path, to, package in files.moved if of_the_driver(package) or "nvidia" in path]
+    wrong += [f"{path} has a mode of its own" for path in files.overridden if re.search(r"nvidia|libcuda", path)]
+    none(
+        "no diversion and no override of the driver's files",
+        wrong,
+        "`dpkg-divert --rename --remove` it, or `dpkg-statoverride --remove` it, then reinstall the package",
+    )
+
+
+@check(
+    "N42",
+    "programs find the driver's libraries and no others",
+    severity="critical",
+    why="a library that the loader finds first is what every program on a card runs, whatever the packages have",
+)
+def test_loader(survey: Survey, rig: Rig) -> None:
+    managed(rig)
+    kernel, settings = survey.read(KERNEL), survey.read(SETTINGS)
+    wrong = [f"{name} at {path}, of no package" for name, path, _, package in kernel.libraries if not package]
+    own = {path.rpartition("/")[0] for _, path, _, package in kernel.libraries if package}
+    own |= {f"/usr{folder}" for folder in own} | {folder.removeprefix("/usr") for folder in own}
+    wrong += [f"{name} in {folder}, which {file} names" for folder, file, name in settings.loader if folder not in own]
+    none(
+        "the driver's packages' libraries alone where the loader looks",
+        list(dict.fromkeys(wrong)),
+        "take the folder out of /etc/ld.so.conf.d, or the library out of the folder, and run `ldconfig`",
+    )
+
+
+@check(
+    "N43",
+    "no program stands in the place of one of the driver's",
+    severity="high",
+    why="/usr/local comes first for root and for units: what is called nvidia-smi there is what is run",
+)
+def test_shadows(survey: Survey, rig: Rig) -> None:
+    with_cards(rig)
+    shadows = survey.read(SETTINGS).shadows
+    wrong = [f"{path} before {own}" for path, own in shadows if re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
+    none("nothing of the driver's names in /usr/local", wrong, "take it away")
+
+
+@check(
+    "N44",
+    "the kept package files are the locked ones",
+    severity="high",
+    why="they are what the driver is repaired from and gone back to when the archive has dropped it",
+)
+def test_kept(survey: Survey, rig: Rig, facts: HostFacts) -> None:
+    """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
+    managed(rig)
+    kept = survey.read(PACKAGES).kept
+    if not kept:
+        pytest.skip("none are kept")
+    lock = locked(rig, driver_facts(survey, facts).system)
+    rows = {row.sha256: row for row in lock.packages.values()} if lock else {}
+    wrong = []
+    for one in kept:
+        where = f"{store(rig)}/{one.version}"
+        if one.listed is None:
+            wrong.append(f"{where} has no list of its files")
+            continue
+        sums = {line[66:]: line[:64] for line in one.listed.splitlines() if len(line) > 66}
+        names = {file.name for file in one.files} - {"SHA256SUMS"}
+        wrong += [f"{where}/{name} is missing" for name in sorted(sums.keys() - names)]
+        wrong += [f"{where}/{name} is in no list" for name in sorted(names - sums.keys())]
+        for file in one.files:
+            if file.name not in sums:
+                continue
+            row = rows.get(sums[file.name])
+            if lock and one.version == lock.version and row is None:
+                wrong.append(f"{where}/{file.name} is listed with another sum than the lock's")
+            elif (file.sha256 and file.sha256 != sums[file.name]) or (row and row.size and file.size != row.size):
+                wrong.append(f"{where}/{file.name} has another content")
+    none(
+        "kept package files as they were fetched",
+        wrong,
+        f"remove that folder of {store(rig)}: what is installed stays, and the next upgrade keeps its files again",
+    )
+
+
+@check(
+    "N45",
+    "no preference of somebody else's is about the driver",
+    severity="low",
+    why="apt goes by the first that fits: once an archive has it, another driver comes with the next upgrade",
+)
+def test_pins(survey: Survey, rig: Rig) -> None:
+    managed(rig)
+    packages = survey.read(PACKAGES)
+    names = {name for name, _ in packages.packages}
+    wrong = []
+    for pin in packages.pins:
+        own = [name for one in pin.packages.split() for name in names if one != "*" and _fits(one, name)]
+        if pin.path != PREFERENCES and own:
+            wrong.append(f"{pin.path}: {pin.packages} {pin.pin} ({pin.priority})")
+    none("no other preference than ours about the driver's packages", wrong, "take it away, or declare driver.branch")
+
+
+def _fits(pattern: str, name: str) -> bool:
+    if len(pattern) > 1 and pattern[0] == pattern[-1] == "/":
+        try:
+            return re.search(pattern[1:-1], name) is not None
+        except re.error:
+            return True
+    return fnmatchcase(name, pattern.partition(":")[0])
+
+
+@check(
+    "N46",
+    "the program that sets the cards is ours alone",
+    severity="high",
+    why="root runs what lies in its folder at each boot: a file that is called as a module is run in its place",
+)
+def test_program(survey: Survey, rig: Rig) -> None:
+    if not rig.driver.sets_cards:
+        pytest.skip("nothing of the cards is declared")
+    known = {one.path for one in settings(rig)} | set(paths(rig))
+    folder = f"{program_folder(rig)}/"
+    wrong = [
+        f"{one.path} ({one.kind})"
+        for one in survey.read(SETTINGS).files
+        if one.path.startswith(folder) and one.path not in known
+    ]
+    none(f"nothing but our own files in {program_folder(rig)}", wrong, "remove them")

@@ -1,0 +1,249 @@
+"""Processes of our services as the kernel runs them now, against what their units say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from checks import check
+from checks.inforce import Right
+from checks.listing import none
+from checks.services import RESTART, Services, each, named, running, text
+from checks.survey.accounts import ACCOUNTS, Accounts
+from checks.survey.processes import PROCESSES, Process, Unit
+from checks.survey.taken import Survey
+from checks.survey.units import UNITS, UnitFile
+from rigwright.declaration.rig import Rig
+from rigwright.host.plan import Desired
+
+# The kernel's words for limits (proc(5)) -> systemd's.
+LIMITS = {
+    "cpu time": "CPU",
+    "file size": "FSIZE",
+    "data size": "DATA",
+    "stack size": "STACK",
+    "core file size": "CORE",
+    "resident set": "RSS",
+    "processes": "NPROC",
+    "open files": "NOFILE",
+    "locked memory": "MEMLOCK",
+    "address space": "AS",
+    "file locks": "LOCKS",
+    "pending signals": "SIGPENDING",
+    "msgqueue size": "MSGQUEUE",
+    "nice priority": "NICE",
+    "realtime priority": "RTPRIO",
+    "realtime timeout": "RTTIME",
+}
+# A worker may take less of these for itself, though not as little as keeps it from its work.
+LEAST = {"open files": 1024, "core file size": 0}
+# Settings that give a service a namespace of its own.
+PRIVATE = {
+    "PrivateNetwork": "net",
+    "PrivateIPC": "ipc",
+    "PrivateUsers": "user",
+    "PrivateMounts": "mnt",
+    "ProtectHostname": "uts",
+}
+DYNAMIC = range(61184, 65520)
+"""Ids that systemd gives to services for as long as they run (systemd.exec(5))."""
+BEST_EFFORT = 0x4004
+"""What ioprio_get(2) says of who has asked for nothing, in some kernels."""
+
+
+@check(
+    "S16",
+    "processes have the limits of their units",
+    severity="high",
+    why="a process that may open no file more turns clients away",
+)
+def test_limits(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
+    first, rights = survey.read(PROCESSES).first, _rights(survey, services)
+    wrong = [
+        f"{named(one, unit, process)} has {said}"
+        for one, unit, process in each(services)
+        for said in _limited(rights[one.name], first, process, main=process.pid == unit.main)
+    ]
+    none(wrong, "the limits that their units give", RESTART)
+
+
+def _rights(survey: Survey, services: Services) -> dict[str, Right]:
+    units = survey.read(UNITS)
+    return {name: Right(units, one) for name, (one, _) in services.items()}
+
+
+def _number(value: str) -> float:
+    return float(value) if value.isdecimal() else float("inf")
+
+
+def _limited(right: Right, first: Process, process: Process, *, main: bool) -> Iterable[str]:
+    for limit, name in LIMITS.items():
+        soft, hard = map(_number, process.limits.get(limit, ["0", "0"]))
+        most = _number(first.limits.get(limit, ["", ""])[1])
+        # who may not raise its own gives what it has
+        whole = _number(right.of(f"Limit{name}"))
+        may = {min(whole, most), whole}
+        wanted = min(_number(right.of(f"Limit{name}Soft")), most)
+        if limit in LEAST and not main:
+            fits = LEAST[limit] <= soft <= hard <= max(may)
+        else:
+            # who dumps core writes keys to disk
+            fits = hard in may and (soft <= wanted if limit == "core file size" else wanted <= soft <= hard)
+        if not fits:
+            yield f"at most {soft:g} and {hard:g} of {limit}, not {wanted:g} and {min(may):g}"
+
+
+@check(
+    "S17",
+    "processes have their share of the host's processors and disks",
+    severity="high",
+    why="a service that is last in every queue, or on one processor, answers late and says nothing of it",
+)
+def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
+    first = survey.read(PROCESSES).first
+    rights = _rights(survey, services)
+    wrong = [
+        f"{named(one, unit, process)} has {said}"
+        for one, unit, process in each(services)
+        for said in _scheduled(rights[one.name], one, first, process, main=process.pid == unit.main)
+    ]
+    none(wrong, "what every service has", RESTART)
+
+
+def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
+    usual = {thread.split()[0] for thread in first.threads}
+    # what an engine is told to give itself
+    if "--prio" not in " ".join(process.words):
+        for nice, policy, priority in (thread.split() for thread in process.threads):
+            if nice not in usual:
+                yield f"niceness {nice}"
+            if (policy, priority) != ("0", "0"):
+                yield f"the scheduling policy {policy} with priority {priority}"
+    # an engine pins its own threads
+    if "CPUAffinity" not in text(one) and (main or not one.name.startswith("rigwright-")):
+        for what, kind in (("processors", "Cpus_allowed_list"), ("nodes of memory", "Mems_allowed_list")):
+            if process.status.get(kind) != first.status.get(kind):
+                yield f"the {what} {process.status.get(kind)} of {first.status.get(kind)}"
+    if process.ioprio not in (0, BEST_EFFORT, first.ioprio):
+        yield f"priority {process.ioprio:#x} at disks"
+    if str(process.oom) != (right.of("OOMScoreAdjust") or "0"):
+        yield f"{process.oom} as its score when memory runs out"
+
+
+@check(
+    "S18",
+    "processes are their service's user, and no more than that",
+    severity="critical",
+    why="a service that runs as another user, or with a privilege, takes the box along when it is taken over",
+)
+def test_privileges(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
+    accounts = survey.read(ACCOUNTS)
+    wrong = [
+        f"{named(one, unit, process)} has {said}"
+        for one, unit, process in each(services)
+        for said in _privileged(accounts, text(one), process)
+    ]
+    none(wrong, "their units' users and groups, and no privileges", RESTART)
+
+
+def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -> Iterable[str]:
+    status = {name: value.split() for name, value in process.status.items()}
+    uids, gids, groups = set(status["Uid"]), set(status["Gid"]), {*status["Groups"], *status["Gid"]}
+    ids = {group.name: str(group.gid) for group in accounts.groups}
+    wanted = {ids.get(name, "none") for name in made.get("SupplementaryGroups", "").split()}
+    user = accounts.user(made.get("User", ""))
+    if user is None:
+        if len(uids) > 1 or not uids.isdisjoint({"0"}) or int(min(uids)) not in DYNAMIC:
+            yield f"the user ids {', '.join(sorted(uids))}"
+        wanted |= {uid for uid in uids if int(uid) in DYNAMIC}
+    else:
+        if uids != {str(user.uid)}:
+            yield f"the user ids {', '.join(sorted(uids))}, not {user.uid}"
+        wanted.add(ids.get(made.get("Group", user.name), "none"))
+    if groups != wanted or len(gids) > 1:
+        yield f"the groups {', '.join(sorted(groups))}, not {', '.join(sorted(wanted))}"
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        if int(process.status[kind], 16):
+            yield f"capabilities ({kind} {process.status[kind]})"
+    if process.status["NoNewPrivs"] != "1":
+        yield "the right to gain privileges"
+    if process.status["Seccomp"] != "2":
+        yield "every system call"
+    if (umask := made.get("UMask")) and int(process.status.get("Umask", "0"), 8) & int(umask, 8) != int(umask, 8):
+        yield f"the umask {process.status.get('Umask')}, not {umask}"
+
+
+@check(
+    "S19",
+    "processes are in namespaces of their own, and see the files that the host has",
+    severity="critical",
+    why="in the host's network it listens and sends; past another mount it serves other weights",
+)
+def test_namespaces(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
+    first = survey.read(PROCESSES).first
+    wrong = [
+        f"{named(one, unit, process)} is in {said}"
+        for one, unit, process in each(services)
+        for said in _apart(text(one), unit, first, process)
+    ]
+    wrong += [
+        f"{name} sees another {place} than the host" for name, (_, unit) in services.items() for place in unit.elsewhere
+    ]
+    none(wrong, "namespaces as their units say", RESTART)
+
+
+def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process) -> Iterable[str]:
+    main = unit.processes[0]
+    own = {space for setting, space in PRIVATE.items() if made.get(setting) == "yes"} | {"mnt"}
+    for space, found in process.spaces.items():
+        if space in own and found == first.spaces.get(space):
+            yield f"the host's {space} namespace"
+        if space not in own and found != first.spaces.get(space):
+            yield f"another {space} namespace"
+        if found != main.spaces.get(space) and process is not main:
+            yield f"another {space} namespace than the main process"
+    if "net" in own and (strange := set(unit.interfaces) - {"lo"}):
+        yield f"a network with the interface {', '.join(sorted(strange))}"
+
+
+@check(
+    "S22",
+    "no process of ours is stopped, or traced",
+    severity="critical",
+    why="a stopped process holds its socket and answers nobody; who traces one reads its key",
+)
+def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
+    wrong = []
+    for one, unit, process in each(services):
+        state = process.status["State"]
+        if state.startswith(("T", "t")):
+            wrong.append(f"{named(one, unit, process)} is {state}")
+        if process.status["TracerPid"] != "0":
+            wrong.append(f"{named(one, unit, process)} is traced by process {process.status['TracerPid']}")
+    none(wrong, "processes that run by themselves", "`kill -CONT` those that are stopped, and end who traces them")
+
+
+@check(
+    "S23",
+    "the loader puts nothing into programs",
+    severity="critical",
+    why="a library in /etc/ld.so.preload is in every process that starts next, root's too",
+)
+def test_preload(survey: Survey) -> None:
+    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, and {RESTART}")
+
+
+@check(
+    "S24",
+    "nobody else runs as users of ours, or in the sandbox of a service",
+    severity="critical",
+    why="it reads what the service has in memory, and speaks as it does",
+)
+def test_others(survey: Survey) -> None:
+    found = [one for one in survey.read(PROCESSES).others if not one.what.startswith("runs from")]
+    told = [f"process {one.pid} ({' '.join(one.words)[:60]}) {one.what}" for one in found]
+    none(told, "processes of our units alone", "end it, and find out who started it")

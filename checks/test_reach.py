@@ -1,0 +1,130 @@
+"""Who else leads to what a rig serves, and who can get at it past its listeners."""
+
+from ipaddress import ip_address
+
+from checks import Drift, check, expect
+from checks.survey.reach import REACH, folders, sockets
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.gateway.given import ROUTER_SOCKET, ROUTER_UNIT
+
+OTHERS = 0o007
+
+
+@check(
+    "R01",
+    "no listener but the declared ones leads to its models",
+    severity="critical",
+    why="whoever reaches another one is served as if he were this host itself: no key, no TLS, no limit of ours counts",
+)
+def test_no_other_listener(survey: Survey, rig: Rig) -> None:
+    leads = survey.read(REACH).leads
+    if leads:
+        raise Drift.several(
+            [
+                Drift(
+                    "no other listener that leads to our models",
+                    f"{one.program} on {one.at}: {one.how}",
+                    "end it, and disable what starts it (`systemctl disable --now UNIT`)",
+                )
+                for one in leads
+            ]
+        )
+
+
+@check(
+    "R04",
+    "no program carries its connections elsewhere",
+    severity="critical",
+    why="a tunnel makes a port of the loopback interface the port of another host",
+)
+def test_no_tunnel(survey: Survey, rig: Rig) -> None:
+    found = [f"{one.program}: {one.words}" for one in survey.read(REACH).tunnels]
+    expect("; ".join(found) or "none", "none", "end it, and disable what starts it")
+
+
+@check(
+    "R05",
+    "none but its port and the gateway can open its socket",
+    severity="critical",
+    why="who opens it needs no more than the key, from wherever he is let in; who stands in for it is sent that key",
+)
+def test_socket(survey: Survey, rig: Rig, instance: Instance) -> None:
+    _socket(survey, rig, instance.socket, f"systemctl restart {instance.unit}")
+
+
+@check(
+    "R06",
+    "none but root and the gateway can open its own sockets",
+    severity="critical",
+    why="who opens them says which keys are gone, and whom requests are sent to",
+)
+def test_gateway_sockets(survey: Survey, rig: Rig, gateway: object) -> None:
+    own = {one.socket for one in rig.instances}
+    for path, unit in sockets(rig).items():
+        if path not in own:
+            holder = f"{ROUTER_SOCKET} " if unit == ROUTER_UNIT else ""
+            _socket(survey, rig, path, f"systemctl restart {holder}{unit}")
+
+
+def _socket(survey: Survey, rig: Rig, path: str, step: str) -> None:
+    reach, unit = survey.read(REACH), sockets(rig)[path]
+    users = {one.socket: (rig.user(one), rig.socket_groups(one)) for one in rig.instances}
+    owner, groups = users.get(path, (rig.gateway_user, (rig.gateway_user,)))
+    folder = path.rpartition("/")[0]
+    closed = folder in folders(rig)
+    socket = reach.lying[path]
+    expect(f"{path} is {socket.kind}", f"{path} is a socket", step)
+    owners = {owner, "root"} if not closed else {owner}
+    for at in [path, *([folder] if closed else [])]:
+        lying = reach.lying[at]
+        whose = f"{at} is {lying.owner}'s and group {lying.group}'s"
+        fits = lying.owner in owners and lying.group in groups
+        expect(whose, f"{at} is {owner}'s and group {groups[-1]}'s", step, holds=fits)
+        expect("an access list" if lying.listed else "none", "none", f"setfacl -b {at}")
+    # of a folder that others cannot go through, what lies in it may have any mode
+    guard, at = (reach.lying[folder], folder) if closed else (socket, path)
+    fits = guard.mode & OTHERS == 0
+    expect(f"{at} has mode {guard.mode:04o}", f"{at} is closed to others", step, holds=fits)
+    if closed:
+        elsewhere = ", ".join(reach.mounted[folder])
+        expect(elsewhere or "mounted once", "mounted once", f"umount {elsewhere}")
+    there = reach.listening[path]
+    own = (f" of {unit}", " of init.scope") if not closed else (f" of {unit}",)
+    strangers = sorted({name for name in [*there["own"], *there["host"]] if not name.endswith(own)})
+    expect(", ".join(strangers) or "nobody else", "nobody else", f"end who listens there, and {step}")
+    expect("somebody" if there["own"] or there["host"] else "nobody", "somebody", step)
+
+
+@check(
+    "R07",
+    "its loopback interface is its own",
+    severity="critical",
+    why="neighbours on such a network speak to ports that only this host should reach",
+)
+def test_loopback_is_loopback(survey: Survey, rig: Rig) -> None:
+    found = survey.read(REACH).routed
+    settings = " ".join(f"net.ipv4.conf.{name}.route_localnet=0" for name in found)
+    step = f"sysctl -w {settings}, and take route_localnet out of /etc/sysctl.conf and /etc/sysctl.d"
+    expect(", ".join(f"{name} routes 127.0.0.0/8" for name in found) or "no interface does", "no interface does", step)
+
+
+@check(
+    "R08",
+    "the addresses that it listens on are the host's",
+    severity="high",
+    why="who calls an address that the host has lost reaches nobody, or somebody else",
+)
+def test_addresses(survey: Survey, rig: Rig) -> None:
+    declared = [one.address for one in (rig.gateway.listeners.values() if rig.gateway else ())]
+    declared += [rig.share.address] if rig.share else []
+    there = {*survey.read(REACH).addresses}
+    lost = sorted({one for one in declared if one not in there and not _local(one)})
+    expect(
+        ", ".join(f"{one} is not" for one in lost) or "they are", "they are", "give the interface that address again"
+    )
+
+
+def _local(address: str) -> bool:
+    """Whether an address is one that every host has."""
+    return ip_address(address).is_loopback or ip_address(address).is_unspecified

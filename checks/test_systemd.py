@@ -1,0 +1,179 @@
+"""What else of systemd bears upon units of ours: its own settings, units of others, folders that win over ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from checks import check
+from checks.inforce import PULLS, RELOAD, TOLD, differences, said
+from checks.listing import none
+from checks.settings import settings, words
+from checks.survey.section import Scene
+from checks.survey.taken import Survey
+from checks.survey.units import PARENTS, UNITS, UnitFile, Units, declared
+from rigwright.declaration.rig import Rig
+from rigwright.host.facts import HostFacts
+from rigwright.host.plan import Desired
+from rigwright.serving.units import ANYBODYS
+from rigwright.serving.units import UNITS as FOLDER
+
+# Units of the distribution's that ours wait for, or need, without saying so.
+USUAL = re.compile(r"[^/]*\.(mount|slice|target|device)|systemd-[a-z-]+\.(service|socket)|nvidia-[a-z-]+\.service")
+# Ours may have to do with those of the rig, and with the usual; nobody else's are to stop or hold them.
+CLOSED = {
+    **dict.fromkeys(("After", "Requires"), USUAL),
+    **dict.fromkeys(("Conflicts", "ConflictedBy"), re.compile(r"shutdown\.target")),
+    **dict.fromkeys(
+        ("BindsTo", "Requisite", "PartOf", "OnFailure", "OnSuccess", "Upholds", "JoinsNamespaceOf", "Triggers"),
+        re.compile("(?!)"),
+    ),
+    **dict.fromkeys(
+        ("TriggeredBy", "StopPropagatedFrom", "ReloadPropagatedFrom", "PropagatesStopTo"), re.compile("(?!)")
+    ),
+    "SliceOf": re.compile(r".*\.slice"),
+}
+# Lines of others' units that stop ours, hold them back, or get into them.
+ACTS = re.compile(
+    "(Conflicts|Before|Requisite|PropagatesStopTo|PropagatesReloadTo|JoinsNamespaceOf|Slice|Sockets|Service|Unit|Alias|User"
+    "|Group|SupplementaryGroups|DynamicUser|Also)"
+)
+ORDERS = re.compile(
+    r"\b(stop|kill|mask|disable|restart|try-restart|reload|freeze|set-property|revert|edit|isolate|clean|pkill|killall)\b"
+)
+# What units say for people, or of how they themselves stand to ours.
+SAYS = frozenset({"Description", "Documentation", "After", "Wants", "Requires", "PartOf", "BindsTo", "X-Description"})
+# What the manager comes with (systemd-system.conf(5)); of others a deploy and its units do not depend.
+MANAGER = {
+    **dict.fromkeys(("DefaultTimeoutStartUSec", "DefaultTimeoutStopUSec", "DefaultTimeoutAbortUSec"), "1min 30s"),
+    "DefaultRestartUSec": "100ms",
+    "DefaultStartLimitIntervalUSec": "10s",
+    "DefaultStartLimitBurst": "5",
+    "DefaultStandardOutput": "journal",
+    "DefaultStandardError": "inherit",
+    "DefaultOOMPolicy": "stop",
+    "DefaultOOMScoreAdjust": "0",
+    "ServiceWatchdogs": "yes",
+    **dict.fromkeys(
+        (
+            f"DefaultLimit{name}{kind}"
+            for name in ("CPU", "FSIZE", "DATA", "AS", "RSS", "LOCKS", "RTTIME")
+            for kind in ("", "Soft")
+        ),
+        "infinity",
+    ),
+}
+SET = re.compile(
+    "(Default(?!.*Accounting|MemoryPressure|DeviceTimeout|TimerAccuracy)[A-Za-z]+|ManagerEnvironment|CPUAffinity|NUMA.*|"
+    "CapabilityBoundingSet|NoNewPrivileges|SystemCallArchitectures|ProtectSystem)"
+)
+# Where programs of the distribution's are, and root alone puts more.
+PATHS = frozenset({"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/snap/bin"})
+
+
+@check(
+    "U05",
+    "systemd's own settings leave our services as they are declared",
+    severity="high",
+    why="a variable or limit that the manager gives to all services is in every process that starts next",
+)
+def test_manager(survey: Survey, facts: HostFacts) -> None:
+    units = survey.read(UNITS)
+    given = [one.partition("=")[::2] for one in words(units.manager.get("Environment", ""))]
+    strange = [f"the variable {name}" for name, _ in given if not ANYBODYS.fullmatch(name)]
+    strange += [
+        f"PATH with {place}"
+        for name, value in given
+        if name == "PATH"
+        for place in value.split(":")
+        if place not in PATHS
+    ]
+    lines = [f"{one.path}: {one.line}" for one in units.configured if SET.fullmatch(one.line.partition("=")[0].strip())]
+    cure = "take it out of /etc/systemd/, `systemctl unset-environment` variables, `systemctl revert` slices, and "
+    cure += "`systemctl daemon-reexec`"
+    limits = [said(one) for name in PARENTS for one in differences(units, UnitFile(name, "", "", ""), facts.memory_kib)]
+    dropped = [path for name in PARENTS for path in units.value(name, "DropInPaths").split()]
+    none([*strange, *lines, *_defaults(units), *limits, *dropped], "nothing beside what systemd comes with", cure)
+
+
+def _defaults(units: Units) -> Iterable[str]:
+    for name, usual in MANAGER.items():
+        if (found := units.manager.get(name, usual)) != usual:
+            yield f"{name} {found}"
+
+
+@check(
+    "U06",
+    "no unit of others stops ours, holds them back or gets into them",
+    severity="high",
+    why="a unit that conflicts with ours, or that ours wait for, decides whether anybody is served",
+)
+def test_others(survey: Survey, rig: Rig, desired: Desired) -> None:
+    units, ours = survey.read(UNITS), declared(Scene(rig, desired))
+    wrong = [f"{one.path}: {one.line}" for one in units.mentions if _acts(one.line)]
+    wrong += [f"{one.path}: {one.line}" for one in units.presets]
+    wrong += [text for one in ours.values() for text in _involved(units, one, ours)]
+    none(
+        wrong,
+        "units of ours that no others act on",
+        "take that out of the unit that says so, and `systemctl daemon-reload`",
+    )
+
+
+def _acts(line: str) -> bool:
+    name, equals, _ = line.partition("=")
+    if equals and name.strip() in SAYS:
+        return False
+    return ACTS.fullmatch(name.strip()) is not None or ORDERS.search(line) is not None
+
+
+def _involved(units: Units, one: UnitFile, ours: dict[str, UnitFile]) -> Iterable[str]:
+    asked = {word for name, value in settings(one.text) if name in TOLD for word in value.split()}
+    for prop, usual in CLOSED.items():
+        # a target waits for all that it pulls in, and nobody waits for ours
+        for other in units.value(one.name, prop).split() if (one.kind, prop) != ("target", "After") else ():
+            if other not in ours and other not in asked and not usual.fullmatch(other):
+                yield f"{one.name} has {prop} {other}"
+
+
+@check(
+    "U07",
+    "no unit lies where it wins over ours, and none has another name",
+    severity="high",
+    why="systemd reads folders in an order: a file in an earlier one is read in place of ours",
+)
+def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
+    units, ours = survey.read(UNITS), declared(Scene(rig, desired))
+    right = {one.path for one in ours.values()}
+    pulled = {(value, one.name) for one in ours.values() for name, value in settings(one.text) if name == "WantedBy"}
+    wrong = []
+    for one in units.lying:
+        name, pulls = one.path.rpartition("/")[2], PULLS.fullmatch(one.path)
+        if one.path in right or ".d/" in one.path or one.path.endswith(".d"):
+            continue
+        if pulls:
+            if (pulls[1], pulls[3]) not in pulled or pulls[2] != "wants":
+                wrong.append(one.path)
+        elif name in ours or one.link.rpartition("/")[2] in ours:
+            wrong.append(f"{one.path}{f', a link to {one.link}' if one.link else ''}")
+    wrong += [
+        f"{name} is called {other}, too"
+        for name in ours
+        for other in units.value(name, "Names").split()
+        if other != name
+    ]
+    none(wrong, f"units of ours in {FOLDER} alone", f"remove it, and {RELOAD}")
+
+
+@check(
+    "U08",
+    "no program of somebody else's makes units at a boot",
+    severity="high",
+    why="a generator runs as root before everything else, and can mask or add any unit",
+)
+def test_generators(survey: Survey) -> None:
+    none(
+        survey.read(UNITS).generators,
+        "generators that packages have brought",
+        "remove it, and `systemctl daemon-reload`",
+    )

@@ -1,0 +1,199 @@
+"""What is installed, what leads to it, and what lies beside it."""
+
+from __future__ import annotations
+
+from checks import DEPLOY, check, expect
+from checks.survey.taken import Survey
+from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, Tree, Trees
+from checks.survey.ways import WAYS, Folder
+from checks.trees import as_recorded, judged
+from rigwright import trees
+from rigwright.declaration.rig import CACHES, Rig
+from rigwright.host.plan import Desired
+from rigwright.weights.records import PACKAGE, programs
+
+# file systems that hold nothing, or what another one has
+FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
+
+
+@check(
+    "F01",
+    "root alone can change the folders that lead to what is ours",
+    severity="critical",
+    why="whoever can rename a folder above puts another in its place, whatever is in it",
+)
+def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
+    found = [folder for way in survey.read(WAYS).folders.values() for folder in way]
+    roots = {rig.roots.software, rig.roots.config, rig.roots.state}
+    bad = {one.path: one for one in found if _loose(one) or (one.path in roots and one.kind != "folder")}
+    wrong = list(bad.values())
+    cure = "; ".join(_closing(one) for one in wrong[:3])
+    expect("; ".join(map(_said, wrong[:3])), "folders of root's alone", cure, holds=not wrong)
+
+
+@check(
+    "F02",
+    "services can reach what they run and read",
+    severity="critical",
+    why="the next start ends before the first line of its log",
+)
+def test_the_way_is_open(survey: Survey, rig: Rig) -> None:
+    ways = survey.read(WAYS).folders
+    passed = {one.path: one for root in (rig.roots.software, rig.roots.config, rig.roots.models) for one in ways[root]}
+    shut = [one.path for one in passed.values() if one.kind == "folder" and not one.mode & 0o001]
+    cure = f"chmod o+x {' '.join(shut)}"
+    expect(", ".join(shut), "folders that everybody may pass", cure, holds=not shut)
+
+
+@check(
+    "F03",
+    "nothing is mounted over what is ours",
+    severity="critical",
+    why="services see what is mounted, and records and deploys what was there at other times",
+)
+def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
+    inside = (rig.roots.software, rig.roots.config, rig.roots.state, CACHES)
+    points = survey.read(WAYS).mounts
+    below = [one for one in points if any(one.point.startswith(f"{root}/") for root in inside)]
+    # a disk of its own is its operator's, a folder of another one shown there is not
+    bound = [one for one in points if one.point != "/" and one.kind != "btrfs" and one.what != "/"]
+    over = [one for one in points if one.point != "/" and one.kind in FLEETING]
+    wrong = {one.point: one for one in (*below, *bound, *over)}
+    said = "; ".join(f"{one.source}{one.what.rstrip('/')} ({one.kind}) at {one.point}" for one in wrong.values())
+    cure = f"umount {' '.join(reversed(wrong))}, take it out of /etc/fstab and the mount units, and {DEPLOY}"
+    expect(said, "no mount", cure, holds=not wrong)
+
+
+@check(
+    "F04",
+    "the disks that ours lies on are mounted at the next boot",
+    severity="critical",
+    why="after a boot the box has nothing to serve",
+)
+def test_disks_come_back(survey: Survey) -> None:
+    fleeting = [one.point for one in survey.read(WAYS).mounts if not one.kept and one.what == "/"]
+    fleeting = [point for point in fleeting if not _covered(survey, point)]
+    cure = "write it into /etc/fstab"
+    expect(", ".join(fleeting) or "all", "every mount in /etc/fstab or a unit", cure, holds=not fleeting)
+
+
+@check(
+    "F05",
+    "nothing else will be mounted over what is ours at the next boot",
+    severity="critical",
+    why="after a boot services see what is mounted there",
+)
+def test_nothing_waits(survey: Survey) -> None:
+    waiting = survey.read(WAYS).waiting
+    cure = "take it out of /etc/fstab and the mount units, or mount it now and deploy again"
+    expect(", ".join(waiting), "no mount that is not there now", cure, holds=not waiting)
+
+
+@check(
+    "F06",
+    "programs can be run from where they are installed",
+    severity="critical",
+    why="the next start of every instance fails",
+)
+def test_programs_can_be_run(survey: Survey, rig: Rig) -> None:
+    holding = [
+        one for one in survey.read(WAYS).mounts if f"{rig.roots.software}/".startswith(one.point.rstrip("/") + "/")
+    ]
+    last = max(holding, key=lambda one: len(one.point), default=None)
+    point = last.point if last else "/"
+    barred = bool(last and "noexec" in last.options)
+    cure = f"mount -o remount,exec {point}, and take noexec out of /etc/fstab"
+    expect(f"{point} with noexec", "a file system without noexec", cure, holds=not barred)
+
+
+@check(
+    "F07",
+    "nothing was added to what is installed",
+    severity="critical",
+    why="programs load what lies beside them: a library, a module, a .pth or a sitecustomize is code in the service",
+)
+def test_nothing_was_added(survey: Survey) -> None:
+    _none(survey, ADDED)
+
+
+@check(
+    "F08",
+    "owner, mode and rights of what is installed are those it was installed with",
+    severity="critical",
+    why="who may write there runs code as the service; what a service may not read it cannot start from",
+)
+def test_owner_and_modes(survey: Survey) -> None:
+    _none(survey, LOOSE)
+
+
+@check(
+    "F09",
+    "what earlier generations stand on is as it was installed",
+    severity="high",
+    why="a rollback would run it",
+)
+def test_earlier_trees(survey: Survey, rig: Rig, desired: Desired) -> None:
+    for tree in _others(survey.read(TREES), rig, desired):
+        if not tree.unrecorded:
+            cure = f"rm -r {tree.path}, and {DEPLOY} once the generations that refer to it are removed"
+            judged([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], cure)
+
+
+@check(
+    "F10",
+    "nothing else lies where programs of ours do",
+    severity="low",
+    why="nobody knows of it, looks after it, or takes it away",
+)
+def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None:
+    found = survey.read(TREES)
+    unknown = [tree.path for tree in _others(found, rig, desired) if tree.unrecorded]
+    beside = sorted([*found.beside, *unknown])
+    # a disk of its own has that
+    beside = [path for path in beside if not path.endswith("/lost+found")]
+    cure = f"{DEPLOY}, or was never ours: then rm -r {' '.join(beside[:3])}"
+    expect(", ".join(beside[:3]), "nothing that no deploy has written", cure, holds=not beside)
+
+
+@check(
+    "F11",
+    "the programs that look after weights are the ones that were placed",
+    severity="critical",
+    why="root runs them",
+)
+def test_programs_for_weights(survey: Survey, rig: Rig) -> None:
+    if rig.weights:
+        as_recorded(survey.read(TREES).tree(f"{programs(rig)}/{PACKAGE}"), DEPLOY)
+
+
+def _none(survey: Survey, what: str) -> None:
+    found = [(tree, one) for tree in survey.read(TREES).trees for one in tree.changes if one.what == what]
+    judged(found, DEPLOY)
+
+
+def _others(found: Trees, rig: Rig, desired: Desired) -> list[Tree]:
+    """Those of earlier generations: neither declared nor generations themselves."""
+    ours = {*trees.declared(desired), f"{programs(rig)}/{PACKAGE}"}
+    return [tree for tree in found.trees if tree.path not in ours and not tree.path.startswith(f"{rig.generations}/")]
+
+
+def _loose(one: Folder) -> bool:
+    if one.kind == "nothing":
+        return False
+    return one.uid != 0 or (one.kind != "link" and bool(one.mode & 0o022)) or bool(one.rights)
+
+
+def _said(one: Folder) -> str:
+    given = f" and {', '.join(one.rights)}" if one.rights else ""
+    kind = "" if one.kind == "folder" else f" ({one.kind})"
+    return f"{one.path}{kind} of user {one.uid} with mode {one.mode:o}{given}"
+
+
+def _closing(one: Folder) -> str:
+    lists = f"; setfacl -b -k {one.path}" if one.rights else ""
+    return f"chown root {one.path}; chmod go-w {one.path}{lists}"
+
+
+def _covered(survey: Survey, point: str) -> bool:
+    """Whether F03 says more of it."""
+    return any(one.point == point and one.kind in FLEETING for one in survey.read(WAYS).mounts)

@@ -1,0 +1,62 @@
+"""The verb that runs the checks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from checks import SEVERITIES
+from cli import quick
+from cli.declared import LIMIT
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(exists=True, dir_okay=False), required=False)
+@LIMIT
+@click.option("--only", multiple=True, metavar="IDS", help="These checks alone, such as S16,S17.")
+@click.option("--severity", type=click.Choice(SEVERITIES), help="Checks of this severity, or a graver one.")
+@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON (docs/checks.md) in place of lines.")
+@click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
+@click.option("--deep", is_flag=True, help="Read all bytes of weights and environments too: minutes for 100 GB.")
+@click.option("--explain", metavar="ID", help="Say what a check proves, what it cannot see and what it looks at.")
+def check(
+    inventory: str | None,
+    limit: str | None,
+    only: tuple[str, ...],
+    severity: str | None,
+    as_json: bool,
+    junit: str | None,
+    deep: bool,
+    explain: str | None,
+) -> None:
+    """Compare every rig of INVENTORY with what it declares; change nothing.
+
+    Checks of your own, in a folder `checks` beside INVENTORY, run with ours. Exit status 0: every check holds. 1: one
+    does not. 2: nothing was looked at, for something in the command, the inventory or a check is refused. 3: a host
+    cannot be reached, whatever the others are.
+    Example: rigwright check ~/boxes/rig.py --limit box1,box2 --severity high
+    """
+    if explain:
+        from checks.catalogue import Unknown, explained
+
+        try:
+            click.echo(explained(explain, Path(inventory) if inventory else None))
+        except Unknown as error:
+            raise click.UsageError(f"--explain: {error}") from None
+        return
+    if not inventory:
+        raise click.UsageError("Missing argument 'INVENTORY'.")
+    options = [f"--limit={limit}"] if limit else []
+    options += [f"--only={one}" for one in only]
+    options += [f"--severity={severity}"] if severity else []
+    options += ["--json"] if as_json else []
+    options += [f"--junitxml={junit}"] if junit else []
+    options += ["--deep"] if deep else []
+    with quick.nothing_locked():
+        import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything else of it is imported)
+
+    from checks.run import run
+
+    sys.exit(run(inventory, *options))

@@ -1,0 +1,36 @@
+"""For pytest's `-p`: checks run on hosts that say little; $HOSTS names them, and $GONE those of them that are out of
+reach, before or while they are asked.
+"""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+from checks import backend
+from checks.survey import take
+from checks.survey.taken import Survey
+from rigwright import inventory
+from rigwright.host import facts as host_facts
+from roles import root
+from tests.unit.samples import facts, instance, rig
+
+ABOUT = {"clock": "2026-02-03T04:05:06Z", "generation": 7, "versions": {"kernel": "6.1"}}
+MADE = rig(instance("chat"), instance("code"))
+
+
+def taken(target: Any, _scene: object) -> Survey:
+    """What a host has answered."""
+    if f"{target.name} meanwhile" in os.environ["GONE"]:
+        raise root.Gone("the connection is gone")
+    return Survey({"about": {"told": ABOUT}, "accounts": {"failed": "it died"}})
+
+
+names = os.environ["HOSTS"].split()
+backend.load = lambda _inventory, _limit: (None, {name: SimpleNamespace(name=name, data={}) for name in names})
+backend.reach = lambda _state, targets: [name for name in targets if f"{name} before" in os.environ["GONE"]]
+backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
+inventory.load = lambda _data: MADE
+host_facts.parse = lambda _lines: facts()
+take.take = taken

@@ -1,0 +1,236 @@
+"""The frame of the checks: a user's own beside ours, which of them run, what is said of each, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from checks import catalogue, run
+from checks.results import Report, schema
+from cli.reference import SCHEMA
+from rigwright.inventory import ROOT
+
+OWN = """
+import pytest
+from checks import Drift, check, expect
+from checks.survey.accounts import ACCOUNTS
+
+@check("X01", "users are known", severity="critical", why="nobody knows them")
+def test_accounts(survey, rig):
+    survey.read(ACCOUNTS)
+
+@check("X02", "it is plain", severity="low", why="it is not")
+def test_plain(host, rig):
+    assert host.check == "a host"
+
+@check("X03", "a disk is there", severity="high", why="nothing is kept", blind="disks that lie about themselves")
+def test_disk():
+    raise Drift("two disks of 4 TB", "one\\x1b[2J", "`mount /data`", "2026-02-01")
+
+@check("X04", "it is left out", severity="high", why="there is none")
+def test_left_out(instance):
+    pytest.skip("not today")
+
+@check("X05", "it comes to a verdict", severity="low", why="it does not")
+def test_crashes():
+    {}["nothing\\n  ok  box  S01"]
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run of checks has ended with."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Its JSON."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """Of its only host, by id."""
+        (host,) = self.report["hosts"]
+        return {one["id"]: one for one in host["checks"]}
+
+
+@dataclass(frozen=True)
+class Box:
+    """An operator's folder."""
+
+    folder: Path
+
+    def check(self, *options: str, hosts: str = "box", gone: str = "") -> Ran:
+        """Run checks over its inventory."""
+        words = run.arguments(str(self.folder / "rig.py"), *options)
+        environment = {"HOSTS": hosts, "GONE": gone, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "80"}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "tests.unit.frame_plugin", *words],
+            cwd=ROOT,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def own(self, text: str, name: str = "test_own.py") -> None:
+        """Write checks of its own."""
+        path = self.folder / "checks" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    """A folder with checks of its own."""
+    (tmp_path / "rig.py").touch()
+    made = Box(tmp_path)
+    made.own(OWN)
+    return made
+
+
+MINE = "--only=X01,X02,X03 X04,X05"
+
+
+def test_a_report_has_what_each_check_found_and_its_schema_says_so(box: Box) -> None:
+    ran = box.check(MINE, "--json")
+    assert ran.status == 1, ran.err
+    TypeAdapter(Report).validate_json(ran.out, strict=True)
+    (host,) = ran.report["hosts"]
+    assert (ran.report["verdict"], host["verdict"]) == ("not as declared", "not as declared")
+    assert (host["generation"], host["clock"]) == (7, "2026-02-03T04:05:06Z")
+    assert len(host["lock"]) == 64
+    assert {name: one["verdict"] for name, one in ran.results.items()} == {
+        "X01": "fail",
+        "X02": "ok",
+        "X03": "fail",
+        "X04": "skip",
+        "X05": "fail",
+    }
+    assert ran.results["X01"]["found"] == "it died"
+    disk = {key: ran.results["X03"][key] for key in ("expected", "found", "cure", "since", "severity", "part")}
+    assert disk == {
+        "expected": "two disks of 4 TB",
+        "found": "one\N{REPLACEMENT CHARACTER}[2J",
+        "cure": "`mount /data`",
+        "since": "2026-02-01",
+        "severity": "high",
+        "part": "",
+    }
+    parts = {one["part"]: one["note"] for one in host["checks"] if one["id"] == "X04"}
+    assert parts == {"chat": "not today", "code": "not today"}
+    assert ran.results["X05"]["found"].startswith("KeyError: 'nothing")
+
+
+def test_each_check_has_its_lines_of_eighty_columns_and_no_traceback(box: Box) -> None:
+    ran = box.check(MINE)
+    lines = ran.out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert "Traceback" not in ran.out + ran.err
+    at = lines.index("  FAIL  box  X03  a disk is there")
+    assert lines[at + 1 : at + 7] == [
+        "        severity  high",
+        "        expected  two disks of 4 TB",
+        "        found     one\N{REPLACEMENT CHARACTER}[2J",
+        "        since     2026-02-01",
+        "        cure      `mount /data`",
+        "        why       nothing is kept",
+    ]
+    assert [line for line in lines if "S01" in line and line.startswith("  ok")] == []
+    assert lines[-1] == "box: not what its rig says (1 ok, 3 failed, 2 skipped)"
+
+
+def test_a_junit_report_names_hosts_and_ids(box: Box) -> None:
+    box.check(MINE, f"--junitxml={box.folder / 'report.xml'}")
+    cases = {case.get("name", "")[:3]: case for case in ET.parse(box.folder / "report.xml").iter("testcase")}
+    assert sorted(cases) == ["X01", "X02", "X03", "X04", "X05"]
+    # what the schema of this family allows
+    assert {key for case in cases.values() for key in case.attrib} == {"classname", "name", "time"}
+    assert {child.tag for case in cases.values() for child in case} == {"failure", "skipped"}
+    failure = cases["X03"].find("failure")
+    assert cases["X03"].get("classname") == "box"
+    assert failure is not None
+    assert failure.text == failure.get("message")
+    assert "expected two disks of 4 TB, found one" in str(failure.text)
+
+
+def test_the_gravest_alone_are_run_where_that_is_asked_for(box: Box) -> None:
+    ran = box.check(MINE, "--severity=high", "--json")
+    assert {"X01", "X03", "X04"} == set(ran.results)
+
+
+@pytest.mark.parametrize("gone", ["two before", "two meanwhile"])
+def test_a_host_out_of_reach_is_told_apart_from_one_that_does_not_conform(box: Box, gone: str) -> None:
+    ran = box.check("--only=X02", "--json", hosts="one two", gone=gone)
+    assert ran.status == 3
+    assert {host["name"]: host["verdict"] for host in ran.report["hosts"]} == {
+        "one": "as declared",
+        "two": "not reached",
+    }
+    assert ran.report["verdict"] == "not reached"
+
+
+def test_hosts_that_are_all_out_of_reach_are_named(box: Box) -> None:
+    ran = box.check("--only=X02", gone="box before")
+    assert (ran.status, ran.out.strip()) == (3, "box: cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("options", "own", "said"),
+    [
+        (["--only=X99"], "", 'no check is called "X99"'),
+        (["--severity=worse"], "", "worse"),
+        ([], OWN.replace("X05", "S01"), "S01 is taken by"),
+        ([], OWN.replace("X05", "X01"), "X01 is taken by test_accounts"),
+        ([], OWN.replace("X05", "x 5"), "must be capitals and two digits"),
+        ([], "def test_bare(): pass\n", "has no @check"),
+        ([], "import nothing_of_this_name\n", "nothing_of_this_name"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is_judged(
+    box: Box, options: list[str], own: str, said: str
+) -> None:
+    if own:
+        box.own(own)
+    ran = box.check(*options)
+    assert ran.status not in run.STATUS.values()
+    assert said in ran.out + ran.err
+    assert "conforms" not in ran.out
+
+
+def test_a_package_of_own_checks_is_refused_for_it_would_be_taken_for_ours(box: Box) -> None:
+    box.own("", "__init__.py")
+    with pytest.raises(ValueError, match="must not be there"):
+        run.arguments(str(box.folder / "rig.py"))
+
+
+def test_a_check_is_explained_with_what_it_looks_at_and_cannot_see(box: Box) -> None:
+    said = catalogue.explained("X01", box.folder / "rig.py")
+    assert "the survey's accounts: Users and groups" in said
+    assert "disks that lie about themselves" in catalogue.explained("X03", box.folder / "rig.py")
+    with pytest.raises(catalogue.Unknown, match='no check is called "X77"'):
+        catalogue.explained("X77", box.folder / "rig.py")
+
+
+def test_every_check_of_ours_says_what_it_looks_at() -> None:
+    found = catalogue.every()
+    assert len({one.id for one in found}) == len(found)
+    for one in found:
+        assert all(catalogue.looks(section) for section in one.sections), one.id
+
+
+def test_the_schema_that_is_shipped_is_the_reports() -> None:
+    assert json.loads(SCHEMA.read_text()) == schema()

@@ -1,0 +1,236 @@
+"""What the survey sees of trees, of what leads to them and of generations, on folders made for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks.survey.compiled import COMPILED
+from checks.survey.generations import GENERATIONS
+from checks.survey.host import common, compiled, generations, trees, ways
+from checks.survey.programs import PROGRAMS
+from checks.survey.taken import Survey
+from checks.survey.trees import TREES, Change, Trees
+from checks.survey.ways import WAYS
+from tests.unit.test_survey import run
+from tests.unit.test_trees import CHANGED
+from tests.unit.trees_host import TreesHost, trees_host
+
+ODD = os.fsdecode(b"\xff\n\x1b[2J")
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
+    made = trees_host(tmp_path / "host", monkeypatch)
+    assert made.settle() == 0
+    return made
+
+
+def look(host: TreesHost, deep: bool = False) -> Trees:
+    root = str(host.root)
+    asked: dict[str, Any] = {
+        "software": f"{root}/opt",
+        "installed": {
+            f"{root}/opt": ["tools-"],
+            f"{root}/opt/engines": [""],
+            f"{root}/opt/weights": ["rigwright_weights"],
+            f"{root}/etc/generations": ["1", "2", "9"],
+        },
+        "declared": [str(host.engine), str(host.tools), str(host.weights)],
+        "records": {"folder": f"{root}/var/trees", "ledger": str(host.ledger)},
+        "unless": {f"{root}/etc/generations": ["proven"]},
+        "marker": "build.json",
+        "prefixes": [str(host.tools)],
+        "deep": deep,
+    }
+    return Survey({"trees": {"told": trees.look(asked)}}).read(TREES)
+
+
+def changes(host: TreesHost, deep: bool = False) -> list[Change]:
+    return [change for tree in look(host, deep).trees for change in tree.changes]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_what_a_deploy_has_recorded_is_as_it_was(host: TreesHost, deep: bool) -> None:
+    found = look(host, deep)
+    assert [(tree.there, tree.unrecorded, tree.changes, tree.count) for tree in found.trees] == [(True, "", [], 0)] * 5
+    assert found.tree(str(host.engine)).marker == '{"inputs": {}}\n'
+    assert found.distributions == {str(host.tools): ["one-1.0.dist-info"]}
+    assert found.beside == []
+
+
+def test_few_bytes_are_read(host: TreesHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = trees.hashed
+
+    def hashed(path: str) -> str:
+        read.append(Path(path).name)
+        return real(path)
+
+    monkeypatch.setattr(trees, "hashed", hashed)
+    (host.engine / "bin/server").chmod(0o755)
+    assert (changes(host), read) == ([], ["server"])
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_each_change_of_bytes_is_seen(host: TreesHost, what: str) -> None:
+    CHANGED[what](host)
+    (found,) = changes(host)
+    assert found.what in ("other", "missing")
+    assert found.expected != found.found
+    assert found.since.endswith(" UTC")
+
+
+LOOSE: dict[str, Callable[[TreesHost], object]] = {
+    "a mode": lambda host: (host.engine / "bin/server").chmod(0o757),
+    "a folder's mode": lambda host: (host.engine / "bin").chmod(0o1777),
+    "the tree's own": lambda host: host.tools.chmod(0o777),
+    "a generation's": lambda host: (host.current / "units").chmod(0o777),
+}
+
+
+@pytest.mark.parametrize("what", LOOSE)
+def test_whoever_may_do_more_is_seen(host: TreesHost, what: str) -> None:
+    LOOSE[what](host)
+    (found,) = changes(host)
+    assert (found.what, "with mode 755" in found.expected, "777" in found.found or "757" in found.found) == (
+        "loose",
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize("name", ["libggml-cuda.so", ".hidden", ODD])
+def test_what_was_added_is_seen_whatever_it_is_called(host: TreesHost, name: str) -> None:
+    (host.engine / "bin" / name).touch()
+    (found,) = changes(host)
+    assert (found.what, found.path.startswith("bin/")) == ("added", True)
+
+
+def test_the_first_of_many_are_told_and_all_are_counted(host: TreesHost) -> None:
+    for number in range(100):
+        (host.engine / f"more{number}").touch()
+    (host.engine / "bin/server").write_text("x")
+    tree = look(host).tree(str(host.engine))
+    assert (tree.count, len(tree.changes), {one.what for one in tree.changes}) == (101, 9, {"added", "other"})
+
+
+def test_a_link_in_the_place_of_a_tree_is_none(host: TreesHost) -> None:
+    host.engine.rename(host.root / "away")
+    host.engine.symlink_to(host.root / "away")
+    found = look(host)
+    assert (found.tree(str(host.engine)).there, found.beside) == (False, [str(host.engine)])
+
+
+@pytest.mark.parametrize(
+    ("forge", "said"),
+    [
+        (lambda host: host.record(host.engine).unlink(), "no record of it"),
+        (lambda host: host.record(host.engine).write_text("{}"), "a record that the ledger does not know"),
+        (lambda host: host.ledger.write_text("\xff\nrecord\n"), "a record that the ledger does not know"),
+        (lambda host: shutil.copy(host.record(host.tools), host.record(host.engine)), "a record that the ledger"),
+    ],
+)
+def test_without_a_record_of_roots_nobody_knows(
+    host: TreesHost, forge: Callable[[TreesHost], object], said: str
+) -> None:
+    forge(host)
+    tree = look(host).tree(str(host.engine))
+    assert tree.unrecorded.startswith(said)
+
+
+def test_a_record_that_is_none_is_no_answer(host: TreesHost) -> None:
+    host.record(host.engine).write_text("[]")
+    digest = trees.hashed(str(host.record(host.engine)))
+    host.ledger.write_text(f"record {host.record(host.engine).name} {digest}\n")
+    with pytest.raises((TypeError, KeyError)):
+        look(host)
+
+
+def test_what_lies_beside_is_named(host: TreesHost) -> None:
+    (host.root / "opt/helper").touch()
+    (host.root / "opt/tools-2").symlink_to("/root")
+    (host.root / "opt/engines/other").mkdir()
+    found = look(host)
+    assert [Path(path).name for path in found.beside] == ["helper", "tools-2"]
+    assert [Path(tree.path).name for tree in found.trees if tree.unrecorded] == ["other"]
+
+
+def test_generations_are_read_whole(host: TreesHost) -> None:
+    config = str(host.root / "etc")
+    names = {"meta": "meta", "proven": "proven", "journal": "activating"}
+    (host.earlier / "references").write_text(f"{host.engine}\n/nowhere/{ODD}\n", errors="surrogateescape")
+    (host.root / "etc/more").touch()
+    told = generations.look({"config": config, "folder": f"{config}/generations", **names})
+    found = Survey({"generations": {"told": told}}).read(GENERATIONS)
+    assert (found.current, found.activating, found.beside) == (
+        "generations/2",
+        False,
+        ["current", "generations", "more"],
+    )
+    assert [one.number for one in found.kept] == [1, 2]
+    assert found.kept[1].files["tools"] == "-> /opt/tools-1"
+    assert found.kept[1].files["ready"].endswith(" 755")
+    assert found.kept[0].lost
+
+
+MOUNTS = """\
+1 0 8:1 / / rw - ext4 /dev/sda1 rw
+2 1 8:2 / /opt rw,noexec - ext4 /dev/sdb1 rw
+3 2 8:1 /tmp/x\\040y /opt/rw/engines/a\\134b rw - ext4 /dev/sda1 rw
+4 1 0:5 / /proc rw - proc proc rw
+5 1 0:6 / /srv/models/one rw - tmpfs tmpfs rw
+"""
+
+
+def test_mounts_that_matter_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    fstab = "# /opt/no tmpfs\n/dev/sdb1 /opt ext4 defaults 0 2\n"
+    fstab += "tmpfs /opt/rw/tools tmpfs rw 0 0\ntmpfs /opt/rw/x tmpfs noauto 0 0\n"
+    texts = {"/proc/1/mountinfo": MOUNTS, "/etc/fstab": fstab}
+    monkeypatch.setattr(common, "read", lambda path, *_: texts.get(str(path)))
+    monkeypatch.setattr(ways, "UNITS", ())
+    told = ways.look({"roots": ["/opt/rw", "/srv/models"], "below": ["/opt/rw"]})
+    found = Survey({"ways": {"told": told}}).read(WAYS)
+    assert [(one.point, one.what, one.kept) for one in found.mounts] == [
+        ("/", "/", True),
+        ("/opt", "/", True),
+        ("/opt/rw/engines/a\\b", "/tmp/x y", False),
+    ]
+    assert found.waiting == ["/opt/rw/tools"]
+
+
+def test_a_way_through_a_link_is_both_ways(tmp_path: Path) -> None:
+    (tmp_path / "real/sw").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to("real")
+    (tmp_path / "loop").symlink_to("loop")
+    found = [one["path"] for one in ways.way(str(tmp_path / "linked/sw"))]
+    assert {str(tmp_path / "linked"), str(tmp_path / "real"), "/"} <= set(found)
+    assert str(tmp_path / "loop") in [one["path"] for one in ways.way(str(tmp_path / "loop"))]
+
+
+def test_programs_are_run_to_a_bounded_end(tmp_path: Path) -> None:
+    apart = tmp_path / "apart"
+    apart.write_text('#!/bin/sh\nshift\nexec sh -c "$1"\n')
+    apart.chmod(0o755)
+    asked = {"says": [str(apart), "echo a; echo b >&2; exit 3"], "floods": [str(apart), "yes | head -c 9000000"]}
+    found = Survey(run({"programs": (20.0, asked)})).read(PROGRAMS)
+    assert (found["says"].status, set(found["says"].text.split())) == (3, {"a", "b"})
+    assert len(found["floods"].text) < 70_000
+
+
+def test_whose_compiled_code_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "own/x").touch()
+    (tmp_path / "warm").mkdir(mode=0o777)
+    (tmp_path / "warm").chmod(0o777)
+    above = {"above": [str(tmp_path)], "warm": [str(tmp_path / "warm"), str(tmp_path / "none")]}
+    told = compiled.look({"own": [str(tmp_path / "own"), str(tmp_path / "none")], **above})
+    found = Survey({"compiled": {"told": told}}).read(COMPILED)
+    assert (found.own[str(tmp_path / "own")].mode, found.own[str(tmp_path / "none")].owner) == (0o700, "")
+    assert str(tmp_path / "warm") in found.loose

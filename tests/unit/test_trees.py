@@ -1,0 +1,194 @@
+"""What a deploy records of each tree, and what it does where one is not as it was recorded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.trees_host import TreesHost, sealed, trees_host
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
+    made = trees_host(tmp_path / "host", monkeypatch)
+    assert made.settle() == 0
+    return made
+
+
+def test_a_host_without_records_gets_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    trees = ["1", "2", "llama-1", "tools-1", "rigwright_weights"]
+    assert sorted(host.pending()) == sorted(("unrecorded", name) for name in trees)
+    assert host.settle() == 0
+    assert host.pending() == []
+    before = host.ledger.read_text()
+    assert host.settle() == 0
+    assert host.ledger.read_text() == before
+
+
+def test_the_programs_run_alone_as_a_host_gets_them(host: TreesHost) -> None:
+    assert host.run("look").stdout == ""
+    (host.engine / "bin/liba.so.1").write_bytes(b"x")
+    told = host.run("look")
+    assert told.stdout.split("\0")[:5] == ["4", "pending", "changed", str(host.engine), "bin/liba.so.1"], told.stderr
+    done = host.run("settle")
+    assert done.returncode == 1
+    assert f"{host.engine} is not what was installed (bin/liba.so.1): remove it" in done.stdout
+
+
+UNPROVEN: dict[str, Callable[[TreesHost], object]] = {
+    "bytes of an engine": lambda host: (host.engine / "bin/liba.so.1").write_bytes(b"x"),
+    "a file too many in an engine": lambda host: (host.engine / "bin/libb.so").touch(),
+    "a file of an engine that is gone": lambda host: (host.engine / "bin/server").unlink(),
+    "a module of host tools": lambda host: next(host.tools.glob("lib/*/*/one.py")).write_text("x = 2\n"),
+    "the current generation": lambda host: (host.current / "ready").write_text("#!/bin/sh\nexit\n"),
+}
+
+
+@pytest.mark.parametrize("what", UNPROVEN)
+def test_what_its_own_list_does_not_prove_gets_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    UNPROVEN[what](host)
+    assert host.settle() == 1
+    assert [kind for kind, _ in host.pending()] == ["unrecorded"]
+
+
+def _swap(path: Path) -> None:
+    """Another file of the same size, bytes but one, mode and time."""
+    state = path.stat()
+    new = path.with_name("new")
+    new.write_bytes(b"!" + path.read_bytes()[1:])
+    new.chmod(state.st_mode & 0o7777)
+    os.utime(new, ns=(state.st_atime_ns, state.st_mtime_ns))
+    new.rename(path)
+
+
+def _link(path: Path, target: str) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+CHANGED: dict[str, Callable[[TreesHost], object]] = {
+    "bytes": lambda host: (host.engine / "bin/liba.so.1").write_bytes(b"x"),
+    "bytes of the same size and time": lambda host: _swap(host.engine / "bin/liba.so.1"),
+    "a link": lambda host: _link(host.engine / "bin/liba.so", "/tmp/liba.so.1"),
+    "a link in the place of a file": lambda host: _link(host.engine / "bin/server", "liba.so.1"),
+    "a file that is gone": lambda host: (host.engine / "bin/server").unlink(),
+    "its own list": lambda host: (host.engine / "files.sha256").write_text(""),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_other_bytes_are_seen_and_not_taken_for_ours(host: TreesHost, what: str) -> None:
+    CHANGED[what](host)
+    assert host.pending() == [("changed", "llama-1")]
+    assert host.settle() == 1
+    assert host.pending() == [("changed", "llama-1")]
+
+
+def _hard_link(path: Path) -> None:
+    (path.parents[3] / "backup").hardlink_to(path)
+
+
+TOUCHED: dict[str, tuple[str, Callable[[TreesHost], object]]] = {
+    "the same mode again": ("touched", lambda host: (host.engine / "bin/server").chmod(0o755)),
+    "a hard link": ("touched", lambda host: _hard_link(host.engine / "bin/server")),
+    "a time": ("touched", lambda host: os.utime(host.engine / "bin/server")),
+    "a mode": ("loose", lambda host: (host.engine / "bin/server").chmod(0o777)),
+    "a folder's mode": ("loose", lambda host: (host.engine / "bin").chmod(0o777)),
+    "a user's bit": ("loose", lambda host: (host.engine / "bin/server").chmod(0o4755)),
+    "a file": ("extra", lambda host: (host.engine / "bin/libb.so").touch()),
+    "a hidden folder": ("extra", lambda host: (host.engine / ".more/more").mkdir(parents=True)),
+    "a pipe": ("extra", lambda host: os.mkfifo(host.engine / "bin/pipe")),
+    "a name that is no text": (
+        "extra",
+        lambda host: Path(os.fsdecode(b"/".join([os.fsencode(host.engine), b"\xff\n"]))).touch(),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TOUCHED)
+def test_all_else_is_put_right(host: TreesHost, what: str) -> None:
+    expected, change = TOUCHED[what]
+    change(host)
+    assert host.pending() == [(expected, "llama-1")]
+    assert host.settle() == 0
+    assert host.pending() == []
+    assert (host.engine / "bin/server").stat().st_mode & 0o7777 == 0o755
+    assert sorted(one.name for one in (host.engine / "bin").iterdir()) == ["liba.so", "liba.so.1", "server"]
+
+
+def test_a_copy_of_a_tree_is_the_tree_only_where_its_bytes_are(host: TreesHost) -> None:
+    away = host.root / "away"
+    host.engine.rename(away)
+    shutil.copytree(away, host.engine, symlinks=True)
+    assert host.pending() == [("touched", "llama-1")]
+    (host.engine / "bin/liba.so.1").write_bytes(b"x")
+    assert host.settle() == 1
+
+
+def test_programs_are_what_the_deploy_has_placed(host: TreesHost) -> None:
+    (host.weights / "more.py").touch()
+    (host.weights / "__pycache__").mkdir()
+    (host.weights / "__pycache__/rehash.pyc").touch()
+    assert host.pending() == [("extra", "rigwright_weights")]
+    assert host.settle() == 0
+    assert sorted(one.name for one in host.weights.iterdir()) == ["load.py", "rehash.py"]
+    (host.weights / "load.py").write_text("x = 2\n")
+    assert host.settle() == 1
+
+
+@pytest.mark.parametrize("resealed", [False, True])
+def test_an_earlier_generation_that_was_changed_is_no_way_back(host: TreesHost, resealed: bool) -> None:
+    (host.earlier / "ready").write_text("#!/bin/sh\nrm -rf /\n")
+    if resealed:
+        (host.earlier / "meta").write_text(f"{sealed(host.earlier)} 2026-01-01T00:00:00Z\n")
+    assert host.settle() == 0
+    assert (host.earlier.exists(), host.current.exists()) == (False, True)
+    assert host.pending() == []
+
+
+def test_a_generation_that_no_deploy_has_written_goes(host: TreesHost) -> None:
+    shutil.copytree(host.current, host.current.with_name("9"), symlinks=True)
+    (host.current.with_name("9") / "meta").write_text("0 x\n")
+    assert host.pending() == [("unrecorded", "9")]
+    assert host.settle() == 0
+    assert host.pending() == []
+    assert not host.current.with_name("9").exists()
+
+
+def test_what_serves_once_changes_nothing(host: TreesHost) -> None:
+    (host.current / "proven").unlink()
+    assert host.pending() == []
+
+
+@pytest.mark.parametrize("forged", ["record", "ledger"])
+def test_a_record_that_the_ledger_does_not_know_is_none(host: TreesHost, forged: str) -> None:
+    record = host.record(host.engine)
+    if forged == "record":
+        (host.engine / "bin/liba.so.1").chmod(0o755)
+        record.write_text(record.read_text().replace("420", "493"))
+    else:
+        host.ledger.write_text("")
+    assert ("unrecorded", "llama-1") in host.pending()
+    assert host.settle() == 0
+    assert host.pending() == []
+
+
+def test_records_of_what_is_gone_go(host: TreesHost) -> None:
+    shutil.rmtree(host.earlier)
+    assert host.pending() == [("stale", host.record(host.earlier).name)]
+    assert host.settle() == 0
+    assert host.pending() == []
+
+
+def test_what_is_not_there_yet_is_known_to_come(host: TreesHost) -> None:
+    shutil.rmtree(host.engine)
+    host.asked["sealed"] = "0" * 64
+    assert sorted(host.pending())[:2] == [("missing", "generations"), ("missing", "llama-1")]

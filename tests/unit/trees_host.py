@@ -1,0 +1,147 @@
+"""A folder as a host has it: an engine, host tools, programs for weights and two generations, recorded by a deploy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roles.trees import program
+from roles.trees.host import settle
+from roles.trees.host.look import Host, pending
+from roles.trees.host.prove import sealing
+
+
+@dataclass
+class TreesHost:
+    """The folder, and what a deploy asks of it."""
+
+    root: Path
+    asked: dict[str, Any]
+
+    @property
+    def engine(self) -> Path:
+        """The engine's."""
+        return self.root / "opt/engines/llama-1"
+
+    @property
+    def tools(self) -> Path:
+        """Host tools'."""
+        return self.root / "opt/tools-1"
+
+    @property
+    def weights(self) -> Path:
+        """The programs'."""
+        return self.root / "opt/weights/rigwright_weights"
+
+    @property
+    def earlier(self) -> Path:
+        """The earlier generation's."""
+        return self.root / "etc/generations/1"
+
+    @property
+    def current(self) -> Path:
+        """The current generation's."""
+        return self.root / "etc/generations/2"
+
+    @property
+    def ledger(self) -> Path:
+        """What knows the records."""
+        return self.root / "var/owned"
+
+    def record(self, tree: Path) -> Path:
+        """A tree's record."""
+        return Host(self.asked).record(tree)
+
+    def pending(self) -> list[tuple[str, str]]:
+        """What is to be done, and to which tree."""
+        return [(what, Path(tree).name) for what, tree, _ in pending(Host(self.asked))]
+
+    def settle(self) -> int:
+        """Have it done; the exit status."""
+        return settle.main([json.dumps(self.asked)])
+
+    def run(self, name: str) -> subprocess.CompletedProcess[str]:
+        """Run the program as a host gets it."""
+        words = [sys.executable, "-I", "-S", "-B", "-c", program(name), json.dumps(self.asked)]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def generation(folder: Path, text: str) -> str:
+    """Write one; returns its digest."""
+    (folder / "units").mkdir(parents=True)
+    (folder / "units/rigwright-chat.service").write_text(text)
+    (folder / "ready").write_text("#!/bin/sh\n")
+    (folder / "ready").chmod(0o755)
+    (folder / "tools").symlink_to("/opt/tools-1")
+    (folder / "proven").touch()
+    (folder / "meta").write_text("0 2026-01-01T00:00:00Z\n")
+    digest = sealed(folder)
+    (folder / "meta").write_text(f"{digest} 2026-01-01T00:00:00Z\n")
+    return digest
+
+
+def sealed(folder: Path) -> str:
+    """What a generation would be sealed with as it is."""
+    from roles.trees.host.look import content, kind_of, seen, walk
+
+    found = {name: (*seen(state), content(folder / name, kind_of(state))) for name, state in walk(folder, ("proven",))}
+    return sealing(found)
+
+
+def trees_host(root: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
+    """Make one. Only root gives files away: who makes this has them."""
+    if os.geteuid():
+        monkeypatch.setattr(os, "chown", lambda *_, **__: None)
+    made = TreesHost(root, {})
+    binary = made.engine / "bin"
+    binary.mkdir(parents=True)
+    (binary / "server").write_bytes(b"\x7fELF" + bytes(5000))
+    (binary / "server").chmod(0o755)
+    (binary / "liba.so.1").write_bytes(bytes(range(256)) * 40)
+    (binary / "liba.so").symlink_to("liba.so.1")
+    (made.engine / "build.log").write_text("made\n")
+    listed = "".join(f"{digest(binary / name)}  bin/{name}\n" for name in ("server", "liba.so.1"))
+    (made.engine / "files.sha256").write_text(listed)
+    (made.engine / "build.json").write_text('{"inputs": {}}\n')
+    site = made.tools / "lib/python3.13/site-packages"
+    (site / "one-1.0.dist-info").mkdir(parents=True)
+    (site / "one.py").write_text("x = 1\n")
+    value = urlsafe_b64encode(hashlib.sha256(b"x = 1\n").digest()).decode().rstrip("=")
+    (site / "one-1.0.dist-info/RECORD").write_text(f"one.py,sha256={value},6\none-1.0.dist-info/RECORD,,\n")
+    (made.tools / ".complete").touch()
+    made.weights.mkdir(parents=True)
+    texts = {"rehash.py": b"import sys\n", "load.py": b"x = 1\n"}
+    for name, text in texts.items():
+        (made.weights / name).write_bytes(text)
+    generation(made.earlier, "[Service]\n")
+    wanted = generation(made.current, "[Service]\nUser=x\n")
+    (root / "etc/current").symlink_to("generations/2")
+    (root / "var").mkdir()
+    for path in [root, *root.rglob("*")]:
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o755)
+    made.asked |= {
+        "software": f"{root}/opt",
+        "engines": f"{root}/opt/engines",
+        "generations": f"{root}/etc/generations",
+        "records": f"{root}/var/trees",
+        "ledger": str(made.ledger),
+        "wanted": [str(made.engine), str(made.tools)],
+        "sealed": wanted,
+        "texts": {str(made.weights): {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}},
+    }
+    return made
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
