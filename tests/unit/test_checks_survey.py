@@ -36,7 +36,7 @@ def test_it_finds_root() -> None:
 @pytest.fixture
 def sections(tmp_path, monkeypatch):  # type: ignore[no-untyped-def]
     """Sections of a test's own beside the program's."""
-    for name in ("main", "common"):
+    for name in ("main", *carry.COMMON):
         (tmp_path / f"{name}.py").write_text((carry.HOST / f"{name}.py").read_text())
     monkeypatch.setattr(carry, "HOST", tmp_path)
     return lambda **sources: [(tmp_path / f"{name}.py").write_text(text) for name, text in sources.items()]
