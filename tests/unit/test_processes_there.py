@@ -55,6 +55,10 @@ def test_a_process_is_seen_as_it_is(child: int) -> None:
     assert f"file {os.path.realpath(sys.executable)}" in told.code
 
 
+def test_a_host_without_services_is_asked_for_none() -> None:
+    assert processes._groups([]) == {}
+
+
 def test_one_that_has_ended_is_none() -> None:
     with subprocess.Popen(["true"]) as one:
         one.wait()
