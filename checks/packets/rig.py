@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_interface
 
+from checks.packets import legacy
 from checks.packets.packet import Packet
-from checks.packets.rules import IPV4, PREROUTING, Expression, Ruleset, decoded
+from checks.packets.rules import Expression, Ruleset, decoded
 from checks.packets.walk import Walk, Way
 from checks.survey.firewall import Firewall, Interface, allowed
 from checks.survey.reach import ports
@@ -54,6 +55,7 @@ class Scenery:
             ValueError: they cannot be read.
         """
         self.rules = decoded(firewall)
+        legacy.add(self.rules, firewall.legacy)
         self.places, self.ports = places(rig), ports(rig)
         self.interfaces = [one for one in firewall.interfaces if one.name != "lo"]
         outside = [one for one in self.interfaces if one.name in firewall.ways]
@@ -110,7 +112,8 @@ class Scenery:
             return ""
         if all(far):
             named = [one for one in _addresses(self.rules) if not self.own(one)]
-            if any(not self._arriving(one, place) for one in named):
+            fits = [one for one in named if any(self._fits(here, place, one) for here in fitting)]
+            if any(not self._arriving(one, place) for one in fits):
                 return ""
         return next(filter(None, near))
 
@@ -175,7 +178,7 @@ def _compared(part: Expression) -> Iterable[int]:
 
 def _ports(rules: Ruleset) -> list[int]:
     found = {struct.unpack(">H", one)[0] for one in _constants(rules, 2)}
-    for chain in rules.at(PREROUTING, IPV4):
+    for chain in rules.chains.values():
         for rule in chain.rules:
             found |= {port for part in rule for port in _matched(part)}
     return sorted(found)[:MOST]
