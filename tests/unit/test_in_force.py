@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -169,7 +170,7 @@ def sound() -> Units:
 def red(found: Units) -> dict[str, str]:
     """Check -> what it says, of those that are red."""
     survey = Survey({}, _read={"units": found})
-    checks = {
+    checks: dict[str, Callable[[], None]] = {
         "U01": lambda: t.test_files(survey, RIG, WANTED),
         "U02": lambda: t.test_additions(survey, RIG, WANTED),
         "U04": lambda: t.test_comes_back(survey, RIG, WANTED),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,7 +181,7 @@ def red(found: Processes) -> dict[str, str]:
     )
     survey = Survey({}, _read={"processes": found, "accounts": accounts, "units": made})
     one = RIG.instances[0]
-    checks = {
+    checks: dict[str, Callable[[], None]] = {
         "S12": lambda: s.test_process_is_the_declared_one(survey, RIG, WANTED, one, SERVICE, found.units[CHAT]),
         "S16": lambda: p.test_limits(survey, RIG, WANTED),
         "S17": lambda: p.test_scheduling(survey, RIG, WANTED),
