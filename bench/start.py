@@ -126,7 +126,7 @@ def measure(
             inventory = inventory_of(folder, lab, hosts)
             goals = _goals(count)
             verbs += [Verb(Row(verb, count, goals.get(verb, "")), [RIG, verb, inventory], hosts) for verb in goals]
-        return _timed(verbs, release, runs, say)
+        return timed(verbs, release, runs, say)
 
 
 def _goals(hosts: int) -> dict[str, str]:
@@ -136,7 +136,12 @@ def _goals(hosts: int) -> dict[str, str]:
     return {"validate": "", "status": "", "plan": "", "deploy": "2 x one" if hosts <= 8 else "300 MB"}
 
 
-def _timed(verbs: Sequence[Verb], release: str, runs: int, say: Callable[[str], None]) -> Report:
+def timed(verbs: Sequence[Verb], release: str, runs: int, say: Callable[[str], None]) -> Report:
+    """Time commands in turns, after each has run once.
+
+    Raises:
+        Failed: one fails.
+    """
     say("each once, to warm up and to count remote commands")
     for one in verbs:
         with sessions.counted(one.hosts) as count:

@@ -7,20 +7,19 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 from checks.frame import ORDER
+from checks.survey.blind import BLIND
 from checks.survey.section import Section
 from rigwright.problems import unknown
 
 HERE = Path(__file__).parent
 OWN = "checks"
-# fixtures of conftest.py that stand for what a host has
-ASKED = {"host": "commands of its own over the connection"}
 
 
 class Unknown(Exception):
@@ -46,7 +45,7 @@ class Explained:
     @property
     def unseen(self) -> list[str]:
         """What it cannot see: of itself, and because of what it reads."""
-        return [text for text in (self.blind, *(section.blind for section in self.sections)) if text]
+        return [text for text in (self.blind, *(BLIND[section.name] for section in self.sections)) if text]
 
 
 def every() -> list[Explained]:
@@ -58,7 +57,7 @@ def every() -> list[Explained]:
 
 def own(inventory: Path) -> list[Explained]:
     """A user's own, beside an inventory."""
-    found = []
+    found: list[Explained] = []
     for path in sorted((inventory.absolute().parent / OWN).glob("test_*.py")):
         spec = importlib.util.spec_from_file_location(f"own_{path.stem}", path)
         if spec and spec.loader:
@@ -98,12 +97,27 @@ def looks(section: Section[Any]) -> str:
 
 
 def _given(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    conftest = importlib.import_module("checks.conftest")
     for name in names:
-        fixture = getattr(conftest, name, None)
-        function = getattr(fixture, "_fixture_function", None) or getattr(fixture, "__wrapped__", None)
-        if told := inspect.getdoc(function) if function else ASKED.get(name):
+        function = _fixture(name)
+        if told := inspect.getdoc(function) if function else "":
             yield name, told.partition("\n")[0].rstrip(".")
+
+
+def _fixture(name: str, module: Any = None) -> FunctionType | None:
+    """The function of a fixture: of a file of checks, or of all of them."""
+    for place in (module, importlib.import_module("checks.conftest")):
+        wrapped = getattr(getattr(place, name, None), "_fixture_function", None)
+        if isinstance(wrapped, FunctionType):
+            return wrapped
+    return None
+
+
+def _all_of(function: FunctionType, module: Any) -> Iterator[FunctionType]:
+    """A check, and the fixtures that it stands on."""
+    yield function
+    for name in inspect.signature(function).parameters:
+        if fixture := _fixture(name, module):
+            yield from _all_of(fixture, module)
 
 
 def _of(module: Any) -> Iterator[Explained]:
@@ -111,14 +125,16 @@ def _of(module: Any) -> Iterator[Explained]:
         for mark in getattr(function, "pytestmark", []):
             if mark.name != "check" or function.__module__ != module.__name__:
                 continue
-            sections = tuple(dict.fromkeys(_sections(function, set())))
+            seen: set[object] = set()
+            functions = dict.fromkeys(_all_of(function, module))
+            sections = tuple(dict.fromkeys(one for each in functions for one in _sections(each, seen)))
             given = tuple(name for name in inspect.signature(function).parameters if name != "survey")
             words = {key: mark.kwargs[key] for key in ("title", "severity", "why", "blind")}
             file = re.sub("^(checks[.]|own_)?test_", "", module.__name__)
             yield Explained(id=mark.kwargs["identifier"], **words, file=file, sections=sections, given=given)
 
 
-def _sections(function: Callable[..., Any], seen: set[object]) -> Iterator[Section[Any]]:
+def _sections(function: FunctionType, seen: set[object]) -> Iterator[Section[Any]]:
     """The sections whose names a function uses, or one of ours that it calls."""
     if function in seen:
         return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from checks import Drift
-from checks.survey.kernel import KERNEL, KernelThere, Module
+from checks.survey.kernel import KERNEL, DkmsBuild, KernelThere, Module
 from checks.survey.packages import PACKAGES
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
@@ -101,7 +102,7 @@ def driver_facts(survey: Survey, facts: HostFacts) -> DriverFacts:
                 if one.bootable or one.release == kernel.running
             )
         ),
-        devices=CONTROL <= there,
+        devices=there >= CONTROL,
         persistence=unit if unit in ("masked", "masked-runtime") else "",  # type: ignore[arg-type] # as mypy has no sets
         recorded=tuple((one[0], one[1]) for one in packages.recorded),
         kept=tuple(one.version for one in packages.kept if one.listed is not None),
@@ -109,14 +110,25 @@ def driver_facts(survey: Survey, facts: HostFacts) -> DriverFacts:
     )
 
 
-def state(survey: Survey) -> State:
-    """Kernels, modules, packages and settings around the driver; of the latter a rig without cards may have some."""
-    kernel, packages = survey.read(KERNEL), survey.read(PACKAGES)
+def kernels(survey: Survey) -> State:
+    """The kernels, and nothing else."""
+    kernel = survey.read(KERNEL)
     here = next((one for one in kernel.kernels if one.release == kernel.running), None)
     return State(
         running=kernel.running,
         kernels=tuple(_kernel(one) for one in kernel.kernels),
         kernel_days=here.days if here else None,
+        params=parameters(kernel.params),
+        sysctl=tuple(sorted(kernel.sysctl.items())),
+        p2p=tuple((one.instance, one.pid) for one in kernel.peers),
+    )
+
+
+def state(survey: Survey) -> State:
+    """Kernels, modules, packages and settings around the driver; of the latter a rig without cards may have some."""
+    kernel, packages = survey.read(KERNEL), survey.read(PACKAGES)
+    return replace(
+        kernels(survey),
         dkms=tuple(
             Dkms(
                 one.version, one.kernel, one.state, "(missing)" if one.missing else "Differences" if one.differs else ""
@@ -131,10 +143,13 @@ def state(survey: Survey) -> State:
         security=tuple((name, version) for name, one in sorted(packages.policy.items()) for version in one.security),
         reboot=packages.reboot,
         reboot_for=tuple(packages.reboot_for),
-        params=parameters(kernel.params),
-        sysctl=tuple(sorted(kernel.sysctl.items())),
-        p2p=tuple((one.instance, one.pid) for one in kernel.peers),
     )
+
+
+def _remark(one: DkmsBuild) -> str:
+    if one.missing:
+        return f"({', '.join(one.missing)} missing)"
+    return f"(Differences: {', '.join(one.differs)})" if one.differs else ""
 
 
 def _kernel(one: KernelThere) -> Kernel:
@@ -163,5 +178,5 @@ def planned(rig: Rig, facts: DriverFacts) -> DriverPlan:
 
 def next_boot(survey: Survey) -> list[str]:
     """The kernels that run and that boot next."""
-    there = state(survey)
+    there = kernels(survey)
     return list(dict.fromkeys((there.running, there.newest.release))) if there.boots else []

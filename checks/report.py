@@ -97,7 +97,7 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
             self._tw.write(f" ({counted['ok']} ok, {bad} failed, {counted['skip']} skipped)\n")
 
 
-class Silent(Reporter):
+class Silent(Reporter):  # type: ignore[misc] # as that
     """Prints JSON at the end, and nothing before; what keeps checks from running goes to standard error."""
 
     def __init__(self, config: pytest.Config, frame: Frame) -> None:
@@ -108,7 +108,7 @@ class Silent(Reporter):
         """Nothing."""
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:
         """Print the report, where checks have run or hosts are out of reach."""
         yield
         self.summary_errors()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ HERE = Path(__file__).parent
 REFUSED = 2
 """The exit status where nothing was looked at."""
 UNUSED = [
-    word
-    for name in ("debugging", "doctest", "faulthandler", "legacypath", "logging", "pastebin", "setuponly", "setupplan")
-    + ("stepwise", "threadexception", "unittest", "unraisableexception")
-    for word in ("-p", f"no:{name}")
+    f"-pno:{name}"
+    for name in (
+        *("debugging", "doctest", "faulthandler", "legacypath", "logging", "pastebin", "setuponly", "setupplan"),
+        *("stepwise", "threadexception", "unittest", "unraisableexception"),
+    )
 ]
 """Of pytest's own plugins those that no check has to do with: together they take as long as asking a host."""
 OWN = "checks"
@@ -34,6 +36,9 @@ def arguments(inventory: str, *options: str) -> list[str]:
         if (own / "__init__.py").exists():
             raise ValueError(f"{own}/__init__.py is refused: must not be there, for the package {OWN} is ours")
         words.append(str(own))
+    else:
+        # what has an assert say more is compiled anew where Python may keep nothing, and ours have none
+        words.append("--assert=plain")
     return [*words, f"--inventory={inventory}", *options]
 
 
@@ -48,6 +53,8 @@ def run(inventory: str, *options: str) -> int:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ.pop("PYTEST_PLUGINS", None)
+    # a host out of reach has its line: what pyinfra logs of it says no more
+    logging.getLogger().addHandler(logging.NullHandler())
     import pytest
 
     status = int(pytest.main(words))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from checks import DEPLOY
 from checks.settings import settings
 from checks.survey.processes import PROCESSES, Process, Unit
 from checks.survey.section import Scene
@@ -13,6 +12,8 @@ from checks.survey.units import UnitFile, declared
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Desired
 
+RESTART = "`systemctl reset-failed` and `systemctl restart` that unit"
+"""What gives a service the processes that its unit says: a deploy starts none anew that was started from it."""
 Services = Mapping[str, tuple[UnitFile, Unit]]
 
 
@@ -37,8 +38,3 @@ def each(services: Services) -> Iterator[tuple[UnitFile, Unit, Process]]:
 def named(one: UnitFile, unit: Unit, process: Process) -> str:
     """A process, for people."""
     return f"{one.name}'s {'' if process.pid == unit.main else 'worker '}process {process.pid}"
-
-
-def restart(services: Services) -> str:
-    """What gives a service the processes that its unit says."""
-    return f"`systemctl restart` that unit, or {DEPLOY}" if services else DEPLOY

@@ -5,17 +5,12 @@ from collections import Counter
 from checks import check, expect
 from checks.survey.accounts import ACCOUNTS, NO_LOGIN, folder
 from checks.survey.taken import Survey
+from checks.words import told
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs
 WRITABLE = 0o022
-
-
-def told(lines: list[str]) -> str:
-    """The first few of many."""
-    more = f", and {len(lines) - 3} more" if len(lines) > 3 else ""
-    return ", ".join(lines[:3]) + more
 
 
 @check(
@@ -167,7 +162,7 @@ def test_processes(survey: Survey, rig: Rig) -> None:
     found = [
         f"{one.name} (pid {one.pid}) in {one.unit} as {one.user}"
         for one in survey.read(ACCOUNTS).processes
-        if not units[one.user] & set(one.unit.split("/"))
+        if not units.get(one.user, set()) & set(one.unit.split("/"))
     ]
     expect(told(sorted(found)) or "none", "none", "find out who has started it, and `kill` it")
 
@@ -186,7 +181,7 @@ def test_subordinate(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A10",
-    "only root can change who is who",
+    "only root can change who is who, and what root runs",
     severity="critical",
     why="who writes the lists of users is root with the next login",
 )
@@ -198,7 +193,7 @@ def test_files(survey: Survey, rig: Rig) -> None:
         for one in accounts.files
         if one.uid != 0 or one.mode & WRITABLE or (one.path in secret and one.mode & 0o007)
     ]
-    cure = "`chown root FILE`, and `chmod 644 FILE`; 640 for shadow and gshadow, 440 for sudoers"
+    cure = "`chown root FILE`, and `chmod go-w FILE`; 640 for shadow and gshadow, 440 for sudoers"
     expect(told(found) or "root's files", "root's files", cure)
 
 

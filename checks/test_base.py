@@ -5,7 +5,7 @@ from checks.survey.accounts import ACCOUNTS, NO_LOGIN
 from checks.survey.ground import GROUND
 from checks.survey.ours import OURS
 from checks.survey.taken import Survey
-from checks.test_accounts import told
+from checks.words import told
 from rigwright.declaration.rig import Rig
 from rigwright.host.preflight import HOME
 

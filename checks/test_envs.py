@@ -64,7 +64,7 @@ def again(rig: Rig, environment: Environment) -> str:
 
 
 def _package(described: str) -> str:
-    """`name==version` of a distribution's folder, name as an index spells it, or what a conda package's record is of."""
+    """`name==version` of a distribution's folder, name as an index spells it; or what a conda record is of."""
     if described.endswith(".json"):
         return described.removesuffix(".json")
     name, _, version = described.removesuffix(".dist-info").rpartition("-")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from checks import Drift, check
-from checks.nvidia import none, state
+from checks.nvidia import kernels, none
 from checks.survey.boot import BOOT
 from checks.survey.packages import FILES, PACKAGES
 from checks.survey.settings import AT_BOOT, SETTINGS, WAYS_IN
@@ -49,6 +49,17 @@ def test_shadows(survey: Survey) -> None:
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if not re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
     none("none of the system's own names in /usr/local", wrong, "take it away, or give it another name")
+
+
+@check(
+    "M13",
+    "programs find the system's own libraries, and no others of their names",
+    severity="high",
+    why="what is found first is loaded into every service at its next start",
+)
+def test_libraries(survey: Survey) -> None:
+    wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in survey.read(SETTINGS).before]
+    none("no second one where the loader looks", wrong, "remove that line, and `ldconfig`")
 
 
 @check(
@@ -147,7 +158,7 @@ def test_boot_loader(survey: Survey) -> None:
     wrong += [f"{path}: {word}" for path, word in boot.words if re.fullmatch(r"GRUB_DEFAULT=(?!0$|saved$|$).*", word)]
     if boot.grub:
         wrong += [f"grub.cfg: {word}" for word in boot.grub.words if ELSEWHERE.fullmatch(word)]
-        newest = state(survey).newest.release
+        newest = kernels(survey).newest.release
         if boot.grub.kernel and boot.grub.kernel not in (newest, "vmlinuz"):
             wrong.append(f"entry {boot.grub.chosen!r}{' once' if boot.grub.once else ''}, kernel {boot.grub.kernel}")
     none(
@@ -165,7 +176,7 @@ def test_boot_loader(survey: Survey) -> None:
 )
 def test_initrd(survey: Survey) -> None:
     boot = survey.read(BOOT)
-    there = state(survey)
+    there = kernels(survey)
     if not there.boots or not boot.makes:
         pytest.skip("no kernel boots from this system's own disk, or another program packs for it")
     newest = there.newest.release

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from checks import check
-from checks.nvidia import no, record, state, with_cards
+from checks.nvidia import kernels, no, record, with_cards
 from checks.nvidia_smi import answer
 from checks.survey.cards import CARDS
 from checks.survey.kernel import KERNEL
@@ -86,7 +86,7 @@ def test_bridges(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 )
 def test_peers(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
-    no(bridges.peers(rig, state(survey)))
+    no(bridges.peers(rig, kernels(survey)))
 
 
 @check(

@@ -33,9 +33,15 @@ def said(findings: list[Finding]) -> list[str]:
 
 def again(findings: list[Finding], rig: Rig) -> str:
     """What brings packages' files again."""
-    names = sorted({one.package for one in findings})
-    offline = f" (or `dpkg -i --force-confnew,confmiss` their files in {store(rig)})" if rig.driver.managed else ""
-    return f"`apt-get install --reinstall {' '.join(names[:5])}`{offline}; take away what no package has brought"
+    names = sorted({one.package for one in findings})[:5]
+    if rig.driver.managed and all(map(of_the_driver, names)):
+        files = " ".join(f"{store(rig)}/*/{name}_*.deb" for name in names)
+        how = (
+            f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and deploy again, which holds them"
+        )
+    else:
+        how = f"`apt-get install --reinstall {' '.join(names)}`"
+    return f"{how}; take away what no package has brought"
 
 
 @check(
@@ -150,7 +156,7 @@ def test_kept(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     none(
         "kept package files as they were fetched",
         wrong,
-        f"remove that folder of {store(rig)} and deploy again after the next upgrade; the installed driver is not touched",
+        f"remove that folder of {store(rig)}: what is installed stays, and the next upgrade keeps its files again",
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from checks import check
-from checks.nvidia import driver_facts, no, state, with_cards
+from checks.nvidia import driver_facts, kernels, no, state, with_cards
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
@@ -73,4 +73,4 @@ def test_signed(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 def test_settings(survey: Survey, rig: Rig) -> None:
     if not rig.driver.module_options and not rig.driver.sysctl:
         pytest.skip("none are declared")
-    no(nvidia_modules.settings(rig, state(survey)))
+    no(nvidia_modules.settings(rig, kernels(survey)))

@@ -2,13 +2,12 @@
 
 import hashlib
 import re
-from datetime import datetime, timezone
 
 from checks import DEPLOY, check, expect
 from checks.survey.ground import GROUND, room
 from checks.survey.ours import OURS, folders
 from checks.survey.taken import Survey
-from checks.test_accounts import told
+from checks.words import day, told
 from rigwright.declaration.rig import CACHES, WARM, Rig
 from rigwright.gateway.given import keys_path, pair_path
 from rigwright.nginx import LEFT
@@ -32,8 +31,9 @@ WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
 )
 def test_folders(survey: Survey, rig: Rig) -> None:
     wanted = folders(rig)
-    found = []
-    for entry in (one.entry for one in survey.read(OURS).folders):
+    entries = [one.entry for one in survey.read(OURS).folders]
+    found = [f"nothing about {path}" for path in wanted if path not in {one.path for one in entries}]
+    for entry in entries:
         # who may write is B02's; the roots themselves are F01's
         mode = wanted.get(entry.path)
         if mode and (entry.kind != "folder" or entry.uid or (entry.mode & ~0o022) != mode):
@@ -74,9 +74,8 @@ def test_ledger_of_others(survey: Survey, rig: Rig) -> None:
 
 def _may(line: str, rig: Rig) -> bool:
     kind, _, what = line.partition(" ")
-    if not line or kind in ("dir", "package", "mask", "group", "link", "record"):
-        # a folder goes when it is empty, a package when nothing needs it; of a record it has the hash alone
-        return True
+    if not line or kind in ("dir", "package", "mask", "record"):
+        return True  # a folder goes when it is empty, a package when nothing needs it, a record with its tree
     if ".." in what.split("/"):
         return False
     if kind == "user":
@@ -126,7 +125,7 @@ def test_config(survey: Survey, rig: Rig) -> None:
     why="who signs for a mirror there sends what a deploy then asks for, until a hash stops it",
 )
 def test_authorities(survey: Survey, rig: Rig) -> None:
-    found = survey.read(OURS).files[authority_path(rig)]
+    found = survey.read(OURS).files.get(authority_path(rig), "nothing about it")
     wanted = hashlib.sha256(rig.authorities.encode()).hexdigest() if rig.authorities else ""
     expect(found[:12] or "no file", wanted[:12] or "no file", DEPLOY, holds=found == wanted)
 
@@ -138,15 +137,8 @@ def test_authorities(survey: Survey, rig: Rig) -> None:
     why="a clock was wrong when it was made: what counts days from it counts none",
 )
 def test_times(survey: Survey, rig: Rig) -> None:
-    found = [f"{one.path} of {_day(one.mtime)}" for one in survey.read(OURS).ahead]
+    found = [f"{one.path} of {day(one.mtime)}" for one in survey.read(OURS).ahead]
     expect(told(found) or "nothing", "nothing", "set the clock (timedatectl set-ntp true), then `touch` what is named")
-
-
-def _day(moment: float) -> str:
-    try:
-        return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d")
-    except (ValueError, OverflowError, OSError):
-        return "no day at all"
 
 
 @check(
@@ -158,9 +150,15 @@ def _day(moment: float) -> str:
 def test_disks(survey: Survey, rig: Rig) -> None:
     ground = survey.read(GROUND)
     need = room(rig)
-    found = [f"{one.path} read-only" for one in ground.disks if one.read_only]
-    found += [f"{one.path} with {one.free // MIB} MiB free" for one in ground.disks if one.free < need[one.path]]
-    found += [f"{one.path} with room for {one.inodes} files" for one in ground.disks if (one.inodes or INODES) < INODES]
+    found = [f"nothing about {path}" for path in need if path not in {one.path for one in ground.disks}]
+    found += [f"{one.path} read-only" for one in ground.disks if one.read_only]
+    full = [one for one in ground.disks if one.free < need.get(one.path, 0)]
+    found += [f"{one.path} with {one.free // MIB} MiB free" for one in full]
+    found += [
+        f"{one.path} with room for {one.inodes} files"
+        for one in ground.disks
+        if one.inodes is not None and one.inodes < INODES
+    ]
     expect(told(found) or "room in all", "room in all", "make room (`df -h`), or see in `dmesg` why it is read-only")
     stuck = [one.entry.path for one in survey.read(OURS).folders if one.stuck]
     expect(
@@ -180,6 +178,8 @@ def test_journal(survey: Survey) -> None:
     kept = [path for path in journal.files if path.endswith(".journal") and "/system" in path]
     found = "one that is kept" if kept else "none that is kept" if journal.runs else "no systemd-journald"
     expect(found, "one that is kept", "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`")
+    unmask = "`systemctl unmask` it, and `systemctl restart systemd-journald`"
+    expect(told(journal.masked) or "no masked unit", "no masked unit", unmask)
     settings = journal.settings
     odd = [f"Storage={settings['Storage']}"] if settings.get("Storage") == "none" else []
     level = settings.get("MaxLevelStore", "debug")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from checks import check
 from checks.inforce import Right
 from checks.listing import none
-from checks.services import Services, each, named, restart, running, text
+from checks.services import RESTART, Services, each, named, running, text
 from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.processes import PROCESSES, Process, Unit
 from checks.survey.taken import Survey
@@ -46,8 +46,10 @@ PRIVATE = {
 }
 DYNAMIC = range(61184, 65520)
 """Ids that systemd gives to services for as long as they run (systemd.exec(5))."""
-BEST_EFFORT = 0x4004
-"""What ioprio_get(2) says of who has asked for nothing, in some kernels."""
+BEST_EFFORT = 0x4000, 0x4005
+"""What ioprio_get(2) says, in some kernels, of who has asked for nothing, and of who is before others."""
+HINTS = 0x1FF8
+"""Bits of that which say nothing of who comes first (linux/ioprio.h)."""
 
 
 @check(
@@ -64,7 +66,7 @@ def test_limits(survey: Survey, rig: Rig, desired: Desired) -> None:
         for one, unit, process in each(services)
         for said in _limited(rights[one.name], first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "the limits that their units give", restart(services))
+    none(wrong, "the limits that their units give", RESTART)
 
 
 def _rights(survey: Survey, services: Services) -> dict[str, Right]:
@@ -87,7 +89,8 @@ def _limited(right: Right, first: Process, process: Process, *, main: bool) -> I
         if limit in LEAST and not main:
             fits = LEAST[limit] <= soft <= hard <= max(may)
         else:
-            fits = hard in may and (wanted <= soft <= hard or limit == "core file size")
+            # who dumps core writes keys to disk
+            fits = hard in may and (soft <= wanted if limit == "core file size" else wanted <= soft <= hard)
         if not fits:
             yield f"at most {soft:g} and {hard:g} of {limit}, not {wanted:g} and {min(may):g}"
 
@@ -97,6 +100,7 @@ def _limited(right: Right, first: Process, process: Process, *, main: bool) -> I
     "processes have their share of the host's processors and disks",
     severity="high",
     why="a service that is last in every queue, or on one processor, answers late and says nothing of it",
+    blind="processors of threads that an engine pins itself",
 )
 def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -107,7 +111,7 @@ def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
         for one, unit, process in each(services)
         for said in _scheduled(rights[one.name], one, first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "what every service has", restart(services))
+    none(wrong, "what every service has", RESTART)
 
 
 def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
@@ -124,7 +128,7 @@ def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *,
         for what, kind in (("processors", "Cpus_allowed_list"), ("nodes of memory", "Mems_allowed_list")):
             if process.status.get(kind) != first.status.get(kind):
                 yield f"the {what} {process.status.get(kind)} of {first.status.get(kind)}"
-    if process.ioprio not in (0, BEST_EFFORT, first.ioprio):
+    if process.ioprio and process.ioprio & ~HINTS not in {*range(*BEST_EFFORT), first.ioprio & ~HINTS}:
         yield f"priority {process.ioprio:#x} at disks"
     if str(process.oom) != (right.of("OOMScoreAdjust") or "0"):
         yield f"{process.oom} as its score when memory runs out"
@@ -144,7 +148,7 @@ def test_privileges(survey: Survey, rig: Rig, desired: Desired) -> None:
         for one, unit, process in each(services)
         for said in _privileged(accounts, text(one), process)
     ]
-    none(wrong, "their units' users and groups, and no privileges", restart(services))
+    none(wrong, "their units' users and groups, and no privileges", RESTART)
 
 
 def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -> Iterable[str]:
@@ -191,7 +195,7 @@ def test_namespaces(survey: Survey, rig: Rig, desired: Desired) -> None:
     wrong += [
         f"{name} sees another {place} than the host" for name, (_, unit) in services.items() for place in unit.elsewhere
     ]
-    none(wrong, "namespaces as their units say", restart(services))
+    none(wrong, "namespaces as their units say", RESTART)
 
 
 def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process) -> Iterable[str]:
@@ -204,42 +208,8 @@ def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process
             yield f"another {space} namespace"
         if found != main.spaces.get(space) and process is not main:
             yield f"another {space} namespace than the main process"
-
-
-@check(
-    "S21",
-    "processes run code that lies where it was loaded from, and that is the package's or the engine's",
-    severity="critical",
-    why="a library that was replaced, removed or put into a process computes something else",
-)
-def test_code(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
-    judged = survey.read(PROCESSES).code
-    folders = {i.unit: f"{rig.installed(desired.installations[i.installed_as].folder)}/" for i in rig.instances}
-    wrong = []
-    for one, unit, process in each(services):
-        who = named(one, unit, process)
-        for what, path in (entry.partition(" ")[::2] for entry in process.code):
-            if what == "unnamed":
-                if text(one).get("MemoryDenyWriteExecute") == "yes":
-                    wrong.append(f"{who} runs code of no file{f' ({path})' if path else ''}")
-            elif what != "file":
-                wrong.append(f"{who} runs {path}, which was {what}")
-            elif path in judged:
-                wrong.append(f"{one.name} runs {path}: {judged[path]}")
-            elif path.startswith(f"{rig.installations}/") and not path.startswith(folders.get(one.name, "/nobody/")):
-                wrong.append(f"{who} runs {path}, which is another engine's")
-        if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
-            wrong.append(f"{who} runs {process.exe}, not {unit.program}")
-    cure = "`dpkg --verify` says what is not a package's, and `apt-get install --reinstall` brings that back; then "
-    none(wrong, "the declared programs and their libraries", cure + restart(services))
-
-
-def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:
-    """Whether a process is a script of its service's, or one of an engine's that starts compilers."""
-    if text(one).get("MemoryDenyWriteExecute") != "yes" and process.pid != unit.main:
-        return True
-    return process.exe.startswith("/usr/bin/") and unit.program in process.words[1:3]
+    if "net" in own and (strange := set(unit.interfaces) - {"lo"}):
+        yield f"a network with the interface {', '.join(sorted(strange))}"
 
 
 @check(
@@ -266,9 +236,8 @@ def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
     severity="critical",
     why="a library in /etc/ld.so.preload is in every process that starts next, root's too",
 )
-def test_preload(survey: Survey, rig: Rig, desired: Desired) -> None:
-    services = running(survey, rig, desired)
-    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, and {restart(services)}")
+def test_preload(survey: Survey) -> None:
+    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, and {RESTART}")
 
 
 @check(

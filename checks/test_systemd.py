@@ -22,7 +22,7 @@ from rigwright.serving.units import UNITS as FOLDER
 USUAL = re.compile(r"[^/]*\.(mount|slice|target|device)|systemd-[a-z-]+\.(service|socket)|nvidia-[a-z-]+\.service")
 # Ours may have to do with those of the rig, and with the usual; nobody else's are to stop or hold them.
 CLOSED = {
-    **dict.fromkeys(("After", "Wants", "Requires"), USUAL),
+    **dict.fromkeys(("After", "Requires"), USUAL),
     **dict.fromkeys(("Conflicts", "ConflictedBy"), re.compile(r"shutdown\.target")),
     **dict.fromkeys(
         ("BindsTo", "Requisite", "PartOf", "OnFailure", "OnSuccess", "Upholds", "JoinsNamespaceOf", "Triggers"),
@@ -41,6 +41,8 @@ ACTS = re.compile(
 ORDERS = re.compile(
     r"\b(stop|kill|mask|disable|restart|try-restart|reload|freeze|set-property|revert|edit|isolate|clean|pkill|killall)\b"
 )
+# What units say for people, or of how they themselves stand to ours.
+SAYS = frozenset({"Description", "Documentation", "After", "Wants", "Requires", "PartOf", "BindsTo", "X-Description"})
 # What the manager comes with (systemd-system.conf(5)); of others a deploy and its units do not depend.
 MANAGER = {
     **dict.fromkeys(("DefaultTimeoutStartUSec", "DefaultTimeoutStopUSec", "DefaultTimeoutAbortUSec"), "1min 30s"),
@@ -105,6 +107,7 @@ def _defaults(units: Units) -> Iterable[str]:
     "no unit of others stops ours, holds them back or gets into them",
     severity="high",
     why="a unit that conflicts with ours, or that ours wait for, decides whether anybody is served",
+    blind="programs that act on our units without their name, or that are no scripts",
 )
 def test_others(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -119,16 +122,17 @@ def test_others(survey: Survey, rig: Rig, desired: Desired) -> None:
 
 
 def _acts(line: str) -> bool:
-    name, _, value = line.partition("=")
-    if name.strip().startswith("Exec"):
-        return bool(ORDERS.search(value))
-    return ACTS.fullmatch(name.strip()) is not None
+    name, equals, _ = line.partition("=")
+    if equals and name.strip() in SAYS:
+        return False
+    return ACTS.fullmatch(name.strip()) is not None or ORDERS.search(line) is not None
 
 
 def _involved(units: Units, one: UnitFile, ours: dict[str, UnitFile]) -> Iterable[str]:
     asked = {word for name, value in settings(one.text) if name in TOLD for word in value.split()}
     for prop, usual in CLOSED.items():
-        for other in units.value(one.name, prop).split():
+        # a target waits for all that it pulls in, and nobody waits for ours
+        for other in units.value(one.name, prop).split() if (one.kind, prop) != ("target", "After") else ():
             if other not in ours and other not in asked and not usual.fullmatch(other):
                 yield f"{one.name} has {prop} {other}"
 

@@ -2,16 +2,15 @@
 
 import stat
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import PurePosixPath
 
 import pytest
 
-from checks import DEPLOY, check, expect
+from checks import DEPLOY, Drift, check, expect
 from checks.survey.ground import GROUND
 from checks.survey.taken import Survey
-from checks.survey.weights import SERVICE, TIMER, WEIGHTS, Place
-from checks.test_accounts import told
+from checks.survey.weights import SERVICE, TIMER, WEIGHTS, File, Place
+from checks.words import day, told
 from rigwright.declaration.rig import Rig
 from rigwright.supply.lock import Artefact
 from rigwright.weights.records import DUE_DAYS, REHASH_STAMP
@@ -30,11 +29,16 @@ TAKEN = (
 )
 
 
-def at(moment: float | None) -> str:
-    """A day, for people."""
-    return (
-        datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC") if moment is not None else "never"
-    )
+def looked_at(survey: Survey, path: str) -> File:
+    """What lies at a weight's path.
+
+    Raises:
+        Drift: the host does not say it.
+    """
+    found = survey.read(WEIGHTS).files.get(path)
+    if found is None:
+        raise Drift(f"an answer about {path}", "none", "find out on the host what keeps it from answering")
+    return found
 
 
 @check("W01", "its bytes are the locked ones", severity="critical", why="a model with one wrong byte still answers")
@@ -45,17 +49,19 @@ def test_bytes(
     record_property: Callable[[str, object], None],
 ) -> None:
     path = rig.weight_path(weight)
-    file = survey.read(WEIGHTS).files[path]
+    file = looked_at(survey, path)
     expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", f"take away what is there, and {DEPLOY}")
     expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
     if not file.read:
         record_property("how", "verified before and not touched since; --deep reads them")
-        expect(file.untouched, True, DEPLOY)
+        found = "verified" if file.untouched else "touched since, and not read"
+        expect(found, "verified", DEPLOY)
         return
     record_property("how", "all of them were read")
     # what its record says is right is not looked at again before somebody touches it
     cure = f"`touch {path}` and {DEPLOY}" if file.untouched else DEPLOY
-    expect(file.read, weight.sha256, cure)
+    if file.read != weight.sha256:
+        raise Drift(weight.sha256, file.read, cure, "" if file.untouched else day(file.changed))
 
 
 @check(
@@ -63,7 +69,7 @@ def test_bytes(
 )
 def test_mode(rig: Rig, survey: Survey, weight: Artefact) -> None:
     path = rig.weight_path(weight)
-    file = survey.read(WEIGHTS).files[path]
+    file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
     expect(found, "-r--r--r-- of user 0", f"chown root and chmod 444 {path}")
 
@@ -71,7 +77,7 @@ def test_mode(rig: Rig, survey: Survey, weight: Artefact) -> None:
 @check("W03", "its bytes were read again in time", severity="high", why="disks lose bits, and no size or time tells")
 def test_hashed_again(rig: Rig, survey: Survey, weight: Artefact) -> None:
     weights = survey.read(WEIGHTS)
-    file = weights.files[rig.weight_path(weight)]
+    file = looked_at(survey, rig.weight_path(weight))
     expect(
         file.wrong or weight.sha256,
         weight.sha256,
@@ -79,7 +85,7 @@ def test_hashed_again(rig: Rig, survey: Survey, weight: Artefact) -> None:
     )
     days = (weights.now - file.hashed) / 86_400 if file.hashed is not None else None
     expect(
-        at(file.hashed),
+        day(file.hashed),
         f"less than {LATE_DAYS} days ago, and not in a time to come",
         f"`systemctl start {SERVICE}`, and see in `journalctl -u {SERVICE}` what has kept it",
         holds=days is not None and -AHEAD / 86_400 < days < LATE_DAYS,
@@ -104,7 +110,9 @@ def _loose(place: Place) -> str:
 )
 def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
     above = {str(path) for path in PurePosixPath(rig.weight_path(weight)).parents}
-    odd = [_loose(place) for place in survey.read(WEIGHTS).folders if place.path in above]
+    places = {one.path: one for one in survey.read(WEIGHTS).folders}
+    below = [path for path in sorted(above) if path.startswith(f"{rig.roots.models}/")]
+    odd = [_loose(places[path]) if path in places else f"{path}: nothing" for path in below]
     found = told(list(filter(None, odd)))
     cure = "chown root and chmod 755 what is named, and `setfacl --remove-default` where it gives rights"
     expect(found or "root's folders", "root's folders", cure)
@@ -120,18 +128,19 @@ def test_timer(rig: Rig, survey: Survey) -> None:
     if not rig.weights:
         pytest.skip("the rig has no weights")
     weights = survey.read(WEIGHTS)
-    timer, service = weights.units[TIMER], weights.units[SERVICE]
+    none = dict.fromkeys(("LoadState", "ActiveState", "UnitFileState", "Result", "ConditionTimestamp"), "unknown")
+    timer, service = none | weights.units.get(TIMER, {}), none | weights.units.get(SERVICE, {})
     found = f"{timer['UnitFileState'] or timer['LoadState']} and {timer['ActiveState']}"
     expect(found, "enabled and active", DEPLOY)
     expect(service["LoadState"], "loaded", DEPLOY)
     see = f"see `journalctl -u {SERVICE}`, deploy again, and `systemctl start {SERVICE}`"
     failed = service["ActiveState"] == "failed" or service["Result"] != "success"
     expect(f"a run that ended with {service['Result']}" if failed else "success", "success", see)
-    idle = service["ConditionTimestamp"] and service["ConditionResult"] == "no"
+    idle = service["ConditionTimestamp"] and service.get("ConditionResult") == "no"
     expect("a run that had no folder of records" if idle else "success", "success", see)
     begun = weights.stamp or 0.0
     stamps = f"`rm {REHASH_STAMP}` and `systemctl restart {TIMER}`"
-    expect(at(begun), "a run that has begun already", stamps, holds=begun <= weights.now + AHEAD)
+    expect(day(begun), "a run that has begun already", stamps, holds=begun <= weights.now + AHEAD)
     # while a run lasts, the timer begins none; where it has begun none since it was started, it waits since then
     waited = (weights.now - max(begun, weights.since(TIMER, "ActiveEnterTimestamp"))) / 3600
     runs = service["ActiveState"] == "activating"
@@ -139,7 +148,7 @@ def test_timer(rig: Rig, survey: Survey) -> None:
     expect(f"{waited:.1f} hours", f"a run less than {LATE_HOURS} hours ago", other, holds=waited < LATE_HOURS or runs)
     coming = weights.since(TIMER, "NextElapseUSecRealtime")
     soon = weights.now - 60 < coming < weights.now + LATE_HOURS * 3600
-    expect(at(coming or None), f"the next run within {LATE_HOURS} hours", other, holds=soon or runs)
+    expect(day(coming or None), f"the next run within {LATE_HOURS} hours", other, holds=soon or runs)
 
 
 @check(
@@ -150,11 +159,11 @@ def test_timer(rig: Rig, survey: Survey) -> None:
 )
 def test_record(rig: Rig, survey: Survey, weight: Artefact, record_property: Callable[[str, object], None]) -> None:
     path = rig.weight_path(weight)
-    file = survey.read(WEIGHTS).files[path]
+    file = looked_at(survey, path)
     found = f"a record of {file.record_of or 'nothing'}" if file.recorded else "no record"
     expect(found, f"a record of {path}", DEPLOY)
     if not file.untouched and file.kind == "file":
-        record_property("how", f"touched since, on {at(file.changed)}; the next deploy records it anew")
+        record_property("how", f"touched since, on {day(file.changed)}; the next deploy records it anew")
 
 
 @check(

@@ -19,7 +19,7 @@ from rigwright.problems import unknown
 
 @click.group()
 def bench() -> None:
-    """Measure quick verbs, unchanged deploys, serving, a gateway, weights, or a build. Nothing is asserted."""
+    """Measure quick verbs, unchanged deploys, checks, serving, a gateway, weights, or a build. Nothing is asserted."""
 
 
 bench.add_command(gateway)
@@ -87,6 +87,42 @@ def start(release: str, runs: int, numbers: list[int], layer: str | None, file: 
         for row in report.rows
     ]
     show(("verb", "hosts", "seconds", "processor s", "goal", "remote commands", "memory"), rows)
+    click.echo(
+        f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
+        f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
+    )
+
+
+@bench.command()
+@click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
+@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How often each is timed.")
+@click.option("--hosts", "numbers", callback=counts, default="1,8", show_default=True, help="Over how many of them.")
+@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host's layer.")
+@JSON
+def check(release: str, runs: int, numbers: list[int], layer: str | None, file: str | None) -> None:
+    """Time all checks on throwaway hosts, beside the same list asked one by one by testinfra over its own ssh.
+
+    Needs root and memory for the hosts, and compiles llama.cpp when no earlier run has.
+    """
+    from bench import conform, start
+
+    layers = (str(Path(layer).resolve()),) if layer else kept.layers(release)
+    try:
+        measured = conform.measure(release, layers, numbers, runs, say)
+    except (start.Failed, Unsupported, RuntimeError, TimeoutError) as error:
+        raise click.ClickException(str(error)) from None
+    report = measured.report
+    if file:
+        Path(file).write_text(report.as_json())
+    asked = {"check": measured.checks, "testinfra": measured.questions}
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.verb, str(row.hosts), str(asked[row.verb]), f"{median(row.seconds):.2f}"),
+            *(f"{median(row.processor):.2f}", row.goal, str(row.sessions), size(row.peak_bytes)),
+        )
+        for row in report.rows
+    ]
+    show(("what", "hosts", "checks a host", "seconds", "processor s", "goal", "remote commands", "memory"), rows)
     click.echo(
         f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
         f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"

@@ -127,9 +127,10 @@ def _checks() -> str:
 def _sections() -> str:
     """The parts of the survey."""
     from checks import catalogue
+    from checks.survey.blind import BLIND
     from checks.survey.sections import SECTIONS
 
-    rows = ((f"`{one.name}`", catalogue.looks(one), one.blind or "nothing that is known of") for one in SECTIONS)
+    rows = ((f"`{one.name}`", catalogue.looks(one), BLIND[one.name]) for one in SECTIONS)
     return _drawn(("Part", "What it looks at", "What it cannot see"), rows)
 
 

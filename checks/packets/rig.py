@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_interface
 
+from checks.packets import legacy
 from checks.packets.packet import Packet
-from checks.packets.rules import IPV4, PREROUTING, Expression, Ruleset, decoded
+from checks.packets.rules import Expression, Ruleset, decoded
 from checks.packets.walk import Walk, Way
 from checks.survey.firewall import Firewall, Interface, allowed
 from checks.survey.reach import ports
@@ -18,7 +19,7 @@ from rigwright.serving.listeners import LOOPBACK
 FAR = {4: "203.0.113.7", 6: "2001:db8::7"}  # of nobody (RFC 5737, RFC 3849)
 OTHER = 54321  # a port that nobody has a rule about
 LEADING = ("nat", "redir", "tproxy", "target")
-MOST = 400  # ports, or addresses, that rules name and that are tried
+MOST = 100  # ports, or addresses, that rules name and that are tried
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Scenery:
             ValueError: they cannot be read.
         """
         self.rules = decoded(firewall)
+        legacy.add(self.rules, firewall.legacy)
         self.places, self.ports = places(rig), ports(rig)
         self.interfaces = [one for one in firewall.interfaces if one.name != "lo"]
         outside = [one for one in self.interfaces if one.name in firewall.ways]
@@ -110,7 +112,8 @@ class Scenery:
             return ""
         if all(far):
             named = [one for one in _addresses(self.rules) if not self.own(one)]
-            if any(not self._arriving(one, place) for one in named):
+            fits = [one for one in named if any(self._fits(here, place, one) for here in fitting)]
+            if any(not self._arriving(one, place) for one in fits):
                 return ""
         return next(filter(None, near))
 
@@ -175,7 +178,7 @@ def _compared(part: Expression) -> Iterable[int]:
 
 def _ports(rules: Ruleset) -> list[int]:
     found = {struct.unpack(">H", one)[0] for one in _constants(rules, 2)}
-    for chain in rules.at(PREROUTING, IPV4):
+    for chain in rules.chains.values():
         for rule in chain.rules:
             found |= {port for part in rule for port in _matched(part)}
     return sorted(found)[:MOST]
@@ -192,4 +195,6 @@ def _matched(part: Expression) -> Iterator[int]:
 
 def _addresses(rules: Ruleset) -> list[str]:
     found = {one for one in _constants(rules, 4) | _constants(rules, 16) if any(one)}
+    # of a network that ends with a byte, no more than those bytes are compared
+    found |= {one + bytes(3 - len(one)) + b"\1" for one in _constants(rules, 2) | _constants(rules, 3)}
     return sorted(str(ip_address(one)) for one in found)[:MOST]

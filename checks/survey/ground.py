@@ -59,6 +59,8 @@ class Journal:
     """Open, of those that it keeps."""
     settings: dict[str, str]
     """What its files come to."""
+    masked: list[str]
+    """Units of it that no boot starts."""
 
 
 @dataclass(frozen=True)
@@ -86,27 +88,43 @@ def room(rig: Rig) -> dict[str, int]:
     return ours | {roots.models: 0} | dict.fromkeys(("/run", "/tmp", "/var/tmp", "/var/log"), 16 * MIB)  # noqa: S108
 
 
-def touching(rig: Rig) -> str:
-    """An expression for lines that change what is ours, or stop it; to read weights is everybody's right."""
+# What changes files, units or users; copies do where they lead to
+CHANGES = (
+    r"\b(rm|rmdir|mv|dd|chmod|chown|chgrp|chattr|truncate|shred|touch|mount|umount|ln|setfacl|setcap|tee|unlink|mkfs\S*"
+    r"|wipe|srm|fallocate|usermod|userdel|useradd|groupmod|gpasswd|passwd|chpasswd|pkill|killall|kill|prlimit|renice"
+    r"|taskset|nsenter|gdb|setpriv|runuser|su|sudo|sh|bash|dash|python3?|perl|env|nohup|exec|source)\b"
+    r"|\bsystemctl\s+(-\S+\s+)*(?!status|show|cat|is-|list-)|-delete\b|-exec\b|\bsed\b.*-i|>|\bcrontab\b"
+)
+COPIES = r"\b(cp|rsync|install|scp|curl|wget|tar|unzip|git|cpio)\b"
+
+
+def ours(rig: Rig) -> str:
+    """An expression for words of a line that are about what is ours."""
     roots = rig.roots
-    places = "|".join(re.escape(path) for path in (roots.software, roots.config, roots.state, CACHES, "/run/rigwright"))
+    paths = (roots.software, roots.config, roots.state, roots.models, CACHES, "/run/rigwright")
+    places = "|".join(re.escape(path) for path in paths)
     users = "|".join(re.escape(user) for user in rig.users) or "(?!)"
-    changes = r"\b(rm|mv|dd|chmod|chown|chattr|truncate|shred|touch|mount|ln|setfacl|find\s.*-delete|tee)\b|>"
-    return (
-        rf"(?:{places})(?![A-Za-z0-9_-])|\brigwright[-_][a-z0-9]|\brigwright\.(?:target|slice)|\b(?:{users})\b"
-        rf"|(?:{changes}).*{re.escape(roots.models)}(?![A-Za-z0-9_-])"
-    )
+    # a pattern that our units' names fit is about them, too
+    units = r"\brigwright[-_][a-z0-9*]|\brigwright\.(?:target|slice)|\brig[a-z]*\*"
+    return rf"(?:(?:{places})(?![A-Za-z0-9_-])|{units}|\b(?:{users})\b)"
+
+
+def touching(rig: Rig) -> str:
+    """An expression for lines that change what is ours, run it or stop it; to read it is no harm."""
+    about = ours(rig)
+    programs = rf"(?:^|[\s\"'=;&|]){re.escape(rig.roots.software)}/\S*/bin/"
+    return rf"(?:{CHANGES}).*{about}|{about}.*(?:>|-delete\b|-exec\b)|{COPIES}.*{about}\S*[\"']?\s*$|{programs}"
 
 
 def _asks(scene: Scene) -> object:
     rig = scene.rig
     roots = rig.roots
-    ours = [roots.software, roots.state, roots.config, roots.models]
     return {
         "models": roots.models,
-        "guarded": [*ours, CACHES],
+        "guarded": [roots.software, roots.state, roots.config, roots.models, CACHES],
         "locks": LOCKS,
         "touching": touching(rig),
+        "about": ours(rig),
         "quiet": [ROTATION],
         "room": list(room(rig)),
         "packages": list(packages(rig)),

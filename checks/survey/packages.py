@@ -15,12 +15,14 @@ from rigwright.supply.network import network
 BOOTED = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-kbuild-*", "dkms", "kmod", "initramfs-tools*")
 # What root runs on the way up, at a deploy and for our services; not all that a host has, which is its operator's
 RUN = (
-    "apt", "base-files", "bash", "ca-certificates", "coreutils", "coreutils-*", "curl", "dash", "dpkg", "findutils", "gnu-coreutils",
-    "gpgv", "grep", "grub-*", "gzip", "init", "iproute2", "iptables", "libapt-pkg*", "libc-bin", "libc6", "libcap2", "libcrypt1",
-    "libcurl*", "libgcc-s1", "libgomp1", "libkmod2", "liblzma5", "libnftables1", "libnss-*", "libpam*", "libpcre2-8-0",
-    "libpython3*", "libseccomp2", "libselinux1", "libssl3*", "libstdc++6", "libsystemd*", "libudev1", "libzstd1", "login", "mount",
-    "nftables", "nginx*", "openssh-server", "openssh-sftp-server", "openssl", "passwd", "perl-base", "procps", "python3", "python3-minimal",
-    "python3.*", "sed", "shim-signed*", "sqv", "sudo", "sudo-rs", "systemd*", "tar", "udev", "util-linux*", "zlib1g",
+    "apt", "base-files", "bash", "ca-certificates", "coreutils", "coreutils-*", "curl", "dash", "dpkg",
+    "findutils", "gnu-coreutils", "gpgv", "grep", "grub-*", "gzip", "init", "iproute2", "iptables",
+    "libapt-pkg*", "libc-bin", "libc6", "libcap2", "libcrypt1", "libcurl*", "libgcc-s1", "libgomp1", "libkmod2",
+    "liblzma5", "libnftables1", "libnss-*", "libpam*", "libpcre2-8-0", "libpython3*", "libseccomp2",
+    "libselinux1", "libssl3*", "libstdc++6", "libsystemd*", "libudev1", "libzstd1", "login", "mount",
+    "nftables", "nginx*", "openssh-server", "openssh-sftp-server", "openssl", "passwd", "perl-base", "procps",
+    "python3", "python3-minimal", "python3.*", "sed", "shim-signed*", "sqv", "sudo", "sudo-rs", "systemd*",
+    "tar", "udev", "util-linux*", "zlib1g",
 )  # fmt: skip
 
 
@@ -144,6 +146,7 @@ PACKAGES: Section[Packages] = Section(
         "record": record.path(scene.rig),
         "deep": scene.deep,
     },
+    limit=60.0,
 )
 FILES: Section[Files] = Section(
     "files",

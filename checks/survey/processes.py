@@ -58,6 +58,8 @@ class Unit:
     """The main process first."""
     elsewhere: list[str]
     """Paths at which it sees something else than the host does."""
+    interfaces: list[str]
+    """Of the network that its main process is in."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,6 @@ class Processes:
     """Control group, of our services and of what those are in -> what limits it."""
     first: Process
     """The host's first process, without its words."""
-    online: str
-    """Processors, as the kernel lists them."""
     code: dict[str, str]
     """File that a service runs code from -> what is wrong with it."""
     preload: list[str]

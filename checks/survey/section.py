@@ -37,8 +37,6 @@ class Section(Generic[T]):
     """What the host is asked; None where the rig has nothing of it."""
     limit: float | Callable[[Scene], float] = 20.0
     """Seconds that it may take, after which it has no answer; where it reads bytes, as many as there may be."""
-    blind: str = ""
-    """What it cannot see, in words for people."""
 
     def seconds(self, scene: Scene) -> float:
         """The limit for a host."""

@@ -24,7 +24,7 @@ class Row:
     """A line of a file."""
 
     kind: str
-    """Who reads it: "modprobe", "sysctl" and so on; with "hidden " before it where the file hides `line`, another one."""
+    """Who reads it: "modprobe", "sysctl" and so on; "hidden modprobe" where the file hides `line`, which is another."""
     path: str
     line: str
     package: str
@@ -58,6 +58,8 @@ class Settings:
     """(file, the system's program) of what stands before that on PATH."""
     loader: list[list[str]]
     """(folder, file that names it, a library) of folders with libraries of the driver's that the loader looks in."""
+    before: list[list[str]]
+    """The same of libraries that are the system's own."""
     files: list[File]
     units: dict[str, dict[str, str]]
     """Unit -> what systemd has of it."""

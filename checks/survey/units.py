@@ -89,6 +89,8 @@ class Lying:
     link: str
     sha256: str
     """Of its text; empty for none."""
+    loose: str
+    """Whose it is, where others than root can change it."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Units:
     command_line: list[str]
     """What the kernel was told for systemd."""
     mentions: list[Line]
-    """Lines of others' unit files in which ours are named."""
+    """Lines of others' unit files, and of scripts that they start, in which ours are named."""
     generators: list[str]
     """Programs that make units at a boot, of no package."""
     configured: list[Line]

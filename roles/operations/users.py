@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
@@ -15,8 +16,24 @@ from roles.operations.look import Look
 NO_LOGIN = "/usr/sbin/nologin"
 
 
-class Passwd(Look[dict[str, list[str]]]):
-    """User -> the seven fields of its passwd line; without those that are not there."""
+@dataclass(frozen=True)
+class Login:
+    """How a user can be logged in as."""
+
+    home: str
+    shell: str
+    joined: bool = False
+    """Whether it is in more groups than its first one."""
+    open: bool = False
+    """Whether it has a password, be it an empty one."""
+
+
+SCHEMA: channel.Schema = {"passwd": (optional(passwd),), "joined": (channel.word,), "open": (channel.word,)}
+"""What templates/look/passwd.sh.j2 tells."""
+
+
+class Passwd(Look[dict[str, Login]]):
+    """User -> its login; without those that are not there."""
 
     default = dict
 
@@ -24,10 +41,12 @@ class Passwd(Look[dict[str, list[str]]]):
         """templates/look/passwd.sh.j2."""
         return self.script("look/passwd.sh.j2", users=list(users))
 
-    def read(self, output: list[str]) -> dict[str, list[str]]:
+    def read(self, output: list[str]) -> dict[str, Login]:
         """Read what it tells."""
-        lines = channel.read(output, {"passwd": (optional(passwd),)}).all("passwd")
-        return {line.split(":")[0]: line.split(":") for line in lines if line}
+        told = channel.read(output, SCHEMA)
+        joined, open_ = told.all("joined"), told.all("open")
+        lines = [line.split(":") for line in told.all("passwd") if line]
+        return {one[0]: Login(one[5], one[6], one[0] in joined, one[0] in open_) for one in lines}
 
 
 @operation()
@@ -39,12 +58,13 @@ def service_users(users: Sequence[str], home: str, ledger: str) -> Generator[Str
     + ledger: the file that knows what is ours
     """
     found = host.get_fact(Passwd, users=list(users)) if users else {}
-    wrong = [user for user in users if found.get(user, [])[5:] != [home, NO_LOGIN]]
+    wrong = [user for user in users if found.get(user) != Login(home, NO_LOGIN)]
     if not wrong:
         host.noop(f"{len(users)} users are as they should be")
     for user in wrong:
         if user in found:
-            yield StringCommand("usermod --home", QuoteString(home), "--shell", NO_LOGIN, QuoteString(user))
+            named = ("usermod --home", QuoteString(home), "--shell", NO_LOGIN, "--groups ''", "--password '!'")
+            yield StringCommand(*named, QuoteString(user))
             continue
         yield StringCommand("echo", QuoteString(f"user {user}"), ">>", QuoteString(ledger))
         made = "useradd --system --user-group --no-create-home --home-dir"

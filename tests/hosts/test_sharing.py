@@ -25,39 +25,6 @@ TRACES = (
     "/etc/systemd/system/multi-user.target.wants/*share* 2>/dev/null; dpkg-query -W 'nginx*' 'libnginx*' 2>/dev/null"
 )
 
-# what somebody or something does to what is shared, the checks that must notice, and the cure: none is a deploy alone
-DRIFTS = {
-    "it was stopped": ("systemctl stop rigwright_share", {"H01", "H02", "H04", "H05", "H06", "H08"}, ""),
-    "it will not start at boot": ("systemctl -q disable rigwright_share", {"H01"}, ""),
-    # what is hidden is let out by the same words
-    "it lets everybody in": (
-        f"sed -i 's/deny all/allow all/' {CONFIG}; sed -i '/^IPAddress/d' {UNIT}; {AGAIN}",
-        {"H02", "H06", "H07"},
-        "",
-    ),
-    "it listens on every address": (f"sed -i 's/listen .*:/listen /' {CONFIG}; {AGAIN}", {"H02", "H04"}, ""),
-    "it gives parts": (f"sed -i 's/.part[$]/.never$/' {CONFIG}; {AGAIN}", {"H02", "H06"}, ""),
-    "it follows links": (f"sed -i /disable_symlinks/d {CONFIG}; {AGAIN}", {"H02", "H06"}, ""),
-    "its unit was edited and not read": (f"echo '# mine' >> {UNIT}", {"H02"}, ""),
-    "a drop-in opens the sandbox": (
-        f"mkdir {UNIT}.d; printf '[Service]\\nDynamicUser=no\\nUser=root\\nProtectSystem=no\\nNoNewPrivileges=no\\n"
-        "PrivateUsers=no\\nCapabilityBoundingSet=~\\nSystemCallFilter=\\nPrivateDevices=no\\nProtectHome=no\\n' "
-        f"> {UNIT}.d/x.conf; {AGAIN}",
-        {"H02", "H03", "H08"},
-        f"rm -r {UNIT}.d; {AGAIN}",
-    ),
-    "nginx was upgraded beneath it": (
-        "cp -p /usr/sbin/nginx /usr/sbin/nginx.new; mv -f /usr/sbin/nginx.new /usr/sbin/nginx",
-        {"H02"},
-        "",
-    ),
-    "others may not read the weights": (f"chmod 600 /srv/models/{MODEL}", {"H05", "W01", "W02"}, ""),
-}
-
-
-# of those, enough for each check to be red once
-EACH = ("it was stopped", "it lets everybody in", "a drop-in opens the sandbox")
-
 
 def declared(folder: Path, lab: Lab, host: Host, **more: Any) -> Path:
     """The inventory of a host that shares with its whole network."""
@@ -126,28 +93,6 @@ def test_a_box_gets_another_ones_weights_and_nothing_is_left_of_it(
     assert rigwright("remove", str(inventory), "--yes").returncode == 0
     assert converged.run(TRACES, check=False) == before
     assert web(converged) == ""
-
-
-@pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-@pytest.mark.parametrize(
-    "drifts", [pytest.param(EACH, id="some"), pytest.param(tuple(DRIFTS), id="every", marks=pytest.mark.all_only)]
-)
-def test_each_drift_of_what_is_shared_turns_its_check_red(
-    lab: Lab, converged: Host, tmp_path: Path, drifts: tuple[str, ...], subtests: pytest.Subtests
-) -> None:
-    inventory = declared(tmp_path, lab, converged)
-    assert deploy(inventory).status == 0
-    assert red(inventory) == set()
-    for what in drifts:
-        break_it, expected, cure = DRIFTS[what]
-        with subtests.test(what):
-            converged.run(break_it)
-            assert red(inventory) == expected
-            if cure:
-                converged.run(cure)
-            run = deploy(inventory)
-            assert run.status == 0, run.said
-    assert red(inventory) == set()
 
 
 def test_an_nginx_that_was_there_before_us_goes_on(lab: Lab, converged: Host, tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import pytest
 from lab.hosts import Host
 from tests.hosts import vllm_box
 from tests.hosts.support import KEY_FILE, deploy, red
-from tests.hosts.test_drift import LINK, UNIT
 from tests.hosts.vllm_box import Ground
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
 ENV = "/opt/rigwright/engines/vllm-*/env"
 CACHE = "/var/cache/rigwright/instances/chat"
+UNIT = "/etc/rigwright/current/units/rigwright-chat.service"
+LINK = "/etc/systemd/system/rigwright-chat.service"
 FIRST = "/var/lib/rigwright/starts/rigwright-chat.service"
 # more starts than systemd lets a unit have in so short a time
 RESTART = "systemctl daemon-reload; systemctl reset-failed rigwright-chat; systemctl restart rigwright-chat"

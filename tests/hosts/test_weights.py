@@ -120,7 +120,8 @@ def test_what_changes_later_is_found_and_only_that_is_fetched_again(hub: Models,
     converged.run(flip)
     record = converged.run(f"grep -l draft/ {RECORDS}/*-*").strip()
     converged.run(f"stat -c '%s %.9Y %.9Z %i %n' {place}/draft/tiny.gguf > {record}")
-    assert red(inventory) == set()
+    # of so few bytes a check reads them each time
+    assert red(inventory) == {"W01"}
     assert deploy(inventory).changed == []
     assert "draft/tiny.gguf" in converged.run(f"{REHASH} 2>&1 || true")
     assert "W01" in red(inventory)

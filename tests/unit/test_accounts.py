@@ -161,6 +161,11 @@ DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
     "numbers for it": (file("etc/subuid", f"{NAME}:100000:9\n"), {"A09"}, f"{NAME}:100000:9"),
     "a list for all": (lambda world: (world.folder / "etc/passwd").chmod(0o666), {"A10"}, "passwd 666"),
     "a list of somebody's": (lambda world: os.chown(world.folder / "etc/shadow", 7, -1), {"A10"}, "of user 7"),
+    "a folder of cron's for all": (
+        lambda world: (world.folder / "etc/cron.d").mkdir() or (world.folder / "etc/cron.d").chmod(0o777),
+        {"A10"},
+        "cron.d 777",
+    ),
     "a second root": (user(0, 0, "", "", ""), {"A11"}, "found eve, root"),
 }
 

@@ -167,6 +167,12 @@ def test_a_junit_report_names_hosts_and_ids(box: Box) -> None:
     assert "expected two disks of 4 TB, found one" in str(failure.text)
 
 
+def test_checks_of_ours_are_in_a_junit_report_each_once(box: Box) -> None:
+    box.check("--only=B01,S01", f"--junitxml={box.folder / 'report.xml'}")
+    cases = [case.get("name", "") for case in ET.parse(box.folder / "report.xml").iter("testcase")]
+    assert [name[:10] for name in sorted(cases)] == ["B01 each s", "S01 chat: ", "S01 code: "]
+
+
 def test_the_gravest_alone_are_run_where_that_is_asked_for(box: Box) -> None:
     ran = box.check(MINE, "--severity=high", "--json")
     assert {"X01", "X03", "X04"} == set(ran.results)

@@ -10,9 +10,9 @@ from checks import Drift
 from checks import test_systemd as systemd
 from checks import test_units as t
 from checks.inforce import Right, differences, said
+from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import BOOT, PARENTS, WORD, Entry, Line, Lying, UnitFile, Units, declared
-from checks.survey.section import Scene
 from rigwright.host.plan import Desired, desired
 from tests.unit.samples import facts, instance, rig
 
@@ -101,8 +101,16 @@ def test_a_unit_as_its_text_says_has_no_difference() -> None:
         ("SystemCallFilter", "mount read write", "SystemCallFilter mount read write, not read write"),
         ("Environment", "A=1", "Environment 'A=1', not empty"),
         ("ExecStartEx", COMMAND.replace("port 1", "port 2"), "ExecStart /bin/x --port 2, not /bin/x --port 1"),
-        ("ExecStartEx", COMMAND.replace("path=/bin/x", "path=/y"), "ExecStart /y as /bin/x --port 1, not /bin/x --port 1"),
-        ("ExecStartEx", COMMAND.replace("flags=", "flags=privileged"), "ExecStart +/bin/x --port 1, not /bin/x --port 1"),
+        (
+            "ExecStartEx",
+            COMMAND.replace("path=/bin/x", "path=/y"),
+            "ExecStart /y as /bin/x --port 1, not /bin/x --port 1",
+        ),
+        (
+            "ExecStartEx",
+            COMMAND.replace("flags=", "flags=privileged"),
+            "ExecStart +/bin/x --port 1, not /bin/x --port 1",
+        ),
         ("ExecStartPreEx", COMMAND, "ExecStartPre /bin/x --port 1, not empty"),
         ("User", None, "User empty, not svc"),
         ("Slice", "other.slice", "Slice other.slice, not system.slice"),
@@ -150,7 +158,7 @@ def sound() -> Units:
     links = [("multi-user.target", "rigwright.target"), ("timers.target", "rigwright_rehash.timer")]
     return replace(
         units(),
-        files={one.path: Lying(one.link, one.sha256) for one in OURS.values() if one.path},
+        files={one.path: Lying(one.link, one.sha256, "") for one in OURS.values() if one.path},
         lying=[Entry(f"{FOLDER}/{target}.wants/{name}", f"../{name}", "") for target, name in links],
         shown=shown,
         bare={one.kind: {} for one in OURS.values()},
@@ -200,8 +208,17 @@ def lying(path: str, link: str = "") -> Units:
 
 CHAT = "rigwright-chat.service"
 SICK: dict[str, tuple[Units, str]] = {
-    "another text": (replace(sound(), files=sound().files | {OURS[CHAT].path: Lying(OURS[CHAT].link, "0" * 64)}), "U01"),
-    "a mask": (replace(sound(), files=sound().files | {OURS[CHAT].path: Lying("/dev/null", "")}), "U01"),
+    "another text": (
+        replace(sound(), files=sound().files | {OURS[CHAT].path: Lying(OURS[CHAT].link, "0" * 64, "")}),
+        "U01",
+    ),
+    "a mask": (replace(sound(), files=sound().files | {OURS[CHAT].path: Lying("/dev/null", "", "")}), "U01"),
+    "a file that others can write": (
+        replace(
+            sound(), files=sound().files | {OURS[CHAT].path: Lying(OURS[CHAT].link, OURS[CHAT].sha256, "of user 7")}
+        ),
+        "U01",
+    ),
     "another folder": (with_(sound(), CHAT, FragmentPath="/run/systemd/system/x"), "U01"),
     "a drop-in": (with_(sound(), CHAT, DropInPaths="/run/x.conf"), "U02"),
     "a drop-in that nobody has read": (lying(f"{FOLDER}/rigwright-.service.d/x.conf"), "U02"),
@@ -215,6 +232,7 @@ SICK: dict[str, tuple[Units, str]] = {
     "another default in force": (replace(sound(), manager={"DefaultTimeoutStopUSec": "1s"}), "U05"),
     "a conflict": (mention(f"Conflicts={CHAT}"), "U06"),
     "a timer that stops": (mention(f"ExecStart=/usr/bin/systemctl stop {CHAT}"), "U06"),
+    "a script that stops": (mention(f"systemctl stop {CHAT}"), "U06"),
     "who is in the way": (with_(sound(), CHAT, ConflictedBy="other.service"), "U06"),
     "who has to be there first": (with_(sound(), CHAT, After="other.service"), "U06"),
     "a shadow": (lying(f"/run/systemd/system/{CHAT}"), "U07"),
@@ -233,7 +251,12 @@ def test_each_sick_host_turns_its_check_red_and_no_other(what: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [f"After={CHAT}", "Wants=rigwright.target", "Description=stop rigwright", f"ExecStart=/usr/bin/logger {CHAT} is up"],
+    [
+        f"After={CHAT}",
+        "Wants=rigwright.target",
+        "Description=stop rigwright",
+        f"ExecStart=/usr/bin/logger {CHAT} is up",
+    ],
 )
 def test_who_only_waits_for_ours_harms_nobody(line: str) -> None:
     assert red(mention(line)) == {}
@@ -246,3 +269,11 @@ def test_settings_of_the_manager_that_touch_no_service_are_the_operators() -> No
 
 def test_all_units_of_a_rig_begin_with_its_word() -> None:
     assert all(name.startswith(WORD) for name in OURS)
+
+
+def test_a_slice_that_nothing_is_in_is_down() -> None:
+    bare = rig()
+    wanted = desired(bare, FACTS)
+    found = with_(sound(), "rigwright.slice", ActiveState="inactive")
+    t.test_up(Survey({}, _read={"units": found}), bare, wanted)
+    assert list(red(found)) == ["U09"]

@@ -94,7 +94,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     for name in ("ETC", "VAR", "RUN", "USR"):
         monkeypatch.setattr(ground_look, name, tmp_path / "host" / name.lower())
     monkeypatch.setattr(ground_look, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(ground_look, "JOBS", (tmp_path / "host/cron.d", tmp_path / "host/tmpfiles.d"))
+    monkeypatch.setattr(
+        ground_look, "JOBS", (*(tmp_path / "host" / name for name in ("cron.d", "tmpfiles.d", "logrotate.d")),)
+    )
     monkeypatch.setattr(ground_look.common, "run", made.run)  # type: ignore[attr-defined]
     os.umask(before)
     return made
@@ -204,9 +206,24 @@ DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
     "cron that empties weights": (job("0 3 * * * root rm -rf {models}"), {"O10"}, "rm -rf"),
     "cron that writes to weights": (job("0 3 * * * root cat x > {models}/x"), {"O10"}, "cat x"),
     "cron that runs a program of ours": (
-        lambda world: world.write("host/cron.d/x", f"@daily root {world.rig.roots.software}/x\n"),
+        lambda world: world.write("host/cron.d/x", f"@daily root {world.rig.roots.software}/engines/a/bin/x\n"),
         {"O10"},
         "@daily",
+    ),
+    "cron with a pattern": (job("0 3 * * * root systemctl --quiet restart 'rigw*'"), {"O10"}, "rigw*"),
+    "cron that copies over a file": (job("0 3 * * * root cp /root/x {models}/a/b.gguf"), {"O10"}, "cp /root/x"),
+    "a rotation of weights": (
+        lambda world: world.write("host/logrotate.d/x", f"{world.rig.roots.models}/*/*.gguf {{\n"),
+        {"O10"},
+        "gguf {",
+    ),
+    "a journal that no boot starts": (
+        lambda world: (
+            world.path("host/etc/systemd/system").mkdir(parents=True),
+            world.path("host/etc/systemd/system/systemd-journald.socket").symlink_to("/dev/null"),
+        ),
+        {"O09"},
+        "found systemd-journald.socket",
     ),
     "a boot that opens weights": (
         lambda world: world.write("host/tmpfiles.d/x.conf", f"Z {world.folder}/mod* 0777 - - -\n"),
@@ -244,6 +261,9 @@ HARMLESS: dict[str, Callable[[World], object]] = {
     "what was cut off": drop("etc/current.rigwright-new", ""),
     "a file that is hashed again later": lambda world: ahead("var/weights/deep")(world),
     "cron that copies weights": job("0 3 * * * root cp -al {models} /backup && rsync -a {models}/ nas:"),
+    "cron that looks": job(
+        "0 3 * * * root journalctl -u rigwright-chat | mail -s log me; systemctl status rigwright-chat"
+    ),
     "a backup of others": job("0 3 * * * root rm -rf /var/tmp/x # once"),
     "a comment": job("# systemctl stop rigwright-chat"),
     "what a boot makes for others": drop("host/tmpfiles.d/x.conf", "d /srv 0755 - - -\nx\n"),

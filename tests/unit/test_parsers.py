@@ -34,7 +34,7 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "use": (use.parse, use.SCHEMA),
     "entries": (files.Entries().read, files.ENTRIES),
     "unit": (units.UnitState().read, units.SCHEMA),
-    "passwd": (users.Passwd().read, {"passwd": (channel.text,)}),
+    "passwd": (users.Passwd().read, users.SCHEMA),
     "condition": (Done().read, jobs.HOLDS),
     "job": (lambda output: channel.read(output, jobs.STATE), jobs.STATE),
     "sent": (lambda output: channel.read(output, jobs.LISTED), jobs.LISTED),

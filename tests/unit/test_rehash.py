@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -90,6 +91,38 @@ def test_a_file_that_is_gone_or_touched_is_told_and_is_no_failure(
     assert not shelf.wrong(gone).exists()
     assert not shelf.wrong(touched).exists()
     assert not fresh(shelf.deep(touched))
+
+
+@pytest.mark.parametrize("how", ["a backup by hard links", "a mode that is given again", "a copy"])
+def test_a_file_that_was_only_touched_is_recorded_as_it_is_now(
+    shelf: Shelf, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    file = shelf.file("a", age_days=1)
+    path = shelf.root / "a"
+    path.chmod(0o444)
+    if how == "a copy":
+        shutil.copy2(path, shelf.root / "b")
+        (shelf.root / "b").replace(path)
+    elif how == "a backup by hard links":
+        (shelf.root / "b").hardlink_to(path)
+    assert not shelf.holds(file)
+    assert shelf.run() == 0
+    assert shelf.holds(file)
+    assert fresh(shelf.deep(file))
+    assert f"{path} was touched, and has the right bytes" in capsys.readouterr().out
+    assert shelf.run() == 0
+    assert "0 files looked at" in capsys.readouterr().out
+
+
+def test_a_file_that_was_touched_and_has_other_bytes_is_not_recorded(
+    shelf: Shelf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = shelf.file("a", b"a", age_days=1)
+    (shelf.root / "a").write_bytes(b"b")
+    (shelf.root / "a").chmod(0o444)
+    assert shelf.run() == 0
+    assert not shelf.holds(file)
+    assert f"note: {shelf.root / 'a'} was touched since it was verified" in capsys.readouterr().out
 
 
 def test_the_record_of_a_version_that_was_replaced_goes(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from checks.survey.python import PYTHON
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES, Change, Trees
 from checks.survey.ways import WAYS
-from tests.unit.test_survey import run
+from tests.unit.test_checks_survey import run
 from tests.unit.test_trees import CHANGED
 from tests.unit.trees_host import TreesHost, trees_host
 

@@ -71,7 +71,7 @@ def test_any_instances_have_different_users_that_useradd_takes(names: list[str],
 
 def commands(monkeypatch: pytest.MonkeyPatch, lines: list[str], names: list[str]) -> list[str]:
     """What is done for these users on a host with these lines of passwd."""
-    found = {line.split(":")[0]: line.split(":") for line in lines}
+    found = users.Passwd().read(told([("passwd", line) if ":" in line else (*line.split(),) for line in lines]))
 
     def fact(kind: type, users: list[str]) -> object:
         return {name: found[name] for name in users if name in found}
@@ -85,7 +85,7 @@ MADE = [
     f"echo 'user svc-a' >> {LEDGER}",
     "useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin svc-a",
 ]
-CHANGED = ["usermod --home /nonexistent --shell /usr/sbin/nologin svc-a"]
+CHANGED = ["usermod --home /nonexistent --shell /usr/sbin/nologin --groups '' --password '!' svc-a"]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,8 @@ CHANGED = ["usermod --home /nonexistent --shell /usr/sbin/nologin svc-a"]
         ([RIGHT.replace("/nonexistent", "/srv/x")], CHANGED),
         ([RIGHT.replace("/usr/sbin/nologin", "/bin/sh")], CHANGED),
         ([RIGHT.replace("svc-a", "svc-ab")], MADE),
+        ([RIGHT, "joined svc-a"], CHANGED),
+        ([RIGHT, "open svc-a"], CHANGED),
     ],
 )
 def test_a_user_that_is_not_as_it_should_be_is_made_so(
@@ -116,7 +118,9 @@ def test_it_is_written_down_as_ours_before_it_is_made(monkeypatch: pytest.Monkey
 
 def test_what_passwd_tells_is_read_by_user() -> None:
     look = users.Passwd()
-    assert look.read(told([("passwd", RIGHT), ("passwd", "")])) == {"svc-a": RIGHT.split(":")}
+    assert look.read(told([("passwd", RIGHT), ("passwd", "")])) == {
+        "svc-a": users.Login("/nonexistent", "/usr/sbin/nologin")
+    }
     with pytest.raises(ValueError, match="passwd"):
         look.read(told([("passwd", f"{RIGHT}\nroot:x:0:0::/:/bin/sh")]))
 

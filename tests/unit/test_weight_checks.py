@@ -33,7 +33,7 @@ GROUND: dict[str, Any] = {
     "jobs": [],
     "disks": [],
     "mounts": [],
-    "journal": {"runs": True, "files": [], "settings": {}},
+    "journal": {"runs": True, "files": [], "settings": {}, "masked": []},
     "audit": "",
     "missing": [],
 }

@@ -21,7 +21,14 @@ RUN = Path("/run")
 USR = Path("/usr")
 LINE = 300  # characters that are told of a line
 
+# Lists of accounts, and what root runs or obeys
 ACCOUNT_FILES = ("passwd", "group", "shadow", "gshadow", "sudoers", "subuid", "subgid")
+ROOTS = (
+    *("sudoers.d", "doas.conf", "pam.d", "security", "nsswitch.conf", "ssh", "crontab", "anacrontab", "cron.d"),
+    *("cron.hourly", "cron.daily", "cron.weekly", "cron.monthly", "rc.local", "profile", "profile.d", "bash.bashrc"),
+    *("logrotate.conf", "logrotate.d", "apt", "tmpfiles.d", "sysusers.d", "systemd", "udev", "modprobe.d", "sysctl.d"),
+    *("environment", "ld.so.conf", "ld.so.conf.d", "polkit-1", "dbus-1", "default", "init.d", "fstab"),
+)
 
 
 def look(asked: dict[str, object]) -> dict[str, object]:
@@ -59,7 +66,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         "rules": list(_rules(names, numbers)),
         "spools": list(_spools(names, numbers)),
         "processes": list(_processes(numbers)),
-        "files": [_file(ETC / name) for name in ACCOUNT_FILES if os.path.lexists(ETC / name)],
+        "files": [_file(ETC / name) for name in ACCOUNT_FILES if os.path.lexists(ETC / name)] + list(_loose()),
         "folders": [_file(path) for one in _list(asked["folders"]) if os.path.lexists(path := Path(str(one)))],
     }
 
@@ -230,6 +237,22 @@ def _unit(cgroups: str) -> str:
         controllers, _, path = rest.partition(":")
         paths[controllers or number] = path
     return paths["0"] if paths.get("0", "/") != "/" else paths.get("name=systemd", "/")
+
+
+def _loose() -> Iterator[dict[str, object]]:
+    """What others than root can write of what root runs or obeys, folders among them."""
+    for place in (ETC / name for name in ROOTS):
+        inside = _inside(place) if place.is_dir() else []
+        for path in (place, *inside):
+            with suppress(OSError):
+                found = path.lstat()
+                if not stat.S_ISLNK(found.st_mode) and (found.st_uid != 0 or found.st_mode & 0o022):
+                    yield _file(path)
+
+
+def _inside(place: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(place):
+        yield from (Path(folder) / name for name in (*folders, *names))
 
 
 def _file(path: Path) -> dict[str, object]:

@@ -16,13 +16,12 @@ from typing import Any
 from checks.survey.host import common
 
 ROOT = ""  # a test has a folder for a host
-CPIO = (b"070701", b"070702")
+CPIO, LAST = (b"070701", b"070702"), "TRAILER!!!"
 MAGIC = {
     b"\x1f\x8b": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\xfd7zXZ\x00": "xz",
-    b"\x02\x21\x4c\x18": "lz4",
-    b"\x04\x22\x4d\x18": "lz4",
+    **dict.fromkeys((b"\x02\x21\x4c\x18", b"\x04\x22\x4d\x18"), "lz4"),
     b"BZh": "bzip2",
 }
 MOST = 4 << 30  # bytes of one initial file system, unpacked
@@ -41,7 +40,7 @@ def walk(data: bytes) -> Iterator[tuple[str, int, bytes]]:
     Raises:
         RuntimeError: it ends in the middle, or is packed by what is not known here.
     """
-    at = 0
+    at, name = 0, ""
     while at < len(data):
         if data[at : at + 6] in CPIO:
             if at + 110 > len(data):
@@ -60,11 +59,13 @@ def walk(data: bytes) -> Iterator[tuple[str, int, bytes]]:
             program = next((name for magic, name in MAGIC.items() if data.startswith(magic, at)), "")
             yield from walk(expanded(program, data[at:]))
             return
+    if name != LAST:
+        raise RuntimeError("ends in the middle")
 
 
 def wanted(name: str) -> bool:
     """Whether a file's bytes are looked at."""
-    return bool(MODPROBE.fullmatch(name) or MODULE.fullmatch(name) or SCRIPT.fullmatch(name) or name == "conf/modules")
+    return any(one.fullmatch(name) for one in (MODPROBE, MODULE, SCRIPT)) or name == "conf/modules"
 
 
 def expanded(program: str, data: bytes) -> bytes:
@@ -74,17 +75,17 @@ def expanded(program: str, data: bytes) -> bytes:
         RuntimeError: it is not a whole output of a program that is known here.
     """
     try:
-        if program == "gzip":
-            return zlib.decompressobj(wbits=31).decompress(data, MOST)
-        if program == "xz":
-            return lzma.LZMADecompressor().decompress(data, MOST)
+        if program in ("gzip", "xz"):
+            unpacker: Any = zlib.decompressobj(wbits=31) if program == "gzip" else lzma.LZMADecompressor()
+            found: bytes = unpacker.decompress(data, MOST)
+            if not unpacker.eof:
+                raise RuntimeError("ends in the middle")
+            return found
     except (zlib.error, lzma.LZMAError) as error:
         raise RuntimeError(f"cannot be unpacked: {error}") from None
-    if not program:
-        raise RuntimeError("is packed by nothing that is known")
-    done = subprocess.run([program, "-dcq"], input=data, capture_output=True, timeout=15, check=False)
+    done = subprocess.run([program or "false", "-dcq"], input=data, capture_output=True, timeout=15, check=False)
     if not done.stdout:
-        raise RuntimeError(f"cannot be unpacked by {program}")
+        raise RuntimeError(f"cannot be unpacked by {program or 'what is known'}")
     return done.stdout[:MOST]
 
 
@@ -122,10 +123,10 @@ def initrd(release: str) -> dict[str, object]:
     found: dict[str, object] = {"release": release, "there": os.path.isfile(path), "problem": ""}
     lines: list[list[str]] = []
     differs: list[list[str]] = []
-    count = 0
+    names: set[str] = set()
     try:
         for name, mode, inside in walk(disk(path) or b""):
-            count += 1
+            names.add(name)
             if not stat.S_ISREG(mode) or not wanted(name):
                 continue
             if MODPROBE.fullmatch(name) or name == "conf/modules":
@@ -135,7 +136,9 @@ def initrd(release: str) -> dict[str, object]:
                 differs.append([name, said])
     except (RuntimeError, ValueError, subprocess.SubprocessError, OSError) as error:
         found["problem"] = str(error)
-    return {**found, "files": count, "lines": lines, "differs": differs[:50]}
+    if names and "init" not in names and not found["problem"]:
+        found["problem"] = "has no init: its last part is missing"
+    return {**found, "files": len(names), "lines": lines, "differs": differs[:50]}
 
 
 def statements(text: str) -> list[str]:

@@ -164,9 +164,9 @@ class Look:
                 self.say(package.name, path, "cannot be compared: the package's sums are gone")
             elif stat.S_ISDIR(seen.st_mode):
                 mode = stat.S_IMODE(seen.st_mode)
-                if seen.st_uid or (mode & 0o022 and not mode & stat.S_ISVTX) or mode & 0o555 != 0o555:
-                    if not path.startswith(("/var/", "/etc/sudoers.d", "/root")):
-                        self.say(package.name, path, f"is a folder of user {seen.st_uid} with mode {mode:o}")
+                loose = seen.st_uid or (mode & 0o022 and not mode & stat.S_ISVTX) or mode & 0o555 != 0o555
+                if loose and not path.startswith(("/var/", "/etc/sudoers.d", "/root")):
+                    self.say(package.name, path, f"is a folder of user {seen.st_uid} with mode {mode:o}")
                 if fnmatchcase(path, "/usr/src/*-*") and path.count("/") == 3:
                     trees.append(path)
             elif stat.S_ISLNK(seen.st_mode):

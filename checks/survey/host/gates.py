@@ -107,7 +107,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         with contextlib.suppress(OSError):
             program = os.readlink(f"/proc/{pid}/exe") if pid else ""
         configured = common.read(f"{record}.configured")
-        noted = f"{record}.configured" if configured is not None else record
+        noted = record if unit == asked["sharing"] else f"{record}.configured"
         found[unit] = {
             "active": state.get("ActiveState", ""),
             "enabled": state.get("UnitFileState", ""),

@@ -36,12 +36,15 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `models`, their root; `guarded`, folders that nothing of the host's is to clean; `locks`, a folder;
-            `touching`, an expression for lines that change what is ours, and `quiet`, files in which it may stand;
-            `room`, paths whose file systems are looked at; `packages` that have to be installed.
+            `touching`, an expression for lines that change what is ours, `about`, one for words about it, and `quiet`,
+            files in which those may stand; `room`, paths whose file systems are looked at; `packages` that have to be
+            installed.
     """
     return {
         "held": list(_held(Path(asked["locks"]))),
-        "jobs": list(_jobs(re.compile(asked["touching"]), asked["quiet"], asked["guarded"])),
+        "jobs": list(
+            _jobs(re.compile(asked["touching"]), re.compile(asked["about"]), asked["quiet"], asked["guarded"])
+        ),
         "disks": [_disk(path) for path in asked["room"]],
         "mounts": list(_mounts(asked["models"])),
         "journal": _journal(),
@@ -73,8 +76,10 @@ def _held(locks: Path) -> Iterator[dict[str, object]]:
             yield {"lock": names[inode], "pid": int(words[4]), "name": name, "groups": group.split()}
 
 
-def _jobs(touching: re.Pattern[str], quiet: list[str], guarded: list[str]) -> Iterator[dict[str, str]]:
-    """Lines that name what is ours, where something of the host's obeys them."""
+def _jobs(
+    touching: re.Pattern[str], about: re.Pattern[str], quiet: list[str], guarded: list[str]
+) -> Iterator[dict[str, str]]:
+    """Lines that change what is ours, where something of the host's obeys them."""
     for path in _files():
         if str(path) in quiet:
             continue
@@ -82,7 +87,9 @@ def _jobs(touching: re.Pattern[str], quiet: list[str], guarded: list[str]) -> It
             text = line.strip()
             if text.startswith("#") or not text:
                 continue
-            if touching.search(text) or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
+            # what is named to logrotate is rotated
+            rotated = any(part.startswith("logrotate") for part in path.parts) and about.search(text)
+            if touching.search(text) or rotated or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
                 yield {"file": str(path), "text": " ".join(text.split())[:LINE]}
 
 
@@ -159,7 +166,10 @@ def _journal() -> dict[str, object]:
             with suppress(OSError):
                 opened += [str(one.readlink()) for one in (folder / "fd").iterdir()]
     files = [path for path in opened if path.startswith(("/var/log/journal/", "/run/log/journal/"))]
-    return {"runs": runs, "files": sorted(files), "settings": _settings()}
+    units = ("systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket")
+    places = [(folder / "systemd/system" / unit, unit) for unit in units for folder in (ETC, RUN)]
+    masked = [unit for place, unit in places if place.is_symlink() and str(place.readlink()) == "/dev/null"]
+    return {"runs": runs, "files": sorted(files), "settings": _settings(), "masked": masked}
 
 
 def _settings() -> dict[str, str]:

@@ -77,7 +77,8 @@ def builds() -> list[dict[str, object]]:
             if version.startswith("kernel-") or not os.path.isdir(folder) or os.path.islink(folder):
                 continue
             source = os.path.realpath(f"{folder}/source").removeprefix(ROOT)
-            row = {"name": name, "version": version, "source": source, "kernel": "", "differs": [], "missing": []}
+            empty: dict[str, object] = {"kernel": "", "differs": [], "missing": []}
+            row = {"name": name, "version": version, "source": source, **empty}
             if not os.path.exists(f"{folder}/source/dkms.conf"):
                 found.append({**row, "state": "broken"})
                 continue
@@ -166,9 +167,7 @@ def bus() -> list[dict[str, str]]:
 
 
 def libraries() -> list[list[str]]:
-    """(name, path, the file behind it, its package) of each 64-bit library of the driver's that the loader knows, in its
-    order.
-    """
+    """(name, path, the file behind it, its package) of the driver's 64-bit libraries, in the loader's order."""
     _, said, _ = common.ended(f"{ROOT}/sbin/ldconfig", "-p", limit=10)
     rows = LIBRARY.findall(said)
     found = [(name, path, os.path.realpath(f"{ROOT}{path}").removeprefix(ROOT)) for name, path in rows]

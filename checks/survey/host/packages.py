@@ -16,6 +16,7 @@ ROOT = ""  # a test has a folder for a host
 BROUGHT = re.compile(r"(?:^|[ ,(])linux-image-([0-9][^ ,]*)")
 NVIDIA = re.compile(r"/(?:cuda/repos/([a-z]+[0-9]+)/|cuda-repo-([a-z]+[0-9]+)-)")
 OFF = re.compile(r"^enabled:[ \t]*(?:no|false|without|off|disable|0)[ \t]*$", re.IGNORECASE | re.MULTILINE)
+APT = 45.0  # s; it makes its cache anew where a source has changed, which takes long on a busy host
 # What lets apt install what nobody has signed (apt-secure(8), apt-transport-https(1)), in apt-config's words
 LOOSE = re.compile(
     r"^((?:APT::Get::AllowUnauthenticated|Acquire::AllowInsecureRepositories|Acquire::AllowWeakRepositories|"
@@ -40,16 +41,11 @@ def matches(name: str, patterns: list[str]) -> bool:
 
 def policy(names: list[str]) -> dict[str, dict[str, object]]:
     """Package -> what apt would install, where the installed version is from, and security updates above it."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        known = pool.submit(common.run, "apt-cache", "policy", limit=15)
-        asked = common.run("apt-cache", "policy", "--", *names, limit=15) if names else ""
-        origins: dict[str, str] = {}
-        source = ""
-        for line in known.result().splitlines():
-            if matched := re.match(r" +-?[0-9]+ (.*)", line):
-                source = matched[1]
-            elif matched := re.match(r" +release (?:.*,)?o=([^,]*)", line):
-                origins[source] = matched[1].replace(" ", "_")
+    asked = common.run("apt-cache", "policy", "--", *names, limit=APT) if names else ""
+    # an archive's own word for itself, asked without the cache that takes long to make
+    told = common.run("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN)", limit=APT)
+    rows = {line.partition(" ")[::2] for line in told.splitlines()}
+    origins = {uri.rstrip("/"): name.replace(" ", "_") for uri, name in rows if name}
     found: dict[str, dict[str, object]] = {}
     row: dict[str, object] = {}
     version, current, exact, above = "", False, False, True
@@ -63,8 +59,9 @@ def policy(names: list[str]) -> dict[str, dict[str, object]]:
             version, current = matched[2], matched[1] == "***"
             above = above and not current
         elif matched := re.match(r" +-?[0-9]+ (.*)", line):
-            if matched[1] in origins and ((current and not exact) or not row["origin"]):
-                row["origin"], exact = origins[matched[1]], exact or current
+            origin = origins.get(matched[1].split(" ")[0].rstrip("/"), "")
+            if origin and ((current and not exact) or not row["origin"]):
+                row["origin"], exact = origin, exact or current
             security = row["security"]
             if above and "-security/" in matched[1] and isinstance(security, list) and version not in security:
                 security.append(version)
@@ -192,7 +189,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     holds = sorted({one.name for one in there if one.want == "hold"})
     with ThreadPoolExecutor(max_workers=3) as pool:
         offered = pool.submit(policy, sorted({*drivers, *holds}))
-        dumped = pool.submit(common.run, "apt-config", "dump", limit=15)
+        dumped = pool.submit(common.run, "apt-config", "dump", limit=APT)
         files = pool.submit(kept, store, bool(asked["deep"]))
         config = dumped.result()
         found = offered.result()

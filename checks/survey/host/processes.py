@@ -6,7 +6,7 @@ import ctypes
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,6 +34,7 @@ STATUS = re.compile(
     r"|Mems_allowed_list|PPid):\s*(.*?)\s*$",
     re.MULTILINE,
 )
+INTERFACE = re.compile(r"^ *([^\s:]+):", re.MULTILINE)
 LIMIT = re.compile(r"^Max ([a-z ]+?) {2,}(\S+) +(\S+)", re.MULTILINE)
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -62,12 +63,14 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     }
     ids = {line.split(":")[2] for line in _passwd() if line.split(":")[0] in asked["users"]}  # type: ignore[operator]
     ids |= {uid for unit in found.values() for one in unit["processes"] for uid in one["status"]["Uid"].split()}  # type: ignore[attr-defined]
-    others = Others(str(asked["engines"]), ids - {"0"}, str(asked["except"]), spaces - {*_spaces(1).values()})
+    strange = spaces - {*_spaces(1).values()}
+    others = Others(
+        str(asked["engines"]), ids - {"0"}, str(asked["except"]), strange, {path for _, path in groups.values()}
+    )
     return {
         "units": found,
         "groups": {path: _knobs(path) for path in sorted({one for _, path in groups.values() for one in _above(path)})},
         "first": _process(1, files, told=False),
-        "online": (common.read("/sys/devices/system/cpu/online") or "").strip(),
         "code": files.judged(),
         "preload": (common.read("/etc/ld.so.preload") or "").split(),
         "others": others.found(own)[:MANY],
@@ -76,6 +79,8 @@ def look(asked: dict[str, object]) -> dict[str, object]:
 
 def _groups(units: list[str]) -> dict[str, tuple[int, str]]:
     """Unit -> its main process, and its control group."""
+    if not units:
+        return {}
     text = common.run(
         "systemctl", "show", "--property=Id", "--property=MainPID", "--property=ControlGroup", "--", *units
     )
@@ -116,6 +121,7 @@ def _unit(main: int, path: str, places: list[str], files: code.Code) -> dict[str
         "program": os.path.realpath(places[0]) if places else "",
         "processes": processes,
         "elsewhere": [place for place in places if main and _other(main, place)],
+        "interfaces": INTERFACE.findall(common.read(f"/proc/{main}/net/dev") or "")[:MANY] if main else [],
     }
 
 
@@ -193,8 +199,9 @@ def _ioprio(pid: int) -> int:
 class Others:
     """Processes of no unit of ours that run as our users, in our namespaces, or from our engines."""
 
-    def __init__(self, engines: str, ids: set[str], own: str, spaces: set[str]) -> None:
+    def __init__(self, engines: str, ids: set[str], own: str, spaces: set[str], groups: Collection[str] = ()) -> None:
         self.engines, self.ids, self.own, self.spaces = engines, ids, own, spaces
+        self.groups = tuple(f"0::{group}/" for group in groups if group.strip("/"))
 
     def found(self, ours: set[int]) -> list[dict[str, object]]:
         """`pid`, `what` it does that it must not, and its `words`."""
@@ -207,7 +214,8 @@ class Others:
 
     def _does(self, pid: int) -> Iterator[str]:
         group = common.read(f"/proc/{pid}/cgroup") or ""
-        if not group or f"/{self.own}" in group:
+        # a unit of ours may have started it meanwhile
+        if not group or f"/{self.own}" in group or any(f"{one}/".startswith(self.groups) for one in group.splitlines()):
             return
         status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
         if self.ids & {*status.get("Uid", "").split()}:

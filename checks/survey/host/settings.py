@@ -37,18 +37,23 @@ SETTERS = re.compile(
 )
 SCHEDULED = (
     "/etc/systemd/system/*.service", "/etc/systemd/system/*.service.d/*.conf", "/etc/systemd/system/*.timer",
-    "/run/systemd/system/*.service", "/usr/local/lib/systemd/system/*.service", "/etc/crontab", "/etc/cron.*/*", "/var/spool/cron/crontabs/*",
-    "/etc/rc.local", "/etc/init.d/*", "/etc/udev/rules.d/*", "/etc/network/if-*.d/*", "/etc/profile.d/*",
+    "/run/systemd/system/*.service", "/usr/local/lib/systemd/system/*.service", "/etc/crontab", "/etc/cron.*/*",
+    "/var/spool/cron/crontabs/*", "/etc/rc.local", "/etc/init.d/*", "/etc/udev/rules.d/*", "/etc/network/if-*.d/*",
+    "/etc/profile.d/*",
 )  # fmt: skip
 # What programs of the driver's are called, and those that a deploy and our units start
 NAMES = re.compile(
-    r"nvidia-.*|nvcc|dkms|depmod|insmod|update-initramfs|mkinitramfs|dpkg.*|apt.*|systemctl|systemd-.*|journalctl|sh|bash|dash|"
-    r"python3(?:\.[0-9]+)?|env|nginx|openssl|sysctl|curl|ldconfig|ip|ss|mount|umount|chown|chmod|cat|grep|sed|awk|find|stat|sha256sum|timeout|id|getent|useradd|userdel|groupadd|sudo"
+    r"nvidia-.*|nvcc|dkms|depmod|insmod|update-initramfs|mkinitramfs|dpkg.*|apt.*|systemctl|systemd-.*|journalctl|"
+    r"sh|bash|dash|python3(?:\.[0-9]+)?|env|nginx|openssl|sysctl|curl|ldconfig|ip|ss|mount|umount|chown|chmod|cat|grep|"
+    r"sed|awk|find|stat|sha256sum|timeout|id|getent|useradd|userdel|groupadd|sudo|setpriv|nsenter|runuser|flock|sync|"
+    r"install|ln|ls|mv|rm|cp|cut|tr|sort|head|tail|tee|wc|date|readlink|realpath|xargs|tar|gzip|xz|zstd|nft|ip6?tables.*|"
+    r"make|ninja|cc|gcc|g\+\+|ld|as|mktemp|findmnt|lsmod|modprobe|modinfo|udevadm|nologin|logrotate|passwd|usermod|"
+    r"gpasswd|kill|pgrep|perl|su|login|sshd|agetty"
 )
 BEFORE, AFTER = ("/usr/local/sbin", "/usr/local/bin"), ("/usr/sbin", "/usr/bin")
 PROPERTIES = (
-    "Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths", "NeedDaemonReload",
-    "ExecStart", "MainPID", "User",
+    "Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths",
+    "NeedDaemonReload", "ExecStart", "MainPID", "User",
 )  # fmt: skip
 
 
@@ -76,7 +81,7 @@ def about(kind: str, line: str, asked: dict[str, list[str]]) -> bool:
         key = line.lstrip("-").partition("=")[0].strip().replace("/", ".")
         return any(fnmatch.fnmatchcase(name.replace("/", "."), key) for name in asked["sysctl"])
     if kind == "tmpfiles":
-        place = (line.split(" ") + [""])[1].strip('"')
+        place = [*line.split(" "), ""][1].strip('"')
         return any(
             f"{root}/".startswith(f"{place.rstrip('/*')}/") or place.startswith(f"{root}/") for root in asked["paths"]
         )
@@ -117,31 +122,31 @@ def as_brought(owner: dict[str, str]) -> set[str]:
         for one in (one for one in ones if one.name == package):
             text = common.read(f"{ROOT}{dpkg.ADMIN}/info/{one.base}.md5sums", most=64 << 20) or ""
             sums += [line[:32] for line in text.splitlines() if f"/{line[34:]}" in dpkg.names(path)]
-        with open(f"{ROOT}{path}", "rb") as file:
-            if hashlib.md5(file.read(), usedforsecurity=False).hexdigest() in sums:
-                found.add(path)
+        content = common.read(f"{ROOT}{path}")
+        if content is not None and hashlib.md5(content.encode(), usedforsecurity=False).hexdigest() in sums:
+            found.add(path)
     return found
 
 
 def setters() -> list[list[str]]:
     """(file, what it does) of programs that are started at boot or by the clock and set cards."""
-    found = []
+    found: list[list[str]] = []
     for pattern in SCHEDULED:
-        for path in sorted(glob.glob(f"{ROOT}{pattern}")):
-            if matched := SETTERS.search("\n".join(lines(path.removeprefix(ROOT)))):
-                found.append([path.removeprefix(ROOT), matched[0]])
+        said = {path: lines(path.removeprefix(ROOT)) for path in sorted(glob.glob(f"{ROOT}{pattern}"))}
+        matched = {path: SETTERS.search("\n".join(text)) for path, text in said.items()}
+        found += [[path.removeprefix(ROOT), one[0]] for path, one in matched.items() if one]
     return found
 
 
 def shadows() -> list[list[str]]:
     """(file, the system's own program) of each that PATH has before."""
-    found = []
+    found: list[list[str]] = []
     for folder in BEFORE:
         for name in sorted(os.listdir(f"{ROOT}{folder}")) if os.path.isdir(f"{ROOT}{folder}") else []:
-            own = next((f"{place}/{name}" for place in AFTER if os.path.lexists(f"{ROOT}{place}/{name}")), "")
             path = f"{ROOT}{folder}/{name}"
-            if own and NAMES.fullmatch(name) and os.path.exists(path) and not os.path.samefile(path, f"{ROOT}{own}"):
-                found.append([f"{folder}/{name}", own])
+            own = [f"{place}/{name}" for place in AFTER if os.path.exists(f"{ROOT}{place}/{name}")]
+            if NAMES.fullmatch(name) and own and os.path.exists(path) and not os.path.samefile(path, f"{ROOT}{own[0]}"):
+                found.append([f"{folder}/{name}", own[0]])
     return found
 
 
@@ -162,6 +167,21 @@ def folders_of_the_loader() -> list[list[str]]:
                 name for name in map(os.path.basename, names) if re.match(r"lib(?:cuda|nvidia-|nvcuvid)[^/]*\.so", name)
             ]
             found += [[line, path, name] for name in sorted(libraries)[:1]]
+    return found
+
+
+def before_the_system() -> list[list[str]]:
+    """(folder, the file that names it, a library of the system's in it) of those where ldconfig looks beside."""
+    own = {os.path.realpath(folder) for folder in glob.glob(f"{ROOT}/usr/lib/*-linux-gnu")}
+    names = {name for folder in own for name in os.listdir(folder) if re.fullmatch(r"lib[^/]+\.so\.[0-9]+", name)}
+    found = []
+    for path in sorted(glob.glob(f"{ROOT}/etc/ld.so.conf.d/*.conf")):
+        for line in lines(path.removeprefix(ROOT)):
+            folder = f"{ROOT}{line}"
+            if not line.startswith("/") or os.path.realpath(folder) in own or not os.path.isdir(folder):
+                continue
+            first = min(names & {*os.listdir(folder)}, default="")
+            found += [[line, path.removeprefix(ROOT), first]] if first else []
     return found
 
 
@@ -195,11 +215,8 @@ def described(path: str, seen: os.stat_result) -> dict[str, object]:
 
 def lying(paths: list[str]) -> list[dict[str, object]]:
     """What lies at each of these paths; without those where nothing does."""
-    found: list[dict[str, object]] = []
-    for path in paths:
-        if os.path.lexists(f"{ROOT}{path}"):
-            found.append({"path": path, **described(f"{ROOT}{path}", os.lstat(f"{ROOT}{path}"))})
-    return found
+    there = {path: f"{ROOT}{path}" for path in paths if os.path.lexists(f"{ROOT}{path}")}
+    return [{"path": path, **described(place, os.lstat(place))} for path, place in there.items()]
 
 
 def units(names: list[str]) -> dict[str, dict[str, str]]:
@@ -225,6 +242,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "setters": setters(),
         "shadows": shadows(),
         "loader": folders_of_the_loader(),
+        "before": before_the_system(),
         "files": lying(asked["files"]) + program(asked),
         "units": units(asked["units"]),
         "applied": (common.read(f"{ROOT}/run/rigwright-power") or "").strip(),

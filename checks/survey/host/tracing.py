@@ -225,7 +225,8 @@ def mentions(asked: dict[str, Any], one: Process) -> str:
         return "its command line"
     base = SERVERS.get(os.path.basename(one.program), "")
     files = []
-    for word in one.words[1:]:
+    # some programs write other words over their own, with spaces between
+    for word in " ".join(one.words).split()[1:]:
         path = os.path.join("/", word.rpartition("=")[2])
         if not os.path.isabs(word.rpartition("=")[2]):
             with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,10 @@ FOLDERS = (
     *("/run/systemd/system.attached", "/run/systemd/generator", "/usr/local/lib/systemd/system"),
     *("/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late"),
 )
+# Units of root's own manager, and what runs at a boot without being one.
+USERS = ("/etc/systemd/user", "/run/systemd/user", "/usr/local/lib/systemd/user", "/root/.config/systemd/user")
+SCRIPTS = ("/etc/init.d", "/etc/rc.local")
+STARTED = re.compile(r"^\s*Exec[A-Za-z]*\s*=\s*[-+!@:|]*(/\S+)(?:\s+(?:-\S+\s+)*(/\S+))?", re.MULTILINE)
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 GENERATORS = ("system-generators", "system-environment-generators")
 PROPERTY = re.compile("[A-Z][A-Za-z0-9]*=")
@@ -116,8 +121,14 @@ def _file(path: str) -> dict[str, str]:
     """What lies where a unit file of ours is to lie."""
     text = common.read(path)
     digest = hashlib.sha256(text.encode()).hexdigest() if text is not None else ""
-    link = str(Path(path).readlink()) if Path(path).is_symlink() else ""
-    return {"link": link, "sha256": digest}
+    try:
+        seen = Path(path).lstat()
+    except OSError:
+        return {"link": "", "sha256": "", "loose": ""}
+    linked = stat.S_ISLNK(seen.st_mode)
+    loose = seen.st_uid or seen.st_gid or (not linked and seen.st_mode & 0o022)
+    said = f"of user {seen.st_uid}, group {seen.st_gid} and mode {stat.S_IMODE(seen.st_mode):o}" if loose else ""
+    return {"link": str(Path(path).readlink()) if linked else "", "sha256": digest, "loose": said}
 
 
 def _lies(path: str) -> dict[str, str]:
@@ -168,7 +179,7 @@ def _lying(units: list[str], word: str) -> list[str]:
     for folder in _folders():
         for entry in _entries(folder):
             if entry.name in added:
-                found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")] or [entry.path]
+                found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")]
             elif (
                 entry.name in units
                 or (entry.name.startswith(word) and not entry.is_dir(follow_symlinks=False))
@@ -182,14 +193,28 @@ def _lying(units: list[str], word: str) -> list[str]:
 
 
 def _mentions(units: list[str], word: str) -> list[dict[str, str]]:
-    """Lines of others' unit files, and of what is added to those, in which units of ours are named."""
+    """Lines of others' unit files, of what is added to those, and of scripts that they start, in which units of ours
+    are named.
+    """
     added, found = _added(units), []
-    for folder in _folders():
+    wanted = re.compile(re.escape(word))
+    scripts: set[str] = set()
+    for folder in [*_folders(), *USERS]:
         for entry in _entries(folder):
             if entry.name in added or entry.name.startswith(word) or _leads(entry) in units:
                 continue
             files = [entry] if not entry.is_dir() else _entries(entry.path) if entry.name.endswith(".d") else []
-            found += [one for file in files for one in _lines(file.path, re.compile(re.escape(word)))]
+            for file in files:
+                found += _lines(file.path, wanted)
+                if not folder.startswith(("/usr/lib/", "/lib/")):
+                    started = STARTED.findall(common.read(file.path) or "")
+                    scripts |= {path for paths in started for path in paths if path}
+    for place in SCRIPTS:
+        scripts |= {place} if Path(place).is_file() else {entry.path for entry in _entries(place)}
+    for path in sorted(scripts)[:MANY]:
+        # what is no script begins otherwise
+        if (common.read(path, 2) or "") == "#!":
+            found += _lines(path, wanted)
     return found
 
 
@@ -214,8 +239,10 @@ def _generators() -> list[str]:
 
 
 def _owned(path: str) -> bool:
-    """Whether a package has brought a file of /usr/lib, by dpkg's own word."""
-    return path.startswith("/usr/lib/") and bool(common.run("dpkg-query", "--search", "--", path, status=True))
+    """Whether a package has brought a file of /usr/lib, by dpkg's own word; it may call that folder /lib."""
+    if not path.startswith("/usr/lib/"):
+        return False
+    return bool(common.run("dpkg-query", "--search", "--", path, path.removeprefix("/usr"), status=True))
 
 
 def _configured() -> list[dict[str, str]]:

@@ -95,11 +95,7 @@ def on_disk(loaded: str, state: State, installed: str = "") -> list[Difference]:
 
 
 def dkms(state: State) -> list[Difference]:
-    """N10: DKMS has the driver's module built and installed for this kernel and the next, and nothing half done.
-
-    That a file differs from what DKMS built is held against it in the words of 3.2 and later alone: older ones say
-    "Diff between built and installed module" of every compressed module, and of one that is gone.
-    """
+    """N10: DKMS has the driver's module built and installed for this kernel and the next, and nothing half done."""
     found = [
         Difference(
             f"DKMS to have nvidia {one.version} installed or not at all",

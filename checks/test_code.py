@@ -1,0 +1,111 @@
+"""Code, words and variables that processes of our services run with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from checks import check
+from checks.listing import none
+from checks.services import RESTART, each, named, running, text
+from checks.settings import settings, words
+from checks.survey.processes import PROCESSES, Process, Unit, program
+from checks.survey.taken import Survey
+from checks.survey.units import UnitFile
+from rigwright.declaration.rig import CACHES, COMPILED, Rig
+from rigwright.host.plan import Desired
+from rigwright.serving.units import ANYBODYS
+
+# Where engines that compile while they run write to: a cache, and what they alone see of these.
+COMPILED_TO = (f"{COMPILED}/", f"{CACHES}/", "/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108
+# A driver that its operator has installed is no package's; another check says whether it is one driver.
+DRIVERS = re.compile(r".*/lib(cuda|nvidia|nvcu|nvoptix|nvrtc)[^/]*")
+UNKNOWN = "no package has brought it"
+"""What the survey says of code that it knows no package of."""
+# What nginx writes over the words that it was started with, and over its variables.
+TITLE = re.compile("nginx: (master|worker|cache manager|cache loader) process ?")
+# What systemd gives to services that are handed sockets, or say when they are ready (sd_listen_fds(3), sd_notify(3)).
+GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID|USEC)|(LOGS|STATE)_DIRECTORY|FDSTORE")
+
+
+@check(
+    "S21",
+    "processes run code that lies where it was loaded from, and that is the package's or the engine's",
+    severity="critical",
+    why="a library that was replaced, removed or put into a process computes something else",
+)
+def test_code(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
+    judged = survey.read(PROCESSES).code
+    folders = {i.unit: f"{rig.installed(desired.installations[i.installed_as].folder)}/" for i in rig.instances}
+    wrong = []
+    for one, unit, process in each(services):
+        who = named(one, unit, process)
+        own = folders.get(one.name, "/nobody/")
+        for what, path in (entry.partition(" ")[::2] for entry in process.code):
+            if _compiled(one, what, path) or (rig.cards and DRIVERS.fullmatch(path) and judged.get(path) == UNKNOWN):
+                continue
+            if what == "unnamed":
+                wrong.append(f"{who} runs code of no file{f' ({path})' if path else ''}")
+            elif what != "file":
+                wrong.append(f"{who} runs {path}, which was {what}")
+            elif path in judged:
+                wrong.append(f"{one.name} runs {path}: {judged[path]}")
+            elif path.startswith(f"{rig.installations}/") and not path.startswith(own):
+                wrong.append(f"{who} runs {path}, which is another engine's")
+        if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
+            wrong.append(f"{who} runs {process.exe}, not {unit.program}")
+    cure = "`dpkg --verify` says what is not a package's, and `apt-get install --reinstall` brings that back; then "
+    none(wrong, "the declared programs and their libraries", cure + RESTART)
+
+
+def _compiled(one: UnitFile, what: str, path: str) -> bool:
+    """Whether it is code that an engine has compiled while it runs, which its unit lets it do."""
+    return text(one).get("MemoryDenyWriteExecute") != "yes" and (what == "unnamed" or path.startswith(COMPILED_TO))
+
+
+def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:
+    """Whether a process is a script of its service's, or one of an engine's that starts compilers."""
+    if text(one).get("MemoryDenyWriteExecute") != "yes" and process.pid != unit.main:
+        return True
+    return process.exe.startswith("/usr/bin/") and unit.program in process.words[1:3]
+
+
+@check(
+    "S25",
+    "services beside instances run with the words and variables of their units",
+    severity="critical",
+    why="another configuration, or a variable that somebody set for all services, lets others in",
+)
+def test_words(survey: Survey, rig: Rig, desired: Desired) -> None:
+    services = running(survey, rig, desired)
+    # an instance's have a check of their own
+    beside = {name: one for name, one in services.items() if name not in {i.unit for i in rig.instances}}
+    wrong = [f"{name} has no process" for name, (_, unit) in beside.items() if not unit.processes]
+    for one, unit, process in each(beside):
+        wrong += [f"{named(one, unit, process)} has {said}" for said in _worded(one, process, process.pid == unit.main)]
+    none(wrong, "the words and variables of their units", RESTART)
+
+
+def _worded(one: UnitFile, process: Process, main: bool) -> Iterable[str]:
+    wanted = program(one.text)
+    title = TITLE.match(" ".join(process.words))
+    if not title and process.words != wanted:
+        yield f"the words {' '.join(process.words)[:200]}"
+    elif title and (main or title[1] == "master"):
+        had = " ".join(process.words)[title.end() :].rstrip().split(" ")
+        if had != wanted:
+            yield f"the words {' '.join(had)[:200]}"
+    given = dict(
+        variable.partition("=")[::2]
+        for name, value in settings(one.text)
+        if name == "Environment"
+        for variable in words(value)
+    )
+    found = process.environment
+    for name in sorted(found):
+        if name in given:
+            if found[name] != given[name]:
+                yield f"{name} {found[name][:80]}, not {given[name]}"
+        elif not ANYBODYS.fullmatch(name) and not GIVEN.fullmatch(name):
+            yield f"the variable {name}"

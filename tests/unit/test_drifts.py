@@ -1,0 +1,96 @@
+"""Drifts as data: each is one that can be had, and each check has one, or says what else turns it red."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from checks.catalogue import every
+from checks.survey.blind import BLIND
+from checks.survey.sections import SECTIONS
+from rigwright.inventory import ROOT
+from tests.hosts import drifts
+from tests.hosts.drifts import Drift, batches, elsewhere, harmless
+
+KNOWN = {one.id for one in every()}
+RED = {identifier for row in drifts.drifts().values() for identifier in row.red}
+
+
+def test_every_check_has_a_drift_or_something_else_that_turns_it_red() -> None:
+    assert KNOWN - RED - set(elsewhere()) == set()
+
+
+def test_what_turns_red_is_a_check() -> None:
+    assert (RED | set(elsewhere())) - KNOWN == set()
+
+
+def test_a_check_that_a_drift_turns_red_is_not_said_to_have_none() -> None:
+    assert set(elsewhere()) & RED == set()
+
+
+def test_there_are_as_many_as_were_asked_for() -> None:
+    assert len(drifts.drifts()) >= 200
+    assert len(harmless()) >= 20
+
+
+def test_files_that_show_a_check_red_instead_are_there() -> None:
+    named = {found for row in elsewhere().values() for found in re.findall(r"tests/[\w./]+", row.shown)}
+    assert [name for name in sorted(named) if not (ROOT / name.rstrip(".")).exists()] == []
+
+
+@pytest.mark.parametrize("area", drifts.areas())
+def test_shell_of_drifts_can_be_read(area: str, tmp_path: Path) -> None:
+    import subprocess
+
+    for name, row in drifts.drifts(area).items():
+        for script in (row.do, row.cure):
+            done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{name}: {done.stderr}"
+
+
+def drift(red: str, deploy: str = "heals", **more: object) -> Drift:
+    cure = "" if deploy == "heals" else "true"
+    return Drift.model_validate(
+        {"box": "serving", "do": "true", "red": red.split(), "deploy": deploy, "cure": cure} | more
+    )
+
+
+def test_drifts_are_there_together_where_no_check_is_of_two_of_them() -> None:
+    rows = {
+        "one": drift("S01 S02"),
+        "two": drift("S03"),
+        "three": drift("S02 S04"),
+        "left": drift("S05", "leaves"),
+        "refused": drift("S06", "refuses"),
+        "refused, too": drift("S07", "refuses"),
+        "alone": drift("S08", alone=True),
+    }
+    assert [list(batch) for batch in batches(rows)] == [
+        ["one", "two", "refused"],
+        ["three", "refused, too"],
+        ["left"],
+        ["alone"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"deploy": "heals", "cure": "true"}, "no other cure"),
+        ({"deploy": "leaves", "cure": ""}, "no other cure"),
+        ({"red": ["S1"]}, "pattern"),
+        ({"red": []}, "at least 1"),
+        ({"red": ["S01", "S01"]}, "twice"),
+        ({"box": "another"}, "serving"),
+        ({"found": "nothing"}, "extra"),
+    ],
+)
+def test_a_drift_that_is_none_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Drift.model_validate({"box": "serving", "do": "true", "red": ["S01"], "deploy": "heals"} | changes)
+
+
+def test_each_part_of_the_survey_says_what_it_cannot_see() -> None:
+    assert set(BLIND) == {section.name for section in SECTIONS}

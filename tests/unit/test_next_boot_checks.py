@@ -1,0 +1,343 @@
+"""The checks of what wins at the next boot, and of packages' files: green on a sound host, red on each that is not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from checks import Drift
+from checks import test_machine as m
+from checks import test_nvidia_boot as b
+from checks import test_nvidia_files as f
+from checks import test_nvidia_units as u
+from checks.survey.boot import Grub, Initrd, Mounted, NextBoot
+from checks.survey.kernel import Device, DkmsBuild, Kernels, KernelThere, Module
+from checks.survey.packages import Files, Finding, Kept, KeptFile, Packages, Pin
+from checks.survey.settings import File, Row, Settings
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import POWER_UNIT
+from rigwright.nvidia.cards.files import POWER, power_digest, program_folder
+from rigwright.nvidia.driver.files import PERSISTENCED
+from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
+from tests.unit.nvidia_host import FACTS, MANAGED, VERSION
+
+RELEASE = "6.1-amd64"
+UPDATES = f"/lib/modules/{RELEASE}/updates/dkms"
+OPTIONS = "options nvidia NVreg_EnableResizableBar=1"
+OURS = "/etc/modprobe.d/rigwright-nvidia.conf"
+HELD = f"{'0' * 64}  a.deb\n"
+
+
+def module(name: str) -> Module:
+    return Module(f"{UPDATES}/{name}.ko", VERSION, "Dual MIT/GPL", "", f"{RELEASE} SMP", f"{name}-source")
+
+
+NAMES = ("nvidia", "nvidia-uvm")
+KERNEL = Kernels(
+    running=RELEASE,
+    kernels=[
+        KernelThere(
+            RELEASE, True, 3, [module(name) for name in NAMES], [f"{UPDATES}/{name}.ko" for name in NAMES], [], True
+        )
+    ],
+    loaded={name.replace("-", "_"): [VERSION, f"{name}-source"] for name in NAMES},
+    version="Open Kernel Module",
+    params="",
+    dkms=[DkmsBuild("nvidia", VERSION, f"/usr/src/nvidia-{VERSION}", RELEASE, "installed", [], [])],
+    devices=[Device("/dev/nvidia0", "device", 0o666, 0, 0, 195, 0)],
+    cards=[],
+    libraries=[["libcuda.so.1", "/lib/x/libcuda.so.1", f"/usr/lib/x/libcuda.so.{VERSION}", "libcuda1"]],
+    secure_boot="off",
+    key_enrolled=False,
+    sysctl={},
+    peers=[],
+)
+BOOT = NextBoot(
+    initrds=[Initrd(RELEASE, True, "", 9, [[OURS, OPTIONS]], [])],
+    dracut=False,
+    makes=True,
+    grub=Grub("0", False, RELEASE, ["root=UUID=1", "ro", "quiet"]),
+    words=[["/etc/default/grub", "quiet"], ["/etc/default/grub", "GRUB_DEFAULT=0"]],
+    mounts=[Mounted("/srv/models", "/srv", "ext4", True)],
+    away=[],
+    shutdown="",
+)
+UNITS = {
+    POWER_UNIT: {
+        "LoadState": "loaded",
+        "FragmentPath": POWER,
+        "ExecStart": f"{{ argv[]=/usr/bin/python3 -I -B {program_folder(MANAGED)} set ; }}",
+        "ActiveState": "active",
+        "Result": "success",
+    },
+    PERSISTENCE_UNIT: {
+        "LoadState": "loaded",
+        "FragmentPath": f"/usr/lib/systemd/system/{PERSISTENCE_UNIT}",
+        "DropInPaths": PERSISTENCED,
+        "ExecStart": "{ argv[]=/bin/sh -c exec /usr/bin/nvidia-persistenced --user x --persistence-mode ; }",
+        "ActiveState": "active",
+    },
+    "ssh.service": {"ActiveState": "active", "UnitFileState": "enabled"},
+    "systemd-sysctl.service": {"LoadState": "loaded"},
+}
+SETTINGS = Settings(
+    rows=[
+        Row("modprobe", OURS, OPTIONS, "", False),
+        Row("sysctl", "/etc/sysctl.d/60-rigwright.conf", "vm.swappiness = 10", "", False),
+        Row("udev", "/usr/lib/udev/rules.d/60-nvidia.rules", "nvidia", "nvidia-kernel-support", True),
+    ],
+    setters=[],
+    shadows=[],
+    loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
+    before=[],
+    files=[],
+    units=UNITS,
+    applied=power_digest(MANAGED),
+)
+PACKAGES = Packages(
+    os_id="debian",
+    os_version="13",
+    architecture="x86_64",
+    packages=[["libcuda1", f"{VERSION}-1"]],
+    half=[],
+    kernels=[],
+    headers=[],
+    holds=[],
+    policy={},
+    unattended=False,
+    blacklist=[],
+    reboot=False,
+    reboot_for=[],
+    sources=[],
+    runs=[],
+    recorded=[],
+    record="",
+    kept=[Kept(VERSION, HELD, [KeptFile("SHA256SUMS", 9, ""), KeptFile("a.deb", 9, "")])],
+    pins=[Pin("/etc/apt/preferences.d/rigwright-nvidia", "libcuda1", "version 580.*", "990")],
+    loose=[],
+    hooks=[],
+)
+FILES = Files([], 9, ["libcuda1", "linux-image-1"], [], [])
+SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKAGES, "files": FILES}
+CHECKS: dict[str, Callable[[Survey], None]] = {
+    "N29": lambda s: f.test_files(s, MANAGED),
+    "N30": lambda s: b.test_loaded_is_on_disk(s, MANAGED),
+    "N31": lambda s: b.test_modules_closed(s, MANAGED),
+    "N32": lambda s: b.test_dkms_source(s, MANAGED),
+    "N33": lambda s: b.test_headers(s, MANAGED),
+    "N34": lambda s: b.test_modprobe(s, MANAGED),
+    "N35": lambda s: b.test_initrd(s, MANAGED),
+    "N36": lambda s: b.test_sysctl_at_boot(s, MANAGED),
+    "N37": lambda s: b.test_device_modes(s, MANAGED),
+    "N38": lambda s: b.test_udev(s, MANAGED),
+    "N39": lambda s: b.test_command_line(s, MANAGED),
+    "N40": lambda s: f.test_boot_files(s, MANAGED),
+    "N41": lambda s: f.test_diversions(s, MANAGED),
+    "N42": lambda s: f.test_loader(s, MANAGED),
+    "N43": lambda s: f.test_shadows(s, MANAGED),
+    "N44": lambda s: f.test_kept(s, MANAGED, FACTS),
+    "N45": lambda s: f.test_pins(s, MANAGED),
+    "N46": lambda s: f.test_program(s, MANAGED),
+    "N47": lambda s: u.test_power_unit(s, MANAGED),
+    "N48": lambda s: u.test_persistence_unit(s, MANAGED),
+    "N49": lambda s: u.test_setters(s, MANAGED),
+    "M01": lambda s: m.test_programs(s, MANAGED),
+    "M02": m.test_shadows,
+    "M03": m.test_signed,
+    "M04": m.test_hooks,
+    "M05": m.test_mounts,
+    "M06": m.test_table,
+    "M07": m.test_shutdown,
+    "M08": m.test_way_in,
+    "M09": m.test_tmpfiles,
+    "M10": m.test_boot_loader,
+    "M11": m.test_initrd,
+    "M12": m.test_boot_units,
+}
+
+
+def red(told: dict[str, Any]) -> dict[str, str]:
+    """The checks that do not hold, with what they say; it is one line, with no word of Python's."""
+    survey, said = Survey({name: {"told": asdict(one)} for name, one in told.items()}), {}
+    for name, run in CHECKS.items():
+        try:
+            run(survey)
+        except Drift as drift:
+            said[name] = str(drift)
+            assert "\n" not in said[name]
+            assert "True" not in said[name]
+            assert "False" not in said[name]
+    return said
+
+
+def row(kind: str, path: str, line: str, package: str = "", brought: bool = False) -> dict[str, Any]:
+    return {"rows": [*SETTINGS.rows, Row(kind, path, line, package, brought)]}
+
+
+def initrd(**changes: Any) -> dict[str, Any]:
+    return {"initrds": [replace(BOOT.initrds[0], **changes)]}
+
+
+def here(**changes: Any) -> dict[str, Any]:
+    return {"kernels": [replace(KERNEL.kernels[0], **changes)]}
+
+
+def unit(name: str, **changes: str) -> dict[str, Any]:
+    return {"units": {**UNITS, name: {**UNITS.get(name, {}), **changes}}}
+
+
+def kept(**changes: Any) -> dict[str, Any]:
+    return {"kept": [replace(PACKAGES.kept[0], **changes)]}
+
+
+UVM = f"{UPDATES}/nvidia-uvm.ko"
+EXTRA = f"/lib/modules/{RELEASE}/extra/nvidia.ko"
+SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+    (
+        "files",
+        {"findings": [Finding("libcuda1", "/usr/lib/x", "has another content")]},
+        {"N29": "/usr/lib/x has another content; `dpkg -i"},
+    ),
+    (
+        "files",
+        {"findings": [Finding("linux-image-1", "/boot/v", "is missing")]},
+        {"N40": "found /boot/v is missing; `apt-get"},
+    ),
+    (
+        "files",
+        {"findings": [Finding("bash", "/bin/bash", "has capabilities of its own")]},
+        {"M01": "`apt-get install --reinstall bash`"},
+    ),
+    ("files", {"moved": [["/usr/bin/nvidia-smi", "/x", "nvidia-smi"]]}, {"N41": "/usr/bin/nvidia-smi goes to /x"}),
+    ("files", {"moved": [["/usr/bin/uname", "/x", "coreutils"]]}, {}),
+    ("files", {"overridden": ["/usr/bin/nvidia-smi"]}, {"N41": "has a mode of its own"}),
+    ("kernel", {"loaded": {"nvidia": [VERSION, "other"]}}, {"N30": "nvidia of another source"}),
+    ("kernel", {"loaded": {"nvidia_uvm": ["1", ""]}}, {"N30": "nvidia_uvm 1, and"}),
+    ("kernel", here(lying=[EXTRA, UVM]), {"N31": "extra/nvidia.ko, which neither a package nor DKMS has brought"}),
+    ("kernel", here(lying=[EXTRA, UVM], owned=[EXTRA]), {}),
+    ("kernel", here(modules=[module("nvidia")]), {"N31": "no nvidia-uvm for kernel"}),
+    (
+        "kernel",
+        here(modules=[module("nvidia"), replace(module("nvidia-uvm"), version="1")]),
+        {"N30": "", "N31": "nvidia-uvm.ko 1 beside"},
+    ),
+    ("kernel", here(headers=False), {"N33": f"expected headers of kernel {RELEASE}"}),
+    ("kernel", {"dkms": [replace(KERNEL.dkms[0], source="/root/mine")]}, {"N32": "from /root/mine"}),
+    ("settings", row("dkms", "/etc/dkms/nvidia.conf", "PRE_BUILD=x"), {"N32": "/etc/dkms/nvidia.conf: PRE_BUILD=x"}),
+    (
+        "settings",
+        row("modprobe", "/etc/modprobe.d/z.conf", "blacklist nvidia"),
+        {"N34": "/etc/modprobe.d/z.conf: blacklist nvidia"},
+    ),
+    ("settings", row("modprobe", "/etc/modprobe.d/z.conf", "blacklist nouveau"), {}),
+    ("settings", row("hidden modprobe", "/etc/modprobe.d/a.conf", "/usr/lib/modprobe.d/a.conf"), {"N34": "a.conf"}),
+    (
+        "settings",
+        row("modprobe", "/usr/lib/modprobe.d/n.conf", "softdep nvidia pre: x", "nvidia-x", True),
+        {"N35": f"{RELEASE}: lacks `softdep"},
+    ),
+    (
+        "settings",
+        row("sysctl", "/etc/sysctl.d/99.conf", "vm.swappiness=60"),
+        {"N36": "/etc/sysctl.d/99.conf says vm.swappiness=60; take"},
+    ),
+    ("settings", row("sysctl", "/etc/sysctl.d/99.conf", "vm.*=60"), {}),
+    ("settings", row("udev", "/etc/udev/rules.d/1.rules", "driver_override"), {"N38": "1.rules: driver_override"}),
+    ("settings", row("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"), {"M09": "x.conf: R! /opt/rigwright"}),
+    ("settings", {"setters": [["/etc/crontab", "nvidia-smi -pl"]]}, {"N49": "/etc/crontab: nvidia-smi -pl"}),
+    (
+        "settings",
+        {"shadows": [["/usr/local/bin/nvidia-smi", "/usr/bin/nvidia-smi"]]},
+        {"N43": "before /usr/bin/nvidia-smi"},
+    ),
+    ("settings", {"shadows": [["/usr/local/bin/sh", "/usr/bin/sh"]]}, {"M02": "/usr/local/bin/sh before"}),
+    (
+        "settings",
+        {"loader": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libcuda.so.1"]]},
+        {"N42": "libcuda.so.1 in /opt/x"},
+    ),
+    (
+        "settings",
+        {"files": [File(f"{program_folder(MANAGED)}/json.py", "file", "644", 0, 0, "")]},
+        {"N46": "json.py (file)"},
+    ),
+    (
+        "settings",
+        unit(POWER_UNIT, DropInPaths="/run/systemd/system.control/x.conf"),
+        {"N47": "system.control/x.conf is added"},
+    ),
+    ("settings", unit(POWER_UNIT, LoadState="masked", FragmentPath=""), {"N47": "it is from nowhere (masked)"}),
+    ("settings", unit(POWER_UNIT, ExecStart="{ argv[]=/bin/true ; }"), {"N47": "it runs /bin/true"}),
+    ("settings", unit(POWER_UNIT, ActiveState="failed", Result="exit-code"), {"N47": "it is failed (exit-code)"}),
+    ("settings", unit(POWER_UNIT, NeedDaemonReload="yes"), {"N47": "have changed since"}),
+    ("settings", {"applied": "x"}, {"N47": "all declared limits and clocks"}),
+    ("settings", unit(PERSISTENCE_UNIT, DropInPaths=""), {"N48": f"{PERSISTENCED} is not read"}),
+    ("settings", unit(PERSISTENCE_UNIT, ActiveState="inactive"), {"N48": "it is inactive"}),
+    ("settings", unit("ssh.service", UnitFileState="disabled"), {"M08": "ssh.service disabled"}),
+    ("settings", unit("systemd-sysctl.service", LoadState="masked"), {"M12": "systemd-sysctl.service is masked"}),
+    ("kernel", {"devices": [replace(KERNEL.devices[0], mode=0o600)]}, {"N37": "/dev/nvidia0 has mode 600 of 0:0"}),
+    ("kernel", {"devices": [replace(KERNEL.devices[0], kind="link")]}, {"N37": "/dev/nvidia0 is a link"}),
+    (
+        "kernel",
+        {"libraries": [["libcuda.so.1", "/opt/libcuda.so.1", "/opt/libcuda.so.1", ""]]},
+        {"N42": "of no package"},
+    ),
+    ("boot", initrd(lines=[]), {"N35": f"{RELEASE}: lacks `{OPTIONS}`"}),
+    ("boot", initrd(lines=[[OURS, OPTIONS], [OURS, "blacklist nvidia"]]), {"N35": "has `blacklist nvidia`"}),
+    (
+        "boot",
+        initrd(differs=[["usr/lib/modules/x/nvidia.ko", "is not on the disk"]]),
+        {"N35": "nvidia.ko is not on the disk"},
+    ),
+    ("boot", initrd(differs=[["scripts/a", "is not on the disk"]]), {"M11": "scripts/a of kernel"}),
+    ("boot", initrd(problem="ends in the middle"), {"M11": "ends in the middle; `update-initramfs -c -k"}),
+    ("boot", initrd(there=False, files=0), {"M11": "none for kernel"}),
+    ("boot", {"words": [["/etc/default/grub", "modprobe.blacklist=a,nvidia"]]}, {"N39": "blacklist=a,nvidia"}),
+    ("boot", {"words": [["/etc/default/grub", "modprobe.blacklist=nouveau"], ["x", "nvidia-drm.modeset=1"]]}, {}),
+    ("boot", {"words": [["/etc/default/grub", "systemd.unit=rescue.target"]]}, {"M10": "systemd.unit=rescue.target"}),
+    ("boot", {"words": [["/etc/default/grub", "GRUB_DEFAULT=1>2"]]}, {"M10": "GRUB_DEFAULT=1>2"}),
+    ("boot", {"grub": Grub("1>2", True, "5.0", [])}, {"M10": "'1>2' once, kernel 5.0"}),
+    ("boot", {"mounts": [replace(BOOT.mounts[0], again=False)]}, {"M05": "/srv/models on /srv"}),
+    ("boot", {"away": ["/dev/sdz on /x"]}, {"M06": "/dev/sdz on /x"}),
+    ("boot", {"shutdown": "USEC=1 MODE=reboot"}, {"M07": "USEC=1 MODE=reboot"}),
+    ("packages", kept(listed=None), {"N44": "has no list of its files"}),
+    ("packages", kept(files=[]), {"N44": "a.deb is missing"}),
+    ("packages", kept(files=[*PACKAGES.kept[0].files, KeptFile("b.deb", 1, "")]), {"N44": "b.deb is in no list"}),
+    ("packages", kept(files=[KeptFile("a.deb", 9, "1" * 64)]), {"N44": "a.deb has another content"}),
+    (
+        "packages",
+        {"pins": [Pin("/etc/apt/preferences.d/0", "/^libcu/", "version 1", "1001")]},
+        {"N45": "/^libcu/ version 1 (1001)"},
+    ),
+    ("packages", {"pins": [Pin("/etc/apt/preferences.d/0", "*", "release a=stable", "900")]}, {}),
+    (
+        "packages",
+        {"loose": [["/etc/apt/sources.list", "[trusted=yes"]]},
+        {"M03": "/etc/apt/sources.list: [trusted=yes"},
+    ),
+    ("packages", {"hooks": [["/etc/apt/apt.conf.d/9", "DPkg::Pre-Invoke"]]}, {"M04": "apt.conf.d/9: DPkg::Pre-Invoke"}),
+]
+
+
+def test_a_sound_host_is_green() -> None:
+    assert red(dict(SOUND)) == {}
+
+
+@pytest.mark.parametrize(("section", "changes", "expected"), SICK)
+def test_each_sick_host_turns_its_checks_red_and_no_other(
+    section: str, changes: dict[str, Any], expected: dict[str, str]
+) -> None:
+    told: dict[str, Any] = copy.deepcopy(SOUND)
+    told[section] = replace(told[section], **changes)
+    found = red(told)
+    assert set(found) == set(expected)
+    for name, part in expected.items():
+        assert part in found[name]
+
+
+def test_every_check_is_seen_red() -> None:
+    assert {name for _, _, expected in SICK for name in expected} == set(CHECKS)

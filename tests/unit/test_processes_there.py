@@ -1,0 +1,296 @@
+"""Processes as the survey sees them: real ones of this machine, and what checks make of others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from checks import Drift
+from checks import test_code as c
+from checks import test_groups as g
+from checks import test_process as p
+from checks import test_serving as s
+from checks.survey.accounts import Group, User
+from checks.survey.host import processes
+from checks.survey.host.code import Code
+from checks.survey.processes import Other, Process, Processes, Unit, program
+from checks.survey.section import Scene
+from checks.survey.taken import Survey
+from checks.survey.units import declared
+from rigwright.host.plan import desired
+from rigwright.serving.units import environment
+from tests.unit.samples import facts, instance, rig
+from tests.unit.test_in_force import sound
+
+UP = "print('up', flush=True); input()"
+
+
+@pytest.fixture
+def child() -> Iterator[int]:
+    """A process that waits."""
+    with subprocess.Popen([sys.executable, "-c", UP], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        assert one.stdout
+        one.stdout.readline()
+        yield one.pid
+        one.kill()
+
+
+def test_a_process_is_seen_as_it_is(child: int) -> None:
+    found = processes._process(child, Code(()))
+    assert found is not None
+    told = Process(**found)  # type: ignore[arg-type] # judged by pydantic where it comes from a host
+    assert told.words[1:] == ["-c", UP]
+    assert told.status["Uid"].split()[0] == str(os.getuid())
+    assert told.limits["open files"][0].isdecimal()
+    assert {"mnt", "net", "user"} <= told.spaces.keys()
+    assert told.environment["PATH"] == os.environ["PATH"]
+    assert all(len(thread.split()) == 3 for thread in told.threads)
+    assert f"file {os.path.realpath(sys.executable)}" in told.code
+
+
+def test_a_host_without_services_is_asked_for_none() -> None:
+    assert processes._groups([]) == {}
+
+
+def test_one_that_has_ended_is_none() -> None:
+    with subprocess.Popen(["true"]) as one:
+        one.wait()
+    assert processes._process(one.pid, Code(())) is None
+
+
+def test_code_that_was_replaced_or_removed_is_told(tmp_path: Path) -> None:
+    library = tmp_path / "part.so"
+    library.write_bytes(bytes(4096))
+    load = f"import mmap; f = open({str(library)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_EXEC); {UP}"
+    with subprocess.Popen([sys.executable, "-c", load], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        assert one.stdout
+        one.stdout.readline()
+        assert f"file {library}" in Code(()).of(one.pid)
+        other = tmp_path / "other.so"
+        other.write_bytes(bytes(4096))
+        library.rename(tmp_path / "kept.so")
+        other.rename(library)
+        found = Code(()).of(one.pid)
+        assert {f"replaced {library}", f"file {tmp_path / 'kept.so'}"} & found
+        (tmp_path / "kept.so").unlink()
+        assert not {f"file {library}"} & Code(()).of(one.pid)
+        one.kill()
+
+
+def test_who_runs_as_a_user_of_ours_is_told(child: int) -> None:
+    others = processes.Others("/nowhere/", {str(os.getuid())}, "ours-to-try", set())
+    assert {"pid": child, "what": "runs as a user of ours"}.items() <= next(
+        one for one in others.found(set()) if one["pid"] == child
+    ).items()
+    assert child not in [one["pid"] for one in others.found({child})]
+
+
+def test_another_file_at_the_same_path_is_told(child: int, tmp_path: Path) -> None:
+    assert not processes._other(child, str(tmp_path))
+    assert not processes._other(child, str(tmp_path / "none"))
+
+
+RIG = rig(instance())
+WANTED = desired(RIG, facts())
+CHAT = "rigwright-chat.service"
+OURS = declared(Scene(RIG, WANTED))
+FIRST = Process(
+    pid=1,
+    exe="/sbin/init",
+    words=[],
+    variables=[],
+    status={"Cpus_allowed_list": "0-3", "Mems_allowed_list": "0"},
+    limits={limit: ["unlimited", "unlimited"] for limit in p.LIMITS},
+    group="/init.scope",
+    spaces={space: f"{space}:[1]" for space in processes.SPACES},
+    oom=0,
+    threads=["0 0 0"],
+    ioprio=0,
+    code=[],
+)
+CARRIER = "rigwright_listener-8020.service"
+
+
+def process(name: str, pid: int, uid: str, group: str) -> Process:
+    """One as its unit says."""
+    own = {space: f"{space}:[{pid}]" for space in ("ipc", "mnt", "net", "user", "uts")}
+    text = dict(line.split("=", 1) for line in OURS[name].text.splitlines() if "=" in line and line[0] != "#")
+    limits = FIRST.limits | {"open files": ["65536", "65536"], "core file size": ["0", "unlimited"]}
+    return replace(
+        FIRST,
+        pid=pid,
+        exe=program(OURS[name].text)[0],
+        words=program(OURS[name].text),
+        variables=[f"{key}={value}" for key, value in environment(RIG.instances[0], SERVICE).items() if name == CHAT],
+        status={
+            **FIRST.status,
+            "State": "S (sleeping)",
+            "Umask": text["UMask"],
+            "TracerPid": "0",
+            "Uid": "\t".join([uid] * 4),
+            "Gid": "\t".join([uid] * 4),
+            "Groups": "\t".join({"990", uid}),
+            **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0" * 16),
+            "NoNewPrivs": "1",
+            "Seccomp": "2",
+        },
+        limits=limits,
+        group=group,
+        spaces=FIRST.spaces | own,
+    )
+
+
+SERVICE = RIG.instances[0].kind.service(RIG, RIG.instances[0], WANTED.installations["plain"])
+GROUPS = {CHAT: f"/rigwright.slice/rigwright-chat.slice/{CHAT}", CARRIER: f"/system.slice/{CARRIER}"}
+
+
+def there() -> Processes:
+    """A host on which all runs as declared."""
+    chat = process(CHAT, 100, "990", GROUPS[CHAT])
+    carrier = process(CARRIER, 200, "61200", GROUPS[CARRIER])
+    return Processes(
+        units={
+            CHAT: Unit(100, GROUPS[CHAT], chat.exe, [chat], [], ["lo"]),
+            CARRIER: Unit(200, GROUPS[CARRIER], carrier.exe, [carrier], [], ["lo"]),
+        },
+        groups={"/system.slice": {"cgroup.freeze": "0"}, GROUPS[CHAT]: {"cpu.max": "max 100000", "memory.high": "max"}},
+        first=FIRST,
+        code={},
+        preload=[],
+        others=[],
+    )
+
+
+def red(found: Processes) -> dict[str, str]:
+    """Check -> what it says, of those that are red."""
+    user, group = (
+        User("rigwright-chat", 990, 990, "/nonexistent", "/usr/sbin/nologin"),
+        Group("rigwright-chat", 990, []),
+    )
+    accounts = SimpleNamespace(groups=[group], user=lambda name: user if name == user.name else None)
+    made = replace(
+        sound(),
+        manager={f"DefaultLimit{limit}": "infinity" for limit in p.LIMITS.values()} | {"DefaultLimitCORESoft": "0"},
+    )
+    survey = Survey({}, _read={"processes": found, "accounts": accounts, "units": made})
+    one = RIG.instances[0]
+    checks = {
+        "S12": lambda: s.test_process_is_the_declared_one(survey, RIG, WANTED, one, SERVICE, found.units[CHAT]),
+        "S16": lambda: p.test_limits(survey, RIG, WANTED),
+        "S17": lambda: p.test_scheduling(survey, RIG, WANTED),
+        "S18": lambda: p.test_privileges(survey, RIG, WANTED),
+        "S19": lambda: p.test_namespaces(survey, RIG, WANTED),
+        "S20": lambda: g.test_groups(survey, RIG, WANTED),
+        "S21": lambda: c.test_code(survey, RIG, WANTED),
+        "S25": lambda: c.test_words(survey, RIG, WANTED),
+        "S22": lambda: p.test_running(survey, RIG, WANTED),
+        "S23": lambda: p.test_preload(survey),
+        "S24": lambda: p.test_others(survey),
+    }
+    told = {}
+    for name, check in checks.items():
+        try:
+            check()
+        except Drift as drift:
+            told[name] = str(drift)
+    return told
+
+
+def of(found: Processes, name: str = CHAT, **changed: object) -> Processes:
+    """The same, with some of a service's process changed."""
+    unit = found.units[name]
+    made = replace(unit.processes[0], **changed)  # type: ignore[arg-type] # a test names the fields it means
+    return replace(found, units={**found.units, name: replace(unit, processes=[made])})
+
+
+def status(found: Processes, **changed: str) -> Processes:
+    """The same, with some of its status changed."""
+    return of(found, status=found.units[CHAT].processes[0].status | changed)
+
+
+def test_a_sound_host_is_green() -> None:
+    assert red(there()) == {}
+
+
+MAIN = there().units[CHAT].processes[0]
+SICK: dict[str, tuple[Processes, set[str]]] = {
+    "other words": (of(there(), words=[*MAIN.words[:-1], "9"]), {"S12"}),
+    "a variable": (of(there(), variables=[*MAIN.variables, "LD_PRELOAD=/x.so"]), {"S12"}),
+    "another value": (of(there(), variables=["CUDA_VISIBLE_DEVICES=7", *MAIN.variables[2:]]), {"S12"}),
+    "few files": (of(there(), limits=MAIN.limits | {"open files": ["64", "65536"]}), {"S16"}),
+    "few files for good": (of(there(), limits=MAIN.limits | {"open files": ["65536", "65537"]}), {"S16"}),
+    "core dumps": (of(there(), limits=MAIN.limits | {"core file size": ["1", "unlimited"]}), {"S16"}),
+    "no address space": (of(there(), limits=MAIN.limits | {"address space": ["1", "1"]}), {"S16"}),
+    "the last in the queue": (of(there(), threads=["0 0 0", "19 0 0"]), {"S17"}),
+    "an idle thread": (of(there(), threads=["0 5 0"]), {"S17"}),
+    "one processor": (status(there(), Cpus_allowed_list="0"), {"S17"}),
+    "idle disks": (of(there(), ioprio=0x6007), {"S17"}),
+    "the first to be killed": (of(there(), oom=1000), {"S17"}),
+    "another user": (status(there(), Uid="0\t0\t0\t0"), {"S18"}),
+    "a saved user": (status(there(), Uid="990\t990\t0\t990"), {"S18"}),
+    "a group": (status(there(), Groups="4 990"), {"S18"}),
+    "a capability": (status(there(), CapPrm="0000000000000400"), {"S18"}),
+    "a capability to be had": (status(there(), CapBnd="0000000000000400"), {"S18"}),
+    "gaining privileges": (status(there(), NoNewPrivs="0"), {"S18"}),
+    "all system calls": (status(there(), Seccomp="0"), {"S18"}),
+    "files for others": (status(there(), Umask="0022"), {"S18"}),
+    "the host's network": (of(there(), spaces=MAIN.spaces | {"net": "net:[1]"}), {"S12", "S19"}),
+    "the host's messages": (of(there(), spaces=MAIN.spaces | {"ipc": "ipc:[1]"}), {"S19"}),
+    "another process's ids": (of(there(), spaces=MAIN.spaces | {"pid": "pid:[2]"}), {"S19"}),
+    "another group": (of(there(), group="/x"), {"S20"}),
+    "a frozen slice": (replace(there(), groups={"/system.slice": {"cgroup.freeze": "1"}}), {"S20"}),
+    "a quota": (replace(there(), groups={GROUPS[CHAT]: {"cpu.max": "5000 100000"}}), {"S20"}),
+    "a library that was replaced": (of(there(), code=["replaced /usr/lib/x.so"]), {"S21"}),
+    "code of no file": (of(there(), code=["unnamed"]), {"S21"}),
+    "a library of nobody's": (
+        replace(of(there(), code=["file /x.so"]), code={"/x.so": "no package has brought it"}),
+        {"S21"},
+    ),
+    "another engine's": (of(there(), code=["file /opt/rigwright/engines/other-1/bin/x.so"]), {"S21"}),
+    "another program": (of(there(), exe="/srv/llama-server"), {"S12", "S21"}),
+    "stopped": (status(there(), State="T (stopped)"), {"S22"}),
+    "traced": (status(there(), TracerPid="77"), {"S22"}),
+    "a library for all": (replace(there(), preload=["/x.so"]), {"S23"}),
+    "somebody inside": (replace(there(), others=[Other(9, "runs as a user of ours", ["sh"])]), {"S24"}),
+}
+
+
+@pytest.mark.parametrize("what", SICK)
+def test_each_sick_host_turns_its_check_red_and_no_other(what: str) -> None:
+    found, wanted = SICK[what]
+    assert set(red(found)) == wanted
+
+
+def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = of(there(), code=["unnamed", "deleted /tmp/x", "file /var/cache/rigwright/compiled/a.so"])
+    assert set(red(found)) == {"S21"}
+    text = OURS[CHAT].text.replace("MemoryDenyWriteExecute=yes\n", "")
+    monkeypatch.setattr(c, "running", lambda *_: {CHAT: (replace(OURS[CHAT], text=text), found.units[CHAT])})
+    c.test_code(Survey({}, _read={"processes": found}), RIG, WANTED)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"words": ["/usr/lib/systemd/systemd-socket-proxyd", "/tmp/x"]}, {"variables": ["LD_PRELOAD=/x.so"]}],
+)
+def test_other_words_and_variables_of_a_carrier_are_told(changed: dict[str, object]) -> None:
+    assert set(red(of(there(), CARRIER, **changed))) == {"S25"}
+
+
+def test_a_way_into_its_network_is_told() -> None:
+    made = there()
+    unit = replace(made.units[CHAT], interfaces=["lo", "veth0"])
+    assert set(red(replace(made, units={**made.units, CHAT: unit}))) == {"S19"}
+
+
+def test_other_weights_in_its_view_are_told() -> None:
+    made = there()
+    unit = replace(made.units[CHAT], elsewhere=["/srv/models/a.gguf"])
+    assert set(red(replace(made, units={**made.units, CHAT: unit}))) == {"S19"}

@@ -1,0 +1,366 @@
+"""What the survey's modules of kernel, boot, packages and settings find in a folder that stands in for a host."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from checks.survey.host import boot, cards, dpkg, files, kernel, packages, settings
+from tests.unit.scripts import stand_in
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    root = tmp_path.resolve()
+    for name in ("apt-cache", "apt-config", "modinfo", "systemctl", "journalctl"):
+        stand_in(root / "bin", name, "exit 0")
+    with patch.dict(os.environ, {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"}):
+        patches = [
+            patch.object(module, "ROOT", str(root)) for module in (boot, cards, dpkg, kernel, packages, settings)
+        ]
+        for one in patches:
+            one.start()
+        yield root
+        for one in patches:
+            one.stop()
+
+
+@pytest.fixture
+def write(root: Path) -> Write:
+    def made(name: str, text: str | bytes = "", mode: int = 0o644) -> Path:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        path.chmod(mode)
+        return path
+
+    return made
+
+
+def cpio(**inside: str) -> bytes:
+    """An archive as a kernel reads it."""
+    made = b""
+    for name, text in {**inside, "TRAILER!!!": ""}.items():
+        path, data = name.encode() + b"\0", text.encode()
+        fields = (0, 0o100644 if text else 0, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(path), 0)
+        made += b"070701" + b"".join(b"%08X" % field for field in fields) + path
+        made += b"\0" * (-len(made) % 4) + data
+        made += b"\0" * (-len(made) % 4)
+    return made
+
+
+OURS = "blacklist nouveau\n# nvidia\noptions nvidia a=1\n"
+
+
+def packed(**inside: str) -> bytes:
+    """Two archives, the first one as it is and padded: a processor's microcode is packed so."""
+    first = cpio(**{"kernel/x86/microcode/GenuineIntel.bin": "x" * 100})
+    return first + b"\0" * (-len(first) % 512) + gzip.compress(cpio(**inside))
+
+
+def test_an_initial_file_system_says_what_modprobe_is_told_and_what_the_disk_has_not(write: Write) -> None:
+    write("usr/share/initramfs-tools/scripts/init-top/a", "a\n")
+    write("usr/share/initramfs-tools/init", "init\n")
+    write("lib/modules/6.1/updates/nvidia.ko", "the module")
+    inside = {
+        "init": "init\n",
+        "etc/modprobe.d/ours.conf": OURS,
+        "scripts/init-top/a": "a\n",
+        "scripts/init-top/b": "b\n",
+        "scripts/init-top/ORDER": "made\n",
+        "usr/lib/modules/6.1/updates/nvidia.ko": "another",
+    }
+    write("boot/initrd.img-6.1", packed(**inside))
+    found = boot.initrd("6.1")
+    assert found["problem"] == ""
+    assert found["lines"] == [
+        ["/etc/modprobe.d/ours.conf", "blacklist nouveau"],
+        ["/etc/modprobe.d/ours.conf", "options nvidia a=1"],
+    ]
+    assert found["differs"] == [
+        ["scripts/init-top/b", "is not on the disk"],
+        ["usr/lib/modules/6.1/updates/nvidia.ko", "has another content than on the disk"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[:-200], lambda data: data[:560], lambda _: b"nonsense", lambda _: b"\x1f\x8bx"]
+)
+def test_one_that_is_cut_off_is_said(write: Write, spoil: Callable[[bytes], bytes]) -> None:
+    write("boot/initrd.img-6.1", spoil(packed(init="x" * 5000)))
+    found = boot.initrd("6.1")
+    assert found["there"]
+    assert found["problem"]
+
+
+GRUB = """\
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+else
+   set default="0"
+fi
+menuentry 'Debian' --class debian $menuentry_id_option 'simple' {
+	linux	/boot/vmlinuz-6.2 root=UUID=a ro quiet
+	initrd	/boot/initrd.img-6.2
+}
+submenu 'Advanced' $menuentry_id_option 'advanced' {
+	menuentry 'Debian 6.2' $menuentry_id_option 'one' {
+		linux	/boot/vmlinuz-6.2 root=UUID=a ro
+	}
+	menuentry 'Debian 6.1' $menuentry_id_option 'two' {
+		linux	/boot/vmlinuz-6.1 root=UUID=a ro systemd.unit=rescue.target
+	}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "kept", "expected"),
+    [
+        ("0", "", "6.2"),
+        ("1>1", "", "6.1"),
+        ("advanced>two", "", "6.1"),
+        ("Advanced>Debian 6.1", "", "6.1"),
+        ("${saved_entry}", "saved_entry=two\n", "6.1"),
+        ("0", "next_entry=1>1\n", "6.1"),
+        ("gone", "", "6.2"),
+    ],
+)
+def test_the_boot_loaders_next_kernel_is_known(write: Write, default: str, kept: str, expected: str) -> None:
+    write("boot/grub/grub.cfg", GRUB.replace('set default="0"', f'set default="{default}"'))
+    write("boot/grub/grubenv", f"# GRUB Environment Block\n{kept}####")
+    found = boot.grub()
+    assert found is not None
+    assert found["kernel"] == expected
+    assert ("systemd.unit=rescue.target" in found["words"]) == (expected == "6.1")
+
+
+def test_mounts_that_no_boot_makes_and_disks_that_are_not_there_are_named(root: Path, write: Write) -> None:
+    rows = ("/", "/srv/a", "/srv/b", "/srv/c\\040d")
+    write("proc/self/mountinfo", "".join(f"1 2 8:1 / {row} rw - ext4 /dev/sda rw\n" for row in rows))
+    write("etc/fstab", "UUID=1 / ext4\n/dev/sdb /srv/a ext4 defaults 0 2\n/dev/sdc /x ext4 nofail 0 2\n# /dev/sdd /y\n")
+    write("etc/systemd/system/srv-b.mount", "[Mount]\nWhat=/dev/sde\nWhere=/srv/b\n")
+    write("dev/disk/by-uuid/1")
+    for name in ("srv/a/x", "srv/b/x", "srv/c d/x", "opt"):
+        (root / name).mkdir(parents=True)
+    found = boot.mounts(["/opt", "/srv/a/x", "/srv/b/x", "/srv/c d/x"])
+    assert {one["root"]: one["again"] for one in found} == {"/srv/a/x": True, "/srv/b/x": True, "/srv/c d/x": False}
+    assert boot.away() == ["/dev/sdb on /srv/a"]
+
+
+def installed(write: Write, name: str, inside: dict[str, str], status: str = "install ok installed") -> None:
+    """A package with these files, as dpkg leaves them."""
+    for path, text in inside.items():
+        write(path[1:], text, 0o755 if "/bin/" in path else 0o644)
+    sums = "".join(f"{hashlib.md5(text.encode()).hexdigest()}  {path[1:]}\n" for path, text in inside.items())
+    write(f"var/lib/dpkg/info/{name}.md5sums", sums)
+    write(f"var/lib/dpkg/info/{name}.list", "/.\n" + "".join(f"{path}\n" for path in inside))
+    there = write("var/lib/dpkg/status", b"").parent / "status"
+    write(
+        "var/lib/dpkg/paragraphs",
+        (there.parent / "paragraphs").read_text() if (there.parent / "paragraphs").exists() else "",
+    )
+    text = (there.parent / "paragraphs").read_text() + f"Package: {name}\nStatus: {status}\nVersion: 1-1\n\n"
+    write("var/lib/dpkg/paragraphs", text)
+    there.write_text(text)
+
+
+INSIDE = {"/usr/bin/nvidia-smi": "smi", "/usr/lib/libcuda.so.1": "cuda", "/usr/src/nvidia-1/dkms.conf": "conf"}
+ASKED: dict[str, object] = {"strict": ["nvidia"], "run": ["bash"], "deep": False}
+
+
+def findings(deep: bool = False) -> set[tuple[str, str]]:
+    found = files.look({**ASKED, "deep": deep})["findings"]
+    assert isinstance(found, list)
+    return {(one["path"], one["what"]) for one in found}
+
+
+@pytest.fixture
+def nvidia(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(write, "nvidia", INSIDE)
+    installed(write, "bash", {"/usr/bin/bash": "bash", "/usr/share/doc/bash/a": "a"})
+    monkeypatch.setattr(files, "SLACK", 0.0)
+    monkeypatch.setattr(files, "wrong", lambda path, seen, strict: "" if strict else _wrong(path, seen, strict))
+
+
+_wrong = files.wrong
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_what_packages_brought_differs_in_nothing(root: Path) -> None:
+    assert findings() == set()
+    assert findings(deep=True) == set()
+    # a link of a backup's, the same mode once more and another time are no other content
+    os.link(root / "usr/bin/nvidia-smi", root / "kept")
+    (root / "usr/lib/libcuda.so.1").chmod(0o644)
+    os.utime(root / "usr/bin/bash")
+    assert findings() == set()
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_what_has_become_of_packages_files_is_said(root: Path, write: Write) -> None:
+    (root / "usr/bin/nvidia-smi").write_text("other")
+    (root / "usr/lib/libcuda.so.1").unlink()
+    (root / "usr/lib/libcuda.so.1").symlink_to("/opt/libcuda.so.1")
+    (root / "usr/src/nvidia-1/dkms.conf").unlink()
+    (root / "usr/bin/bash").chmod(0o4755)
+    (root / "usr/share/doc/bash/a").write_text("read by people")
+    assert findings() == {
+        ("/usr/bin/nvidia-smi", "has another content"),
+        ("/usr/lib/libcuda.so.1", "is a link to /opt/libcuda.so.1"),
+        ("/usr/src/nvidia-1/dkms.conf", "is missing"),
+        ("/usr/bin/bash", "runs as its owner, whoever starts it"),
+    }
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_a_change_that_keeps_size_and_time_is_seen(root: Path) -> None:
+    path = root / "usr/lib/libcuda.so.1"
+    before = path.stat()
+    path.write_text("adcu")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert findings() == {("/usr/lib/libcuda.so.1", "has another content")}
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (0o755, ""),
+        (0o700, "cannot be read by everybody (mode 700)"),
+        (0o757, "can be written by others"),
+        (0o644, "cannot be run"),
+    ],
+)
+def test_modes_that_are_in_the_way_or_too_wide_are_said(write: Write, mode: int, said: str) -> None:
+    seen = write("usr/bin/nvidia-smi", "", mode).stat()
+    made = os.stat_result((seen.st_mode, *seen[1:4], 0, 0, *seen[6:10]))
+    assert files.wrong("/usr/bin/nvidia-smi", made, strict=True).startswith(said)
+    assert bool(files.wrong("/usr/bin/nvidia-smi", made, strict=True)) == bool(said)
+
+
+def test_files_that_are_read_at_boot_are_read_in_their_order_and_once(root: Path, write: Write) -> None:
+    write("usr/lib/modprobe.d/nvidia.conf", "options nvidia a=1\n")
+    write("etc/modprobe.d/nvidia.conf", "# nothing\n")
+    write("run/modprobe.d/x.conf", "install nvidia \\\n /bin/false\nblacklist pcspkr\n")
+    write("usr/lib/sysctl.d/99-z.conf", "-net.ipv4.tcp_fin_timeout = 1\nvm.swappiness=5\n")
+    write("etc/sysctl.d/10-a.conf", "net/ipv4/tcp_fin_timeout=2\n")
+    write("etc/tmpfiles.d/x.conf", "R! /opt/rigwright\nd /run/other\n")
+    (root / "etc/udev/rules.d").mkdir(parents=True)
+    (root / "etc/udev/rules.d/60-nvidia.rules").symlink_to("/dev/null")
+    write("usr/lib/udev/rules.d/60-nvidia.rules", 'KERNEL=="nvidia", RUN+="x"\n')
+    asked = {"sysctl": ["net.ipv4.tcp_fin_timeout"], "paths": ["/opt/rigwright"]}
+    assert [(row["kind"], row["path"], row["line"]) for row in settings.rows(asked)] == [
+        ("hidden modprobe", "/etc/modprobe.d/nvidia.conf", "/usr/lib/modprobe.d/nvidia.conf"),
+        ("modprobe", "/run/modprobe.d/x.conf", "install nvidia /bin/false"),
+        ("sysctl", "/etc/sysctl.d/10-a.conf", "net/ipv4/tcp_fin_timeout=2"),
+        ("sysctl", "/usr/lib/sysctl.d/99-z.conf", "-net.ipv4.tcp_fin_timeout = 1"),
+        ("hidden udev", "/etc/udev/rules.d/60-nvidia.rules", "/usr/lib/udev/rules.d/60-nvidia.rules"),
+        ("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"),
+    ]
+
+
+def test_a_packages_own_line_counts_as_such_until_somebody_changes_it(write: Write) -> None:
+    installed(write, "kmod", {"/usr/lib/modprobe.d/nvidia.conf": "options nvidia a=1\n"})
+    asked: dict[str, list[str]] = {"sysctl": [], "paths": []}
+    assert [(row["package"], row["brought"]) for row in settings.rows(asked)] == [("kmod", True)]
+    write("usr/lib/modprobe.d/nvidia.conf", "options nvidia a=2\n")
+    assert [(row["package"], row["brought"]) for row in settings.rows(asked)] == [("kmod", False)]
+
+
+@pytest.mark.parametrize(
+    ("line", "sets"),
+    [
+        ("0 3 * * * root nvidia-smi -pl 350", True),
+        ("ExecStart=/usr/bin/nvidia-smi -i 0 --lock-gpu-clocks=300,900", True),
+        ("ExecStart=modprobe -r nvidia", True),
+        ("* * * * * root nvidia-smi --query-gpu=power.draw --format=csv", False),
+        ("# nvidia-smi -pl 350", False),
+    ],
+)
+def test_who_sets_cards_is_told_from_who_reads_them(write: Write, line: str, sets: bool) -> None:
+    write("etc/crontab", f"{line}\n")
+    assert bool(settings.setters()) == sets
+
+
+def test_what_lets_apt_install_unsigned_packages_is_named(root: Path, write: Write) -> None:
+    write("etc/apt/sources.list", "deb [arch=amd64 trusted=yes] http://a ./\n# deb [trusted=yes] http://b ./\n")
+    write("etc/apt/sources.list.d/a.sources", "Types: deb\nTrusted: yes\n\nEnabled: no\nTrusted: yes\n")
+    write("etc/apt/apt.conf.d/99", 'DPkg::Pre-Invoke { "x"; };\n')
+    write("etc/apt/apt.conf.d/98", '// DPkg::Pre-Invoke { "x"; };\n')
+    config = 'APT::Get::AllowUnauthenticated "true";\nAcquire::AllowInsecureRepositories "0";\n'
+    assert packages.loose(config) == [
+        ["apt's configuration", 'APT::Get::AllowUnauthenticated "true"'],
+        ["/etc/apt/sources.list", "[arch=amd64 trusted=yes"],
+        ["/etc/apt/sources.list.d/a.sources", "Trusted: yes"],
+    ]
+    assert packages.hooks() == [["/etc/apt/apt.conf.d/99", "DPkg::Pre-Invoke"]]
+
+
+POLICY = """\
+linux-image-generic:
+  Installed: 6.8.0-40.40
+  Candidate: 6.8.0-95.95
+  Version table:
+     6.8.0-95.95 500
+        500 http://a.example/ubuntu noble-updates/main amd64 Packages
+     6.8.0-90.91 500
+        500 http://b.example/ubuntu noble-security/main amd64 Packages
+ *** 6.8.0-40.40 100
+        500 http://a.example/ubuntu noble-updates/main amd64 Packages
+        100 /var/lib/dpkg/status
+     6.8.0-39.39 500
+        500 http://b.example/ubuntu noble-security/main amd64 Packages
+libc6:
+  Installed: (none)
+  Candidate: (none)
+  Version table:
+"""
+TARGETS = "http://a.example/ubuntu/ Ubuntu\nhttp://b.example/ubuntu/ Ubuntu\n"
+
+
+def test_what_apt_would_install_is_read_of_its_own_table(root: Path) -> None:
+    stand_in(root / "bin", "apt-cache", f"cat <<'END'\n{POLICY}END")
+    stand_in(root / "bin", "apt-get", f"cat <<'END'\n{TARGETS}END")
+    assert packages.policy(["linux-image-generic", "libc6"]) == {
+        "linux-image-generic": {"candidate": "6.8.0-95.95", "origin": "Ubuntu", "security": ["6.8.0-90.91"]},
+        "libc6": {"candidate": "", "origin": "", "security": []},
+    }
+
+
+def test_builds_of_dkms_are_seen_as_far_as_they_are(root: Path, write: Write) -> None:
+    top = "var/lib/dkms/nvidia"
+    for version in ("1.0", "2.0", "3.0"):
+        (root / top / version).mkdir(parents=True)
+        (root / top / version / "source").symlink_to(root / f"usr/src/nvidia-{version}")
+    for version in ("1.0", "2.0"):
+        write(f"usr/src/nvidia-{version}/dkms.conf")
+    write(f"{top}/1.0/6.1/x86_64/module/nvidia.ko", "built")
+    write(f"{top}/1.0/6.1/x86_64/module/nvidia-uvm.ko", "built")
+    (root / top / "kernel-6.1-x86_64").symlink_to("1.0/6.1/x86_64")
+    write("lib/modules/6.1/updates/dkms/nvidia.ko", "other")
+    seen = {(one["version"], one["kernel"]): (one["state"], one["differs"], one["missing"]) for one in kernel.builds()}
+    assert seen == {
+        ("1.0", "6.1"): ("installed", ["/lib/modules/6.1/updates/dkms/nvidia.ko"], ["nvidia-uvm.ko"]),
+        ("2.0", ""): ("added", [], []),
+        ("3.0", ""): ("broken", [], []),
+    }
+
+
+def test_a_journal_that_keeps_nothing_is_no_silence(root: Path, write: Write) -> None:
+    assert "there is no journal" in str(cards.log("x")["blind"])
+    write("var/log/journal/0/system.journal")
+    assert cards.log("x")["blind"] == ""
+    write("etc/systemd/journald.conf.d/a.conf", "[Journal]\nStorage=none\n")
+    assert "Storage=none" in str(cards.log("x")["blind"])
+    write("etc/systemd/journald.conf.d/b.conf", "[Journal]\nStorage=persistent\n")
+    assert cards.log("x")["blind"] == ""
+    stand_in(root / "bin", "journalctl", "echo 'cannot' >&2; exit 5")
+    assert "status 5: cannot" in str(cards.log("x")["blind"])
