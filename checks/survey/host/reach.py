@@ -112,7 +112,8 @@ def tunnels(asked: dict[str, Any], processes: dict[int, tracing.Process]) -> lis
         return []
     ports = "|".join(map(str, asked["ports"]))
     here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "*", *tracing.EVERY, *asked["own"]])
-    place = re.compile(rf"(?:^|[^0-9.A-Za-z-])(?:(?:{here}|127\.[0-9.]+)?:)?({ports})(?:$|[^0-9.])")
+    local = rf"(?:^|[\s=,/:@])(?:{here}|127\.[0-9.]+):"
+    place = re.compile(rf"(?:{local}|(?:^|[\s=]):?)(?:{ports})(?![0-9.:])")
     found = []
     for one in processes.values():
         words = one.words

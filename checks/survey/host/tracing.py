@@ -219,8 +219,8 @@ def mentions(asked: dict[str, Any], one: Process) -> str:
     """The file of a process's settings, or of its own words, in which we are named; empty for none."""
     ports = "|".join(map(str, asked["ports"]))
     here = "|".join(re.escape(own) for own in ["localhost", "[::1]", *asked["own"]])
-    paths = "|".join(re.escape(path) for path in asked["sockets"])
-    ours = re.compile(rf"(?:(?:{here}|127\.[0-9.]+)[:'\", ]+(?:{ports})(?![0-9.]))|(?:{paths})")
+    paths = "".join(f"|{re.escape(path)}" for path in asked["sockets"])
+    ours = re.compile(rf"(?:(?:{here}|127\.[0-9.]+)[:'\", ]+(?:{ports})(?![0-9.])){paths}")
     if ours.search(" ".join(one.words)):
         return "its command line"
     base = SERVERS.get(os.path.basename(one.program), "")
