@@ -39,7 +39,10 @@ ORDER = (
     "weights",
     "generation",
     "units",
+    "systemd",
     "process",
+    "code",
+    "groups",
     "serving",
 )
 """Files of checks in the order of the roles; what is not among them comes after."""

@@ -5,28 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from testinfra.host import Host
-
 from checks import Drift
 from checks.survey.cards import CARDS
 from checks.survey.taken import Survey
 from rigwright.nvidia.cards.presence import LOG
-from rigwright.nvidia.cards.smi import question
 
 T = TypeVar("T")
-
-
-def ask(host: Host, words: tuple[str, ...], read: Callable[[int, str, str], T]) -> T:
-    """Ask one of the questions of rigwright.nvidia.cards, and have its own reader read the answer.
-
-    Raises:
-        Drift: nvidia-smi has no answer to it.
-    """
-    result = host.run(question(*words))
-    try:
-        return read(result.rc, result.stdout, result.stderr)
-    except ValueError as error:
-        raise Drift("an answer of nvidia-smi", error, f"{LOG}, then reboot") from None
 
 
 def answer(survey: Survey, name: str, read: Callable[[int, str, str], T]) -> T:

@@ -11,12 +11,13 @@ import pytest
 from checks import DEPLOY, Drift, check, expect
 from checks.survey.clients import KEYLESS, REQUESTS, answer, closed, names
 from checks.survey.gates import GATES
+from checks.survey.ours import OURS
 from checks.survey.reach import REACH
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway import keyring
 from rigwright.gateway.entry import Gateway, ListenerEntry
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT, keys_path
 from rigwright.gateway.service import PREFIX, ROTATION, door, rotation
 from rigwright.serving.units import OWNED
 
@@ -237,6 +238,20 @@ def test_keys_in_force(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -
         f"systemctl restart {ROUTER_UNIT}; then {DEPLOY}",
         holds=found == wanted,
     )
+
+
+@check(
+    "D14",
+    "the keys that its next start takes are those of its file, and no others",
+    severity="critical",
+    why="a key that somebody wrote down on the host lets him in after a restart",
+)
+def test_keys_at_rest(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
+    declared = gateway[1]
+    wanted = keyring.digest(keyring.keys_json(keyring.load(Path(rig.inventory).parent / declared.keys_file)))
+    found = survey.read(OURS).files.get(keys_path(rig), "")
+    said = f"keys {found[:12]}" if found else "no keys"
+    expect(said, f"keys {wanted[:12]} of {declared.keys_file}", DEPLOY, holds=found == wanted)
 
 
 @check(

@@ -63,6 +63,9 @@ def test_systemd_has_read_it(survey: Survey, wanted: Generation) -> None:
 )
 def test_way_back(survey: Survey, rig: Rig) -> None:
     found, known = survey.read(GENERATIONS), survey.read(TREES)
+    gone = sorted(PurePosixPath(path).name for path in known.gone if path.startswith(f"{rig.generations}/"))
+    told = f"{', '.join(gone)} gone"
+    expect(told, "every generation that was kept", f"put it back into {rig.generations}, or {DEPLOY}", holds=not gone)
     for kept in found.kept:
         if found.current == f"generations/{kept.number}":
             continue

@@ -52,6 +52,17 @@ def test_shadows(survey: Survey) -> None:
 
 
 @check(
+    "M13",
+    "programs find the system's own libraries, and no others of their names",
+    severity="high",
+    why="what is found first is loaded into every service at its next start",
+)
+def test_libraries(survey: Survey) -> None:
+    wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in survey.read(SETTINGS).before]
+    none("no second one where the loader looks", wrong, "remove that line, and `ldconfig`")
+
+
+@check(
     "M03",
     "apt installs nothing that nobody has signed",
     severity="high",

@@ -100,6 +100,7 @@ def _limited(right: Right, first: Process, process: Process, *, main: bool) -> I
     "processes have their share of the host's processors and disks",
     severity="high",
     why="a service that is last in every queue, or on one processor, answers late and says nothing of it",
+    blind="processors of threads that an engine pins itself",
 )
 def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)

@@ -107,6 +107,7 @@ def _defaults(units: Units) -> Iterable[str]:
     "no unit of others stops ours, holds them back or gets into them",
     severity="high",
     why="a unit that conflicts with ours, or that ours wait for, decides whether anybody is served",
+    blind="programs that act on our units without their name, or that are no scripts",
 )
 def test_others(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))

@@ -9,11 +9,12 @@ import shlex
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
-COMMON = ("common", "code", "net", "web", "tracing", "dpkg")
+COMMON = ("common", "code", "net", "web", "asking", "tracing", "dpkg")
 """Modules of the program that its sections may import; each may import those before it."""
 MOST = 256 << 20  # bytes of an answer, unpacked: a host that is taken over may send as long as it is read
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
@@ -22,7 +23,7 @@ COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
 )
 
 
-def asked(scene: Scene, sections: Iterable[Section[object]]) -> dict[str, tuple[float, object]]:
+def asked(scene: Scene, sections: Iterable[Section[Any]]) -> dict[str, tuple[float, object]]:
     """Section -> seconds that it may take, and what the host is asked; without what the rig has nothing of."""
     found = {section.name: (section.seconds(scene), section.asks(scene)) for section in sections}
     return {name: (limit, question) for name, (limit, question) in found.items() if question is not None}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
 from rigwright.declaration.rig import Rig
+from rigwright.gateway.given import keys_path
 from rigwright.supply.network import authority_path
 from rigwright.weights.records import records_folder
 
@@ -82,7 +83,7 @@ def _asks(scene: Scene) -> object:
         "credentials": rig.credentials,
         "generations": rig.generations,
         "config": roots.config,
-        "files": [authority_path(rig)],
+        "files": [authority_path(rig), *([keys_path(rig)] if rig.gateway else [])],
         "late": f"{records_folder(rig)}/deep",
     }
 

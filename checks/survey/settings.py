@@ -58,6 +58,8 @@ class Settings:
     """(file, the system's program) of what stands before that on PATH."""
     loader: list[list[str]]
     """(folder, file that names it, a library) of folders with libraries of the driver's that the loader looks in."""
+    before: list[list[str]]
+    """The same of libraries that are the system's own."""
     files: list[File]
     units: dict[str, dict[str, str]]
     """Unit -> what systemd has of it."""

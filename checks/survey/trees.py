@@ -52,6 +52,8 @@ class Trees:
     """The declared ones, whether they are there or not, and all others that are there."""
     beside: list[str]
     """Absolute paths of what else lies among them."""
+    gone: list[str]
+    """Absolute paths of those that are recorded, and that are not there."""
     distributions: dict[str, list[str]]
     """Folder -> the names of what describes packages in it: of distributions and of conda packages."""
 

@@ -11,7 +11,8 @@ from lab.hosts import Host, HostSpec
 from lab.labs import Lab, all_labs
 from lab.nvidia import world
 from tests.hosts import drivers
-from tests.hosts.drifts import HARMLESS, Ground, areas, batches, drifts, harmless
+from tests.hosts.drift_ground import Ground
+from tests.hosts.drifts import HARMLESS, areas, batches, drifts, harmless
 from tests.hosts.drivers import KERNELS, NEW, OLD
 from tests.hosts.gateway_box import DEMO, Box
 from tests.hosts.nvidia_drifts import ANOTHER, DECLARED, ONE, OTHER, SOURCE, publish

@@ -1,4 +1,4 @@
-"""What somebody or something does to a host, who must notice, what a deploy does, and the cure: data, and who runs it.
+"""What somebody or something does to a host, who must notice, what a deploy does, and the cure: as data.
 
 tests/hosts/drifts/AREA.toml has them, a table each, called what has happened:
 
@@ -19,25 +19,17 @@ By hand, against a throwaway host that is up: `python -m tests.hosts.drift_boxes
 
 from __future__ import annotations
 
-import re
-import shlex
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from lab.hosts import Host
 from rigwright.toml import tomllib
-from tests.hosts.support import deploy, red_lines
 
 FOLDER = Path(__file__).with_name("drifts")
 HARMLESS, ELSEWHERE = "harmless", "elsewhere"
 TOGETHER = 12
 """Drifts of one batch, at most: of one that does not go as it should, each is looked at alone."""
-SETTLES = 20.0  # seconds; a unit that fails again and again is never at rest
 Identifier = Annotated[str, Field(pattern=r"^[A-Z][0-9]{2}$")]
 BoxName = Literal["serving", "cards"]
 
@@ -147,155 +139,3 @@ def fits(one: Drift, other: Drift) -> bool:
     refused = one.deploy == other.deploy == "refuses"
     apart = (one.deploy == "leaves") != (other.deploy == "leaves")
     return not (one.alone or other.alone or refused or apart or set(one.red) & set(other.red))
-
-
-class Differs(Exception):
-    """What is red, or what a deploy does, is not what the drifts say."""
-
-
-class Spoilt(Exception):
-    """A host is not as declared any more, whatever its cures are."""
-
-
-@dataclass
-class Ground:
-    """A converged host, and the inventory that says what it is."""
-
-    host: Host
-    inventory: Path
-    words: dict[str, str] = field(default_factory=dict)
-    """Variables that the shell of drifts has."""
-
-    def act(self, script: str) -> None:
-        """Do what a drift says."""
-        for step in re.split(r"^(reboot|deploy)$", script, flags=re.MULTILINE):
-            if step == "reboot":
-                self.host.reboot()
-            elif step == "deploy":
-                self.deployed()
-            elif step.strip():
-                given = "".join(f"{name}={shlex.quote(value)}\n" for name, value in self.words.items())
-                self.host.run(given + step.strip())
-
-    def deployed(self) -> None:
-        """Deploy, with whatever reboot that needs.
-
-        Raises:
-            Differs: it fails.
-        """
-        if said := self.refused():
-            raise Differs(f"a deploy fails: {said}")
-
-    def refused(self) -> str:
-        """Deploy; the last of what it says where it fails."""
-        run = deploy(self.inventory, "--yes", "--data", "reboot=true")
-        return run.said[-2000:] or "nothing" if run.status else ""
-
-    def settle(self) -> None:
-        """Wait until no unit of ours is on its way."""
-        ours = "systemctl list-units --no-legend --state=activating,deactivating,reloading 'rigwright*'"
-        until = time.monotonic() + SETTLES
-        while self.host.run(ours).strip() and time.monotonic() < until:
-            time.sleep(0.1)
-
-    def must_be(self, expected: Iterable[str], when: str) -> None:
-        """Assert which checks are red.
-
-        Raises:
-            Differs: others are, or fewer.
-        """
-        self.settle()
-        found, wanted = red_lines(self.inventory), set(expected)
-        if set(found) == wanted:
-            return
-        lines = [f"{when}:"]
-        if lacking := sorted(wanted - set(found)):
-            lines.append(f"  not red: {' '.join(lacking)}")
-        lines += [f"  red, too: {text}" for name in sorted(set(found) - wanted) for text in found[name]]
-        raise Differs("\n".join(lines))
-
-    def broken(self, rows: Sequence[Drift]) -> None:
-        """Have drifts, see them red, and cured by what cures each.
-
-        Raises:
-            Differs: something of it is not so; the drifts may still be there.
-        """
-        for row in rows:
-            self.act(row.do)
-        self.must_be((one for row in rows for one in row.red), "once it has happened")
-        for row in rows:
-            if row.deploy == "refuses":
-                if not self.refused():
-                    raise Differs("a deploy is not refused")
-                self.act(row.cure)
-        if any(row.deploy != "refuses" for row in rows):
-            self.deployed()
-        if left := [row for row in rows if row.deploy == "leaves"]:
-            self.must_be((one for row in left for one in row.red), "after a deploy")
-            for row in left:
-                self.act(row.cure)
-        self.must_be((), "once it is cured")
-
-    def restored(self, rows: Sequence[Drift]) -> None:
-        """Put a host right of which something was not as it should be.
-
-        Raises:
-            Spoilt: it cannot be.
-        """
-        for row in rows:
-            try:
-                self.act(row.cure)
-            except (RuntimeError, Differs) as error:
-                print(f"{row.cure}: {error}")
-        try:
-            self.deployed()
-            self.must_be((), "with every cure, and a deploy")
-        except Differs as error:
-            raise Spoilt(str(error)) from None
-
-    def all(self, batch: dict[str, Drift]) -> dict[str, str]:
-        """Have the drifts of a batch together, and each alone where that is not as it should be.
-
-        Returns:
-            What has happened -> what is not as it should be.
-
-        Raises:
-            Spoilt: the host is as declared no more.
-        """
-        failed = self.one([*batch.values()])
-        if not failed or len(batch) == 1:
-            return dict.fromkeys(batch, failed) if failed else {}
-        print(f"together: {failed}", flush=True)
-        alone = {}
-        for name, row in batch.items():
-            alone[name] = self.one([row])
-            print(f"alone: {name}: {alone[name] or 'as it says'}", flush=True)
-        return {name: reason for name, reason in alone.items() if reason}
-
-    def one(self, rows: Sequence[Drift]) -> str:
-        """Have drifts; what is not as it should be.
-
-        Raises:
-            Spoilt: the host is as declared no more.
-        """
-        try:
-            self.broken(rows)
-        except (Differs, RuntimeError) as error:
-            self.restored(rows)
-            return str(error)
-        return ""
-
-    def unminded(self, rows: dict[str, Harmless]) -> dict[str, str]:
-        """Have what is harmless; what has happened -> the checks that mind."""
-        for row in rows.values():
-            self.act(row.do)
-        try:
-            self.must_be((), "with what is harmless")
-            failed = ""
-        except Differs as error:
-            failed = str(error)
-        for row in rows.values():
-            self.act(row.undo)
-        if not failed or len(rows) == 1:
-            return dict.fromkeys(rows, failed) if failed else {}
-        return {name: said for one, row in rows.items() for name, said in self.unminded({one: row}).items()}

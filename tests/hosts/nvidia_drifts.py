@@ -137,7 +137,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
     "what a deploy or one command puts right": {
         "a library of another driver before ours": (
             library_first,
-            {"N02"},
+            {"N02", "N42"},
             "rm -r /opt/old /etc/ld.so.conf.d/000-old.conf && ldconfig",
         ),
         "persistence mode off": (f"nvidia-smi -i {OTHER} -pm 0", {"N05"}, ""),
@@ -180,7 +180,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
                 f"printf 'Package: libcuda1\\nPin: version {ANOTHER[box.system]}*\\nPin-Priority: 1001\\n' "
                 "> /etc/apt/preferences.d/00-another"
             ),
-            {"N16"},
+            {"N16", "N45"},
             "rm /etc/apt/preferences.d/00-another",
         ),
         "a reboot that a package asks for": (
@@ -208,7 +208,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
             "systemctl stop rigwright-peer",
         ),
         "a hot card": (change(temperature=96), {"N27"}, change(temperature=40)),
-        "a unit for power that is masked": (f"ln -sf /dev/null {UNIT} && systemctl daemon-reload", {"N28"}, ""),
+        "a unit for power that is masked": (f"ln -sf /dev/null {UNIT} && systemctl daemon-reload", {"N28", "N47"}, ""),
     },
     "what is put right by a reboot": {
         "a device file that is gone": ("rm /dev/nvidia-uvm", {"N03"}, ""),
@@ -251,7 +251,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
         "a unit for power that does not start at boot": ("systemctl -q disable rigwright-power", {"N28"}, ""),
     },
     "what only a deploy notices that looks": {
-        "an initial file system without the blacklist": (pack_without_blacklist, {"N28"}, ""),
+        "an initial file system without the blacklist": (pack_without_blacklist, {"N35"}, ""),
         "a library of the driver that is purged": (
             "dpkg --force-depends --purge libcuda1",
             {"N02", "N14", "N20"},

@@ -11,7 +11,8 @@ import pytest
 
 from lab.labs import Lab
 from tests.hosts import drift_boxes
-from tests.hosts.drifts import BoxName, Ground, Spoilt, batches, drifts, elsewhere, harmless
+from tests.hosts.drift_ground import Ground, Spoilt
+from tests.hosts.drifts import BoxName, batches, drifts, elsewhere, harmless
 from tests.hosts.layers import FirstRun
 from tests.hosts.support import check
 

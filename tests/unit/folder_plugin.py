@@ -4,6 +4,7 @@ has them and a driver that deploys bring."""
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from checks.survey import take
 from rigwright import inventory
 from rigwright.host import facts
 from rigwright.nvidia.driver import record
-from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RECORD, RIG, STATE, Answer, NvidiaHost
+from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RECORD, RIG, STATE, NvidiaHost
 from tests.unit.samples import rig
 
 
@@ -21,6 +22,15 @@ class Target:
 
     def __init__(self) -> None:
         self.data: dict[str, object] = {}
+
+
+@dataclass
+class Answer:
+    """What testinfra returns of a command."""
+
+    rc: int
+    stdout: str
+    stderr: str
 
 
 class Host:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from checks.survey.cards import CARDS
@@ -26,10 +24,8 @@ from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings_of
 from rigwright.nvidia.driver.state import Dkms, Kernel, State
 from tests.unit.driver_hosts import host, installed, ubuntu
-from tests.unit.programs import run
 from tests.unit.samples import facts, instance, rig
 from tests.unit.scripts import stand_in
-from tests.unit.telling import heard, telling
 
 CAPTURE = (Path(__file__).parent / "captures" / "nvidia-smi.txt").read_text()
 SEEN = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", CAPTURE, re.MULTILINE))
@@ -92,34 +88,15 @@ case "$*" in
   *) cat log ;;
 esac
 """
-# of any unit; a group's name comes with the escape that a dash in a slice's has
-SYSTEMCTL = r"""
-case "$*" in
-  is-enabled*) cat "$(dirname "$0")/../says/enabled" ;;
-  *ControlGroup*) cat "$(dirname "$0")/../says/group" ;;
-  *) echo 493 ;;
-esac
-"""
-
-
-@dataclass
-class Answer:
-    """What testinfra returns of a command."""
-
-    rc: int
-    stdout: str
-    stderr: str
 
 
 class NvidiaHost:
-    """One host, sound as it is made; `run` and `check_output` are testinfra's."""
+    """One host, sound as it is made."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         stand_in(root / "bin", "nvidia-smi", SMI)
         stand_in(root / "bin", "journalctl", JOURNALCTL)
-        stand_in(root / "bin", "systemctl", SYSTEMCTL)
-        stand_in(root / "bin", "stat", "/usr/bin/stat \"$@\" | sed -E 's/[^ ]+:[^ ]+$/root:root/'")
         stand_in(root / "bin", "uname", f"echo {KERNEL}")
         stand_in(root / "sbin", "ldconfig", f"cat {root}/says/ldconfig")
         self.write("run/log/journal/0/system.journal", "")
@@ -128,7 +105,6 @@ class NvidiaHost:
         self.write("says/log", "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n")
         self.write("says/ldconfig", SEEN["ldconfig"])
         self.write("says/enabled", "enabled\n")
-        self.write("says/group", f"{GROUP}\n")
         plan = driver_plan(MANAGED, DRIVER_FACTS)
         assert isinstance(plan, DriverPlan)
         for one in settings_of(MANAGED, plan, DRIVER_FACTS):
@@ -190,25 +166,3 @@ class NvidiaHost:
 
     def _units(self, names: list[str]) -> dict[str, dict[str, str]]:
         return {name: {"UnitFileState": (self.root / "says/enabled").read_text().strip()} for name in names}
-
-    def run(self, command: str, *arguments: Any) -> Answer:
-        """Run a command, its fixed places moved into the folder."""
-        if arguments:
-            command %= tuple(shlex.quote(str(one)) for one in arguments)
-        moved = re.sub(r"(?<![\w/])/(?=sys/|proc/|sbin/|dev/nvidia|etc/)", f"{self.root}/", command)
-        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        done = run(["sh", "-c", moved], env={"PATH": path})
-        return Answer(done.returncode, self._outside(done.stdout), done.stderr)
-
-    def _outside(self, said: str) -> str:
-        """What was printed, without the folder in it."""
-        try:
-            return telling(*(tuple(one.replace(str(self.root), "") for one in record) for record in heard([said])))[0]
-        except ValueError:
-            return said.replace(str(self.root), "")
-
-    def check_output(self, command: str, *arguments: Any) -> str:
-        """The output of a command that works."""
-        answer = self.run(command, *arguments)
-        assert answer.rc == 0, answer
-        return answer.stdout.rstrip("\n")

@@ -134,8 +134,8 @@ def test_a_host_that_cannot_be_reached_is_named_by_check(box: Box, closed_port: 
     box.write("rig.py", ONE.replace('"ssh_port": 1', f'"ssh_port": {closed_port}, "ssh_connect_retries": 0'))
     done = run("check", "rig.py", *(["--limit", limit] if limit else []), folder=box.folder)
     said = done.stdout + done.stderr
-    assert done.returncode == 2, said
-    assert "cannot connect to box" in said
+    assert done.returncode == 3, said
+    assert "box: cannot be reached" in said
     assert "Traceback" not in said
     assert "INTERNALERROR" not in said
 

@@ -93,6 +93,7 @@ SETTINGS = Settings(
     setters=[],
     shadows=[],
     loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
+    before=[],
     files=[],
     units=UNITS,
     applied=power_digest(MANAGED),

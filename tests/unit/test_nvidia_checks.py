@@ -6,21 +6,29 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from checks import Drift
 from checks import test_nvidia_driver as n
 from checks import test_serving as s
+from checks.survey.cards import CARDS
 from checks.survey.taken import Survey
-from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN, NvidiaHost
+from tests.unit.nvidia_host import ADDRESSES, FACTS, GROUP, RIG, SEEN, NvidiaHost
 from tests.unit.samples import instance, rig
 
 BUSY = SEEN["busy"]
 Change = Callable[[NvidiaHost], object]
 
 
-def run(name: str, host: NvidiaHost, survey: Survey) -> None:
+def unit(survey: Survey, group: str) -> Any:
+    """A unit that has the processes of a control group."""
+    return SimpleNamespace(processes=[one for one in survey.read(CARDS).processes if one.cgroup == group])
+
+
+def run(name: str, survey: Survey) -> None:
     """Run one check, with what its fixtures would give it."""
     checks: dict[str, Callable[[], None]] = {
         "N01": lambda: n.test_cards_answer(survey, RIG, FACTS),
@@ -30,7 +38,7 @@ def run(name: str, host: NvidiaHost, survey: Survey) -> None:
         "N05": lambda: n.test_persistence(survey, RIG, FACTS),
         "N06": lambda: n.test_no_trouble(survey, RIG, FACTS),
         "N07": lambda: n.test_links(survey, RIG, FACTS),
-        "S08": lambda: s.test_sees_its_cards(host, FACTS, RIG.instances[0]),
+        "S08": lambda: s.test_sees_its_cards(survey, FACTS, RIG.instances[0], unit(survey, GROUP)),
     }
     checks[name]()
 
@@ -48,7 +56,7 @@ def red(host: NvidiaHost) -> dict[str, str]:
     said, survey = {}, host.survey()
     for name in ALL:
         try:
-            run(name, host, survey)
+            run(name, survey)
         except Drift as drift:
             said[name] = str(drift)
             assert "\n" not in said[name]
@@ -238,13 +246,14 @@ def test_cards_of_a_worker_in_a_slice_of_the_instances_own_are_its_cards(host: N
     own = replace(RIG, instances=(instance("a-b", cards=(0,)),))
     group = f"/rigwright.slice/{own.instances[0].slice}/{own.instances[0].unit}"
     assert r"\x2d" in group
-    host.write("says/group", f"{group}\n")
     host.process(493, "python3", f"0::{group}\n")
-    s.test_sees_its_cards(host, FACTS, own.instances[0])
+    survey = host.survey(own)
+    s.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group))
     n.test_cards_are_ours(host.survey(own), own, FACTS)
     host.process(493, "python3", f"0::{group}x\n")
+    survey = host.survey(own)
     for check in (
-        lambda: s.test_sees_its_cards(host, FACTS, own.instances[0]),
+        lambda: s.test_sees_its_cards(survey, FACTS, own.instances[0], unit(survey, group)),
         lambda: n.test_cards_are_ours(host.survey(own), own, FACTS),
     ):
         with pytest.raises(Drift):

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.cards.smi import APPS, FIELDS, GPUS, RECOVERY, App, Gpu, apps, bus_address, gpus, recovery
 from tests.unit.nvidia_host import SEEN
 
@@ -150,12 +149,10 @@ def test_a_driver_too_old_for_a_question_says_which_field() -> None:
         gpus(2, SEEN["unknown field, status 2"].replace("no_such_field", "compute_cap"), "")
 
 
-def test_every_question_is_bounded_and_none_has_a_table_of_clocks() -> None:
+def test_no_question_has_a_table_of_clocks() -> None:
     for words in (GPUS, RECOVERY, APPS):
-        question = nvidia_smi.question(*words)
-        assert question.startswith(f"timeout -k 5 {nvidia_smi.TIMEOUT} nvidia-smi --query-")
-        assert "SUPPORTED_CLOCKS" not in question
-        assert " -q" not in question
+        assert words[0].startswith("--query-")
+        assert not {"-q", "SUPPORTED_CLOCKS"} & set(words)
     assert len(FIELDS) == len(ROW.split(", "))
 
 

@@ -323,19 +323,12 @@ libc6:
   Candidate: (none)
   Version table:
 """
-KNOWN = """\
-Package files:
- 100 /var/lib/dpkg/status
-     release a=now
- 500 http://a.example/ubuntu noble-updates/main amd64 Packages
-     release v=24.04,o=Ubuntu,a=noble-updates
- 500 http://b.example/ubuntu noble-security/main amd64 Packages
-     release v=24.04,o=Ubuntu Security,a=noble-security
-"""
+TARGETS = "http://a.example/ubuntu/ Ubuntu\nhttp://b.example/ubuntu/ Ubuntu\n"
 
 
 def test_what_apt_would_install_is_read_of_its_own_table(root: Path) -> None:
-    stand_in(root / "bin", "apt-cache", f"[ $# = 1 ] && cat <<'END' || cat <<'OTHER'\n{KNOWN}END\n{POLICY}OTHER")
+    stand_in(root / "bin", "apt-cache", f"cat <<'END'\n{POLICY}END")
+    stand_in(root / "bin", "apt-get", f"cat <<'END'\n{TARGETS}END")
     assert packages.policy(["linux-image-generic", "libc6"]) == {
         "linux-image-generic": {"candidate": "6.8.0-95.95", "origin": "Ubuntu", "security": ["6.8.0-90.91"]},
         "libc6": {"candidate": "", "origin": "", "security": []},

@@ -41,16 +41,11 @@ def matches(name: str, patterns: list[str]) -> bool:
 
 def policy(names: list[str]) -> dict[str, dict[str, object]]:
     """Package -> what apt would install, where the installed version is from, and security updates above it."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        known = pool.submit(common.run, "apt-cache", "policy", limit=APT)
-        asked = common.run("apt-cache", "policy", "--", *names, limit=APT) if names else ""
-        origins: dict[str, str] = {}
-        source = ""
-        for line in known.result().splitlines():
-            if matched := re.match(r" +-?[0-9]+ (.*)", line):
-                source = matched[1]
-            elif matched := re.match(r" +release (?:.*,)?o=([^,]*)", line):
-                origins[source] = matched[1].replace(" ", "_")
+    asked = common.run("apt-cache", "policy", "--", *names, limit=APT) if names else ""
+    # an archive's own word for itself, asked without the cache that takes long to make
+    told = common.run("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN)", limit=APT)
+    rows = {line.partition(" ")[::2] for line in told.splitlines()}
+    origins = {uri.rstrip("/"): name.replace(" ", "_") for uri, name in rows if name}
     found: dict[str, dict[str, object]] = {}
     row: dict[str, object] = {}
     version, current, exact, above = "", False, False, True
@@ -64,8 +59,9 @@ def policy(names: list[str]) -> dict[str, dict[str, object]]:
             version, current = matched[2], matched[1] == "***"
             above = above and not current
         elif matched := re.match(r" +-?[0-9]+ (.*)", line):
-            if matched[1] in origins and ((current and not exact) or not row["origin"]):
-                row["origin"], exact = origins[matched[1]], exact or current
+            origin = origins.get(matched[1].split(" ")[0].rstrip("/"), "")
+            if origin and ((current and not exact) or not row["origin"]):
+                row["origin"], exact = origin, exact or current
             security = row["security"]
             if above and "-security/" in matched[1] and isinstance(security, list) and version not in security:
                 security.append(version)

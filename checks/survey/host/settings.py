@@ -45,7 +45,10 @@ SCHEDULED = (
 NAMES = re.compile(
     r"nvidia-.*|nvcc|dkms|depmod|insmod|update-initramfs|mkinitramfs|dpkg.*|apt.*|systemctl|systemd-.*|journalctl|"
     r"sh|bash|dash|python3(?:\.[0-9]+)?|env|nginx|openssl|sysctl|curl|ldconfig|ip|ss|mount|umount|chown|chmod|cat|grep|"
-    r"sed|awk|find|stat|sha256sum|timeout|id|getent|useradd|userdel|groupadd|sudo"
+    r"sed|awk|find|stat|sha256sum|timeout|id|getent|useradd|userdel|groupadd|sudo|setpriv|nsenter|runuser|flock|sync|"
+    r"install|ln|ls|mv|rm|cp|cut|tr|sort|head|tail|tee|wc|date|readlink|realpath|xargs|tar|gzip|xz|zstd|nft|ip6?tables.*|"
+    r"make|ninja|cc|gcc|g\+\+|ld|as|mktemp|findmnt|lsmod|modprobe|modinfo|udevadm|nologin|logrotate|passwd|usermod|"
+    r"gpasswd|kill|pgrep|perl|su|login|sshd|agetty"
 )
 BEFORE, AFTER = ("/usr/local/sbin", "/usr/local/bin"), ("/usr/sbin", "/usr/bin")
 PROPERTIES = (
@@ -167,6 +170,21 @@ def folders_of_the_loader() -> list[list[str]]:
     return found
 
 
+def before_the_system() -> list[list[str]]:
+    """(folder, the file that names it, a library of the system's in it) of those where ldconfig looks beside."""
+    own = {os.path.realpath(folder) for folder in glob.glob(f"{ROOT}/usr/lib/*-linux-gnu")}
+    names = {name for folder in own for name in os.listdir(folder) if re.fullmatch(r"lib[^/]+\.so\.[0-9]+", name)}
+    found = []
+    for path in sorted(glob.glob(f"{ROOT}/etc/ld.so.conf.d/*.conf")):
+        for line in lines(path.removeprefix(ROOT)):
+            folder = f"{ROOT}{line}"
+            if not line.startswith("/") or os.path.realpath(folder) in own or not os.path.isdir(folder):
+                continue
+            first = min(names & {*os.listdir(folder)}, default="")
+            found += [[line, path.removeprefix(ROOT), first]] if first else []
+    return found
+
+
 def program(asked: dict[str, list[str]]) -> list[dict[str, object]]:
     """What lies in folders that are ours alone."""
     found: list[dict[str, object]] = []
@@ -224,6 +242,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "setters": setters(),
         "shadows": shadows(),
         "loader": folders_of_the_loader(),
+        "before": before_the_system(),
         "files": lying(asked["files"]) + program(asked),
         "units": units(asked["units"]),
         "applied": (common.read(f"{ROOT}/run/rigwright-power") or "").strip(),

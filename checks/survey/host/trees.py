@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from typing import Any
 from checks.survey.host import common
 
 SHOWN = 8  # of the changes of each kind in a tree
+# How a record begins, and bytes of it that have as much in them.
+TREE, BEGINS = re.compile(r'\{"tree":"(/[^"\\]+)"'), 8192
 LONGEST = 1 << 28  # bytes of a record: an environment has 60,000 files, each takes 200
 RIGHTS = frozenset(("security.capability", "system.posix_acl_access", "system.posix_acl_default"))
 KINDS = {"f": "a file", "d": "a folder", "l": "a link", "?": "neither file nor folder"}
@@ -228,7 +231,14 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             made["marker"] = common.read(f"{path}/{asked['marker']}") or ""
         told.append(made)
     packages = {prefix: [plain(one) for one in distributions(prefix)] for prefix in asked["prefixes"]}
-    return {"trees": told, "beside": beside, "distributions": packages}
+    return {"trees": told, "beside": beside, "gone": gone(asked["records"]["folder"], known), "distributions": packages}
+
+
+def gone(folder: str, known: dict[str, str]) -> list[str]:
+    """Trees that are recorded and that are not there."""
+    begun = (common.read(f"{folder}/{name}", BEGINS) or "" for name in names(folder) if name in known)
+    trees = [found[1] for text in begun if (found := TREE.match(text))]
+    return [plain(tree) for tree in trees if not os.path.lexists(tree)]
 
 
 def distributions(prefix: str) -> list[str]:

@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass
 
 TIMEOUT = 20  # seconds; seen on two H200, a question takes less than one
-SMI = f"timeout -k 5 {TIMEOUT} nvidia-smi"
 FORMAT = "--format=csv,noheader,nounits"
 # A field that the driver does not know makes a whole question fail: these are known to each that serves here. The
 # name is last, because it is the only one that can hold anything.
@@ -91,11 +90,6 @@ class App:
     pid: int
     address: str
     used_mib: int | None
-
-
-def question(*words: str) -> str:
-    """A shell's command that asks nvidia-smi; one that hangs is given up."""
-    return " ".join((SMI, *words))
 
 
 def bus_address(text: str) -> str:
