@@ -109,10 +109,8 @@ def clients(asked: dict[str, Any], ours: list[int]) -> set[int]:
 def passing(asked: dict[str, Any]) -> int:
     """How many connections to us have ended a moment ago."""
     ports = {f"{port:04X}" for port in asked["ports"]}
-    return sum(
-        bool({local.rpartition(":")[2], remote.rpartition(":")[2]} & ports)
-        for local, remote, *_ in net.rows(*net.ENDING)
-    )
+    ending = [{local.rpartition(":")[2], remote.rpartition(":")[2]} for local, remote, *_ in net.rows(*net.ENDING)]
+    return sum(bool(one & ports) for one in ending)
 
 
 def mentions(asked: dict[str, Any], one: Process) -> str:
