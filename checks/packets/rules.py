@@ -166,3 +166,20 @@ def _decoded(firewall: Firewall) -> Ruleset:
             if known:
                 known.elements.append(Element(key, end, flags, inner.get(2, b"")))
     return made
+
+
+def within(elements: list[Element], value: bytes, intervals: bool) -> Element | None:
+    """The element that a value is, or lies in."""
+    every = next((one for one in elements if one.flags & CATCHALL), None)
+    plain = [one for one in elements if one.key]
+    if any(one.end for one in plain):
+        for one in plain:
+            words = range(0, len(one.key), 4)
+            if all(one.key[at : at + 4] <= value[at : at + 4] <= (one.end or one.key)[at : at + 4] for at in words):
+                return one
+        return every
+    if not intervals:
+        return next((one for one in plain if one.key == value), every)
+    begun = [one for one in plain if one.key <= value]
+    below = max(begun, key=lambda one: (one.key, not one.flags & INTERVAL_END), default=None)
+    return below if below and not below.flags & INTERVAL_END else every

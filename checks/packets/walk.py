@@ -11,18 +11,16 @@ from checks.packets import xtables
 from checks.packets.packet import Packet
 from checks.packets.rules import (
     ACCEPT,
-    CATCHALL,
     DROP,
     INPUT,
     INTERVAL,
-    INTERVAL_END,
     IPV6,
     OUTPUT,
     PREROUTING,
     Chain,
-    Element,
     Expression,
     Ruleset,
+    within,
 )
 from checks.packets.rules import INGRESS as INGRESS_HOOK
 
@@ -175,7 +173,7 @@ class _Run:
             raise Unknown
         lengths = [len(element.key) for element in known.elements if element.key]
         value = self.read(one.number(2), max(lengths, default=0))
-        found = _within(known.elements, value, bool(known.flags & INTERVAL))
+        found = within(known.elements, value, bool(known.flags & INTERVAL))
         if 3 not in one.values:
             return (found is None) == bool(one.number(5) & 1)
         if found is None:
@@ -288,20 +286,3 @@ STEPS: dict[str, Callable[[_Run, Expression], bool | tuple[int, str] | tuple[str
     "quota": _Run._rate,
     "reject": _Run._refuse,
 }
-
-
-def _within(elements: list[Element], value: bytes, intervals: bool) -> Element | None:
-    """The element that a value is, or lies in."""
-    every = next((one for one in elements if one.flags & CATCHALL), None)
-    plain = [one for one in elements if one.key]
-    if any(one.end for one in plain):
-        for one in plain:
-            words = range(0, len(one.key), 4)
-            if all(one.key[at : at + 4] <= value[at : at + 4] <= (one.end or one.key)[at : at + 4] for at in words):
-                return one
-        return every
-    if not intervals:
-        return next((one for one in plain if one.key == value), every)
-    begun = [one for one in plain if one.key <= value]
-    below = max(begun, key=lambda one: (one.key, not one.flags & INTERVAL_END), default=None)
-    return below if below and not below.flags & INTERVAL_END else every

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from checks.survey.host import common
 
-LISTENING, ESTABLISHED, GONE = "0A", "01", "06"
+LISTENING, ESTABLISHED = "0A", "01"
+ENDING = ("04", "05", "06", "08", "09", "0B")  # one side of them has closed it (linux/tcp_states.h)
 TABLES = ("/proc/1/net/tcp", "/proc/1/net/tcp6")
 MOST = 64 << 20  # bytes of a table: some hundred thousand connections
 SOCKET = "socket:["

@@ -12,7 +12,7 @@ import socket
 import stat
 from typing import Any
 
-from checks.survey.host import common, net, tracing
+from checks.survey.host import asking, common, net, tracing
 
 LISTENS = "00010000"  # a flag of /proc/net/unix
 TUNNELS = re.compile(
@@ -111,8 +111,9 @@ def tunnels(asked: dict[str, Any], processes: dict[int, tracing.Process]) -> lis
     if not asked["ports"]:
         return []
     ports = "|".join(map(str, asked["ports"]))
-    here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "*", *tracing.EVERY, *asked["own"]])
-    place = re.compile(rf"(?:^|[^0-9.A-Za-z-])(?:(?:{here}|127\.[0-9.]+)?:)?({ports})(?:$|[^0-9.])")
+    here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "*", *asking.EVERY, *asked["own"]])
+    local = rf"(?:^|[\s=,/:@])(?:{here}|127\.[0-9.]+):"
+    place = re.compile(rf"(?:{local}|(?:^|[\s=]):?)(?:{ports})(?![0-9.:])")
     found = []
     for one in processes.values():
         words = one.words

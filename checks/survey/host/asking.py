@@ -1,0 +1,115 @@
+"""Asking who listens somewhere as a stranger would, with the connection left open."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from checks.survey.host import web
+
+PATIENCE = 1.5  # seconds for an answer
+FIRST = 0.04  # seconds in which who speaks first does so
+MOST = 1 << 16  # bytes of an answer that are read
+EVERY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what others listen on)
+LINES = (b"GET /v1/models HTTP/1.1", b"Host: localhost", b"Accept: */*", b"", b"")
+
+
+@dataclass
+class Held:
+    """What a listener has answered, with the connection left open."""
+
+    at: str
+    connection: socket.socket | None = None
+    said: bytes = b""
+
+
+def reached(at: str) -> tuple[str, int]:
+    """Where the host itself finds a listener."""
+    address, _, port = at.rpartition(":")
+    address = address.strip("[]")
+    return EVERY.get(address, address), int(port)
+
+
+def ask(held: Held, tls: bool = False) -> None:
+    """Ask who listens there for models, unless he speaks first, by TLS where he would have that."""
+    address, port = reached(held.at)
+    until = time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError, ValueError):
+        connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        held.connection, held.said = connection, b""
+        connection.settimeout(0.5)
+        connection.connect((address, port))
+        if tls:
+            import ssl  # takes its time, and few need it
+
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            connection.settimeout(PATIENCE)
+            held.connection = connection = context.wrap_socket(connection)
+        elif select.select([connection], [], [], FIRST)[0]:
+            return
+        connection.sendall(b"\r\n".join(LINES))
+        while len(held.said) < MOST and not whole(held.said):
+            connection.settimeout(max(0.01, until - time.monotonic()))
+            piece = connection.recv(MOST)
+            held.said += piece
+            if not piece:
+                break
+    if not tls and (
+        held.said.startswith(b"\x15\x03") or b"HTTPS" in held.said[:2000] or b"HTTP request was sent" in held.said
+    ):
+        if held.connection:
+            held.connection.close()
+        ask(held, tls=True)
+
+
+def whole(said: bytes) -> bool:
+    """Whether nothing more of an answer will come."""
+    head, gap, body = said.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *([0-9]{1,9})", head)
+    return bool(gap) and (len(body) >= int(length[1]) if length else body.endswith(b"0\r\n\r\n"))
+
+
+class Asking:
+    """A process of nobody's that asks, and keeps its connections until it is let go."""
+
+    def __init__(self, places: list[str]) -> None:
+        self.letting, self.going = os.pipe()
+        self.pid, self.reading = web.apart(web.NOBODY, self._work(places))
+
+    def _work(self, places: list[str]) -> Any:
+        def work(writing: int) -> None:
+            os.close(self.going)
+            held = [Held(at) for at in places]
+            threads = [threading.Thread(target=ask, args=(one,), daemon=True) for one in held]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(2 * PATIENCE + 1)
+            web.write(writing, {one.at: one.said[:MOST].decode("latin-1") for one in held})
+            os.read(self.letting, 1)
+
+        return work
+
+    def answers(self) -> dict[str, str]:
+        """What was answered; the connections are open still."""
+        said = b""
+        while not said.endswith(b"\n") and (piece := os.read(self.reading, 1 << 20)):
+            said += piece
+        found: dict[str, str] = json.loads(said or b"{}")
+        return found
+
+    def end(self) -> None:
+        """Have the connections closed."""
+        os.close(self.going)
+        os.close(self.letting)
+        os.close(self.reading)
+        os.waitpid(self.pid, 0)

@@ -1,0 +1,247 @@
+"""Who else leads to a rig's models: what the survey finds of it here, and what checks make of what it finds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+
+import pytest
+
+import checks.test_answers
+import checks.test_firewall
+import checks.test_reach
+from checks.survey.firewall import Firewall
+from checks.survey.gates import Gate, Gates, Sharing
+from checks.survey.host import net, reach, tracing
+from checks.survey.reach import Lead, Listening, Lying, Reach, Tunnel
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Rig
+from rigwright.serving.listeners import names
+from tests.unit.checking import red_of
+from tests.unit.samples import instance, rig
+
+LOOK = """
+import json, sys
+from checks.survey.host import tracing
+told = json.load(sys.stdin)
+print(json.dumps(tracing.leads(told["asked"], tracing.processes([]), [(told["at"], {told["pid"]})])))
+"""
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="asks as nobody")
+MODELS = b'HTTP/1.1 200 OK\r\nContent-Length: 35\r\n\r\n{"data": [{"id": "small", "x": 1}]}'
+DENIED = b'HTTP/1.1 401 No\r\nContent-Length: 17\r\n\r\n{"error": "no 1"}'
+RELAY = """
+import socket, sys, threading
+def carry(one, other):
+    while piece := one.recv(65536):
+        other.sendall(piece)
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+while True:
+    client, _ = server.accept()
+    there = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    for pair in ((client, there), (there, client)):
+        threading.Thread(target=carry, args=pair, daemon=True).start()
+"""
+# Asks by a connection of its own each time, and has closed it before it answers.
+PROXY = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+while True:
+    client, _ = server.accept()
+    asked = client.recv(65536)
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as there:
+        there.sendall(asked)
+        said = there.recv(65536)
+    client.sendall(said)
+"""
+ALONE = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+kept = []
+while True:
+    client, _ = server.accept()
+    client.recv(65536)
+    client.sendall(SAID)
+    kept.append(client)
+"""
+
+
+@contextmanager
+def process(program: str, *words: str) -> Iterator[tuple[int, int]]:
+    """The process of a program, and the port that it listens on."""
+    running = subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout
+        yield running.pid, int(running.stdout.readline())
+    finally:
+        running.kill()
+        running.wait()
+
+
+@pytest.fixture(params=[MODELS, DENIED], ids=["keyless", "keyed"])
+def ours(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The port of a stand-in for an instance."""
+    with process(ALONE.replace("SAID", repr(request.param))) as (_, port):
+        yield port
+
+
+def found(ours: int, program: str, *words: str) -> list[dict[str, str]]:
+    """What is said of another one's listener."""
+    with process(program, *words) as (pid, port):
+        asked = {
+            **{"ports": [ours], "places": [f"127.0.0.1:{ours}"], "sockets": [], "units": [], "models": ["small"]},
+            "own": ["127.0.0.1"],
+        }
+        question = json.dumps({"asked": asked, "at": f"127.0.0.1:{port}", "pid": pid})
+        # in a process of its own: it forks, and begins threads there
+        done = subprocess.run([sys.executable, "-c", LOOK], input=question, capture_output=True, text=True, timeout=30)
+        said: list[dict[str, str]] = json.loads(done.stdout)
+        return said
+
+
+@ROOT
+@pytest.mark.parametrize("program", [RELAY, PROXY])
+def test_what_leads_to_us_is_found(ours: int, program: str) -> None:
+    (one,) = found(ours, program, str(ours))
+    assert one["how"]
+
+
+@ROOT
+@pytest.mark.parametrize("said", [DENIED, b"SSH-2.0-x\r\n", b"", MODELS.replace(b"small", b"large")])
+def test_what_answers_by_itself_does_not_lead_to_us(ours: int, said: bytes) -> None:
+    assert found(ours, ALONE.replace("SAID", repr(said))) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [
+        ("0100007F:1F54", ("127.0.0.1", 8020)),
+        ("00000000000000000000000001000000:1F54", ("::1", 8020)),
+        ("0000000000000000FFFF00000100007F:1F54", ("127.0.0.1", 8020)),
+    ],
+)
+def test_places_are_read_as_the_kernel_writes_them(told: str, place: tuple[str, int]) -> None:
+    assert net.place(told) == place
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        (("ssh", "-N", "-R", "9000:127.0.0.1:8020", "far"), True),
+        (("ssh", "-N", "-R", "9000:localhost:8020", "far"), True),
+        (("ngrok", "http", "8020"), True),
+        (("socat", "TCP-LISTEN:1", "UNIX-CONNECT:/run/rigwright/instances/chat/api.sock"), True),
+        (("ssh", "-N", "-L", "9000:other-box:8020", "far"), False),
+        (("ssh", "far", "-p", "18020"), False),
+        (("python3", "client.py", "http://127.0.0.1:8020"), False),
+    ],
+)
+def test_programs_that_carry_us_away_are_known_by_their_words(words: tuple[str, ...], seen: bool) -> None:
+    asked = {"ports": [8020], "sockets": ["/run/rigwright/instances/chat/api.sock"], "own": ["10.0.0.5"]}
+    one = tracing.Process(7, 1, f"/usr/bin/{words[0]}", words, "/system.slice/x.service", ours=False)
+    assert bool(reach.tunnels(asked, {7: one})) == seen
+    assert reach.tunnels(asked, {7: replace(one, ours=True)}) == []
+
+
+SOCKET = "/run/rigwright/instances/chat/api.sock"
+UNIT = "llama-server of rigwright-chat.service"
+
+
+def made(change: str = "", value: object = None) -> Survey:
+    """A host as it should be, with one thing changed."""
+    service, socket_unit = names(8020)
+    user = "rigwright-chat"
+    told = Reach(
+        listeners=[
+            Listening("127.0.0.1:8020", systemd=True, holders=[f"systemd-socket-proxyd of {service}"]),
+            Listening("0.0.0.0:22", systemd=False, holders=["sshd of ssh.service"]),
+        ],
+        leads=[],
+        lying={
+            SOCKET: Lying("a socket", 0o770, user, user, listed=False),
+            SOCKET.rpartition("/")[0]: Lying("a folder", 0o750, user, user, listed=False),
+        },
+        listening={SOCKET: {"own": [UNIT], "host": []}},
+        mounted={SOCKET.rpartition("/")[0]: []},
+        routed=[],
+        addresses=["127.0.0.1", "10.0.0.5"],
+        tunnels=[],
+    )
+    active = Gate("active", "linked", "", "", False, 0, "", 1)
+    gates = Gates({service: active, socket_unit: active}, {}, {}, [], [], Sharing(0, False, []))
+    rules = Firewall([], [], [], [], [], {}, [], {})
+    answers = {"reach": told, "gates": gates, "firewall": rules}
+    if change:
+        section, _, field = change.partition(".")
+        answers[section] = replace(answers[section], **{field: value})  # type: ignore[type-var]
+    return Survey({name: {"told": asdict(one)} for name, one in answers.items()})  # type: ignore[call-overload]
+
+
+def red(survey: Survey, of: Rig | None = None) -> dict[str, str]:
+    declared = of or rig(instance())
+    given = {"rig": declared, "instance": declared.instances[0]}
+    modules = (checks.test_reach, checks.test_firewall, checks.test_answers)
+    every = [red_of(module, survey, **given) for module in modules]
+    # nobody was asked anything here
+    return {name: said for part in every for name, said in part.items() if name not in ("S05", "S06")}
+
+
+def test_a_host_as_it_should_be_is_green() -> None:
+    assert red(made()) == {}
+
+
+USER = "rigwright-chat"
+LYING = {SOCKET: Lying("a socket", 0o770, "rigwright-chat", "rigwright-chat", listed=False)}
+
+
+def folder(
+    mode: int = 0o750, owner: str = "rigwright-chat", group: str = "rigwright-chat", **more: bool
+) -> dict[str, Lying]:
+    return LYING | {SOCKET.rpartition("/")[0]: Lying("a folder", mode, owner, group, **({"listed": False} | more))}
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "identifier", "said"),
+    [
+        (
+            "reach.leads",
+            [Lead("0.0.0.0:9000", "socat of x.service", "it answers")],
+            "R01",
+            "socat of x.service on 0.0.0.0:9000",
+        ),
+        ("reach.tunnels", [Tunnel("ssh of y.scope", "ssh -R 1:localhost:8020 far")], "R04", "-R 1:localhost"),
+        ("reach.lying", folder(0o755), "R05", "mode 0755"),
+        ("reach.lying", folder(group="users"), "R05", "group users"),
+        ("reach.lying", folder(owner="eve"), "R05", "eve's"),
+        ("reach.lying", folder(listed=True), "R05", "an access list"),
+        ("reach.lying", folder() | {SOCKET: Lying("a link", 0o777, "root", "root", listed=False)}, "R05", "a link"),
+        ("reach.mounted", {SOCKET.rpartition("/")[0]: ["/mnt"]}, "R05", "umount /mnt"),
+        ("reach.listening", {SOCKET: {"own": [UNIT], "host": ["python3 of e.service"]}}, "R05", "python3 of e.service"),
+        ("reach.listening", {SOCKET: {"own": [], "host": []}}, "R05", "nobody"),
+        ("reach.routed", ["eth0"], "R07", "net.ipv4.conf.eth0.route_localnet=0"),
+        ("firewall.unrouted", {"10.0.0.6": "a blackhole"}, "R09", "10.0.0.6 is a blackhole"),
+        ("firewall.legacy", {"iptables": None}, "R10", "iptables"),
+        ("reach.listeners", [], "S04", "nothing"),
+        ("reach.listeners", [Listening("127.0.0.1:8020", False, ["nc of e.scope"])], "S04", "nc of e.scope"),
+        ("reach.listeners", [Listening("0.0.0.0:8020", True, [])], "S04", "0.0.0.0:8020"),
+        ("gates.gates", {}, "S04", "not there"),
+    ],
+)
+def test_each_turns_red(change: str, value: object, identifier: str, said: str) -> None:
+    found = red(made(change, value))
+    assert [*found] == [identifier]
+    assert said in found[identifier]
+
+
+def test_an_address_that_is_lost_is_missed() -> None:
+    from rigwright.declaration.entry import Share
+
+    declared = rig(instance(), share=Share(address="10.0.0.9", allow=("10.0.0.0/24",)))
+    assert "10.0.0.9 is not" in red(made(), declared)["R08"]
