@@ -113,7 +113,8 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
     none(
         "the driver's modules from its packages and DKMS alone",
         wrong,
-        f"remove what is there too many, `chmod` what is too wide, then `dkms autoinstall` and `depmod` (for each of {', '.join(releases)})",
+        "remove what is there too many, `chmod` what is too wide, then `dkms autoinstall` and `depmod` for each of "
+        f"{', '.join(releases)}",
     )
 
 
