@@ -12,10 +12,16 @@ from checks.settings import settings, words
 from checks.survey.processes import PROCESSES, Process, Unit, program
 from checks.survey.taken import Survey
 from checks.survey.units import UnitFile
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import CACHES, COMPILED, Rig
 from rigwright.host.plan import Desired
 from rigwright.serving.units import ANYBODYS
 
+# Where engines that compile while they run write to: a cache, and what they alone see of these.
+COMPILED_TO = (f"{COMPILED}/", f"{CACHES}/", "/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108
+# A driver that its operator has installed is no package's; another check says whether it is one driver.
+DRIVERS = re.compile(r".*/lib(cuda|nvidia|nvcu|nvoptix|nvrtc)[^/]*")
+UNKNOWN = "no package has brought it"
+"""What the survey says of code that it knows no package of."""
 # What nginx writes over the words that it was started with, and over its variables.
 TITLE = re.compile("nginx: (master|worker|cache manager|cache loader) process ?")
 # What systemd gives to services that are handed sockets, or say when they are ready (sd_listen_fds(3), sd_notify(3)).
@@ -35,20 +41,27 @@ def test_code(survey: Survey, rig: Rig, desired: Desired) -> None:
     wrong = []
     for one, unit, process in each(services):
         who = named(one, unit, process)
+        own = folders.get(one.name, "/nobody/")
         for what, path in (entry.partition(" ")[::2] for entry in process.code):
+            if _compiled(one, what, path) or (rig.cards and DRIVERS.fullmatch(path) and judged.get(path) == UNKNOWN):
+                continue
             if what == "unnamed":
-                if text(one).get("MemoryDenyWriteExecute") == "yes":
-                    wrong.append(f"{who} runs code of no file{f' ({path})' if path else ''}")
+                wrong.append(f"{who} runs code of no file{f' ({path})' if path else ''}")
             elif what != "file":
                 wrong.append(f"{who} runs {path}, which was {what}")
             elif path in judged:
                 wrong.append(f"{one.name} runs {path}: {judged[path]}")
-            elif path.startswith(f"{rig.installations}/") and not path.startswith(folders.get(one.name, "/nobody/")):
+            elif path.startswith(f"{rig.installations}/") and not path.startswith(own):
                 wrong.append(f"{who} runs {path}, which is another engine's")
         if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
             wrong.append(f"{who} runs {process.exe}, not {unit.program}")
     cure = "`dpkg --verify` says what is not a package's, and `apt-get install --reinstall` brings that back; then "
     none(wrong, "the declared programs and their libraries", cure + RESTART)
+
+
+def _compiled(one: UnitFile, what: str, path: str) -> bool:
+    """Whether it is code that an engine has compiled while it runs, which its unit lets it do."""
+    return text(one).get("MemoryDenyWriteExecute") != "yes" and (what == "unnamed" or path.startswith(COMPILED_TO))
 
 
 def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:

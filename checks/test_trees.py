@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from checks import DEPLOY, check, expect
+from checks.survey.python import PYTHON
 from checks.survey.taken import Survey
 from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, Tree, Trees
 from checks.survey.ways import WAYS, Folder
@@ -151,6 +152,18 @@ def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None
 def test_programs_for_weights(survey: Survey, rig: Rig) -> None:
     if rig.weights:
         as_recorded(survey.read(TREES).tree(f"{programs(rig)}/{PACKAGE}"), DEPLOY)
+
+
+@check(
+    "F12",
+    "the host's Python runs nothing before what it is told to run",
+    severity="critical",
+    why="root runs it for weights and deploys: a sitecustomize, a .pth or a module that comes first is run as root",
+)
+def test_python_starts_with_its_own(survey: Survey) -> None:
+    foreign = survey.read(PYTHON).foreign
+    cure = f"rm -r {' '.join(foreign[:3])}, or install the package that has it"
+    expect(", ".join(foreign[:3]), "nothing but what packages have", cure, holds=not foreign)
 
 
 def _none(survey: Survey, what: str) -> None:

@@ -19,7 +19,7 @@ from rigwright.serving.listeners import LOOPBACK
 FAR = {4: "203.0.113.7", 6: "2001:db8::7"}  # of nobody (RFC 5737, RFC 3849)
 OTHER = 54321  # a port that nobody has a rule about
 LEADING = ("nat", "redir", "tproxy", "target")
-MOST = 400  # ports, or addresses, that rules name and that are tried
+MOST = 100  # ports, or addresses, that rules name and that are tried
 
 
 @dataclass(frozen=True)
@@ -195,4 +195,6 @@ def _matched(part: Expression) -> Iterator[int]:
 
 def _addresses(rules: Ruleset) -> list[str]:
     found = {one for one in _constants(rules, 4) | _constants(rules, 16) if any(one)}
+    # of a network that ends with a byte, no more than those bytes are compared
+    found |= {one + bytes(3 - len(one)) + b"\1" for one in _constants(rules, 2) | _constants(rules, 3)}
     return sorted(str(ip_address(one)) for one in found)[:MOST]

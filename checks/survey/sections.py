@@ -20,6 +20,7 @@ from checks.survey.ours import OURS
 from checks.survey.packages import ARCHIVE, FILES, PACKAGES
 from checks.survey.processes import PROCESSES
 from checks.survey.programs import PROGRAMS
+from checks.survey.python import PYTHON
 from checks.survey.reach import REACH
 from checks.survey.section import Section
 from checks.survey.serving import SERVING
@@ -41,6 +42,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     WAYS,
     PROGRAMS,
     COMPILED,
+    PYTHON,
     WEIGHTS,
     OURS,
     GROUND,

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from rigwright.declaration.entry import Share
 from rigwright.declaration.rig import Rig
 from rigwright.host import channel
-from rigwright.host.channel import Told, matching, optional, tolerant, truth, word
+from rigwright.host.channel import Told, optional, tolerant, truth, word
 from rigwright.nginx import PROGRAM
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM, UNITS
@@ -166,51 +166,6 @@ def parse(output: Iterable[str]) -> Found:
         ValueError: that is not what was asked for.
     """
     return found(channel.read(output, SCHEMA))
-
-
-def _local(value: str) -> str:
-    """The type of an address of /proc/net/tcp: words of 32 bits as the processor has them (proc(5)), and a port."""
-    address, port = matching(r"(?:[0-9A-F]{8}|[0-9A-F]{32}):[0-9A-F]{4}", "an address of /proc/net/tcp")(value).split(
-        ":"
-    )
-    words = bytes.fromhex(address)
-    turned = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
-    return _endpoint(ip_address(turned), int(port, 16))
-
-
-LISTENING: channel.Schema = {"listens": (_local,)}
-"""What templates/sharing/listening.sh.j2 tells."""
-ASKED: channel.Schema = {"asked": (word, matching(r"[0-9]{3}", "a status of HTTP"))}
-"""What templates/sharing/ask.sh.j2 tells."""
-
-
-def listening_script() -> str:
-    """What asks a host for `listening`."""
-    return render("sharing/listening.sh.j2", unit=UNIT)
-
-
-def listening(output: Iterable[str]) -> list[str]:
-    """`ADDRESS:PORT` of each listener of the unit's processes, sorted.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    return sorted(channel.read(output, LISTENING).all("listens"))
-
-
-def asking_script(rig: Rig, share: Share) -> str:
-    """What asks a host for `asked`."""
-    url = f"http://{endpoint(share)}"
-    return render("sharing/ask.sh.j2", models=rig.roots.models, url=url, sender=share.address)
-
-
-def asked(output: Iterable[str]) -> dict[str, str]:
-    """What was asked for of what is shared -> the status of the answer, 000 for none; empty where none could be asked.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    return dict(channel.read(output, ASKED).many("asked"))
 
 
 def reason(rig: Rig, now: Found) -> str:

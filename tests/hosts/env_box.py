@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +12,7 @@ from lab import conda
 from lab.envs import Env, Source, declare
 from lab.hosts import Host
 from lab.labs import Lab
-from rigwright.envs.installer import TREE
 from rigwright.inventory import ROOT
-from rigwright.render import render
 from rigwright.supply.lock import Artefact, Lock
 from tests.hosts.support import write_inventory
 
@@ -70,9 +67,3 @@ def write(
 def folder_of(host: Host) -> str:
     """Where the environment's installation lies."""
     return host.run(f"ls -d {FOLDER}/small-*").strip()
-
-
-def settle(host: Host) -> None:
-    """Root's record anew: what a drift did to times of change is no drift any more."""
-    folder = folder_of(host)
-    host.run(f"{{\n{render('envs/seen.sh.j2', folder=folder)}\n}} > {shlex.quote(f'{folder}/{TREE}')}")

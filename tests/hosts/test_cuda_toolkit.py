@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
 import pytest
 
+from lab.hosts import Host
 from lab.labs import Lab
 from rigwright.declaration.entry import Roots
 from rigwright.engines import apart
+from roles.trees import program
 from tests.hosts.conftest import Boot
 from tests.hosts.support import check, deploy, write_inventory
 
@@ -45,6 +48,14 @@ $root/bin/cuobjdump --list-elf build/libkernels.so | grep -o 'sm_[0-9a-z]*'
 """
 
 
+def recorded(host: Host) -> None:
+    """What a whole deploy does at its end; this one has the role alone."""
+    places = {"software": "/opt/rigwright", "engines": "/opt/rigwright/engines"}
+    places |= {"generations": "/etc/rigwright/generations", "records": "/var/lib/rigwright/trees"}
+    asked = {**places, "ledger": "/var/lib/rigwright/owned", "wanted": [], "sealed": "", "texts": {}}
+    host.run(shlex.join(["/usr/bin/python3", "-I", "-S", "-c", program("settle"), json.dumps(asked)]))
+
+
 def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     host = boot(cards=(CARD,))
     instances = {"chat": {"variant": "llamacpp/metal", "cards": [0], "port": 8020}}
@@ -60,6 +71,7 @@ def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(lab: Lab, boot
     assert host.run(shlex.join(compiling)).split()[-3:] == ["sm_75", "sm_86", "sm_120a"]
     assert host.run("ls /usr/local | grep -c cuda || true").strip() == "0"
 
+    recorded(host)
     assert check(inventory)["K01"] == "ok"
     nvcc = host.run("ls /opt/rigwright/cuda-*/site/nvidia/cu13/bin/nvcc").strip()
     host.run(f"printf x >> {nvcc}")
@@ -67,4 +79,5 @@ def test_a_blank_host_compiles_for_cards_with_what_the_lock_names(lab: Lab, boot
     # the cure that the check names
     host.run("rm -r /opt/rigwright/cuda-*")
     assert deploy(inventory, file=ROLE).status == 0
+    recorded(host)
     assert check(inventory)["K01"] == "ok"

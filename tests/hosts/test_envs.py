@@ -36,15 +36,15 @@ def entered(inventory: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 DRIFTS = {
     "a byte of a module": ("cp -a $site/yaml/__init__.py /root/; echo >> $site/yaml/__init__.py", {"L02"}),
-    "a module too many": ("touch $site/more.py", {"L02"}),
-    "a .pth": ("echo 'import os' > $site/more.pth", {"L02"}),
-    "sitecustomize": ("touch $site/sitecustomize.py", {"L02"}),
-    "another distribution": ("mkdir $site/more-1.0.dist-info", {"L02", "V01"}),
-    "another version": ("mv $site/pathspec-*.dist-info $site/pathspec-0.1.dist-info", {"L02", "V01"}),
+    "a module too many": ("touch $site/more.py", {"F07"}),
+    "a .pth": ("echo 'import os' > $site/more.pth", {"F07"}),
+    "sitecustomize": ("touch $site/sitecustomize.py", {"F07"}),
+    "another distribution": ("mkdir $site/more-1.0.dist-info", {"F07", "V01"}),
+    "another version": ("mv $site/pathspec-*.dist-info $site/pathspec-0.1.dist-info", {"F07", "L02", "V01"}),
     "a distribution that lacks": ("mv $site/pathspec-*.dist-info /root/", {"L02", "V01"}),
     "another Python": ("ln -sf /bin/true env/bin/python", {"L02", "L03"}),
-    "a module that others can write": ("chmod o+w $site/yaml/__init__.py", {"L02"}),
-    "somebody's module": ("chown nobody $site/yaml/__init__.py", {"L02"}),
+    "a module that others can write": ("chmod o+w $site/yaml/__init__.py", {"F08"}),
+    "somebody's module": ("chown nobody $site/yaml/__init__.py", {"F08"}),
 }
 
 
@@ -66,7 +66,7 @@ def test_it_comes_and_stays(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) 
     assert plan(inventory).planned == []
     assert red(inventory) == set()
     host.run(f"cd {env_box.folder_of(host)} && touch env/lib/{_series(python)}/site-packages/more.pth")
-    assert red(inventory) == {"L02"}
+    assert red(inventory) == {"F07"}
 
 
 def _series(version: str) -> str:
@@ -84,7 +84,6 @@ def test_each_drift_is_seen(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) 
         host.run(f"cd {folder} && site=$(echo env/lib/python3.*/site-packages) && {change}")
         assert red(inventory) - {"B02"} == seen, what
         host.run(f"rm -rf {folder} && cp -a /root/kept {folder}")
-        env_box.settle(host)
         assert red(inventory) == set(), what
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
 from types import ModuleType
 
 from checks import Drift
+from checks.survey import carry
 from checks.survey.taken import Survey
 
 
@@ -23,3 +25,11 @@ def red_of(module: ModuleType, survey: Survey, **given: object) -> dict[str, str
             except Drift as drift:
                 found[mark.kwargs["identifier"]] = str(drift)
     return found
+
+
+def taken(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, object]]:
+    """What the survey's program answers here."""
+    program = carry.program(questions)
+    done = subprocess.run(["sh", "-c", carry.COMMAND], input=program, text=True, capture_output=True, check=False)
+    assert not done.stderr
+    return carry.answers(done.stdout.encode())

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rigwright import nginx
-from rigwright.declaration.entry import Driver, Share
+from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
 from rigwright.engines.vllm.told import CAUSES
@@ -253,8 +253,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
     "the lease's holder": lambda: render("lease/holder.sh.j2", lease=LEASE),
     "share": lambda: share(restart=True),
-    "what sharing listens on": sharing.listening_script,
-    "what sharing gives": lambda: sharing.asking_script(rig(), Share(address="10.0.0.5", allow=("10.0.0.0/24",))),
     "packages of tools": lambda: tools_made.installed_script("/opt/rigwright/tools-0"),
     "share at boot": lambda: share(restart=False),
     "stop sharing": lambda: render("sharing/release.sh.j2", **sharing.release(rig())),

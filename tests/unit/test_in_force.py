@@ -269,3 +269,11 @@ def test_settings_of_the_manager_that_touch_no_service_are_the_operators() -> No
 
 def test_all_units_of_a_rig_begin_with_its_word() -> None:
     assert all(name.startswith(WORD) for name in OURS)
+
+
+def test_a_slice_that_nothing_is_in_is_down() -> None:
+    bare = rig()
+    wanted = desired(bare, FACTS)
+    found = with_(sound(), "rigwright.slice", ActiveState="inactive")
+    t.test_up(Survey({}, _read={"units": found}), bare, wanted)
+    assert list(red(found)) == ["U09"]

@@ -94,6 +94,7 @@ SETTINGS = Settings(
     shadows=[],
     before=[],
     loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
+    before=[],
     files=[],
     units=UNITS,
     applied=power_digest(MANAGED),

@@ -55,6 +55,10 @@ def test_a_process_is_seen_as_it_is(child: int) -> None:
     assert f"file {os.path.realpath(sys.executable)}" in told.code
 
 
+def test_a_host_without_services_is_asked_for_none() -> None:
+    assert processes._groups([]) == {}
+
+
 def test_one_that_has_ended_is_none() -> None:
     with subprocess.Popen(["true"]) as one:
         one.wait()
@@ -262,6 +266,14 @@ SICK: dict[str, tuple[Processes, set[str]]] = {
 def test_each_sick_host_turns_its_check_red_and_no_other(what: str) -> None:
     found, wanted = SICK[what]
     assert set(red(found)) == wanted
+
+
+def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = of(there(), code=["unnamed", "deleted /tmp/x", "file /var/cache/rigwright/compiled/a.so"])
+    assert set(red(found)) == {"S21"}
+    text = OURS[CHAT].text.replace("MemoryDenyWriteExecute=yes\n", "")
+    monkeypatch.setattr(c, "running", lambda *_: {CHAT: (replace(OURS[CHAT], text=text), found.units[CHAT])})
+    c.test_code(Survey({}, _read={"processes": found}), RIG, WANTED)
 
 
 @pytest.mark.parametrize(

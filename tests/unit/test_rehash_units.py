@@ -12,9 +12,10 @@ import pytest
 from rigwright.declaration.entry import Roots
 from rigwright.serving.units import UNITS
 from rigwright.weights.records import OWNED, records_folder, rehash_units
-from rigwright.weights.stored import SERVICE, TIMER
 from roles.weights.host import rehash
 from tests.unit.samples import rig
+
+SERVICE, TIMER = "rigwright_rehash.service", "rigwright_rehash.timer"
 
 MOVED = rig(roots=Roots(software="/data/opt", models="/data/models", state="/data/state"))
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")

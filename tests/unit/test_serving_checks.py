@@ -7,16 +7,20 @@ import os
 import pwd
 import socket
 import struct
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from checks.test_serving import ANSWER, asking
+from checks.survey.requests import ANSWER, Answer, Ask, Requests
+from checks.survey.section import Section
+from checks.survey.taken import Survey
 from rigwright.engines.request import ONE_TOKEN
+from tests.unit.checking import taken
 from tests.unit.file_server import FileServer, Handler, file_server, whole
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the command gives root away before it connects")
@@ -41,17 +45,44 @@ def server(at: Path) -> Iterator[FileServer]:
         yield found
 
 
-def asked(at: Path, folder: Path) -> bytes:
-    """What the command prints."""
-    (folder / "key").write_text('a"key\\\n')
-    command = asking(ONE_TOKEN.config(str(at)), str(folder / "key"), GROUP)
-    return subprocess.run(["sh", "-c", command], capture_output=True, timeout=20, check=False).stdout
+SECTION: Section[Requests] = Section("requests", Requests, lambda scene: None)
+
+
+def asked(*asks: Ask) -> dict[str, Answer]:
+    """What the survey's program is answered."""
+    question = {"asks": [asdict(one) for one in asks], "parts": []}
+    return Survey(taken({"requests": (20.0, question)})).read(SECTION).answers
+
+
+def ready(at: Path, folder: Path, key: str = 'a"key\\\n') -> Answer:
+    """The same of one request, with a key."""
+    (folder / "key").write_text(key)
+    return asked(Ask.of("it", str(at), ONE_TOKEN, key=str(folder / "key"), group=GROUP))["it"]
 
 
 def test_the_key_goes_with_the_request_and_the_answer_comes_back(server: FileServer, at: Path, tmp_path: Path) -> None:
     server.serve(COMPLETIONS, whole(b"{}"))
-    assert asked(at, tmp_path) == b"{}"
+    found = ready(at, tmp_path)
+    assert (found.status, found.body) == (200, "{}")
     assert server.asked[0].authorization == 'Bearer a"key\\'
+
+
+@pytest.mark.parametrize("key", ["", "one\ntwo\n", "one\r\nX-Header: two\n", "k\u00e9y\n"])
+def test_what_is_not_one_key_is_never_sent(server: FileServer, at: Path, tmp_path: Path, key: str) -> None:
+    server.serve(COMPLETIONS, whole(b"{}"))
+    assert "has not one key in it" in ready(at, tmp_path, key).error
+    assert not server.asked
+
+
+def test_no_key_is_shown_to_who_listens_in_systemds_stead(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("key\n")
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+        at = f"127.0.0.1:{thief.getsockname()[1]}"
+        found = asked(Ask("it", at, "/", key=str(tmp_path / "key")))["it"]
+        thief.settimeout(0.01)
+        with pytest.raises(TimeoutError):
+            thief.accept()
+    assert "systemd does not listen" in found.error
 
 
 def test_an_answer_without_end_is_read_so_far(server: FileServer, at: Path, tmp_path: Path) -> None:
@@ -60,10 +91,10 @@ def test_an_answer_without_end_is_read_so_far(server: FileServer, at: Path, tmp_
         handler.end_headers()
         with suppress(OSError):
             while True:
-                handler.wfile.write(bytes(1 << 20))
+                handler.wfile.write(b"x" * (1 << 20))
 
     server.serve(COMPLETIONS, endless)
-    assert len(asked(at, tmp_path)) == ANSWER
+    assert len(ready(at, tmp_path).body) == ANSWER
 
 
 def test_it_is_asked_by_nobody_wherever_its_sockets_name_may_lead(server: FileServer, at: Path, tmp_path: Path) -> None:
@@ -74,5 +105,55 @@ def test_it_is_asked_by_nobody_wherever_its_sockets_name_may_lead(server: FileSe
         handler.begin(200, 0)
 
     server.serve(COMPLETIONS, seen)
-    asked(at, tmp_path)
+    ready(at, tmp_path)
     assert found == [(pwd.getpwnam("nobody").pw_uid, grp.getgrnam(GROUP).gr_gid)]
+
+
+def raw(*answers: bytes, **more: object) -> Answer:
+    """What becomes of an answer as it came; of several, each to one request after another."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def give() -> None:
+            for one in answers:
+                client, _ = server.accept()
+                with client:
+                    client.recv(65536)
+                    client.sendall(one)
+
+        giving = Thread(target=give)
+        giving.start()
+        at = f"127.0.0.1:{server.getsockname()[1]}"
+        found = asked(Ask("it", at, "/", limit=5.0, **more))["it"]  # type: ignore[arg-type]
+        giving.join()
+    return found
+
+
+def test_pieces_are_put_together() -> None:
+    pieces = b"3;x=y\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    found = raw(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + pieces)
+    assert (found.status, found.body) == (200, "abcde")
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (b"", "no answer"),
+        (b"SSH-2.0-OpenSSH_10.0\r\n", "an answer that is no HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX", "an answer that breaks off"),
+        (b"HTTP/1.1 200 " + b"x" * 100_000, "an answer that breaks off"),
+    ],
+)
+def test_what_is_no_answer_is_none(said: bytes, error: str) -> None:
+    found = raw(said)
+    assert (found.status, found.error) == (0, error)
+
+
+def test_who_is_busy_is_asked_again() -> None:
+    busy, done = b"HTTP/1.1 429 Later\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    assert raw(busy, busy, done, again=(429,)).status == 200
+
+
+def test_who_listens_nowhere_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert asked(Ask("it", f"127.0.0.1:{port}", "/"))["it"].error == "Connection refused"

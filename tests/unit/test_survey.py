@@ -1,106 +1,212 @@
-"""The survey's program, run here, and what becomes of answers that are none."""
+"""What the survey tells becomes a typed value; the survey itself runs on any Linux, as root or not."""
 
 from __future__ import annotations
 
-import base64
-import json
-import subprocess
-import zlib
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from checks import Drift
-from checks.survey import carry
-from checks.survey.accounts import ACCOUNTS
-from checks.survey.section import Section
-from checks.survey.taken import Survey
+from rigwright.host.basics import Listener
+from rigwright.render import render
+from rigwright.survey.findings import Disk, GpuProcess, SeenCard, SeenUnit, Survey, parse
+from tests.unit import programs
+from tests.unit.telling import told
+
+CAPTURES = Path(__file__).parent / "captures"
+CONTAINER = "0123456789abcdef" * 4
+SYSTEM = ["os_id\tdebian", "os_version\t12", "hostname\th1", "kernel\t6.1.0", "uid\t0"]
+SYSTEM += ["memory_kib\t65843212", "cpus\t8", "numa_nodes\t1"]
+BARE = Survey("debian", "12", "h1", "6.1.0", 0, 65843212, 8, 1)
+PCI = "pci\t0000:01:00.0\t10de:2204\t0\t16\t16\t2.5 GT/s PCIe\t16.0 GT/s PCIe"
+CARD = SeenCard("0000:01:00.0", "10de:2204", 0, 16, 16, "2.5 GT/s PCIe", "16.0 GT/s PCIe")
 
 
-def run(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, object]]:
-    done = subprocess.run(
-        ["sh", "-c", carry.COMMAND], input=carry.program(questions), text=True, capture_output=True, check=False
+def records(lines: list[str]) -> list[tuple[str, ...]]:
+    """Lines of words with tabs between them, as records; a card's are two, and a row of topology is one word."""
+    found: list[tuple[str, ...]] = []
+    for key, *fields in (line.split("\t") for line in lines):
+        if key == "pci":
+            found += [("card", *fields[:2]), ("link", fields[0], *fields[2:])]
+        elif key == "topo":
+            found.append((key, "\t".join(fields)))
+        else:
+            found.append((key, *fields))
+    return found
+
+
+def capture(name: str) -> Survey:
+    lines = (CAPTURES / f"{name}.txt").read_text().splitlines()
+    return parse(told(records([line for line in lines if "\t" in line])))
+
+
+def test_two_h200_behind_nvlink_with_a_process_on_one() -> None:
+    found = capture("h200-x2")
+    link = ("32.0 GT/s PCIe", "32.0 GT/s PCIe", "NVIDIA H200", 143771, "9.0", 18)
+    assert found.cards == (
+        SeenCard("0000:00:06.0", "10de:2335", None, 16, 16, *link, (1,)),
+        SeenCard("0000:00:07.0", "10de:2335", None, 16, 16, *link, (0,)),
     )
-    assert not done.stderr
-    return carry.answers(done.stdout.encode())
+    # it has both cards' device files open, and computes on the second alone
+    assert found.processes == (GpuProcess(656, "root", "python", "", "", ((1, 1634),)),)
+    assert (found.os_id, found.driver, found.cpus) == ("ubuntu", "580.159.04", 32)
+    assert found.disks == (Disk("/", "/dev/vda", "ext4", 264212084, 134199276, True),)
 
 
-def test_it_finds_root() -> None:
-    found = Survey(
-        run({"accounts": (20.0, {"users": [], "home": "/nonexistent", "shell": "/usr/sbin/nologin", "folders": []})})
-    ).read(ACCOUNTS)
-    assert (user := found.user("root")) is not None
-    assert (user.uid, user.home) == (0, "/root")
+def test_a_throwaway_host_with_a_card_and_no_driver() -> None:
+    found = capture("lab")
+    assert found.cards == (SeenCard("0000:01:00.0", "10de:2204"),)
+    assert (found.driver, found.processes, found.record) == ("", (), None)
+    assert found.listeners == (Listener(22, "sshd", "ssh.service"),)
+    assert [disk.mount for disk in found.disks] == ["/"]
 
 
-@pytest.fixture
-def sections(tmp_path, monkeypatch):  # type: ignore[no-untyped-def]
-    """Sections of a test's own beside the program's."""
-    for name in ("main", "common"):
-        (tmp_path / f"{name}.py").write_text((carry.HOST / f"{name}.py").read_text())
-    monkeypatch.setattr(carry, "HOST", tmp_path)
-    return lambda **sources: [(tmp_path / f"{name}.py").write_text(text) for name, text in sources.items()]
-
-
-def test_a_section_that_crashes_dies_or_hangs_takes_no_other_along(sections) -> None:  # type: ignore[no-untyped-def]
-    sections(
-        crashes="def look(asked):\n    return asked['nothing']\n",
-        dies="import os\ndef look(asked):\n    os.kill(os.getpid(), 9)\n",
-        hangs="import subprocess\ndef look(asked):\n    subprocess.run(['sleep', '1000'])\n",
-        answers="def look(asked):\n    return asked\n",
+def test_a_box_that_serves_already() -> None:
+    found = capture("two-sockets")
+    assert [card.address[5:7] for card in found.cards] == ["01", "21", "81", "c1"]
+    assert [card.numa_node for card in found.cards] == [0, 0, 1, 1]
+    assert [card.nvlink_peers for card in found.cards] == [(), (), (3,), (2,)]
+    assert [card.vram_mib for card in found.cards] == [22528, 24576, 24576, 24576]
+    assert found.processes == (
+        GpuProcess(700, "root", "nvidia-persiste", "nvidia-persistenced.service", ""),
+        GpuProcess(
+            4242,
+            "root",
+            "python3",
+            f"docker-{CONTAINER}.scope",
+            "docker vllm-main vllm/vllm-openai:v0.11.0",
+            ((1, 20480),),
+        ),
+        GpuProcess(4343, "ollama", "ollama", "ollama.service", "", ((0, 0),)),
     )
-    found = run({"crashes": (9.0, {}), "dies": (9.0, {}), "hangs": (0.3, {}), "answers": (9.0, [1, "x" * 300_000])})
-    assert found["answers"]["told"] == [1, "x" * 300_000]
-    assert found["crashes"]["failed"] == "KeyError: 'nothing' (crashes.py line 2)"
-    assert found["dies"]["failed"] == "it died"
-    assert found["hangs"]["failed"] == "it took too long"
-
-
-@dataclass(frozen=True)
-class Told:
-    one: int
-    words: list[str]
-
-
-TOLD: Section[Told] = Section("told", Told, lambda scene: {})
+    assert [process.foreign for process in found.processes] == [False, True, True]
+    assert [disk.mount for disk in found.disks] == ["/", "/archive", "/data", "/nas"]
+    assert [disk.mount for disk in found.disks if not disk.local] == ["/nas"]
+    assert [disk.mount for disk in found.disks if not disk.writable] == ["/archive"]
+    assert found.units == (SeenUnit("ollama.service", "active", "/etc/systemd/system/ollama.service"),)
+    assert found.record == "old"
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("lines", "changes"),
     [
-        ({"told": {"one": "1", "words": []}}, "one: "),
-        ({"told": {"one": 1, "words": ["a", 3]}}, "words.1: "),
-        ({"told": {"one": 1}}, "words: "),
-        ({"told": None}, "about told"),
-        ({"failed": "KeyError: 'x'"}, "KeyError: 'x'"),
-        ({"failed": "a\x1b[31mb"}, "a\N{REPLACEMENT CHARACTER}[31mb"),
-        ({}, "found none"),
+        ([], {}),
+        (["pci\t0000:01:00.0\t10de:2204\t\t\t\t\t"], {"cards": (SeenCard("0000:01:00.0", "10de:2204"),)}),
+        # a link that is down reads as 63 or 255 lanes
+        (
+            ["pci\t0000:01:00.0\t10de:2204\t-1\t63\t255\tUnknown\tUnknown"],
+            {"cards": (SeenCard("0000:01:00.0", "10de:2204", None, 0, 0, "Unknown", "Unknown"),)},
+        ),
+        ([PCI], {"cards": (CARD,)}),
+        (
+            [PCI, "driver\t390.157", "gpu\t0, 00000000:01:00.0, 24576, NVIDIA GeForce RTX 3090"],
+            {"driver": "390.157", "cards": (replace(CARD, name="NVIDIA GeForce RTX 3090", vram_mib=24576),)},
+        ),
+        (
+            [PCI, "driver\t580.1", "gpu\t0, 00000000:01:00.0, [N/A], [N/A], Odd, One"],
+            {"driver": "580.1", "cards": (replace(CARD, name="Odd, One"),)},
+        ),
+        ([PCI, "driver\t580.1", "gpu\tNo devices were found", "app\t"], {"driver": "580.1", "cards": (CARD,)}),
+        # a card that is in nvidia-smi and not on the bus that we see
+        ([PCI, "driver\t580.1", "gpu\t0, 00000000:99:00.0, 1, 8.6, X"], {"driver": "580.1", "cards": (CARD,)}),
+        (
+            [PCI, "driver\t580.1", "smi_failed\tFailed to initialize NVML: Driver/library version mismatch"],
+            {
+                "driver": "580.1",
+                "cards": (CARD,),
+                "smi_failure": "Failed to initialize NVML: Driver/library version mismatch",
+            },
+        ),
+        ([PCI, "driver\t580.1", "smi_failed\t"], {"driver": "580.1", "cards": (CARD,), "smi_failure": "nothing"}),
+        (
+            ["listener_hex\t1F54", "listener_hex\t0016", "listener_hex\t0016"],
+            {"listeners": (Listener(22, "", ""), Listener(8020, "", ""))},
+        ),
+        (
+            ["listener\t8020\tpython3\t/user.slice/user-1000.slice/user@1000.service/app.slice/my.service/inner"],
+            {"listeners": (Listener(8020, "python3", "user@1000.service"),)},
+        ),
+        (["process\t7\t\t\t"], {"processes": (GpuProcess(7, "", "", "", ""),)}),
+        (
+            [f"process\t7\troot\tpython3\t/docker/{CONTAINER}"],
+            {"processes": (GpuProcess(7, "root", "python3", "", CONTAINER[:12]),)},
+        ),
+        (["record\t{}"], {"record": ""}),
+        (["record\tno json"], {"record": ""}),
+        (["record\t[1]"], {"record": ""}),
     ],
 )
-def test_what_is_no_answer_conforms_to_nothing(answer: dict[str, object], said: str) -> None:
-    with pytest.raises(Drift, match="expected an answer about told") as caught:
-        Survey({"told": answer}).read(TOLD)
-    assert said in str(caught.value)
+def test_what_is_odd_or_missing_is_read_as_far_as_it_goes(lines: list[str], changes: dict[str, object]) -> None:
+    assert parse(["Welcome to h1!", *told(records([*SYSTEM, *lines]))]) == replace(BARE, **changes)  # type: ignore[arg-type]
 
 
-def test_a_host_that_was_not_asked_conforms_to_nothing() -> None:
-    with pytest.raises(Drift, match="found the connection is gone"):
-        Survey({}, "the connection is gone").read(TOLD)
+@pytest.mark.parametrize("number", range(len(SYSTEM)))
+def test_what_is_missing_is_said(number: int) -> None:
+    with pytest.raises(ValueError, match=f"'{SYSTEM[number].partition(chr(9))[0]}' no times"):
+        parse(told(records(SYSTEM[:number] + SYSTEM[number + 1 :])))
 
 
-@pytest.mark.parametrize("output", [b"", b"Traceback\n", b"AAAA\n", base64.b64encode(zlib.compress(b"{")), b"\xff\xfe"])
-def test_output_that_is_no_survey_is_refused(output: bytes) -> None:
-    with pytest.raises(ValueError, match="not run to its end"):
-        carry.answers(output)
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("uid\troot", "cpus\t", "pci\t0000:01:00.0", "disk\t/dev/vda\text4", "disk\ta\tb\trw\tx\ty\t/", "unit\tx"),
+        *("listener\tssh\tsshd\t", "listener\t22", "listener_hex\tzz", "process\tx\t\t\t", "process\t1", "nvlink\t0"),
+        *("container\tx\tdocker\ta\tb", "unit\ta b\tactive\t/x", "driver\tx", "colour\tred"),
+    ],
+)
+def test_what_is_malformed_is_no_survey(line: str) -> None:
+    with pytest.raises(ValueError, match="the host told"):
+        parse(told(records([*(one for one in SYSTEM if one.split("\t")[0] != line.split("\t")[0]), line])))
 
 
-@pytest.mark.parametrize("answer", [[], {"accounts": 1}])
-def test_an_answer_of_another_shape_is_refused(answer: object) -> None:
-    with pytest.raises(ValueError, match="is none"):
-        carry.answers(base64.b64encode(zlib.compress(json.dumps(answer).encode())))
+def run(**environment: str) -> Survey:
+    script = render("probe/survey.sh.j2")
+    done = programs.run(["sh", "-c", script], env=environment or None, check=True)
+    assert done.stderr == ""
+    return parse(done.stdout.splitlines())
 
 
-def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry, "MOST", 1 << 10)
-    with pytest.raises(ValueError, match="more than"):
-        carry.answers(base64.b64encode(zlib.compress(b"[" * 100_000)))
+def test_the_survey_runs_here() -> None:
+    found = run()
+    assert found.kernel
+    assert found.cpus > 0
+    assert any(disk.mount == "/" for disk in found.disks)
+
+
+def test_the_survey_runs_without_what_a_minimal_system_may_lack(tmp_path: Path) -> None:
+    for name in (
+        "sh",
+        "sed",
+        "awk",
+        "tr",
+        "df",
+        "id",
+        "base64",
+        "cat",
+        "tail",
+        "uname",
+        "nproc",
+        "timeout",
+        "cut",
+        "sort",
+        "find",
+        "stat",
+    ):
+        source = programs.run(["which", name], check=True).stdout.strip()
+        (tmp_path / name).symlink_to(source)
+    found = run(PATH=str(tmp_path))
+    assert found.units == ()
+    assert all(one.process == "" for one in found.listeners)
+
+
+def test_a_driver_that_hangs_is_not_waited_for_long_and_its_slowest_question_is_never_asked() -> None:
+    script = render("probe/survey.sh.j2")
+    assert "SUPPORTED_CLOCKS" not in script
+    assert [line for line in script.splitlines() if "nvidia-smi" in line] == ['smi() { timeout 20 nvidia-smi "$@"; }']
+
+
+def test_a_mount_with_an_odd_name_is_none_to_suggest() -> None:
+    rows = [("disk", "/dev/sdb1", "ext4", "rw", "9", "8", f"/data{odd}") for odd in ("", "\nuid\t7", "\x1b[2J", " b")]
+    found = parse(told([*records(SYSTEM), *rows]))
+    assert [disk.mount for disk in found.disks] == ["/data"]
+    assert found.uid == 0

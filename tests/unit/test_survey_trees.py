@@ -12,12 +12,13 @@ import pytest
 
 from checks.survey.compiled import COMPILED
 from checks.survey.generations import GENERATIONS
-from checks.survey.host import common, compiled, generations, trees, ways
+from checks.survey.host import common, compiled, generations, python, trees, ways
 from checks.survey.programs import PROGRAMS
+from checks.survey.python import PYTHON
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES, Change, Trees
 from checks.survey.ways import WAYS
-from tests.unit.test_survey import run
+from tests.unit.test_checks_survey import run
 from tests.unit.test_trees import CHANGED
 from tests.unit.trees_host import TreesHost, trees_host
 
@@ -221,6 +222,25 @@ def test_programs_are_run_to_a_bounded_end(tmp_path: Path) -> None:
     found = Survey(run({"programs": (20.0, asked)})).read(PROGRAMS)
     assert (found["says"].status, set(found["says"].text.split())) == (3, {"a", "b"})
     assert len(found["floods"].text) < 70_000
+
+
+def test_what_python_runs_first_is_a_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, site = tmp_path / "usr/lib/python3.13", tmp_path / "usr/local/lib/python3.13/dist-packages"
+    for folder in (library / "__pycache__", site, tmp_path / "var/lib/dpkg/info"):
+        folder.mkdir(parents=True)
+    (library / "json.py").touch()
+    (tmp_path / "var/lib/dpkg/info/python.list").write_text("/usr\n/usr/lib/python3.13/json.py\n")
+    (site / "paths.pth").write_text("/somewhere\n")
+    (site / "module.py").touch()
+    monkeypatch.setattr(python, "ROOT", tmp_path)
+    assert Survey({"python": {"told": python.look({})}}).read(PYTHON).foreign == []
+    (library / "json").mkdir()
+    (library / ODD).touch()
+    (site / "more.pth").write_text("/somewhere\nimport os\n")
+    (site / "sitecustomize.py").touch()
+    (tmp_path / "usr/lib/python313.zip").touch()
+    found = Survey({"python": {"told": python.look({})}}).read(PYTHON).foreign
+    assert len(found) == 5
 
 
 def test_whose_compiled_code_is(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ def look(asked: dict[str, object]) -> dict[str, object]:
 
 def _groups(units: list[str]) -> dict[str, tuple[int, str]]:
     """Unit -> its main process, and its control group."""
+    if not units:
+        return {}
     text = common.run(
         "systemctl", "show", "--property=Id", "--property=MainPID", "--property=ControlGroup", "--", *units
     )

@@ -239,8 +239,10 @@ def _generators() -> list[str]:
 
 
 def _owned(path: str) -> bool:
-    """Whether a package has brought a file of /usr/lib, by dpkg's own word."""
-    return path.startswith("/usr/lib/") and bool(common.run("dpkg-query", "--search", "--", path, status=True))
+    """Whether a package has brought a file of /usr/lib, by dpkg's own word; it may call that folder /lib."""
+    if not path.startswith("/usr/lib/"):
+        return False
+    return bool(common.run("dpkg-query", "--search", "--", path, path.removeprefix("/usr"), status=True))
 
 
 def _configured() -> list[dict[str, str]]:

@@ -1,0 +1,18 @@
+"""What the host's own Python runs before it runs what it was told to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Section
+
+
+@dataclass(frozen=True)
+class Python:
+    """The distribution's interpreters."""
+
+    foreign: list[str]
+    """Absolute paths of what they run or import first, and no package has."""
+
+
+PYTHON: Section[Python] = Section("python", Python, lambda scene: {})
