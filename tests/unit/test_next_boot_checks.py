@@ -94,7 +94,6 @@ SETTINGS = Settings(
     shadows=[],
     before=[],
     loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
-    before=[],
     files=[],
     units=UNITS,
     applied=power_digest(MANAGED),
