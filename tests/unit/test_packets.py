@@ -76,7 +76,8 @@ def test_without_rules_everybody_comes_where_he_wants_to() -> None:
         # what is others' to do
         (f"{PRE} tcp dport 2222 dnat to 192.168.122.5:22 }} }}", []),
         (
-            f"{PRE} fib daddr type local jump d }}\n chain d {{ iifname != d0 tcp dport 3000 dnat to 172.17.0.2:80 }} }}",
+            f"{PRE} fib daddr type local jump d }}\n"
+            " chain d { iifname != d0 tcp dport 3000 dnat to 172.17.0.2:80 } }",
             [],
         ),
         ("table ip x { chain o { type nat hook postrouting priority 100; masquerade } }", []),
