@@ -127,7 +127,7 @@ def test_shutdown(survey: Survey) -> None:
 def test_way_in(survey: Survey) -> None:
     settings = survey.read(SETTINGS)
     there = {name: settings.unit(name, "UnitFileState") for name in WAYS_IN}
-    if not any(settings.unit(name, "ActiveState") == "active" for name in WAYS_IN):
+    if not any(settings.unit(name, "LoadState") in ("loaded", "masked") for name in WAYS_IN):
         pytest.skip("this host is reached by another program than OpenSSH's")
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)

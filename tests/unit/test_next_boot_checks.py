@@ -81,7 +81,7 @@ UNITS = {
         "ExecStart": "{ argv[]=/bin/sh -c exec /usr/bin/nvidia-persistenced --user x --persistence-mode ; }",
         "ActiveState": "active",
     },
-    "ssh.service": {"ActiveState": "active", "UnitFileState": "enabled"},
+    "ssh.service": {"LoadState": "loaded", "UnitFileState": "enabled"},
     "systemd-sysctl.service": {"LoadState": "loaded"},
 }
 SETTINGS = Settings(
