@@ -37,8 +37,13 @@ def said(rows: list[Row]) -> list[str]:
 
 
 def harmless(line: str) -> bool:
-    """Whether a line for modprobe asks for what is in force anyway."""
-    return line in ("blacklist nouveau", "options nouveau modeset=0", "install nouveau /bin/false", "alias nouveau off")
+    """Whether a line for modprobe, or of modules to load, asks for what is in force anyway."""
+    return re.fullmatch(r"nvidia[_-]?[a-z]*", line) is not None or line in (
+        "blacklist nouveau",
+        "options nouveau modeset=0",
+        "install nouveau /bin/false",
+        "alias nouveau off",
+    )
 
 
 @check(
@@ -85,6 +90,7 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
     wrong = []
     for one in (one for one in kernel.kernels if one.release in releases):
         built = [build for build in kernel.dkms if build.kernel == one.release and build.state == "installed"]
+        wrong += [f"{path} can be written by others than root" for path in one.loose]
         for path in one.lying:
             ours = bool(built) and "/updates/dkms/" in path
             if path not in one.owned and not ours and "/nvidia" in path:
@@ -107,7 +113,8 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
     none(
         "the driver's modules from its packages and DKMS alone",
         wrong,
-        f"remove what is there too many, then `dkms autoinstall` and `depmod` (for each of {', '.join(releases)})",
+        "remove what is there too many, `chmod` what is too wide, then `dkms autoinstall` and `depmod` for each of "
+        f"{', '.join(releases)}",
     )
 
 

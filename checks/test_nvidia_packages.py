@@ -12,7 +12,7 @@ from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.driver import lying as nvidia_files
 from rigwright.nvidia.driver import record as nvidia_record
-from rigwright.nvidia.driver.files import settings_of
+from rigwright.nvidia.driver.files import settings_of, store
 from rigwright.nvidia.driver.found import SOURCE
 from rigwright.nvidia.driver.lying import Found, Lying
 from rigwright.nvidia.packages import verdicts as nvidia_packages
@@ -119,7 +119,10 @@ def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
     driver = driver_facts(survey, facts)
     packages = {one.name: one.version for one in driver.packages}
-    no(nvidia_record.drift(record(survey), driver.kernel, driver.module, packages))
+    there = record(survey)
+    no(nvidia_record.drift(there, driver.kernel, driver.module, packages))
+    if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
+        raise Drift(f"packages of the last deploy in {store(rig)}/installed", "others, or none", "deploy again")
 
 
 @check(

@@ -36,6 +36,8 @@ class KernelThere:
     """All files of modules that are called as the driver's or nouveau's are."""
     owned: list[str]
     """Those of them that a package has brought."""
+    loose: list[str]
+    """Those of them, and their folders, that others than root can write."""
     headers: bool
 
 

@@ -40,6 +40,7 @@ PACKAGED = "580.159.04-0ubuntu0.24.04.1"
 DRIVER_FACTS = replace(
     host("ubuntu-24.04", "10de:2335", "10de:2335", module=VERSION, module_open=True),
     **installed("Ubuntu", PACKAGED, *PACKAGES),
+    recorded=((PACKAGES[0], PACKAGED),),
 )
 STATE = State(
     KERNEL,

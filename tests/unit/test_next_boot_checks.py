@@ -41,7 +41,7 @@ KERNEL = Kernels(
     running=RELEASE,
     kernels=[
         KernelThere(
-            RELEASE, True, 3, [module(name) for name in NAMES], [f"{UPDATES}/{name}.ko" for name in NAMES], [], True
+            RELEASE, True, 3, [module(name) for name in NAMES], [f"{UPDATES}/{name}.ko" for name in NAMES], [], [], True
         )
     ],
     loaded={name.replace("-", "_"): [VERSION, f"{name}-source"] for name in NAMES},
@@ -81,7 +81,7 @@ UNITS = {
         "ExecStart": "{ argv[]=/bin/sh -c exec /usr/bin/nvidia-persistenced --user x --persistence-mode ; }",
         "ActiveState": "active",
     },
-    "ssh.service": {"ActiveState": "active", "UnitFileState": "enabled"},
+    "ssh.service": {"LoadState": "loaded", "UnitFileState": "enabled"},
     "systemd-sysctl.service": {"LoadState": "loaded"},
 }
 SETTINGS = Settings(
@@ -92,8 +92,8 @@ SETTINGS = Settings(
     ],
     setters=[],
     shadows=[],
-    loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
     before=[],
+    loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
     files=[],
     units=UNITS,
     applied=power_digest(MANAGED),
@@ -157,6 +157,7 @@ CHECKS: dict[str, Callable[[Survey], None]] = {
     "M10": m.test_boot_loader,
     "M11": m.test_initrd,
     "M12": m.test_boot_units,
+    "M13": m.test_libraries,
 }
 
 
@@ -225,6 +226,9 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         here(modules=[module("nvidia"), replace(module("nvidia-uvm"), version="1")]),
         {"N30": "", "N31": "nvidia-uvm.ko 1 beside"},
     ),
+    ("kernel", here(loose=[EXTRA]), {"N31": "extra/nvidia.ko can be written by others than root"}),
+    ("settings", row("modules-load", "/etc/modules-load.d/n.conf", "nvidia-uvm"), {}),
+    ("settings", row("modules-load", "/etc/modules-load.d/n.conf", "nouveau"), {"N34": "n.conf: nouveau"}),
     ("kernel", here(headers=False), {"N33": f"expected headers of kernel {RELEASE}"}),
     ("kernel", {"dkms": [replace(KERNEL.dkms[0], source="/root/mine")]}, {"N32": "from /root/mine"}),
     ("settings", row("dkms", "/etc/dkms/nvidia.conf", "PRE_BUILD=x"), {"N32": "/etc/dkms/nvidia.conf: PRE_BUILD=x"}),
@@ -248,6 +252,7 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("settings", row("sysctl", "/etc/sysctl.d/99.conf", "vm.*=60"), {}),
     ("settings", row("udev", "/etc/udev/rules.d/1.rules", "driver_override"), {"N38": "1.rules: driver_override"}),
     ("settings", row("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"), {"M09": "x.conf: R! /opt/rigwright"}),
+    ("settings", {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]}, {"M13": "libz.so.1 in /opt/x"}),
     ("settings", {"setters": [["/etc/crontab", "nvidia-smi -pl"]]}, {"N49": "/etc/crontab: nvidia-smi -pl"}),
     (
         "settings",

@@ -43,6 +43,12 @@ def modinfo(kernel: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     return found
 
 
+def loose(path: str) -> bool:
+    """Whether others than root can write there."""
+    seen = os.stat(path)
+    return seen.st_uid != 0 or bool(seen.st_mode & 0o002) or bool(seen.st_mode & 0o020 and seen.st_gid)
+
+
 def kernel(release: str, names: list[str]) -> dict[str, object]:
     """A kernel, the driver's modules that it would load, and all that lie below its folder."""
     image = f"{ROOT}/boot/vmlinuz-{release}"
@@ -54,6 +60,7 @@ def kernel(release: str, names: list[str]) -> dict[str, object]:
     lying = []
     for folder, _, files in os.walk(os.fsencode(f"{ROOT}/lib/modules/{release}")):
         lying += [os.fsdecode(folder + b"/" + name).removeprefix(ROOT) for name in files if DRIVEN.match(name)]
+    places = sorted({*lying, *map(os.path.dirname, lying)})
     return {
         "release": release,
         "bootable": os.path.exists(image),
@@ -61,6 +68,7 @@ def kernel(release: str, names: list[str]) -> dict[str, object]:
         "modules": modules,
         "lying": sorted(lying),
         "owned": sorted(dpkg.owners(lying)),
+        "loose": [path for path in places if loose(f"{ROOT}{path}")],
         "headers": os.path.isfile(f"{ROOT}/lib/modules/{release}/build/Makefile"),
     }
 

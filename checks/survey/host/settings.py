@@ -47,7 +47,7 @@ NAMES = re.compile(
     r"sh|bash|dash|python3(?:\.[0-9]+)?|env|nginx|openssl|sysctl|curl|ldconfig|ip|ss|mount|umount|chown|chmod|cat|grep|"
     r"sed|awk|find|stat|sha256sum|timeout|id|getent|useradd|userdel|groupadd|sudo|setpriv|nsenter|runuser|flock|sync|"
     r"install|ln|ls|mv|rm|cp|cut|tr|sort|head|tail|tee|wc|date|readlink|realpath|xargs|tar|gzip|xz|zstd|nft|ip6?tables.*|"
-    r"make|ninja|cc|gcc|g\+\+|ld|as|mktemp|findmnt|lsmod|modprobe|modinfo|udevadm|nologin|logrotate|passwd|usermod|"
+    r"make|ninja|cc|gcc|g\+\+|ld|as|mktemp|findmnt|lsmod|modinfo|udevadm|nologin|logrotate|passwd|usermod|"
     r"gpasswd|kill|pgrep|perl|su|login|sshd|agetty"
 )
 BEFORE, AFTER = ("/usr/local/sbin", "/usr/local/bin"), ("/usr/sbin", "/usr/bin")
