@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from checks import Drift
+from checks.survey.programs import COMPILER as COMPILED_BY
+from checks.survey.programs import PROGRAMS
+from checks.survey.section import Scene
+from checks.survey.taken import Survey
 from checks.test_cuda_toolkit import test_compiler as check_compiler
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build
@@ -79,21 +81,19 @@ def test_a_compiler_that_is_known_to_be_broken_builds_nothing(nvcc: str, refusal
     ],
 )
 def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
-    asked: list[str] = []
-
-    def run(command: str) -> SimpleNamespace:
-        asked.append(command)
-        return SimpleNamespace(stdout=said)
-
-    host: Any = SimpleNamespace(run=run)
+    one = made(root="/opt/cuda")
+    wanted = desired(one, facts())
+    question = PROGRAMS.asks(Scene(one, wanted))
+    assert isinstance(question, dict) and question[COMPILED_BY][-2:] == ["/opt/cuda/bin/nvcc", "--version"]
+    survey = Survey({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
     if found:
         with pytest.raises(Drift, match=re.escape(found)):
-            check_compiler(host, made(root="/opt/cuda"), facts())
+            check_compiler(survey, one, wanted)
     else:
-        check_compiler(host, made(root="/opt/cuda"), facts())
-    assert asked == ["timeout 20 /opt/cuda/bin/nvcc --version"]
+        check_compiler(survey, one, wanted)
+    none = made(cards=())
     with pytest.raises(pytest.skip.Exception, match="no instance uses a card"):
-        check_compiler(host, made(cards=()), facts())
+        check_compiler(survey, none, desired(none, facts()))
 
 
 def test_the_locks_compiler_is_held_to_the_same() -> None:

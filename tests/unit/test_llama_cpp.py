@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from checks.test_engines import _same as same_record
+from rigwright import trees
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import build, cuda_architectures, flash_attention_pairs
@@ -249,6 +250,9 @@ def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(
     (folder / "build.json").write_text("{}")
     server.chmod(modes[1])
     folder.chmod(modes[0])
+    recorded = Path(trees.record(made, str(folder)))
+    recorded.parent.mkdir(parents=True)
+    recorded.write_text("{}")
 
     def built() -> bool:
         return subprocess.run(["sh", "-c", built_test(made, plan())], check=False).returncode == 0
@@ -260,3 +264,17 @@ def test_an_engine_that_is_there_gets_its_modes_back_and_is_not_compiled_again(
     assert built()
     assert [path.stat().st_mode & 0o777 for path in (folder, server)] == [0o755, 0o755]
     assert server.read_text() == "compiled"
+
+
+def test_an_engine_whose_lists_others_could_change_is_refused_where_root_has_no_record_of_it(tmp_path: Path) -> None:
+    roots = {"software": str(tmp_path), "state": str(tmp_path / "state")}
+    made = replace(CPU, roots=Roots.model_construct(**Roots().model_dump() | roots))
+    folder = tmp_path / "engines" / plan().folder
+    folder.mkdir(parents=True)
+    (folder / "build.json").write_text("{}")
+    folder.chmod(0o777)
+    script = build_script(made, plan(), TOOLS, "rw-job-x")
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"others could change the lists of files in {folder}: remove it" in done.stdout
+    assert folder.stat().st_mode & 0o777 == 0o777

@@ -67,6 +67,7 @@ def answers() -> Answers:
         "trees": {
             "trees": list(map(tree, paths)),
             "beside": [],
+            "gone": [],
             "distributions": {DESIRED.tools.folder: names or ["x-1.dist-info"]},
         },
         "generations": {

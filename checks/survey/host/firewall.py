@@ -87,10 +87,13 @@ def interfaces() -> list[dict[str, Any]]:
 def legacy() -> dict[str, str | None]:
     """What older programs than nft have set, by program: None where it cannot be read."""
     found: dict[str, str | None] = {}
-    for table, program in (("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")):
+    for table, program, saves in (
+        ("ip_tables_names", "iptables", "iptables-legacy-save"),
+        ("ip6_tables_names", "ip6tables", "ip6tables-legacy-save"),
+    ):
         if (common.read(f"/proc/1/net/{table}") or "").strip():
             try:
-                found[program] = common.run(f"{program}-legacy-save")
+                found[program] = common.run(saves)
             except (OSError, RuntimeError):
                 found[program] = None
     return found
