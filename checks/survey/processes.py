@@ -12,8 +12,10 @@ from rigwright.declaration.rig import COMPILED
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.weights import sharing
 
-TRIES = f"rw-check-{secrets.token_hex(4)}-"
-"""What begins the names of units in which checks try things as our users."""
+TRY = "rw-check-"
+"""What begins the names of units in which checks try things as our users; another run may be under way."""
+TRIES = f"{TRY}{secrets.token_hex(4)}-"
+"""The same of this run."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def _asks(scene: Scene) -> object:
         "folders": folders,
         "engines": f"{rig.installations}/",
         "users": list(rig.users),
-        "except": TRIES,
+        "except": TRY,
     }
 
 

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import re
+import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +41,7 @@ IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390
 LIBC = ctypes.CDLL(None, use_errno=True)
 LONGEST = 8192  # characters of a word or variable
 MANY = 100  # of others' processes
+TRIED = 60  # seconds: what a check tries takes none as long
 
 
 def look(asked: dict[str, object]) -> dict[str, object]:
@@ -190,6 +192,13 @@ def _threads(pid: int) -> Iterator[str]:
                 yield f"{fields[16]} {fields[38]} {fields[37]}"
 
 
+def _age(pid: int) -> float:
+    """Seconds since a process began."""
+    fields = (common.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    ticks = int(fields[19]) if len(fields) > 19 else 0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _ioprio(pid: int) -> int:
     """As ioprio_get(2) has it; 0 where it is not known how to ask."""
     number = IOPRIO_GET.get(platform.machine())
@@ -215,7 +224,11 @@ class Others:
     def _does(self, pid: int) -> Iterator[str]:
         group = common.read(f"/proc/{pid}/cgroup") or ""
         # a unit of ours may have started it meanwhile
-        if not group or f"/{self.own}" in group or any(f"{one}/".startswith(self.groups) for one in group.splitlines()):
+        if (
+            not group
+            or (f"/{self.own}" in group and _age(pid) < TRIED)
+            or any(f"{one}/".startswith(self.groups) for one in group.splitlines())
+        ):
             return
         status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
         if self.ids & {*status.get("Uid", "").split()}:
