@@ -21,9 +21,7 @@ from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import Environment
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
-from rigwright.serving import live as served
 from rigwright.serving.generation import Generation
-from rigwright.serving.live import Served, state_script
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -168,10 +166,3 @@ def service(rig: Rig, desired: Desired, instance: Instance) -> Service:
 def wanted(desired: Desired) -> Generation:
     """The generation that should be served."""
     return desired.generation
-
-
-@pytest.fixture(scope="session")
-def found(host: Host, rig: Rig) -> Served:
-    """What the host serves now."""
-    script = state_script(rig.roots.config, rig.roots.software, rig.starts)
-    return served.parse(host.check_output("sh -c %s", script).splitlines())
