@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from checks import DEPLOY, check, expect
+from checks.survey.ours import OURS
 from checks.survey.python import PYTHON
 from checks.survey.taken import Survey
 from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, Tree, Trees
@@ -134,11 +137,12 @@ def test_earlier_trees(survey: Survey, rig: Rig, desired: Desired) -> None:
     why="nobody knows of it, looks after it, or takes it away",
 )
 def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None:
-    found = survey.read(TREES)
+    found, ledger = survey.read(TREES), survey.read(OURS).ledger
     unknown = [tree.path for tree in _others(found, rig, desired) if tree.unrecorded]
-    beside = sorted([*found.beside, *unknown])
+    # a folder that lay there before us keeps what it had
+    ours = [path for path in found.beside if f"dir {PurePosixPath(path).parent}" in ledger.lines]
     # a disk of its own has that
-    beside = [path for path in beside if not path.endswith("/lost+found")]
+    beside = [path for path in sorted([*ours, *unknown]) if not path.endswith("/lost+found")]
     cure = f"{DEPLOY}, or was never ours: then rm -r {' '.join(beside[:3])}"
     expect(", ".join(beside[:3]), "nothing that no deploy has written", cure, holds=not beside)
 

@@ -204,11 +204,15 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
         "a bridge with a link that is down": (change(nvlinks=3), {"N24"}, change(nvlinks=4)),
         "copies from card to card": (
             "systemd-run -q --unit=rigwright-peer --slice=rigwright.slice --setenv=GGML_CUDA_P2P=0 sleep 600",
-            {"N25"},
+            {"N25", "U06"},
             "systemctl stop rigwright-peer",
         ),
         "a hot card": (change(temperature=96), {"N27"}, change(temperature=40)),
-        "a unit for power that is masked": (f"ln -sf /dev/null {UNIT} && systemctl daemon-reload", {"N28", "N47"}, ""),
+        "a unit for power that is masked": (
+            f"ln -sf /dev/null {UNIT} && systemctl daemon-reload",
+            {"N28", "N47", "U01", "U04"},
+            "",
+        ),
     },
     "what is put right by a reboot": {
         "a device file that is gone": ("rm /dev/nvidia-uvm", {"N03"}, ""),
