@@ -44,6 +44,7 @@ class World:
         self.path("etc/credentials").chmod(0o700)
         parts = [self.rig.jobs, self.rig.builds, f"{roots.state}/weights", self.rig.starts]
         parts += [self.rig.installations, self.rig.generations, self.rig.credentials]
+        parts += [roots.state, roots.software, roots.config]
         lines = [*(f"user {name}" for name in self.rig.users), *(f"dir {path}" for path in parts)]
         self.ledger = self.write("var/owned", "".join(f"{line}\n" for line in lines))
         self.key = self.write(f"etc/credentials/{self.rig.instances[0].key_name}", "key")

@@ -85,6 +85,15 @@ def answers() -> Answers:
             "waiting": [],
         },
         "python": {"foreign": []},
+        "ours": {
+            **{name: [] for name in ("loose", "ahead", "folders", "secrets", "needed", "config")},
+            "files": {},
+            "ledger": {
+                "entry": {"path": RIG.ledger, "kind": "file", "uid": 0, "mode": 0o644, "gid": 0, "mtime": 0.0},
+                "lines": [f"dir {path}" for path in (roots.software, RIG.installations)],
+                "whole": True,
+            },
+        },
         "programs": {f"version of {MADE.name}": {"status": 0, "text": "version: 1 (0123456)"}},
     }
 
