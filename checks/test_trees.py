@@ -141,6 +141,8 @@ def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None
     unknown = [tree.path for tree in _others(found, rig, desired) if tree.unrecorded]
     # a folder that lay there before us keeps what it had
     ours = [path for path in found.beside if f"dir {PurePosixPath(path).parent}" in ledger.lines]
+    # what is being installed, or was not to its end: the next run goes on with it
+    ours = [path for path in ours if f"tree {path}" not in ledger.lines]
     # a disk of its own has that
     beside = [path for path in sorted([*ours, *unknown]) if not path.endswith("/lost+found")]
     cure = f"{DEPLOY}, or was never ours: then rm -r {' '.join(beside[:3])}"
