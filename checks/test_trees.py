@@ -16,6 +16,9 @@ from rigwright.declaration.rig import CACHES, Rig
 from rigwright.host.plan import Desired
 from rigwright.weights.records import PACKAGE, programs
 
+LOST = "lost+found"
+"""What a file system of its own has at its top."""
+
 # file systems that hold nothing, or what another one has
 FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
 
@@ -140,11 +143,9 @@ def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None
     found, ledger = survey.read(TREES), survey.read(OURS).ledger
     unknown = [tree.path for tree in _others(found, rig, desired) if tree.unrecorded]
     # a folder that lay there before us keeps what it had
-    ours = [path for path in found.beside if f"dir {PurePosixPath(path).parent}" in ledger.lines]
-    # what is being installed, or was not to its end: the next run goes on with it
-    ours = [path for path in ours if f"tree {path}" not in ledger.lines]
-    # a disk of its own has that
-    beside = [path for path in sorted([*ours, *unknown]) if not path.endswith("/lost+found")]
+    lying = [path for path in [*found.beside, *unknown] if f"dir {PurePosixPath(path).parent}" in ledger.lines]
+    # what is being installed, or was not to its end: the next run goes on with it; and a disk of its own has that
+    beside = [path for path in sorted(lying) if f"tree {path}" not in ledger.lines and PurePosixPath(path).name != LOST]
     cure = f"{DEPLOY}, or was never ours: then rm -r {' '.join(beside[:3])}"
     expect(", ".join(beside[:3]), "nothing that no deploy has written", cure, holds=not beside)
 
