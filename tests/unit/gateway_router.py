@@ -151,6 +151,7 @@ class World:
     folder: Path
     settings: dict[str, Any]
     keys: list[dict[str, object]] = field(default_factory=list)
+    ending: list[dict[str, object]] = field(default_factory=list)
     pid: int = 0
     listening: list[socket.socket] = field(default_factory=list)
 
@@ -175,7 +176,7 @@ class World:
 
     def write(self) -> None:
         (self.folder / "settings.json").write_text(json.dumps(self.settings))
-        (self.folder / "keys.json").write_text(json.dumps({"keys": self.keys}))
+        (self.folder / "keys.json").write_text(json.dumps({"keys": self.keys, "ending": self.ending}))
 
     def start(
         self, command: tuple[str, ...] = (PYTHON, "-I", str(ROUTER)), *, write: bool = True, **environment: str

@@ -174,3 +174,14 @@ def test_nginx_is_told_which_keys_are_gone_and_which_are_back(box: Box) -> None:
     box.world.hup()
     until(lambda: len(box.nginx.asked) == 5)
     assert box.nginx.asked[4][0] == f"/back/{first}"
+
+
+def test_a_key_whose_time_is_over_is_gone_for_what_runs_too(box: Box) -> None:
+    ending = key("b", "b", until=int(time.time()) + 1)
+    box.world.ending = [ending]
+    box.world.start()
+    until(lambda: bool(box.nginx.count(f"/back/{ending['id']}")))
+    until(lambda: bool(box.nginx.count(f"/gone/{ending['id']}")))
+    assert [target for target, _ in box.nginx.asked if str(key("a", "a")["id"]) in target] == [
+        f"/back/{key('a', 'a')['id']}"
+    ]

@@ -40,7 +40,15 @@ class Keyring:
         key = self.keys.by_id.get(digest[:16])
         if key is None or not hmac.compare_digest(key.sha256, digest):
             return None
-        return key if key.until is None or self._calendar() < key.until else None
+        return key if self._good(key) else None
+
+    @property
+    def good(self) -> set[str]:
+        """Ids of the keys that are valid now."""
+        return {name for name, key in self.keys.by_id.items() if self._good(key)}
+
+    def _good(self, key: Key) -> bool:
+        return key.until is None or self._calendar() < key.until
 
     def wait(self, key: Key) -> int:
         """Count a request of a key; whole seconds until it may make one where it may not now, else 0.

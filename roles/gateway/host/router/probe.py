@@ -80,10 +80,10 @@ class Prober:
                 file.unlink(missing_ok=True)
 
     async def _tell(self, settings: Settings, state: State) -> None:
-        """Tell nginx which keys are gone, those included whose streams it has and of which we know nothing, and which
-        are good, for one may have been gone before.
+        """Tell nginx which keys are gone, those included whose time is over and those whose streams it has and of which
+        we know nothing, and which are good, for one may have been gone before.
         """
-        good = set(self._router.keyring.keys.by_id)
+        good = self._router.keyring.good
         for one in sorted((self._told | state.keys) - good):
             await admin.tell(settings.admin, f"/gone/{one}")
             self._told.discard(one)
