@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from paramiko import SSHException
 
 from bench.figures import BARE, PORT, UNIT
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import KEY_FILE, Installation, Service
 from rigwright.host.locks import LEASE
 from rigwright.serving.listeners import LOOPBACK, listener
@@ -90,7 +90,7 @@ class Deployed:
     @property
     def cache(self) -> str:
         """Where it keeps what it compiles; empty where it compiles nothing."""
-        return self.rig.cache(self.instance) if self._service.cache else ""
+        return self._service.cache
 
     @property
     def _service(self) -> Service:
@@ -106,8 +106,11 @@ def start_bare(found: Deployed) -> str:
         "--property=RuntimeDirectoryMode=0700",
     ]
     if found.cache:
+        # its environment leads to where the unit has it: without that it would begin with nothing compiled
+        properties.append(f"--property=BindPaths={found.cache}:{COMPILED}")
         # what root has compiled there would be nobody else's to compile anew
-        again = shlex.join(("/bin/chown", "-Rh", f"--reference={found.cache}", found.cache))
+        whole = found.rig.cache(found.instance)
+        again = shlex.join(("/bin/chown", "-Rh", f"--reference={whole}", whole))
         properties.append(f"--property=ExecStopPost={again}")
     # systemd expands variables in what it is given, in a program's name none
     program, *words = found.bare

@@ -13,6 +13,7 @@ from bench.contest import BARE_SOCKET, BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deploye
 from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
 from cli import main
 from cli.bench import _port, _rows
+from rigwright.declaration.rig import COMPILED
 from rigwright.engines.kind import Sandbox, Service
 from rigwright.engines.llama_cpp.command import command
 from rigwright.host.locks import LEASE
@@ -69,7 +70,10 @@ def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.Monk
     cache = found.rig.cache(one)
     made = Service((found.program, one.socket), {}, Sandbox(0, 0), cache=f"{cache}/some")
     monkeypatch.setattr(type(one.kind), "service", lambda *_: made)
-    assert f"--property=ExecStopPost=/bin/chown -Rh --reference={cache} {cache}" in shlex.split(start_bare(found))
+    words = shlex.split(start_bare(found))
+    assert f"--property=ExecStopPost=/bin/chown -Rh --reference={cache} {cache}" in words
+    # its environment leads there, as in the unit: elsewhere it would compile anew, and leave that behind
+    assert f"--property=BindPaths={cache}/some:{COMPILED}" in words
 
 
 def test_the_host_itself_ends_everything_else_before_it_serves_again() -> None:
