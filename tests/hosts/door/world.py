@@ -76,12 +76,15 @@ class World:
     engines: dict[str, Engine] = field(default_factory=dict)
     router: subprocess.Popen[bytes] | None = None
     nginx: subprocess.Popen[bytes] | None = None
+    asked: int = 0
+    """How many have asked since it was started."""
 
     async def start(self, **changed: object) -> None:
         for name in ("router", "links", "out", "engines"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir()
         (self.folder / "log").unlink(missing_ok=True)
+        self.asked = 0
         self.settle(**changed)
         (self.folder / "run/engine-keys.json").write_text(json.dumps({"one": "secret-of-one"}))
         for name in ("one", "two"):
@@ -173,13 +176,10 @@ class World:
         """The log, a request each."""
         return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
 
-    async def line(self, number: int = -1) -> dict[str, object]:
-        """A line of it, once nothing is under way: clients have their answers a moment before."""
-        for _ in range(300):
-            if not sum((await self.under_way()).values()):
-                return self.lines()[number]
-            await asyncio.sleep(0.01)
-        raise TimeoutError(f"{await self.state()}")
+    async def line(self) -> dict[str, object]:
+        """The last line of it, once each that has asked has one: clients have their answers a moment before."""
+        await until(lambda: len(self.lines()) >= self.asked)
+        return self.lines()[-1]
 
     def reached(self) -> int:
         """Requests that got as far as an engine."""
@@ -212,6 +212,7 @@ class World:
         self, text: bytes, port: int = 0, seconds: float = 20, host: str = "127.0.0.1"
     ) -> tuple[int, dict[str, str], bytes]:
         """Send bytes; status, headers and body of what comes back until the other side closes. 0: it said nothing."""
+        self.asked += 1
         reader, writer = await asyncio.open_connection(host, port or self.port)
         status, head, body = await asyncio.wait_for(told(reader, writer, text), seconds)
         return status, head, body
