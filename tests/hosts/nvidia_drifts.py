@@ -252,7 +252,11 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
             ASKS | {"N09", "N20"},
             "",
         ),
-        "a unit for power that does not start at boot": ("systemctl -q disable rigwright-power", {"N28"}, ""),
+        "a unit for power that does not start at boot": (
+            "systemctl -q disable rigwright-power",
+            {"N28", "U04"},
+            "",
+        ),
     },
     "what only a deploy notices that looks": {
         "an initial file system without the blacklist": (pack_without_blacklist, {"N35"}, ""),
