@@ -14,115 +14,32 @@ from checks import test_machine as m
 from checks import test_nvidia_boot as b
 from checks import test_nvidia_files as f
 from checks import test_nvidia_units as u
-from checks.survey.boot import Grub, Initrd, Mounted, NextBoot
-from checks.survey.kernel import Device, DkmsBuild, Kernels, KernelThere, Module
-from checks.survey.packages import Files, Finding, Kept, KeptFile, Packages, Pin
-from checks.survey.settings import File, Row, Settings
+from checks.survey.boot import Grub
+from checks.survey.packages import Finding, KeptFile, Pin
+from checks.survey.settings import File
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import POWER_UNIT
-from rigwright.nvidia.cards.files import POWER, power_digest, program_folder
+from rigwright.nvidia.cards.files import program_folder
 from rigwright.nvidia.driver.files import PERSISTENCED
 from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
+from tests.unit.next_boot_host import (
+    BOOT,
+    KERNEL,
+    OPTIONS,
+    OURS,
+    PACKAGES,
+    RELEASE,
+    SOUND,
+    UPDATES,
+    here,
+    initrd,
+    kept,
+    module,
+    row,
+    unit,
+)
 from tests.unit.nvidia_host import FACTS, MANAGED, VERSION
 
-RELEASE = "6.1-amd64"
-UPDATES = f"/lib/modules/{RELEASE}/updates/dkms"
-OPTIONS = "options nvidia NVreg_EnableResizableBar=1"
-OURS = "/etc/modprobe.d/rigwright-nvidia.conf"
-HELD = f"{'0' * 64}  a.deb\n"
-
-
-def module(name: str) -> Module:
-    return Module(f"{UPDATES}/{name}.ko", VERSION, "Dual MIT/GPL", "", f"{RELEASE} SMP", f"{name}-source")
-
-
-NAMES = ("nvidia", "nvidia-uvm")
-KERNEL = Kernels(
-    running=RELEASE,
-    kernels=[
-        KernelThere(
-            RELEASE, True, 3, [module(name) for name in NAMES], [f"{UPDATES}/{name}.ko" for name in NAMES], [], [], True
-        )
-    ],
-    loaded={name.replace("-", "_"): [VERSION, f"{name}-source"] for name in NAMES},
-    version="Open Kernel Module",
-    params="",
-    dkms=[DkmsBuild("nvidia", VERSION, f"/usr/src/nvidia-{VERSION}", RELEASE, "installed", [], [])],
-    devices=[Device("/dev/nvidia0", "device", 0o666, 0, 0, 195, 0)],
-    cards=[],
-    libraries=[["libcuda.so.1", "/lib/x/libcuda.so.1", f"/usr/lib/x/libcuda.so.{VERSION}", "libcuda1"]],
-    secure_boot="off",
-    key_enrolled=False,
-    sysctl={},
-    peers=[],
-)
-BOOT = NextBoot(
-    initrds=[Initrd(RELEASE, True, "", 9, [[OURS, OPTIONS]], [])],
-    dracut=False,
-    makes=True,
-    grub=Grub("0", False, RELEASE, ["root=UUID=1", "ro", "quiet"]),
-    words=[["/etc/default/grub", "quiet"], ["/etc/default/grub", "GRUB_DEFAULT=0"]],
-    mounts=[Mounted("/srv/models", "/srv", "ext4", True)],
-    away=[],
-    shutdown="",
-)
-UNITS = {
-    POWER_UNIT: {
-        "LoadState": "loaded",
-        "FragmentPath": POWER,
-        "ExecStart": f"{{ argv[]=/usr/bin/python3 -I -B {program_folder(MANAGED)} set ; }}",
-        "ActiveState": "active",
-        "Result": "success",
-    },
-    PERSISTENCE_UNIT: {
-        "LoadState": "loaded",
-        "FragmentPath": f"/usr/lib/systemd/system/{PERSISTENCE_UNIT}",
-        "DropInPaths": PERSISTENCED,
-        "ExecStart": "{ argv[]=/bin/sh -c exec /usr/bin/nvidia-persistenced --user x --persistence-mode ; }",
-        "ActiveState": "active",
-    },
-    "ssh.service": {"LoadState": "loaded", "UnitFileState": "enabled"},
-    "systemd-sysctl.service": {"LoadState": "loaded"},
-}
-SETTINGS = Settings(
-    rows=[
-        Row("modprobe", OURS, OPTIONS, "", False),
-        Row("sysctl", "/etc/sysctl.d/60-rigwright.conf", "vm.swappiness = 10", "", False),
-        Row("udev", "/usr/lib/udev/rules.d/60-nvidia.rules", "nvidia", "nvidia-kernel-support", True),
-    ],
-    setters=[],
-    shadows=[],
-    before=[],
-    loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
-    files=[],
-    units=UNITS,
-    applied=power_digest(MANAGED),
-)
-PACKAGES = Packages(
-    os_id="debian",
-    os_version="13",
-    architecture="x86_64",
-    packages=[["libcuda1", f"{VERSION}-1"]],
-    half=[],
-    kernels=[],
-    headers=[],
-    holds=[],
-    policy={},
-    unattended=False,
-    blacklist=[],
-    reboot=False,
-    reboot_for=[],
-    sources=[],
-    runs=[],
-    recorded=[],
-    record="",
-    kept=[Kept(VERSION, HELD, [KeptFile("SHA256SUMS", 9, ""), KeptFile("a.deb", 9, "")])],
-    pins=[Pin("/etc/apt/preferences.d/rigwright-nvidia", "libcuda1", "version 580.*", "990")],
-    loose=[],
-    hooks=[],
-)
-FILES = Files([], 9, ["libcuda1", "linux-image-1"], [], [])
-SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKAGES, "files": FILES}
 CHECKS: dict[str, Callable[[Survey], None]] = {
     "N29": lambda s: f.test_files(s, MANAGED),
     "N30": lambda s: b.test_loaded_is_on_disk(s, MANAGED),
@@ -173,26 +90,6 @@ def red(told: dict[str, Any]) -> dict[str, str]:
             assert "True" not in said[name]
             assert "False" not in said[name]
     return said
-
-
-def row(kind: str, path: str, line: str, package: str = "", brought: bool = False) -> dict[str, Any]:
-    return {"rows": [*SETTINGS.rows, Row(kind, path, line, package, brought)]}
-
-
-def initrd(**changes: Any) -> dict[str, Any]:
-    return {"initrds": [replace(BOOT.initrds[0], **changes)]}
-
-
-def here(**changes: Any) -> dict[str, Any]:
-    return {"kernels": [replace(KERNEL.kernels[0], **changes)]}
-
-
-def unit(name: str, **changes: str) -> dict[str, Any]:
-    return {"units": {**UNITS, name: {**UNITS.get(name, {}), **changes}}}
-
-
-def kept(**changes: Any) -> dict[str, Any]:
-    return {"kept": [replace(PACKAGES.kept[0], **changes)]}
 
 
 UVM = f"{UPDATES}/nvidia-uvm.ko"

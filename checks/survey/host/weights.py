@@ -32,7 +32,15 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         asked: `root` of all models; `records`, the folder; `files`, each with `path`, `record`, `sha256` and `size`;
             `deep`; `few`, bytes up to which a file is always read; `units`, the timer and its service.
     """
-    signal.signal(signal.SIGALRM, _silent)
+    before = signal.signal(signal.SIGALRM, _silent)
+    try:
+        return _look(asked)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _look(asked: dict[str, Any]) -> dict[str, object]:
     _answering()
     records, now = Path(asked["records"]), time.time()
     files = {one["path"]: _file(Path(one["path"]), one, records) for one in asked["files"]}
@@ -55,7 +63,6 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     wanted.sort(key=lambda path: -files[path]["size"])
     for path, read in zip(wanted, _all_read(wanted, sum(files[path]["size"] for path in wanted)), strict=True):
         files[path]["read"] = read
-    signal.alarm(0)
     return {**found, "files": files}
 
 

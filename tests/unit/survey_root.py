@@ -1,0 +1,43 @@
+"""A folder that stands in for a host's root, for what the survey's modules look at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from checks.survey.host import boot, cards, dpkg, kernel, packages, settings
+from tests.unit.scripts import stand_in
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    root = tmp_path.resolve()
+    for name in ("apt-cache", "apt-config", "modinfo", "systemctl", "journalctl"):
+        stand_in(root / "bin", name, "exit 0")
+    with patch.dict(os.environ, {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"}):
+        patches = [
+            patch.object(module, "ROOT", str(root)) for module in (boot, cards, dpkg, kernel, packages, settings)
+        ]
+        for one in patches:
+            one.start()
+        yield root
+        for one in patches:
+            one.stop()
+
+
+@pytest.fixture
+def write(root: Path) -> Write:
+    def made(name: str, text: str | bytes = "", mode: int = 0o644) -> Path:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        path.chmod(mode)
+        return path
+
+    return made

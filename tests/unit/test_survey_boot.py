@@ -1,0 +1,125 @@
+"""What the survey's module of the next boot finds in a folder that stands in for a host."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from checks.survey.host import boot
+from tests.unit.survey_root import Write
+
+pytest_plugins = ["tests.unit.survey_root"]
+
+
+def cpio(**inside: str) -> bytes:
+    """An archive as a kernel reads it."""
+    made = b""
+    for name, text in {**inside, "TRAILER!!!": ""}.items():
+        path, data = name.encode() + b"\0", text.encode()
+        fields = (0, 0o100644 if text else 0, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(path), 0)
+        made += b"070701" + b"".join(b"%08X" % field for field in fields) + path
+        made += b"\0" * (-len(made) % 4) + data
+        made += b"\0" * (-len(made) % 4)
+    return made
+
+
+OURS = "blacklist nouveau\n# nvidia\noptions nvidia a=1\n"
+
+
+def packed(**inside: str) -> bytes:
+    """Two archives, the first one as it is and padded: a processor's microcode is packed so."""
+    first = cpio(**{"kernel/x86/microcode/GenuineIntel.bin": "x" * 100})
+    return first + b"\0" * (-len(first) % 512) + gzip.compress(cpio(**inside))
+
+
+def test_an_initial_file_system_says_what_modprobe_is_told_and_what_the_disk_has_not(write: Write) -> None:
+    write("usr/share/initramfs-tools/scripts/init-top/a", "a\n")
+    write("usr/share/initramfs-tools/init", "init\n")
+    write("lib/modules/6.1/updates/nvidia.ko", "the module")
+    inside = {
+        "init": "init\n",
+        "etc/modprobe.d/ours.conf": OURS,
+        "scripts/init-top/a": "a\n",
+        "scripts/init-top/b": "b\n",
+        "scripts/init-top/ORDER": "made\n",
+        "usr/lib/modules/6.1/updates/nvidia.ko": "another",
+    }
+    write("boot/initrd.img-6.1", packed(**inside))
+    found = boot.initrd("6.1")
+    assert found["problem"] == ""
+    assert found["lines"] == [
+        ["/etc/modprobe.d/ours.conf", "blacklist nouveau"],
+        ["/etc/modprobe.d/ours.conf", "options nvidia a=1"],
+    ]
+    assert found["differs"] == [
+        ["scripts/init-top/b", "is not on the disk"],
+        ["usr/lib/modules/6.1/updates/nvidia.ko", "has another content than on the disk"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[:-200], lambda data: data[:560], lambda _: b"nonsense", lambda _: b"\x1f\x8bx"]
+)
+def test_one_that_is_cut_off_is_said(write: Write, spoil: Callable[[bytes], bytes]) -> None:
+    write("boot/initrd.img-6.1", spoil(packed(init="x" * 5000)))
+    found = boot.initrd("6.1")
+    assert found["there"]
+    assert found["problem"]
+
+
+GRUB = """\
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+else
+   set default="0"
+fi
+menuentry 'Debian' --class debian $menuentry_id_option 'simple' {
+	linux	/boot/vmlinuz-6.2 root=UUID=a ro quiet
+	initrd	/boot/initrd.img-6.2
+}
+submenu 'Advanced' $menuentry_id_option 'advanced' {
+	menuentry 'Debian 6.2' $menuentry_id_option 'one' {
+		linux	/boot/vmlinuz-6.2 root=UUID=a ro
+	}
+	menuentry 'Debian 6.1' $menuentry_id_option 'two' {
+		linux	/boot/vmlinuz-6.1 root=UUID=a ro systemd.unit=rescue.target
+	}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "kept", "expected"),
+    [
+        ("0", "", "6.2"),
+        ("1>1", "", "6.1"),
+        ("advanced>two", "", "6.1"),
+        ("Advanced>Debian 6.1", "", "6.1"),
+        ("${saved_entry}", "saved_entry=two\n", "6.1"),
+        ("0", "next_entry=1>1\n", "6.1"),
+        ("gone", "", "6.2"),
+    ],
+)
+def test_the_boot_loaders_next_kernel_is_known(write: Write, default: str, kept: str, expected: str) -> None:
+    write("boot/grub/grub.cfg", GRUB.replace('set default="0"', f'set default="{default}"'))
+    write("boot/grub/grubenv", f"# GRUB Environment Block\n{kept}####")
+    found = boot.grub()
+    assert found is not None
+    assert found["kernel"] == expected
+    assert ("systemd.unit=rescue.target" in found["words"]) == (expected == "6.1")
+
+
+def test_mounts_that_no_boot_makes_and_disks_that_are_not_there_are_named(root: Path, write: Write) -> None:
+    rows = ("/", "/srv/a", "/srv/b", "/srv/c\\040d")
+    write("proc/self/mountinfo", "".join(f"1 2 8:1 / {row} rw - ext4 /dev/sda rw\n" for row in rows))
+    write("etc/fstab", "UUID=1 / ext4\n/dev/sdb /srv/a ext4 defaults 0 2\n/dev/sdc /x ext4 nofail 0 2\n# /dev/sdd /y\n")
+    write("etc/systemd/system/srv-b.mount", "[Mount]\nWhat=/dev/sde\nWhere=/srv/b\n")
+    write("dev/disk/by-uuid/1")
+    for name in ("srv/a/x", "srv/b/x", "srv/c d/x", "opt"):
+        (root / name).mkdir(parents=True)
+    found = boot.mounts(["/opt", "/srv/a/x", "/srv/b/x", "/srv/c d/x"])
+    assert {one["root"]: one["again"] for one in found} == {"/srv/a/x": True, "/srv/b/x": True, "/srv/c d/x": False}
+    assert boot.away() == ["/dev/sdb on /srv/a"]
