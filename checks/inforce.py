@@ -228,7 +228,7 @@ def unrelated(units: Units, one: UnitFile) -> Iterable[Difference]:
     loaded = units.value(one.name, "LoadState") == "loaded"
     for name, value in settings.settings(one.text):
         if loaded and name in TOLD:
-            has = units.value(one.name, TOLD[name]).split()
+            has = units.names(one.name, TOLD[name])
             for other in value.split():
                 if other not in has:
                     yield Difference(one.name, TOLD[name], other, "none such")

@@ -42,7 +42,7 @@ def test_active_and_wanted(survey: Survey, instance: Instance) -> None:
     units = survey.read(UNITS)
     expect(units.value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
     expect(units.value(TARGET, "UnitFileState") or "not there", "enabled", DEPLOY)
-    wanted = instance.unit in units.value(TARGET, "Wants").split()
+    wanted = instance.unit in units.names(TARGET, "Wants")
     expect("wanted" if wanted else "not wanted", f"wanted by {TARGET}", DEPLOY, holds=wanted)
 
 

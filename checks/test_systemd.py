@@ -92,7 +92,7 @@ def test_manager(survey: Survey, facts: HostFacts) -> None:
     cure = "take it out of /etc/systemd/, `systemctl unset-environment` variables, `systemctl revert` slices, and "
     cure += "`systemctl daemon-reexec`"
     limits = [said(one) for name in PARENTS for one in differences(units, UnitFile(name, "", "", ""), facts.memory_kib)]
-    dropped = [path for name in PARENTS for path in units.value(name, "DropInPaths").split()]
+    dropped = [path for name in PARENTS for path in units.names(name, "DropInPaths")]
     none([*strange, *lines, *_defaults(units), *limits, *dropped], "nothing beside what systemd comes with", cure)
 
 
@@ -132,7 +132,7 @@ def _involved(units: Units, one: UnitFile, ours: dict[str, UnitFile]) -> Iterabl
     asked = {word for name, value in settings(one.text) if name in TOLD for word in value.split()}
     for prop, usual in CLOSED.items():
         # a target waits for all that it pulls in, and nobody waits for ours
-        for other in units.value(one.name, prop).split() if (one.kind, prop) != ("target", "After") else ():
+        for other in units.names(one.name, prop) if (one.kind, prop) != ("target", "After") else ():
             if other not in ours and other not in asked and not usual.fullmatch(other):
                 yield f"{one.name} has {prop} {other}"
 
@@ -158,10 +158,7 @@ def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
         elif name in ours or one.link.rpartition("/")[2] in ours:
             wrong.append(f"{one.path}{f', a link to {one.link}' if one.link else ''}")
     wrong += [
-        f"{name} is called {other}, too"
-        for name in ours
-        for other in units.value(name, "Names").split()
-        if other != name
+        f"{name} is called {other}, too" for name in ours for other in units.names(name, "Names") if other != name
     ]
     none(wrong, f"units of ours in {FOLDER} alone", f"remove it, and {RELOAD}")
 

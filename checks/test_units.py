@@ -50,7 +50,7 @@ def _misread(units: Units, one: UnitFile) -> Iterable[str]:
 )
 def test_additions(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
-    found = {path for name in ours for path in units.value(name, "DropInPaths").split()}
+    found = {path for name in ours for path in units.names(name, "DropInPaths")}
     found |= {one.path for one in units.lying if ".d/" in one.path or one.path.endswith(".d")}
     none(sorted(found), "no drop-ins", f"remove them, and the folder if it is empty, then {RELOAD}")
 
@@ -87,7 +87,7 @@ def test_comes_back(survey: Survey, rig: Rig, desired: Desired) -> None:
     wrong = []
     for one in ours.values():
         for target in (value for name, value in settings(one.text) if name == "WantedBy"):
-            pulled = units.value(target, "Wants").split() if target in units.shown else []
+            pulled = units.names(target, "Wants") if target in units.shown else []
             if one.name not in pulled:
                 wrong.append(f"{target} does not want {one.name}")
             elif target not in ours and f"{FOLDER}/{target}.wants/{one.name}" not in lasting:
@@ -99,8 +99,8 @@ def _boot(units: Units) -> Iterable[str]:
     target = units.default
     reached = {
         target,
-        *units.value("default.target", "Requires").split(),
-        *units.value("default.target", "Wants").split(),
+        *units.names("default.target", "Requires"),
+        *units.names("default.target", "Wants"),
     }
     if "multi-user.target" not in reached:
         yield f"a boot into {target or 'nothing'}"

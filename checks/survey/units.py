@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
@@ -15,6 +16,9 @@ WORD = "rigwright"
 """What names of units of ours begin with."""
 BOOT = ("default.target", "multi-user.target", "timers.target", "sockets.target", "basic.target", "sysinit.target")
 """Units by which a boot comes to ours."""
+
+QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
+ESCAPED = re.compile(r"\\(.)")
 
 PARENTS = ("-.slice", "system.slice")
 """Slices that our services are in, and that are not ours."""
@@ -125,6 +129,11 @@ class Units:
         """A property; empty for what it lacks."""
         shown = self.shown[unit]
         return (shown[prop] if prop in shown else self.bare.get(unit.rpartition(".")[2], {}).get(prop)) or ""
+
+    def names(self, unit: str, prop: str) -> list[str]:
+        """A property that lists units or paths; systemctl quotes those with a backslash, as of escaped dashes."""
+        words = QUOTED.findall(self.value(unit, prop))
+        return [ESCAPED.sub(r"\1", quoted) if quoted else word for quoted, word in words]
 
     def group(self, name: str) -> frozenset[str]:
         """The system calls of a group, those of its groups among them."""

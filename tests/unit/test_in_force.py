@@ -86,6 +86,13 @@ def units(**changed: str | None) -> Units:
     )
 
 
+def test_names_that_systemctl_quotes_are_told_as_they_are() -> None:
+    said = r'basic.target "rigwright-a\\x2db.slice" "odd\"one.mount" -.mount'
+    expected = ["basic.target", r"rigwright-a\x2db.slice", 'odd"one.mount', "-.mount"]
+    assert units(After=said).names(NAME, "After") == expected
+    assert units(After=None).names(NAME, "After") == []
+
+
 def test_a_unit_as_its_text_says_has_no_difference() -> None:
     assert differences(units(), ONE, MEMORY) == []
 
