@@ -176,6 +176,6 @@ def test_one_host_out_of_reach_leaves_the_others_deployed_and_checked(
     both.write_text(text)
     assert deploy(both).status == 1
     done = subprocess.run([sys.executable, "-m", "cli", "check", str(both)], capture_output=True, text=True)
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "gone: cannot be reached" in done.stdout
     assert "box: conforms" in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -243,3 +244,17 @@ def test_each_sick_host_turns_its_checks_red_and_no_other(
 
 def test_every_check_is_seen_red() -> None:
     assert {name for _, _, expected in SICK for name in expected} == set(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("line", "minds"),
+    [("blacklist nouveau", False), ("options nvidia NVreg_X=1", False), ("blacklist nvidia", True)],
+)
+def test_an_operators_own_initial_file_system_has_what_its_operator_packed(line: str, minds: bool) -> None:
+    told: dict[str, Any] = copy.deepcopy(SOUND)
+    image = BOOT.initrds[0]
+    told["boot"] = replace(BOOT, initrds=[replace(image, lines=[*image.lines, [OURS, line]])])
+    survey = Survey({name: {"told": asdict(one)} for name, one in told.items()})
+    own = replace(MANAGED, driver=MANAGED.driver.model_copy(update={"managed": False}))
+    with pytest.raises(Drift, match="has `blacklist nvidia`") if minds else nullcontext():
+        b.test_initrd(survey, own)

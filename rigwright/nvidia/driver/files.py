@@ -55,7 +55,6 @@ def release(rig: Rig, keep: Collection[str] = ()) -> dict[str, object]:
         "power": POWER if POWER in gone else "",
         "power_unit": POWER_UNIT,
         "driver_files": gone,
-        "packed": MODPROBE.lstrip("/"),
         "preferences": PREFERENCES,
         "persistence_link": "/etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service",
         "driver_store": store(rig),
