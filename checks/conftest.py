@@ -23,6 +23,18 @@ from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
 from rigwright.serving.generation import Generation
 
+PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
+    "instance": lambda rig: rig.instances,
+    "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
+    "env": lambda rig: rig.envs,
+    "weight": lambda rig: rig.weights,
+    "share": lambda rig: [rig.share] if rig.share else [],
+    "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
+    "offered": lambda rig: list({one.name: one for offer in rig.offers for one in offer.instances}.values()),
+    "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
+}
+"""What of a rig a check may be about -> all that it has of that."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the checks."""
@@ -75,21 +87,11 @@ class Elsewhere:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test a host, or one a host and instance, engine or weight file."""
     hosts = metafunc.config.stash[LOOK].hosts
-    parts: dict[str, Callable[[Rig], Sequence[object]]] = {
-        "instance": lambda rig: rig.instances,
-        "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
-        "env": lambda rig: rig.envs,
-        "weight": lambda rig: rig.weights,
-        "share": lambda rig: [rig.share] if rig.share else [],
-        "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
-        "offered": lambda rig: list({one.name: one for offer in rig.offers for one in offer.instances}.values()),
-        "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
-    }
-    wanted = [name for name in parts if name in metafunc.fixturenames]
+    wanted = [name for name in PARTS if name in metafunc.fixturenames]
     if not wanted:
         metafunc.parametrize("target_name", list(hosts), scope="session")
         return
-    pairs = [(name, part) for name, seen in hosts.items() for part in parts[wanted[0]](seen.rig)]
+    pairs = [(name, part) for name, seen in hosts.items() for part in PARTS[wanted[0]](seen.rig)]
     labels = [f"{name}/{label(part)}" for name, part in pairs]
     if pairs:
         metafunc.parametrize(("target_name", wanted[0]), pairs, ids=labels, scope="session")

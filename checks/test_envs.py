@@ -8,10 +8,10 @@ from packaging.utils import canonicalize_name
 from checks import DEPLOY, check, expect
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES
+from checks.test_nvidia_driver import gpus
 from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.envs.env import Environment, prefix
 from rigwright.envs.told import wanted
-from rigwright.nvidia.cards.smi import Gpu
 from rigwright.supply.machine_code import refusals
 
 
@@ -35,11 +35,11 @@ def test_distributions(survey: Survey, rig: Rig, environment: Environment) -> No
     severity="critical",
     why="a newer one than the driver's fails at the first call, whatever is compiled for the cards",
 )
-def test_cuda(rig: Rig, environment: Environment, gpus: tuple[Gpu, ...]) -> None:
+def test_cuda(survey: Survey, rig: Rig, environment: Environment) -> None:
     least = environment.least_driver
     if not least:
         pytest.skip("nothing in it is for CUDA")
-    found = sorted({one.driver for one in gpus if int(one.driver.partition(".")[0]) < least})
+    found = sorted({one.driver for one in gpus(survey, rig) if int(one.driver.partition(".")[0]) < least})
     expect(found, [], f"install a driver of branch {least} or newer")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from _pytest.fixtures import FixtureFunctionDefinition
 
-from checks import Drift, expect
+from checks import Drift, catalogue, conftest, expect
 from rigwright.supply.tools import installed, installed_script
 from tests.unit import programs
 from tests.unit.scripts import stand_in
@@ -66,3 +69,16 @@ def test_a_package_of_a_forged_name_is_none_of_the_locked_ones(environment: Path
 
 def test_without_an_environment_there_is_none(tmp_path: Path) -> None:
     assert packages(tmp_path) == set()
+
+
+def fixtures(module: ModuleType) -> set[str]:
+    """Names of those that a module defines or imports."""
+    return {name for name, one in vars(module).items() if isinstance(one, FixtureFunctionDefinition)}
+
+
+def test_every_check_is_given_only_what_there_is() -> None:
+    known = {*fixtures(conftest), *conftest.PARTS, "pytestconfig", "record_property"}
+    lacking = {
+        one.id: set(one.given) - known - fixtures(import_module(f"checks.test_{one.file}")) for one in catalogue.every()
+    }
+    assert {name: names for name, names in lacking.items() if names} == {}
