@@ -18,6 +18,8 @@ from rigwright.weights.records import PACKAGE, programs
 
 LOST = "lost+found"
 """What a file system of its own has at its top."""
+FAILED = "failed"
+"""The folder of the last generation that did not serve, which is kept to be looked at (docs/decisions/0008)."""
 
 # file systems that hold nothing, or what another one has
 FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
@@ -144,8 +146,11 @@ def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None
     unknown = [tree.path for tree in _others(found, rig, desired) if tree.unrecorded]
     # a folder that lay there before us keeps what it had
     lying = [path for path in [*found.beside, *unknown] if f"dir {PurePosixPath(path).parent}" in ledger.lines]
-    # what is being installed, or was not to its end: the next run goes on with it; and a disk of its own has that
-    beside = [path for path in sorted(lying) if f"tree {path}" not in ledger.lines and PurePosixPath(path).name != LOST]
+    # what is being installed, or was not to its end: the next run goes on with it; and a disk of its own has LOST
+    ours = {line.partition(" ")[2] for line in ledger.lines if line.startswith("tree ")} | {
+        f"{rig.generations}/{FAILED}"
+    }
+    beside = [path for path in sorted(lying) if path not in ours and PurePosixPath(path).name != LOST]
     cure = f"{DEPLOY}, or was never ours: then rm -r {' '.join(beside[:3])}"
     expect(", ".join(beside[:3]), "nothing that no deploy has written", cure, holds=not beside)
 

@@ -269,7 +269,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
     "nouveau": {
         "nouveau on the cards": (
             boot_nouveau,
-            ASKS | {"N03", "N08", "N12", "N20", "N28"},
+            ASKS | {"N03", "N08", "N12", "N20", "N28", "N47", "U09"},
             "",
         ),
         "an old kernel that nothing brings updates for": (
@@ -290,7 +290,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
     "another boot": {
         "a card that stays away": (
             lambda box: world.fall_off_bus(box.host, OTHER),
-            {"N01", "P01"},  # the others have their limits all the same
+            {"N01", "N47", "P01", "U09"},  # the others have their limits all the same
             lambda box: world.come_back(box.host, OTHER),
         ),
         "another kernel than at the last deploy": (

@@ -143,6 +143,13 @@ def test_a_host_as_it_should_be_is_green() -> None:
     assert reds(answers()) == {}
 
 
+def test_a_generation_that_did_not_serve_may_be_looked_at() -> None:
+    found = answers()
+    found["ours"]["ledger"]["lines"].append(f"dir {RIG.generations}")
+    found["trees"].update(beside=[f"{RIG.generations}/failed"])
+    assert reds(found) == {}
+
+
 CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "a changed engine": (lambda a: of(a, ENGINE).update(change("other")), {"L02"}),
     "an engine that lacks a file": (lambda a: of(a, ENGINE).update(change("missing")), {"L02"}),
