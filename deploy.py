@@ -21,6 +21,7 @@ from roles.rollback import rollback
 from roles.serving import serving
 from roles.sharing import sharing
 from roles.tools import tools
+from roles.trees import look as installed
 from roles.weights import weights, whole
 
 asked = orders_of(host)
@@ -34,7 +35,9 @@ remember()
 held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
 if held and verb in ("deploy", "upgrade"):
     # what decisions wait for
-    ask_at_once(lambda: probe(rig), lambda: driver_of(rig, verb == "upgrade"), lambda: whole(rig))
+    ask_at_once(
+        lambda: probe(rig), lambda: driver_of(rig, verb == "upgrade"), lambda: whole(rig), lambda: installed(rig)
+    )
 
 if held and verb == "rollback":
     if asked.driver:

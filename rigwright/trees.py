@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.declaration.rig import Rig
@@ -12,14 +12,16 @@ from rigwright.host import channel
 if TYPE_CHECKING:
     from rigwright.host.plan import Desired
 
-PENDING: channel.Schema = {
+LOOKED: channel.Schema = {
+    "there": (channel.path, channel.text),
     "pending": (
-        channel.one_of("missing", "unrecorded", "extra", "loose", "touched", "changed", "stale"),
+        channel.one_of("unrecorded", "extra", "loose", "touched", "changed", "stale"),
         channel.path,
         channel.text,
     ),
 }
-"""What roles/trees/host/look.py tells: what is to be done, of which tree, and the first place in it."""
+"""What roles/trees/host/look.py tells: which trees are there, of a generation with the digest that it says it has;
+and what is to be done, of which tree, and the first place in it."""
 
 
 def records(rig: Rig) -> str:
@@ -39,24 +41,34 @@ def declared(wanted: Desired) -> tuple[str, ...]:
     return tuple(path for path in (wanted.tools.folder, toolkit, *made) if path)
 
 
-def asked(wanted: Desired, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
+def asked(rig: Rig, texts: Mapping[str, Mapping[str, bytes]]) -> dict[str, object]:
     """What the program that looks at them on the host is told.
 
     Args:
-        wanted: What the rig comes to there.
+        rig: Whose host it is.
         texts: Path of a tree -> name -> content of its files; it has no others.
     """
-    rig = wanted.rig
     return {
         "software": rig.roots.software,
         "engines": rig.installations,
         "generations": rig.generations,
         "records": records(rig),
         "ledger": rig.ledger,
-        "wanted": declared(wanted),
-        "sealed": wanted.generation.digest,
         "texts": {
             tree: {name: hashlib.sha256(text).hexdigest() for name, text in files.items()}
             for tree, files in texts.items()
         },
     }
+
+
+def missing(wanted: Desired, texts: Iterable[str], there: Mapping[str, str]) -> list[str]:
+    """The absolute paths of trees that a rig is to have and has not; that of all generations where it lacks its own.
+
+    Args:
+        wanted: What the rig comes to on its host.
+        texts: Trees of programs of ours.
+        there: Tree -> for a generation, the digest of what it says of itself.
+    """
+    rig = wanted.rig
+    lacking = [path for path in (*declared(wanted), *texts) if path not in there]
+    return lacking + ([] if wanted.generation.digest in there.values() else [rig.generations])

@@ -20,7 +20,7 @@ def preflight(wanted: Desired, driver: Chosen) -> bool:
     """
     for warning in warnings(wanted.rig, wanted.facts):
         logger.warning(f"{host.print_prefix}{warning}")
-    reasons = refusals(wanted, time.time()) + changed(wanted)
+    reasons = refusals(wanted, time.time()) + changed(wanted.rig)
     if isinstance(driver.plan, Refused):
         reasons += driver.plan.reasons
     for reason in reasons:

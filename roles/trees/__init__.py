@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -37,18 +37,29 @@ class Pending:
     """The first place in it."""
 
 
-class Looked(Look[tuple[Pending, ...]]):
-    """What of the trees is not as it was recorded."""
+@dataclass(frozen=True)
+class Found:
+    """The trees of a host."""
 
-    default = tuple
+    there: dict[str, str] = field(default_factory=dict)
+    """Tree -> for a generation, the digest of what it says of itself."""
+    pending: tuple[Pending, ...] = ()
+    """What of them is not as it was recorded."""
+
+
+class Looked(Look[Found]):
+    """The trees, and what of them is not as it was recorded."""
+
+    default = Found
 
     def command(self, asked: str) -> StringCommand:
         """templates/trees/look.sh.j2."""
         return self.script("trees/look.sh.j2", program=program("look"), asked=asked)
 
-    def read(self, output: list[str]) -> tuple[Pending, ...]:
+    def read(self, output: list[str]) -> Found:
         """Read what it tells."""
-        return tuple(Pending(*row) for row in channel.read(output, trees.PENDING).many("pending"))
+        told = channel.read(output, trees.LOOKED)
+        return Found(dict(told.many("there")), tuple(Pending(*row) for row in told.many("pending")))
 
 
 @cache
@@ -67,24 +78,26 @@ def program(main: str) -> str:
     )
 
 
-def asked(wanted: Desired) -> str:
-    """What the host's program is told, as JSON."""
-    rig = wanted.rig
+def texts(rig: Rig) -> dict[str, dict[str, bytes]]:
+    """Trees that are programs of ours: path -> name -> content."""
     sources = {path.name: path.read_bytes() for path in fetching.PROGRAMS.glob("*.py")}
     # else nobody has put them there, or they are of an earlier deploy
-    texts = {f"{programs_folder(rig)}/{PACKAGE}": sources} if rig.weights else {}
-    return json.dumps(trees.asked(wanted, texts), sort_keys=True)
+    return {f"{programs_folder(rig)}/{PACKAGE}": sources} if rig.weights else {}
 
 
-def changed(wanted: Desired) -> list[str]:
+def look(rig: Rig) -> Found:
+    """The trees of the host of the running deploy."""
+    return host.get_fact(Looked, asked=json.dumps(trees.asked(rig, texts(rig)), sort_keys=True))
+
+
+def changed(rig: Rig) -> list[str]:
     """Which trees of the host of the running deploy have other bytes than were installed, a line each: nothing of them
     may be run any more.
     """
-    found = host.get_fact(Looked, asked=asked(wanted))
     cure = "remove that folder, which is installed again then"
     return [
         f"{one.tree}: {channel.said(one.where)} is not what was installed: {cure}"
-        for one in found
+        for one in look(rig).pending
         if one.what == "changed"
     ]
 
@@ -96,15 +109,16 @@ def recorded(rig: Rig, wanted: Desired) -> Generator[FunctionCommand, None, None
     + rig: the rig
     + wanted: what it comes to on the host
     """
-    spec = asked(wanted)
-    found = host.get_fact(Looked, asked=spec)
-    if not found:
+    found, asked = look(rig), trees.asked(rig, texts(rig))
+    missing = trees.missing(wanted, texts(rig), found.there)
+    if not (found.pending or missing):
         host.noop("everything installed is as it was recorded")
         return
-    for one in found:
-        if one.what not in ("missing", "stale"):
+    for one in found.pending:
+        if one.what != "stale":
             logger.info(f"{host.print_prefix}{one.tree}: {channel.said(one.where) or 'itself'} is {one.what}")
     words = ["/usr/bin/python3", "-I", "-S", "-B", "-c"]
+    spec = json.dumps({**asked, "sealed": wanted.generation.digest}, sort_keys=True)
     script = f"exec {shlex.join([*words, program('settle'), spec])}\n"
     test = f'[ -z "$({shlex.join([*words, program("look"), spec])})" ]'
     yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.host.plan import desired
+from rigwright.trees import declared, missing
+from tests.unit.samples import facts, rig
 from tests.unit.trees_host import TreesHost, sealed, trees_host
 
 
@@ -188,7 +191,13 @@ def test_records_of_what_is_gone_go(host: TreesHost) -> None:
     assert host.pending() == []
 
 
-def test_what_is_not_there_yet_is_known_to_come(host: TreesHost) -> None:
-    shutil.rmtree(host.engine)
-    host.asked["sealed"] = "0" * 64
-    assert sorted(host.pending())[:2] == [("missing", "generations"), ("missing", "llama-1")]
+def test_what_is_there_is_told_and_what_is_missing_is_known(host: TreesHost) -> None:
+    words = host.run("look", "there").stdout.split("\0")
+    there = {words[at + 1]: words[at + 2] for at, word in enumerate(words) if word == "there"}
+    assert there[str(host.engine)] == ""
+    assert there[str(host.current)] == host.asked["sealed"]
+    made = desired(rig(), facts())
+    wanted = [*declared(made), str(host.engine)]
+    assert missing(made, [str(host.engine)], there) == [*wanted[:-1], made.rig.generations]
+    there |= dict.fromkeys(wanted, "") | {str(host.current): made.generation.digest}
+    assert missing(made, [str(host.engine)], there) == []

@@ -69,9 +69,9 @@ class TreesHost:
         """Have it done; the exit status."""
         return settle.main([json.dumps(self.asked)])
 
-    def run(self, name: str) -> subprocess.CompletedProcess[str]:
+    def run(self, name: str, *more: str) -> subprocess.CompletedProcess[str]:
         """Run the program as a host gets it."""
-        words = [sys.executable, "-I", "-S", "-B", "-c", program(name), json.dumps(self.asked)]
+        words = [sys.executable, "-I", "-S", "-B", "-c", program(name), json.dumps(self.asked), *more]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
@@ -135,7 +135,6 @@ def trees_host(root: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
         "generations": f"{root}/etc/generations",
         "records": f"{root}/var/trees",
         "ledger": str(made.ledger),
-        "wanted": [str(made.engine), str(made.tools)],
         "sealed": wanted,
         "texts": {str(made.weights): {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}},
     }

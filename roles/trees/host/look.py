@@ -31,17 +31,16 @@ class Host:
     """What of this host is looked at.
 
     Args:
-        asked: `software`, `engines`, `generations`, `records` and `ledger`, paths; `wanted`, the trees that are to be
-            there; `sealed`, the digest of the generation that is to be; `texts`, path of a tree -> name -> SHA-256 of
-            the files that it has, and no others.
+        asked: `software`, `engines`, `generations`, `records` and `ledger`, paths; `texts`, path of a tree -> name ->
+            SHA-256 of the files that it has, and no others; where trees are settled, `sealed`, the digest of the
+            generation that is to be.
     """
 
     def __init__(self, asked: dict[str, object]) -> None:
         self.software, self.engines = Path(str(asked["software"])), Path(str(asked["engines"]))
         self.generations = Path(str(asked["generations"]))
         self.records, self.ledger = Path(str(asked["records"])), Path(str(asked["ledger"]))
-        self.wanted: list[str] = [str(one) for one in asked["wanted"]]  # type: ignore[attr-defined]
-        self.sealed = str(asked["sealed"])
+        self.sealed = str(asked.get("sealed"))
         self.texts: dict[str, dict[str, str]] = dict(asked["texts"])  # type: ignore[call-overload]
         self.known = self._known()
 
@@ -64,7 +63,7 @@ class Host:
 
     def is_wanted(self, tree: Path) -> bool:
         """Whether a generation says that it is the one that is to be."""
-        return (tree / "meta").read_text(errors="replace").split(" ")[0] == self.sealed
+        return says(tree) == self.sealed
 
     def record(self, tree: Path) -> Path:
         """Where a tree's record lies."""
@@ -106,6 +105,11 @@ class Host:
             return {}
         rows = (line.split(" ") for line in lines if line.startswith("record "))
         return {row[1]: row[2] for row in rows if len(row) == 3}
+
+
+def says(generation: Path) -> str:
+    """The digest that a generation says it was sealed with."""
+    return (generation / "meta").read_text(errors="replace").split(" ")[0]
 
 
 def appended(path: Path, line: bytes) -> None:
@@ -200,9 +204,7 @@ def _difference(path: Path, now: tuple[str, int, int, int, int, int, int, int], 
 def pending(host: Host) -> Iterator[tuple[str, str, str]]:
     """What is to be done about each tree, at most one row for each: what, the tree, and where in it."""
     there = host.trees()
-    sealed = False
     for tree, kind in there.items():
-        sealed = sealed or (kind == "generation" and host.is_wanted(tree))
         recorded = host.recorded(tree)
         if recorded is None:
             yield "unrecorded", str(tree), ""
@@ -213,16 +215,17 @@ def pending(host: Host) -> Iterator[tuple[str, str, str]]:
             what, name = found[0]
             # a role writes the texts, and an older generation that was changed goes
             yield ("extra" if what == "changed" and kind in ("texts", "generation") else what), str(tree), name
-    yield from (("missing", path, "") for path in host.wanted if Path(path) not in there)
-    if not sealed:
-        yield "missing", str(host.generations), ""
     kept = {host.record(tree).name for tree in there}
     yield from (("stale", str(path), "") for path in host.records.glob("*") if path.name not in kept)
 
 
 def main(words: list[str]) -> int:
-    """Tell each row for the JSON that is asked, as facts of the channel."""
-    for row in pending(Host(json.loads(words[0]))):
-        fields = (str(len(row) + 1), "pending", *row)
-        sys.stdout.buffer.write("".join(f"{one}\0" for one in fields).encode(errors="backslashreplace"))
+    """Tell for the JSON that is asked, as facts of the channel, what is to be done; with `there`, each tree, too."""
+    host = Host(json.loads(words[0]))
+    rows: list[tuple[str, ...]] = [("pending", *row) for row in pending(host)]
+    if words[1:] == ["there"]:
+        there = host.trees().items()
+        rows += [("there", str(tree), says(tree) if kind == "generation" else "") for tree, kind in there]
+    for row in rows:
+        sys.stdout.buffer.write("".join(f"{one}\0" for one in (len(row), *row)).encode(errors="backslashreplace"))
     return 0

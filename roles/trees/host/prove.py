@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from .look import Entry, Host
+from .look import Entry, Host, says
 
 # Of an engine beside what its own list has: written around the installation.
 BESIDE = frozenset(("build.json", "build.log", "files.sha256", "activate", "tree"))
@@ -23,8 +23,7 @@ def unproven(tree: Path, kind: str, entries: dict[str, Entry], host: Host) -> li
         wanted = host.texts[str(tree)]
         return [name for name in {**wanted, **files} if wanted.get(name) != files.get(name)]
     if kind == "generation":
-        sealed = (tree / "meta").read_text(errors="replace").split(" ")[0]
-        return [] if sealed == sealing(entries) else ["what it was sealed with"]
+        return [] if says(tree) == sealing(entries) else ["what it was sealed with"]
     if kind == "tools":
         listed = dict(installed(tree))
         return [name for name in listed if files.get(name) != listed[name]]
