@@ -223,9 +223,8 @@ def test_folders(survey: Survey, rig: Rig) -> None:
     for instance in rig.instances:
         user = accounts.user(rig.user(instance))
         groups = {one.gid for one in accounts.groups if one.name in rig.socket_groups(instance)}
-        for path in (folder(instance), rig.cache(instance)):
-            one = there.get(path)
-            if one and user and (one.uid != user.uid or one.gid not in groups):
-                found.append(f"{path} of user {one.uid} and group {accounts.named(one.gid)}")
+        one = there.get(folder(instance))
+        if one and user and (one.uid != user.uid or one.gid not in groups):
+            found.append(f"{one.path} of user {one.uid} and group {accounts.named(one.gid)}")
     cure = "give the user and its group their numbers back, or `systemctl restart` its unit"
     expect(told(found) or "each one's own", "each one's own", cure)

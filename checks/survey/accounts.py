@@ -125,7 +125,7 @@ def folder(instance: Instance) -> str:
 
 def _asks(scene: Scene) -> object:
     rig = scene.rig
-    folders = [path for one in rig.instances for path in (folder(one), rig.cache(one))]
+    folders = [folder(one) for one in rig.instances]
     return {"users": list(rig.users), "home": HOME, "shell": NO_LOGIN, "folders": folders}
 
 
