@@ -269,7 +269,7 @@ ROUNDS: dict[str, dict[str, tuple[Act, set[str], Act]]] = {
     "nouveau": {
         "nouveau on the cards": (
             boot_nouveau,
-            ASKS | {"N03", "N08", "N12", "N20", "N28", "N47", "U09"},
+            ASKS | {"N03", "N08", "N12", "N20", "N28", "N47", "N48", "U09"},
             "",
         ),
         "an old kernel that nothing brings updates for": (
