@@ -37,6 +37,8 @@ from tests.hosts.support import check, deploy, on_both, plan, red, until, write_
 
 UNITS = "rigwright-chat rigwright-chat2 rigwright-slow rigwright_gateway rigwright_router"
 STREAMS = 200
+LONG = 3900
+"""Tokens that a slot of the slow instance has room for: some 40 seconds of a stream."""
 
 
 @pytest.fixture(scope="module")
@@ -159,15 +161,19 @@ def test_a_days_log_is_put_away_while_streams_go_on(box: Box) -> None:
     assert answer(client, "gpt-4o") == ANSWER
     until(lambda: "gpt-4o" in lines(f"cat {LOG}"), "logged")
     before = lines(f"cat {LOG}")
-    with ThreadPoolExecutor(1) as pool:
-        stream = pool.submit(streamed, client, SLOW, 500)
-        until(lambda: under_way(box)["slow"] == 1, "under way")
+    # longer than anything takes here: it is this test that ends it
+    with client.chat.completions.create(
+        model=SLOW, messages=QUESTION, stream=True, max_tokens=LONG, extra_body=ENDLESS
+    ) as stream:
+        pieces = iter(stream)
+        assert next(pieces)
+        assert under_way(box)["slow"] == 1
         tomorrow()
         assert under_way(box)["slow"] == 1
         assert lines(f"cat {LOG}.1") == before
         assert answer(client) == ANSWER
         until(lambda: lines(f"cat {LOG}") == ["tiny-rig"], "logged in the next one")
-        assert stream.result() > 1
+        assert next(pieces)
     until(lambda: lines(f"cat {LOG}") == ["tiny-rig", SLOW], "the stream, too")
     tomorrow()
     assert lines(f"zcat {LOG}.2.gz") == before
