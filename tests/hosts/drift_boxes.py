@@ -11,7 +11,7 @@ from lab.hosts import Host, HostSpec
 from lab.labs import Lab, all_labs
 from lab.nvidia import world
 from tests.hosts import drivers
-from tests.hosts.drift_ground import Ground
+from tests.hosts.drift_ground import SECOND, Ground
 from tests.hosts.drifts import HARMLESS, areas, batches, drifts, harmless
 from tests.hosts.drivers import KERNELS, NEW, OLD
 from tests.hosts.gateway_box import DEMO, Box
@@ -24,7 +24,7 @@ def serving(lab: Lab, release: str, folder: Path, layer: str) -> Ground:
     (host,) = lab.up([HostSpec(f"dr{release[-2:]}", release, (layer,))])
     box = Box(lab, host, folder)
     share = {"address": host.address, "allow": [str(lab.subnet)]}
-    instances = {"chat": DEMO, "chat2": {**DEMO, "port": 8021}}
+    instances = {"chat": DEMO, "chat2": {**DEMO, "port": SECOND}}
     inventory = write_inventory(folder, lab, host, instances=instances, gateway=box.gateway(), share=share)
     run = deploy(inventory)
     assert run.status == 0, run.said

@@ -13,6 +13,8 @@ from lab.hosts import Host
 from tests.hosts.drifts import Drift, Harmless
 from tests.hosts.support import deploy, red_lines
 
+SECOND = 8021
+"""The port of the second instance of a host that serves."""
 SETTLES = 20.0  # seconds; a unit that fails again and again is never at rest
 
 
@@ -52,6 +54,19 @@ class Ground:
         """
         if said := self.refused():
             raise Differs(f"a deploy fails: {said}")
+
+    def earlier(self) -> None:
+        """Have a generation before the current one: what healed an earlier drift may have taken it away.
+
+        Raises:
+            Differs: a deploy fails.
+        """
+        if len(self.host.run("ls -d /etc/rigwright/generations/[0-9]*").split()) < 2:
+            other = self.inventory.with_name("other.py")
+            other.write_text(self.inventory.read_text().replace(f"'port': {SECOND}", f"'port': {SECOND + 10}"))
+            run = deploy(other, "--yes")
+            assert run.status == 0, run.said
+            self.deployed()
 
     def refused(self) -> str:
         """Deploy; the last of what it says where it fails."""
@@ -101,6 +116,8 @@ class Ground:
         Raises:
             Differs: something of it is not so; the drifts may still be there.
         """
+        if any(row.earlier for row in rows):
+            self.earlier()
         for row in rows:
             self.act(row.do)
         self.must_be((one for row in rows for one in row.red), "once it has happened")

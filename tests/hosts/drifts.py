@@ -9,6 +9,7 @@ tests/hosts/drifts/AREA.toml has them, a table each, called what has happened:
     deploy = "heals"      # or "refuses", or "leaves" it as it is
     cure = ""             # shell: what the red line says, where a deploy alone is none
     alone = true          # where it cannot be there together with others (default: false)
+    earlier = true        # where it happens to a generation before the current one (default: false)
 
 In `do` and `cure` a line that is `reboot` or `deploy` and nothing else is that, done from outside.
 harmless.toml has what no check may mind: `box`, `do`, `undo`. elsewhere.toml says which checks no host here can turn
@@ -49,6 +50,7 @@ class Drift(Row):
     deploy: Literal["heals", "refuses", "leaves"]
     cure: str = ""
     alone: bool = False
+    earlier: bool = False
 
     @model_validator(mode="after")
     def _one_cure(self) -> Drift:
