@@ -114,7 +114,7 @@ def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
     below = [path for path in sorted(above) if path.startswith(f"{rig.roots.models}/")]
     odd = [_loose(places[path]) if path in places else f"{path}: nothing" for path in below]
     found = told(list(filter(None, odd)))
-    cure = "chown root and chmod 755 what is named, and `setfacl --remove-default` where it gives rights"
+    cure = "make it a folder of root's and mode 755, and `setfacl --remove-default` where it gives rights"
     expect(found or "root's folders", "root's folders", cure)
 
 
@@ -202,4 +202,5 @@ def test_mounts(rig: Rig, survey: Survey, weight: Artefact) -> None:
         disk = one.boot and one.kind not in FLEETING and (one.shown == "/" or one.kind == "btrfs")
         if f"{path}/".startswith(f"{one.point}/") and not disk:
             odd.append(f"{one.shown} of a {one.kind} at {one.point}")
-    expect(told(odd) or "nothing", "nothing", "`umount` what is named; a disk of yours is to be in /etc/fstab")
+    cure = "`umount --lazy` what is named, and deploy again; a disk of yours is to be in /etc/fstab"
+    expect(told(odd) or "nothing", "nothing", cure)
