@@ -6,14 +6,12 @@ import secrets
 from dataclasses import dataclass
 
 from checks.settings import settings, words
-from checks.survey.section import Scene, Section
+from checks.survey.section import TRY, Scene, Section
 from checks.survey.units import declared
 from rigwright.declaration.rig import COMPILED
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.weights import sharing
 
-TRY = "rw-check-"
-"""What begins the names of units in which checks try things as our users; another run may be under way."""
 TRIES = f"{TRY}{secrets.token_hex(4)}-"
 """The same of this run."""
 

@@ -11,6 +11,9 @@ from rigwright.host.plan import Desired
 
 T = TypeVar("T")
 
+TRY = "rw-check-"
+"""What begins the names of units in which checks try things as our users; another run may be under way."""
+
 
 @dataclass(frozen=True)
 class Scene:

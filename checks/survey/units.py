@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from checks.survey.section import Scene, Section
+from checks.survey.section import TRY, Scene, Section
 from rigwright.nvidia.cards.files import settings as card_settings
 from rigwright.serving.units import UNITS as FOLDER
 from rigwright.weights import sharing
@@ -145,7 +145,8 @@ class Units:
 def _asks(scene: Scene) -> object:
     ours = declared(scene)
     paths = [one.path for one in ours.values() if one.path]
-    return {"units": sorted(ours), "others": [*BOOT, *PARENTS], "files": sorted(paths), "word": [WORD]}
+    others = [*BOOT, *PARENTS]
+    return {"units": sorted(ours), "others": others, "files": sorted(paths), "word": [WORD], "except": [TRY]}
 
 
 UNITS: Section[Units] = Section("units", Units, _asks)

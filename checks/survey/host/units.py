@@ -12,8 +12,9 @@ from pathlib import Path
 from checks.survey.host import common
 
 # Where systemd looks for units, the winner first (systemd.unit(5), "System Unit Search Path").
+TRANSIENT = "/run/systemd/transient"
 FOLDERS = (
-    *("/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient"),
+    *("/etc/systemd/system.control", "/run/systemd/system.control", TRANSIENT),
     *("/run/systemd/generator.early", "/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system"),
     *("/run/systemd/system.attached", "/run/systemd/generator", "/usr/local/lib/systemd/system"),
     *("/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late"),
@@ -34,7 +35,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
 
     Args:
         asked: `units`, names of ours; `others`, of units that a boot goes by; `files`, paths of unit files of ours;
-            `word`, what names of ours begin with.
+            `word`, what names of ours begin with; `except`, what transient units of checks begin with.
     """
     units, others, word = asked["units"], asked["others"], asked["word"][0]
     kinds = sorted({name.rpartition(".")[2] for name in units})
@@ -48,7 +49,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "lying": [{"path": path, **_lies(path)} for path in _lying(units, word)[:MANY]],
         "default": _default(),
         "command_line": re.findall(r"\S*\bsystemd\.\S+", common.read("/proc/cmdline") or "")[:MANY],
-        "mentions": _mentions(units, word)[:MANY],
+        "mentions": _mentions(units, word, asked["except"][0])[:MANY],
         "generators": _generators()[:MANY],
         "configured": _configured()[:MANY],
         "presets": _presets(word)[:MANY],
@@ -192,7 +193,7 @@ def _lying(units: list[str], word: str) -> list[str]:
     return found
 
 
-def _mentions(units: list[str], word: str) -> list[dict[str, str]]:
+def _mentions(units: list[str], word: str, own: str) -> list[dict[str, str]]:
     """Lines of others' unit files, of what is added to those, and of scripts that they start, in which units of ours
     are named.
     """
@@ -202,6 +203,8 @@ def _mentions(units: list[str], word: str) -> list[dict[str, str]]:
     for folder in [*_folders(), *USERS]:
         for entry in _entries(folder):
             if entry.name in added or entry.name.startswith(word) or _leads(entry) in units:
+                continue
+            if folder == TRANSIENT and entry.name.startswith(own):
                 continue
             files = [entry] if not entry.is_dir() else _entries(entry.path) if entry.name.endswith(".d") else []
             for file in files:
