@@ -4,6 +4,7 @@ from collections import Counter
 
 from checks import check, expect
 from checks.survey.accounts import ACCOUNTS, NO_LOGIN, folder
+from checks.survey.section import TRY
 from checks.survey.taken import Survey
 from checks.words import told
 from rigwright.declaration.rig import Rig
@@ -162,7 +163,7 @@ def test_processes(survey: Survey, rig: Rig) -> None:
     found = [
         f"{one.name} (pid {one.pid}) in {one.unit} as {one.user}"
         for one in survey.read(ACCOUNTS).processes
-        if not units.get(one.user, set()) & set(one.unit.split("/"))
+        if not units.get(one.user, set()) & set(one.unit.split("/")) and not one.unit.startswith(f"/system.slice/{TRY}")
     ]
     expect(told(sorted(found)) or "none", "none", "find out who has started it, and `kill` it")
 

@@ -157,6 +157,11 @@ DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
         {"A08"},
         f"as {NAME}",
     ),
+    "a process of a unit called as those of checks": (
+        lambda world: world.process(11, "sh", "0::/user.slice/rw-check-1-x.service"),
+        {"A08"},
+        "sh (pid 11)",
+    ),
     "a range of numbers": (file("etc/subgid", "eve:900:100\n"), {"A09"}, "eve:900:100"),
     "numbers for it": (file("etc/subuid", f"{NAME}:100000:9\n"), {"A09"}, f"{NAME}:100000:9"),
     "a list for all": (lambda world: (world.folder / "etc/passwd").chmod(0o666), {"A10"}, "passwd 666"),
@@ -186,6 +191,7 @@ HARMLESS: dict[str, Callable[[World], object]] = {
     "an operator's cron": file("etc/cron.d/backup", "0 3 * * * root backup\n"),
     "a list that is not there": lambda world: (world.folder / "etc/subuid").unlink(),
     "a file that is none": lambda world: os.mkfifo(world.folder / "etc/doas.conf"),
+    "another run of checks": lambda world: world.process(11, "sh", "0::/system.slice/rw-check-1-x.service"),
     "a process of root's": lambda world: world.process(12, "sh", "0::/user.slice", "0 0 0 0"),
     "control groups of before": lambda world: world.process(
         10, "x", f"9:name=systemd:/x/{RIG.instances[0].unit}\n1:cpu:/\n0::/"
