@@ -41,6 +41,9 @@ CAPABLE = re.compile(
 )
 MOST = 200  # findings that are told; who has changed more has changed the system
 SLACK = 5.0  # s: dpkg writes a package's list when its files are there; some are renamed right after
+UNPACKED = 600.0  # s: before all of a package is unpacked, and after its sums are
+# What programs are started and libraries are found by, where it is a link
+NAMED = re.compile(r"/(?:usr/)?(?:s?bin/[^/]+|lib\S*/(?:lib|ld)[^/]*\.so(?:\.[^/]*)?)")
 PIECE = 1 << 20
 
 
@@ -78,7 +81,9 @@ class Look:
         self.files = 0
         self.moved = dpkg.diversions()
         text = common.read(f"{dpkg.ROOT}{dpkg.ADMIN}/statoverride") or ""
-        self.overridden = {line.split(" ", 3)[3] for line in text.splitlines() if line.count(" ") >= 3}
+        self.links: dict[str, tuple[str, str]] = {}
+        self.born: dict[str, float] = {}
+        self.overridden = {line.split(" ", 3)[3] for line in common.lines(text) if line.count(" ") >= 3}
 
     def say(self, package: str, path: str, what: str) -> None:
         """Something that is not as it was brought."""
@@ -95,23 +100,63 @@ class Look:
     def verify(self, package: dpkg.Package, strict: bool) -> None:
         """Look at one package: its programs and libraries, and where `strict` all that it has."""
         info = f"{dpkg.ROOT}{dpkg.ADMIN}/info/{package.base}"
-        try:
-            # its ctime: who touches the list has no way to set that
-            since = os.stat(f"{info}.list").st_ctime + SLACK
-        except OSError:
+        since = self.since(info)
+        if since is None:
             self.say(package.name, f"{info}.list", "is gone, and with it what the package has brought")
             return
         sums = common.read(f"{info}.md5sums", most=64 << 20)
-        rows = [(line[:32], f"/{line[34:]}") for line in (sums or "").splitlines() if len(line) > 34]
+        rows = [(line[:32], f"/{line[34:]}") for line in common.lines(sums or "") if len(line) > 34]
         if not strict:
             rows = [(md5, path) for md5, path in rows if path[1:].startswith(RUN) and not UNREAD.match(path[1:])]
         for wanted, path in rows:
             self.file(package.name, path, wanted, since, strict)
+        if not strict:
+            listed = common.lines(common.read(f"{info}.list", most=64 << 20) or "")
+            named = [path for path in listed if NAMED.fullmatch(path)]
+            self.link(package.name, {path for path in named if os.path.islink(f"{dpkg.ROOT}{path}")}, whole=False)
         if strict:
             for path, wanted in package.conffiles.items():
                 if wanted not in ("newconffile", "obsolete"):
                     self.file(package.name, path, wanted, since, strict=False)
             self.others(package, f"{info}.list", {path for _, path in rows} | package.conffiles.keys(), sums is None)
+
+    def since(self, info: str) -> float | None:
+        """When all of a package was there: what has changed after that is read; None where dpkg has no list of it.
+
+        Who touches the list moves its times to now, and by them nothing would ever have changed: what counts is when it
+        was made, where the file system keeps that, and when the sums were that came with it.
+        """
+        try:
+            made = min(self.moments(f"{info}.list")) + SLACK
+        except OSError:
+            return None
+        try:
+            return min(made, min(self.moments(f"{info}.md5sums")[1:]) + UNPACKED)
+        except OSError:
+            return made
+
+    def moments(self, path: str) -> tuple[float, ...]:
+        """When a file of dpkg's was written, for the last, when it was changed, and when it was made."""
+        seen = os.stat(path)
+        return seen.st_mtime, seen.st_ctime, self.born.get(path, seen.st_ctime)
+
+    def link(self, package: str, paths: set[str], *, whole: bool) -> None:
+        """Have links judged, once all are known; those that lead to nothing where the `whole` package is looked at."""
+        for path in paths:
+            there = f"{dpkg.ROOT}{self.place(package, path)}"
+            target = os.path.realpath(there).removeprefix(dpkg.ROOT) if os.path.exists(there) else ""
+            if target or whole:
+                self.links[path] = (package, target)
+
+    def judged(self) -> None:
+        """Say which links lead to what no package has brought."""
+        ends = {target for _, target in self.links.values() if target and not os.path.isdir(f"{dpkg.ROOT}{target}")}
+        own = dpkg.owners(ends)
+        for path, (package, target) in self.links.items():
+            if not target:
+                self.say(package, path, "is a link to nothing")
+            elif target in ends and target not in own:
+                self.say(package, path, f"is a link to {target}, which no package has brought")
 
     def file(self, package: str, path: str, wanted: str, since: float, strict: bool) -> None:
         """Look at one file."""
@@ -144,8 +189,8 @@ class Look:
 
     def others(self, package: dpkg.Package, listed: str, summed: set[str], blind: bool) -> None:
         """Look at a package's links and folders; and for what lies in its sources beside what it has brought."""
-        paths = (common.read(listed, most=64 << 20) or "").splitlines()
-        links: dict[str, str] = {}
+        paths = common.lines(common.read(listed, most=64 << 20) or "")
+        links: set[str] = set()
         trees = []
         for path in paths:
             if (
@@ -170,13 +215,8 @@ class Look:
                 if fnmatchcase(path, "/usr/src/*-*") and path.count("/") == 3:
                     trees.append(path)
             elif stat.S_ISLNK(seen.st_mode):
-                links[path] = os.path.realpath(there).removeprefix(dpkg.ROOT) if os.path.exists(there) else ""
-        own = dpkg.owners([target for target in links.values() if target and not os.path.isdir(f"{dpkg.ROOT}{target}")])
-        for path, target in links.items():
-            if not target:
-                self.say(package.name, path, "is a link to nothing")
-            elif not os.path.isdir(f"{dpkg.ROOT}{target}") and target not in own:
-                self.say(package.name, path, f"is a link to {target}, which no package has brought")
+                links.add(path)
+        self.link(package.name, links, whole=True)
         for tree in trees:
             known = set(paths)
             for folder, _, names in os.walk(f"{dpkg.ROOT}{tree}"):
@@ -199,20 +239,21 @@ def look(asked: dict[str, object]) -> dict[str, object]:
             programs and libraries are; `deep`, whether all bytes are read.
     """
     found = Look(bool(asked["deep"]))
-    strict = []
-    for package in dpkg.packages():
-        if package.state != "installed":
-            continue
-        if matches(package.name, asked["strict"]):
-            strict.append(package.name)
-            found.verify(package, strict=True)
-        elif matches(package.name, asked["run"]):
-            found.verify(package, strict=False)
+    there = [one for one in dpkg.packages() if one.state == "installed"]
+    strict = [one for one in there if matches(one.name, asked["strict"])]
+    run = [one for one in there if one not in strict and matches(one.name, asked["run"])]
+    bases = [f"{dpkg.ROOT}{dpkg.ADMIN}/info/{one.base}" for one in (*strict, *run)]
+    found.born = common.born(f"{base}.{kind}" for base in bases for kind in ("list", "md5sums"))
+    for package in strict:
+        found.verify(package, strict=True)
+    for package in run:
+        found.verify(package, strict=False)
+    found.judged()
     moved = [[path, to] for path, (to, by) in found.moved.items() if by == ":"]
     return {
         "findings": found.findings,
         "files": found.files,
-        "strict": strict,
+        "strict": [one.name for one in strict],
         "moved": [[path, to, dpkg.owners([path]).get(path, "")] for path, to in moved],
         "overridden": sorted(found.overridden),
     }

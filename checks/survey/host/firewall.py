@@ -101,11 +101,11 @@ def legacy() -> dict[str, str | None]:
 
 def ways() -> list[str]:
     """Interfaces that lead to the rest of the world."""
-    lines = (common.read("/proc/1/net/route") or "").splitlines()[1:]
+    lines = common.lines(common.read("/proc/1/net/route") or "")[1:]
     found = {line.split()[0] for line in lines if line.split()[1] == line.split()[7] == "00000000"}
     found |= {
         line.split()[9]
-        for line in (common.read("/proc/1/net/ipv6_route") or "").splitlines()
+        for line in common.lines(common.read("/proc/1/net/ipv6_route") or "")
         if line.startswith("0" * 32 + " 00")
     }
     return sorted(found - {"lo", "*"})

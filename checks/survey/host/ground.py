@@ -65,7 +65,7 @@ def _held(locks: Path) -> Iterator[dict[str, object]]:
     for path in _in(locks):
         with suppress(OSError):
             names[path.lstat().st_ino] = path.name
-    for line in (PROC / "locks").read_text().splitlines():
+    for line in common.lines(common.read(PROC / "locks") or ""):
         words = line.split()
         if len(words) < 6 or "->" in words or not words[4].isdigit() or words[5].count(":") != 2:
             continue
@@ -83,7 +83,7 @@ def _jobs(
     for path in _files():
         if str(path) in quiet:
             continue
-        for line in (common.read(path) or "").splitlines():
+        for line in common.lines(common.read(path) or ""):
             text = line.strip()
             if text.startswith("#") or not text:
                 continue
@@ -129,7 +129,7 @@ def _disk(path: str) -> dict[str, object]:
 
 def _mounts(models: str) -> Iterator[dict[str, object]]:
     """What is mounted below the models' root."""
-    for line in (PROC / "self/mountinfo").read_text().splitlines():
+    for line in common.lines(common.read(PROC / "self/mountinfo") or ""):
         words = line.split()
         shown, point = (re.sub(r"\\([0-7]{3})", _octal, word) for word in words[3:5])
         if point.startswith(f"{models}/"):
@@ -158,7 +158,7 @@ def _journal() -> dict[str, object]:
     runs = False
     for folder in PROC.iterdir():
         if folder.name.isdigit() and (common.read(folder / "comm") or "").strip() == "systemd-journal":
-            words = (common.read(folder / "cmdline") or "").split("\0")
+            words = common.begin(folder / "cmdline").split("\0")
             # one of a namespace has its name as a word
             if len([word for word in words if word]) > 1:
                 continue
@@ -184,7 +184,7 @@ def _settings() -> dict[str, str]:
     found = {}
     for path in [*([main] if main else []), *(others[name] for name in sorted(others))]:
         section = ""
-        for line in (common.read(path) or "").splitlines():
+        for line in common.lines(common.read(path) or ""):
             text = line.strip()
             if text.startswith("["):
                 section = text
@@ -197,5 +197,5 @@ def _settings() -> dict[str, str]:
 def _missing(packages: list[str]) -> list[str]:
     """Those that are not installed, by dpkg's list."""
     said = common.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\\n", *packages, status=True)
-    there = {line.split()[0] for line in said.splitlines() if line.endswith(" installed")}
+    there = {line.split()[0] for line in common.lines(said) if line.endswith(" installed")}
     return sorted(set(packages) - there)

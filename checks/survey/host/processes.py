@@ -38,6 +38,8 @@ STATUS = re.compile(
 INTERFACE = re.compile(r"^ *([^\s:]+):", re.MULTILINE)
 LIMIT = re.compile(r"^Max ([a-z ]+?) {2,}(\S+) +(\S+)", re.MULTILINE)
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
+# Control groups of units of ours, and of jobs: below a user's own manager any name can be had.
+OURS = re.compile(r"^0::/(rigwright(-[^/]*)?[.]slice/|system[.]slice/rw-job-)", re.MULTILINE)
 LIBC = ctypes.CDLL(None, use_errno=True)
 LONGEST = 8192  # characters of a word or variable
 MANY = 100  # of others' processes
@@ -86,7 +88,7 @@ def _groups(units: list[str]) -> dict[str, tuple[int, str]]:
     text = common.run(
         "systemctl", "show", "--property=Id", "--property=MainPID", "--property=ControlGroup", "--", *units
     )
-    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.split("\n\n")]
+    blocks = [dict(line.partition("=")[::2] for line in common.lines(block)) for block in text.split("\n\n")]
     told = {block["Id"]: (int(block.get("MainPID", "0")), block.get("ControlGroup", "")) for block in blocks if block}
     return {unit: told.get(unit, (0, "")) for unit in units}
 
@@ -158,7 +160,7 @@ def _process(pid: int, files: code.Code, *, told: bool = True) -> dict[str, obje
     try:
         exe = str(Path(f"/proc/{pid}/exe").readlink())
         group = next(
-            line[3:] for line in (common.read(f"/proc/{pid}/cgroup") or "").splitlines() if line.startswith("0::")
+            line[3:] for line in common.lines(common.read(f"/proc/{pid}/cgroup") or "") if line.startswith("0::")
         )
     except (OSError, StopIteration):
         return None
@@ -180,7 +182,7 @@ def _process(pid: int, files: code.Code, *, told: bool = True) -> dict[str, obje
 
 def _zeros(path: str) -> list[str]:
     """Words that end in zero bytes."""
-    return [word[:LONGEST] for word in (common.read(path) or "").split("\0")[:-1]]
+    return [word[:LONGEST] for word in common.begin(path).split("\0")[:-1]]
 
 
 def _threads(pid: int) -> Iterator[str]:
@@ -226,8 +228,8 @@ class Others:
         # a unit of ours may have started it meanwhile
         if (
             not group
-            or (f"/{self.own}" in group and _age(pid) < TRIED)
-            or any(f"{one}/".startswith(self.groups) for one in group.splitlines())
+            or (f"0::/system.slice/{self.own}" in group and _age(pid) < TRIED)
+            or any(f"{one}/".startswith(self.groups) for one in common.lines(group))
         ):
             return
         status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
@@ -235,13 +237,13 @@ class Others:
             yield "runs as a user of ours"
         if self.spaces & set(_spaces(pid).values()):
             yield "is inside the sandbox of an instance"
-        if not re.search(r"/rigwright(-[^/]*)?[.]slice/|/rw-job-", group) and self._runs(pid):
+        if not OURS.search(group) and self._runs(pid):
             yield f"runs from {self.engines}"
 
     def _runs(self, pid: int) -> bool:
         """What runs code from there has mapped it, or is a script of it; who reads a file there has started nothing."""
-        if f" {self.engines}" in (maps := common.read(f"/proc/{pid}/maps", 16 << 20) or ""):
-            lines = (code.MAPPING.match(line) for line in maps.splitlines())
+        if f" {self.engines}" in (maps := common.begin(f"/proc/{pid}/maps", 64 << 20)):
+            lines = (code.MAPPING.match(line) for line in common.lines(maps))
             if any(one and "x" in one[2] and one[4].startswith(self.engines) for one in lines):
                 return True
         for word in _zeros(f"/proc/{pid}/cmdline")[:3]:
@@ -254,4 +256,4 @@ class Others:
 
 
 def _passwd() -> list[str]:
-    return (common.read("/etc/passwd") or "").splitlines()
+    return common.lines(common.read("/etc/passwd") or "")

@@ -56,7 +56,7 @@ def first(path: Path) -> bool:
     """Whether it is run at every start: customisations, and `.pth` files with a line of code."""
     if FIRST.fullmatch(path.name):
         return True
-    lines = (common.read(path) or "").splitlines() if path.suffix == ".pth" else []
+    lines = common.lines(common.read(path) or "") if path.suffix == ".pth" else []
     return any(line.startswith(("import ", "import\t")) for line in lines)
 
 
@@ -66,7 +66,7 @@ def owned() -> set[str]:
     for path in ROOT.glob(LISTS):
         text = common.read(path, LONGEST) or ""
         if "/python3" in text:
-            found.update(line for line in text.splitlines() if "/python3" in line)
+            found.update(line for line in common.lines(text) if "/python3" in line)
     return found
 
 

@@ -70,9 +70,10 @@ def parts(folder: str, suffix: str) -> list[list[str]]:
 
 def lines(path: str, joined: bool = True) -> list[str]:
     """What a file says, without remarks."""
-    text = common.read(f"{ROOT}{path}") or ""
-    text = text.replace("\\\n", " ") if joined else text
-    return [" ".join(line.split()) for line in text.splitlines() if line.strip() and line.strip()[0] not in "#;"]
+    said = [line for line in common.lines(common.read(f"{ROOT}{path}") or "") if line.strip()[:1] not in ("#", ";")]
+    # a remark ends with its line, whatever that ends with
+    text = "\n".join(said).replace("\\\n", " ") if joined else "\n".join(said)
+    return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
 
 
 def about(kind: str, line: str, asked: dict[str, list[str]]) -> bool:
@@ -121,7 +122,7 @@ def as_brought(owner: dict[str, str]) -> set[str]:
         sums = [one.conffiles.get(path, "") for one in ones if one.name == package]
         for one in (one for one in ones if one.name == package):
             text = common.read(f"{ROOT}{dpkg.ADMIN}/info/{one.base}.md5sums", most=64 << 20) or ""
-            sums += [line[:32] for line in text.splitlines() if f"/{line[34:]}" in dpkg.names(path)]
+            sums += [line[:32] for line in common.lines(text) if f"/{line[34:]}" in dpkg.names(path)]
         content = common.read(f"{ROOT}{path}")
         if content is not None and hashlib.md5(content.encode(), usedforsecurity=False).hexdigest() in sums:
             found.add(path)
@@ -226,7 +227,7 @@ def units(names: list[str]) -> dict[str, dict[str, str]]:
     said = common.run("systemctl", "show", f"--property={','.join(PROPERTIES)}", "--", *names, status=True)
     found = {}
     for name, block in zip(names, said.split("\n\n"), strict=False):
-        found[name] = dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line)
+        found[name] = dict(line.partition("=")[::2] for line in common.lines(block) if "=" in line)
     return found
 
 
