@@ -79,13 +79,13 @@ def test_signed(survey: Survey) -> None:
 
 @check(
     "M04",
-    "apt runs no commands but packages' own",
+    "apt and dpkg run no commands but packages' own",
     severity="high",
     why="root runs them at each update and each upgrade, at night too",
 )
 def test_hooks(survey: Survey) -> None:
     wrong = [f"{path}: {what}" for path, what in survey.read(PACKAGES).hooks if path != UNATTENDED]
-    none("no commands in apt's configuration but packages' own", wrong, "take the file away")
+    none("no commands in their configuration but packages' own", wrong, "take the file away")
 
 
 @check(

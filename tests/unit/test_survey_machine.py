@@ -301,7 +301,11 @@ def test_what_lets_apt_install_unsigned_packages_is_named(root: Path, write: Wri
         ["/etc/apt/sources.list", "[arch=amd64 trusted=yes"],
         ["/etc/apt/sources.list.d/a.sources", "Trusted: yes"],
     ]
-    assert packages.hooks() == [["/etc/apt/apt.conf.d/99", "DPkg::Pre-Invoke"]]
+    write("etc/dpkg/dpkg.cfg.d/hook", "# post-invoke=x\nno-debsig\npost-invoke=/bin/evil\n")
+    assert packages.hooks() == [
+        ["/etc/apt/apt.conf.d/99", "DPkg::Pre-Invoke"],
+        ["/etc/dpkg/dpkg.cfg.d/hook", "post-invoke"],
+    ]
 
 
 POLICY = """\

@@ -33,6 +33,9 @@ HOOK = re.compile(
     re.IGNORECASE,
 )
 
+# The same of dpkg itself (dpkg(1)), which has its settings from files of its own
+DPKG = re.compile(r"^\s*((?:pre|post)-invoke|status-logger)\b", re.MULTILINE)
+
 
 def matches(name: str, patterns: list[str]) -> bool:
     """Whether a name is one of shell patterns."""
@@ -97,7 +100,7 @@ def loose(config: str) -> list[list[str]]:
 
 
 def hooks() -> list[list[str]]:
-    """(file, what) of apt's configuration has apt run commands, and is of no package."""
+    """(file, what) of apt's or dpkg's configuration has it run commands, and is of no package."""
     paths = [
         "/etc/apt/apt.conf",
         *(path.removeprefix(ROOT) for path in sorted(glob.glob(f"{ROOT}/etc/apt/apt.conf.d/*"))),
@@ -108,6 +111,10 @@ def hooks() -> list[list[str]]:
         flat = re.sub(r"\{\s*", "::", re.sub(r"\s+", " ", text)).replace(" ::", "::")
         if matched := HOOK.search(text) or HOOK.search(flat):
             said[path] = matched[0]
+    for path in ("/etc/dpkg/dpkg.cfg", *sorted(glob.glob(f"{ROOT}/etc/dpkg/dpkg.cfg.d/*"))):
+        place = path.removeprefix(ROOT) if ROOT else path
+        if matched := DPKG.search(common.read(f"{ROOT}{place}") or ""):
+            said[place] = matched[1]
     owned = dpkg.owners(said)
     return [[path, what] for path, what in said.items() if path not in owned]
 
