@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import marshal
 import os
+import py_compile
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from checks.survey.host import accounts, common, dpkg, files, gates, net, packages, processes, tracing, units
+from checks.survey.host import accounts, common, dpkg, files, gates, net, packages, processes, python, tracing, units
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="asks as nobody")
 
@@ -154,7 +156,7 @@ def test_a_touch_of_its_list_makes_no_package_whole(host: Path, monkeypatch: pyt
     monkeypatch.setattr(common, "born", lambda paths: dict.fromkeys(paths, 1.0))
     assert changed() == other
     # the sums came long before
-    sums = time.time() - 2 * files.UNPACKED
+    sums = time.time() - 2 * dpkg.UNPACKING
     monkeypatch.setattr(common, "born", lambda paths: {one: sums for one in paths if one.endswith("sums")})
     assert changed() == other
 
@@ -178,3 +180,47 @@ def test_a_link_to_what_no_package_has_brought_is_told(host: Path) -> None:
     (host / "usr/bin/named").unlink()
     (host / "usr/bin/named").symlink_to("curl")
     assert changed() == set()
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a Python's own modules, in a host that got it long ago."""
+    monkeypatch.setattr(python, "ROOT", tmp_path)
+    name = f"python3.{sys.version_info[1]}"
+    folder = tmp_path / f"usr/lib/{name}/json"
+    folder.mkdir(parents=True)
+    info = tmp_path / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (info / f"lib{name}-stdlib:amd64.list").write_text(f"/usr/lib/{name}/json\n")
+    os.utime(info / f"lib{name}-stdlib:amd64.list", (1, 1))
+    for module in ("a", "b"):
+        (folder / f"{module}.py").write_text(
+            f"{module} = [1, (2, 'x'), frozenset({{3, 4}})]\ndef f(): return {module}\n"
+        )
+        py_compile.compile(str(folder / f"{module}.py"), optimize=0)
+        py_compile.compile(str(folder / f"{module}.py"), optimize=2)
+    return folder
+
+
+def test_what_python_has_compiled_is_its_modules_code(library: Path, tmp_path: Path) -> None:
+    assert python.look({}) == {"foreign": [], "other": []}
+    first, *_ = sorted((library / "__pycache__").glob("a.*[0-9].pyc"))
+    evil = compile("import os\n", str(library / "a.py"), "exec")
+    first.write_bytes(first.read_bytes()[:16] + marshal.dumps(evil))
+    (library / "__pycache__" / f"b.{sys.implementation.cache_tag}.opt-2.pyc").write_bytes(b"x")
+    (library / "__pycache__" / f"nobodys.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
+    (library / "b.cpython-313-x86_64-linux-gnu.so").touch()
+    place = f"/{library.relative_to(tmp_path)}"
+    assert python.look({}) == {
+        "foreign": [f"{place}/b.cpython-313-x86_64-linux-gnu.so"],
+        "other": [
+            f"{place}/__pycache__/{first.name}",
+            f"{place}/__pycache__/b.{sys.implementation.cache_tag}.opt-2.pyc",
+        ],
+    }
+
+
+def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "INSTALLED", time.time())
+    (library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
+    assert python.look({})["other"] == []

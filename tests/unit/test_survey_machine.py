@@ -187,7 +187,7 @@ def findings(deep: bool = False) -> set[tuple[str, str]]:
 def nvidia(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(write, "nvidia", INSIDE)
     installed(write, "bash", {"/usr/bin/bash": "bash", "/usr/share/doc/bash/a": "a"})
-    monkeypatch.setattr(files, "SLACK", 0.0)
+    monkeypatch.setattr(dpkg, "SLACK", 0.0)
     monkeypatch.setattr(files, "wrong", lambda path, seen, strict: "" if strict else _wrong(path, seen, strict))
 
 

@@ -40,8 +40,6 @@ CAPABLE = re.compile(
     r".*/(?:ping|mtr-packet|arping|newuidmap|newgidmap|gst-ptp-helper|dumpcap|snap-confine|traceroute6.*|fping6?|clockdiff|tracepath)"
 )
 MOST = 200  # findings that are told; who has changed more has changed the system
-SLACK = 5.0  # s: dpkg writes a package's list when its files are there; some are renamed right after
-UNPACKED = 600.0  # s: before all of a package is unpacked, and after its sums are
 # What programs are started and libraries are found by, where it is a link
 NAMED = re.compile(r"/(?:usr/)?(?:s?bin/[^/]+|lib\S*/(?:lib|ld)[^/]*\.so(?:\.[^/]*)?)")
 PIECE = 1 << 20
@@ -100,7 +98,7 @@ class Look:
     def verify(self, package: dpkg.Package, strict: bool) -> None:
         """Look at one package: its programs and libraries, and where `strict` all that it has."""
         info = f"{dpkg.ROOT}{dpkg.ADMIN}/info/{package.base}"
-        since = self.since(info)
+        since = dpkg.unpacked(info, self.born)
         if since is None:
             self.say(package.name, f"{info}.list", "is gone, and with it what the package has brought")
             return
@@ -119,26 +117,6 @@ class Look:
                 if wanted not in ("newconffile", "obsolete"):
                     self.file(package.name, path, wanted, since, strict=False)
             self.others(package, f"{info}.list", {path for _, path in rows} | package.conffiles.keys(), sums is None)
-
-    def since(self, info: str) -> float | None:
-        """When all of a package was there: what has changed after that is read; None where dpkg has no list of it.
-
-        Who touches the list moves its times to now, and by them nothing would ever have changed: what counts is when it
-        was made, where the file system keeps that, and when the sums were that came with it.
-        """
-        try:
-            made = min(self.moments(f"{info}.list")) + SLACK
-        except OSError:
-            return None
-        try:
-            return min(made, min(self.moments(f"{info}.md5sums")[1:]) + UNPACKED)
-        except OSError:
-            return made
-
-    def moments(self, path: str) -> tuple[float, ...]:
-        """When a file of dpkg's was written, for the last, when it was changed, and when it was made."""
-        seen = os.stat(path)
-        return seen.st_mtime, seen.st_ctime, self.born.get(path, seen.st_ctime)
 
     def link(self, package: str, paths: set[str], *, whole: bool) -> None:
         """Have links judged, once all are known; those that lead to nothing where the `whole` package is looked at."""
