@@ -121,6 +121,9 @@ def test_a_secret_that_goes_while_it_is_looked_at_is_none(tmp_path: Path) -> Non
         assert gates.loose(str(tmp_path)) == []
 
 
+WRONG = files.wrong
+
+
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One with a package that came ten minutes ago, and more, by its list of sums."""
@@ -194,9 +197,8 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (info / f"lib{name}-stdlib:amd64.list").write_text(f"/usr/lib/{name}/json\n")
     os.utime(info / f"lib{name}-stdlib:amd64.list", (1, 1))
     for module in ("a", "b"):
-        (folder / f"{module}.py").write_text(
-            f"{module} = [1, (2, 'x'), frozenset({{3, 4}})]\ndef f(): return {module}\n"
-        )
+        text = f"{module} = (2, 'x', frozenset({{3, 4}}))\ndef f(): return {module}\n"
+        (folder / f"{module}.py").write_text(text)
         py_compile.compile(str(folder / f"{module}.py"), optimize=0)
         py_compile.compile(str(folder / f"{module}.py"), optimize=2)
     return folder
@@ -210,13 +212,10 @@ def test_what_python_has_compiled_is_its_modules_code(library: Path, tmp_path: P
     (library / "__pycache__" / f"b.{sys.implementation.cache_tag}.opt-2.pyc").write_bytes(b"x")
     (library / "__pycache__" / f"nobodys.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
     (library / "b.cpython-313-x86_64-linux-gnu.so").touch()
-    place = f"/{library.relative_to(tmp_path)}"
+    made = f"/{library.relative_to(tmp_path)}/__pycache__"
     assert python.look({}) == {
-        "foreign": [f"{place}/b.cpython-313-x86_64-linux-gnu.so"],
-        "other": [
-            f"{place}/__pycache__/{first.name}",
-            f"{place}/__pycache__/b.{sys.implementation.cache_tag}.opt-2.pyc",
-        ],
+        "foreign": [f"/{library.relative_to(tmp_path)}/b.cpython-313-x86_64-linux-gnu.so"],
+        "other": [f"{made}/{first.name}", f"{made}/b.{sys.implementation.cache_tag}.opt-2.pyc"],
     }
 
 
@@ -224,3 +223,22 @@ def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monk
     monkeypatch.setattr(python, "INSTALLED", time.time())
     (library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
     assert python.look({})["other"] == []
+
+
+def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
+    os.utime(host / "var/lib/dpkg/info/curl.list", (1, 1))
+    (host / "usr/bin/curl.real").touch()
+    moved = "/usr/bin/curl\n/usr/bin/curl.real\n"
+    (host / "var/lib/dpkg/diversions").write_text(f"{moved}another\n")
+    assert changed() == set()
+    (host / "var/lib/dpkg/diversions").write_text(f"{moved}:\n")
+    assert changed() == {("/usr/bin/curl", "has another content")}
+
+
+@pytest.mark.parametrize(("mode", "red"), [(0o777, True), (0o4755, False)])
+def test_an_override_opens_no_program(host: Path, monkeypatch: pytest.MonkeyPatch, mode: int, red: bool) -> None:
+    monkeypatch.setattr(files, "wrong", WRONG)
+    (host / "usr/bin/curl").write_bytes(b"")
+    (host / "usr/bin/curl").chmod(mode)
+    (host / "var/lib/dpkg/statoverride").write_text(f"root root {mode:o} /usr/bin/curl\n")
+    assert bool(changed()) == red
