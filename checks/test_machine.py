@@ -9,8 +9,10 @@ import pytest
 from checks import Drift, check
 from checks.nvidia import kernels, none
 from checks.survey.boot import BOOT
+from checks.survey.ground import GROUND
+from checks.survey.loader import LOADER
 from checks.survey.packages import FILES, PACKAGES
-from checks.survey.settings import AT_BOOT, SETTINGS, WAYS_IN
+from checks.survey.settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, Settings
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.driver.files import UNATTENDED
@@ -59,11 +61,11 @@ def test_shadows(survey: Survey) -> None:
     why="what is found first is loaded into every service at its next start",
 )
 def test_libraries(survey: Survey) -> None:
-    rows = survey.read(SETTINGS).before
+    rows = survey.read(LOADER).before
     # the driver's own are N42's
     others = [row for row in rows if not re.match(r"lib(?:cuda|nvidia-|nvcuvid|nvoptix)", row[2])]
     wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in others]
-    none("no second one where the loader looks", wrong, "remove that line, and `ldconfig`")
+    none("no others where the loader looks", wrong, "remove that line, or the library, and `ldconfig`")
 
 
 @check(
@@ -113,10 +115,17 @@ def test_table(survey: Survey) -> None:
     none("devices of all rows of /etc/fstab", survey.read(BOOT).away, "take the row away, or add nofail to it")
 
 
-@check("M07", "nobody has scheduled a shutdown", severity="high", why="the box is gone when the time has come")
+@check(
+    "M07",
+    "nothing switches the box off, or starts another system in its place",
+    severity="high",
+    why="the box is gone when the time has come",
+)
 def test_shutdown(survey: Survey) -> None:
     scheduled = survey.read(BOOT).shutdown
     none("none", [scheduled] if scheduled else [], "`shutdown -c`")
+    cure = "take the line out of that file; `rm -r /run/nextroot`, and `kexec -u`"
+    none("none", [str(one) for one in survey.read(GROUND).ends], cure)
 
 
 @check(
@@ -133,6 +142,12 @@ def test_way_in(survey: Survey) -> None:
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
         raise Drift("sshd to start at boot", said, "`systemctl enable ssh`")
+    off = [name for name in NETWORK if settings.unit(name, "ActiveState") == "active" and _off(settings, name)]
+    none("what makes the network now to do so after a boot", [f"{name} is not started" for name in off], "enable it")
+
+
+def _off(settings: Settings, name: str) -> bool:
+    return settings.unit(name, "UnitFileState") in ("disabled", "masked", "masked-runtime")
 
 
 @check(
@@ -159,9 +174,11 @@ def test_tmpfiles(survey: Survey) -> None:
 def test_boot_loader(survey: Survey) -> None:
     boot = survey.read(BOOT)
     wrong = [f"{path}: {word}" for path, word in boot.words if ELSEWHERE.fullmatch(word)]
+    wrong += [f"{path}: {word}" for path, word in boot.words if word == "GRUB_TIMEOUT=-1"]
     wrong += [f"{path}: {word}" for path, word in boot.words if re.fullmatch(r"GRUB_DEFAULT=(?!0$|saved$|$).*", word)]
     if boot.grub:
         wrong += [f"grub.cfg: {word}" for word in boot.grub.words if ELSEWHERE.fullmatch(word)]
+        wrong += ["grub.cfg: set timeout=-1, which waits at the menu for ever"] if boot.grub.waits else []
         newest = kernels(survey).newest.release
         if boot.grub.kernel and boot.grub.kernel not in (newest, "vmlinuz"):
             wrong.append(f"entry {boot.grub.chosen!r}{' once' if boot.grub.once else ''}, kernel {boot.grub.kernel}")
@@ -203,7 +220,7 @@ def test_initrd(survey: Survey) -> None:
 )
 def test_boot_units(survey: Survey) -> None:
     settings = survey.read(SETTINGS)
-    wrong = [f"{name} is masked" for name in AT_BOOT if settings.unit(name, "LoadState") == "masked"]
+    wrong = [f"{name} is masked" for name in (*AT_BOOT, *NEEDED) if settings.unit(name, "LoadState") == "masked"]
     wrong += [
         f"{path} is added to {name}"
         for name in AT_BOOT

@@ -28,5 +28,6 @@ BLIND = {
     "packages": "packages that were installed past dpkg",
     "files": "files that packages call configuration, where none of ours stands on them",
     "archive": "an archive's signer who signs other packages than he should",
+    "loader": "libraries that a program names by their paths, or asks for by itself once it runs",
     "python": "a module that a package has brought and that somebody has changed: M01 looks at those",
 }

@@ -16,6 +16,7 @@ from checks.survey.gates import GATES
 from checks.survey.generations import GENERATIONS
 from checks.survey.ground import GROUND
 from checks.survey.kernel import KERNEL
+from checks.survey.loader import LOADER
 from checks.survey.ours import OURS
 from checks.survey.packages import ARCHIVE, FILES, PACKAGES
 from checks.survey.processes import PROCESSES
@@ -43,6 +44,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     PROGRAMS,
     COMPILED,
     PYTHON,
+    LOADER,
     WEIGHTS,
     OURS,
     GROUND,

@@ -14,8 +14,11 @@ from checks import test_machine as m
 from checks import test_nvidia_boot as b
 from checks import test_nvidia_files as f
 from checks import test_nvidia_units as u
+from checks.survey.accounts import Line
 from checks.survey.boot import Grub, Initrd, Mounted, NextBoot
+from checks.survey.ground import Ground, Journal
 from checks.survey.kernel import Device, DkmsBuild, Kernels, KernelThere, Module
+from checks.survey.loader import Loader
 from checks.survey.packages import Files, Finding, Kept, KeptFile, Packages, Pin
 from checks.survey.settings import File, Row, Settings
 from checks.survey.taken import Survey
@@ -60,7 +63,7 @@ BOOT = NextBoot(
     initrds=[Initrd(RELEASE, True, "", 9, [[OURS, OPTIONS]], [])],
     dracut=False,
     makes=True,
-    grub=Grub("0", False, RELEASE, ["root=UUID=1", "ro", "quiet"]),
+    grub=Grub("0", False, RELEASE, ["root=UUID=1", "ro", "quiet"], False),
     words=[["/etc/default/grub", "quiet"], ["/etc/default/grub", "GRUB_DEFAULT=0"]],
     mounts=[Mounted("/srv/models", "/srv", "ext4", True)],
     away=[],
@@ -92,7 +95,6 @@ SETTINGS = Settings(
     ],
     setters=[],
     shadows=[],
-    before=[],
     loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
     files=[],
     units=UNITS,
@@ -123,6 +125,7 @@ PACKAGES = Packages(
 )
 FILES = Files([], 9, ["libcuda1", "linux-image-1"], [], [])
 SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKAGES, "files": FILES}
+SOUND |= {"loader": Loader([], []), "ground": Ground([], [], [], [], [], Journal(True, [], {}, []), "", [])}
 CHECKS: dict[str, Callable[[Survey], None]] = {
     "N29": lambda s: f.test_files(s, MANAGED),
     "N30": lambda s: b.test_loaded_is_on_disk(s, MANAGED),
@@ -252,7 +255,18 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("settings", row("sysctl", "/etc/sysctl.d/99.conf", "vm.*=60"), {}),
     ("settings", row("udev", "/etc/udev/rules.d/1.rules", "driver_override"), {"N38": "1.rules: driver_override"}),
     ("settings", row("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"), {"M09": "x.conf: R! /opt/rigwright"}),
-    ("settings", {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]}, {"M13": "libz.so.1 in /opt/x"}),
+    ("loader", {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]}, {"M13": "libz.so.1 in /opt/x"}),
+    ("ground", {"ends": [Line("/etc/crontab", "0 3 * * * root poweroff")]}, {"M07": "/etc/crontab: 0 3"}),
+    ("settings", unit("dbus.socket", LoadState="masked"), {"M12": "dbus.socket is masked"}),
+    (
+        "settings",
+        unit("systemd-networkd.service", ActiveState="active", UnitFileState="disabled"),
+        {"M08": "systemd-networkd.service is not started"},
+    ),
+    ("settings", unit("systemd-networkd.service", ActiveState="active", UnitFileState="enabled-runtime"), {}),
+    ("boot", {"words": [["/etc/default/grub", "GRUB_TIMEOUT=-1"]]}, {"M10": "GRUB_TIMEOUT=-1"}),
+    ("boot", {"words": [["/etc/default/grub", "GRUB_TIMEOUT=5"]]}, {}),
+    ("boot", {"grub": replace(BOOT.grub, waits=True)}, {"M10": "waits at the menu"}),  # type: ignore[type-var]
     ("settings", {"setters": [["/etc/crontab", "nvidia-smi -pl"]]}, {"N49": "/etc/crontab: nvidia-smi -pl"}),
     (
         "settings",
@@ -305,7 +319,7 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("boot", {"words": [["/etc/default/grub", "modprobe.blacklist=nouveau"], ["x", "nvidia-drm.modeset=1"]]}, {}),
     ("boot", {"words": [["/etc/default/grub", "systemd.unit=rescue.target"]]}, {"M10": "systemd.unit=rescue.target"}),
     ("boot", {"words": [["/etc/default/grub", "GRUB_DEFAULT=1>2"]]}, {"M10": "GRUB_DEFAULT=1>2"}),
-    ("boot", {"grub": Grub("1>2", True, "5.0", [])}, {"M10": "'1>2' once, kernel 5.0"}),
+    ("boot", {"grub": Grub("1>2", True, "5.0", [], False)}, {"M10": "'1>2' once, kernel 5.0"}),
     ("boot", {"mounts": [replace(BOOT.mounts[0], again=False)]}, {"M05": "/srv/models on /srv"}),
     ("boot", {"away": ["/dev/sdz on /x"]}, {"M06": "/dev/sdz on /x"}),
     ("boot", {"shutdown": "USEC=1 MODE=reboot"}, {"M07": "USEC=1 MODE=reboot"}),

@@ -172,6 +172,7 @@ def grub() -> dict[str, object] | None:
         "once": bool(kept_values.get("next_entry")),
         "kernel": fitting[0]["kernel"],
         "words": fitting[0]["words"],
+        "waits": bool(re.search(r"^\s*set timeout=-", text, re.MULTILINE)),
     }
 
 
@@ -211,8 +212,8 @@ def planned_words() -> list[list[str]]:
         for name, *values in ASSIGNED.findall(common.read(f"{ROOT}{place}") or ""):
             if name in ("GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"):
                 found += [[place, word] for word in "".join(values).split()]
-            elif name == "GRUB_DEFAULT":
-                found.append([place, f"GRUB_DEFAULT={''.join(values)}"])
+            elif name in ("GRUB_DEFAULT", "GRUB_TIMEOUT"):
+                found.append([place, f"{name}={''.join(values)}"])
     for path in sorted(
         [
             f"{ROOT}/etc/kernel/cmdline",

@@ -171,21 +171,6 @@ def folders_of_the_loader() -> list[list[str]]:
     return found
 
 
-def before_the_system() -> list[list[str]]:
-    """(folder, the file that names it, a library of the system's in it) of those where ldconfig looks beside."""
-    own = {os.path.realpath(folder) for folder in glob.glob(f"{ROOT}/usr/lib/*-linux-gnu")}
-    names = {name for folder in own for name in os.listdir(folder) if re.fullmatch(r"lib[^/]+\.so\.[0-9]+", name)}
-    found = []
-    for path in sorted(glob.glob(f"{ROOT}/etc/ld.so.conf.d/*.conf")):
-        for line in lines(path.removeprefix(ROOT)):
-            folder = f"{ROOT}{line}"
-            if not line.startswith("/") or os.path.realpath(folder) in own or not os.path.isdir(folder):
-                continue
-            first = min(names & {*os.listdir(folder)}, default="")
-            found += [[line, path.removeprefix(ROOT), first]] if first else []
-    return found
-
-
 def program(asked: dict[str, list[str]]) -> list[dict[str, object]]:
     """What lies in folders that are ours alone."""
     found: list[dict[str, object]] = []
@@ -243,7 +228,6 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "setters": setters(),
         "shadows": shadows(),
         "loader": folders_of_the_loader(),
-        "before": before_the_system(),
         "files": lying(asked["files"]) + program(asked),
         "units": units(asked["units"]),
         "applied": (common.read(f"{ROOT}/run/rigwright-power") or "").strip(),
