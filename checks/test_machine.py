@@ -12,6 +12,7 @@ from checks.survey.boot import BOOT
 from checks.survey.ground import GROUND
 from checks.survey.loader import LOADER
 from checks.survey.packages import FILES, PACKAGES
+from checks.survey.rights import RIGHTS
 from checks.survey.settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, Settings
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
@@ -66,6 +67,8 @@ def test_libraries(survey: Survey) -> None:
     others = [row for row in rows if not re.match(r"lib(?:cuda|nvidia-|nvcuvid|nvoptix)", row[2])]
     wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in others]
     none("no others where the loader looks", wrong, "remove that line, or the library, and `ldconfig`")
+    put = survey.read(LOADER).put
+    none("no library for each program of who logs in, as a deploy does", put, "take that line out of its file")
 
 
 @check(
@@ -142,6 +145,7 @@ def test_way_in(survey: Survey) -> None:
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
         raise Drift("sshd to start at boot", said, "`systemctl enable ssh`")
+    none("settings that sshd can read", settings.sshd, "mend what it says, and try it with `sshd -t`")
     off = [name for name in NETWORK if settings.unit(name, "ActiveState") == "active" and _off(settings, name)]
     none("what makes the network now to do so after a boot", [f"{name} is not started" for name in off], "enable it")
 
@@ -210,6 +214,30 @@ def test_initrd(survey: Survey) -> None:
         else:
             wrong += [f"{path} of kernel {newest} {how}" for path, how in one.differs if "modules" not in path]
     none("a whole initial file system with the system's own scripts", wrong, f"`update-initramfs -c -k {newest}`")
+
+
+@check(
+    "M14",
+    "the kernel's settings open and starve nothing, and start no program of nobody's",
+    severity="high",
+    why="what a core dump or a module starts is root's; a loopback interface that is routed is everybody's",
+)
+def test_kernel_settings(survey: Survey) -> None:
+    wrong = [f"{path}: {line}" for path, line in survey.read(SETTINGS).risky]
+    none("none that does", wrong, "take the line out of that file, and `sysctl --system`")
+
+
+@check(
+    "M15",
+    "nobody becomes root who is asked for nothing",
+    severity="critical",
+    why="every local user, and whoever takes over a service of others, has the box then",
+)
+def test_nobody_becomes_root(survey: Survey) -> None:
+    rights = survey.read(RIGHTS)
+    none("no rule that lets everybody", [str(one) for one in rights.open], "take it out of that file")
+    wrong = [str(one) for one in rights.programs]
+    none("packages' programs alone that run as root", wrong, "look at what it is, and `chmod u-s` or remove it")
 
 
 @check(

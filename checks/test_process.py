@@ -9,7 +9,6 @@ from checks.inforce import Right
 from checks.listing import none
 from checks.services import RESTART, Services, each, named, running, text
 from checks.survey.accounts import ACCOUNTS, Accounts
-from checks.survey.loader import LOADER
 from checks.survey.processes import PROCESSES, Process, Unit
 from checks.survey.taken import Survey
 from checks.survey.units import UNITS, UnitFile
@@ -239,7 +238,6 @@ def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
 )
 def test_preload(survey: Survey) -> None:
     none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, and {RESTART}")
-    none(survey.read(LOADER).put, "no library for who logs in, as a deploy does", "take that line out of its file")
 
 
 @check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 BLIND = {
     "about": "a clock that is wrong together with this machine's",
     "accounts": "accounts of a directory service that lists them to nobody (LDAP, SSSD without enumeration)",
+    "rights": "rules that ask, and take any answer; programs that run as root in folders where few lie",
     "units": "what a unit's own program does once it runs; units of users' own managers that do not touch ours",
     "processes": "bytes of memory that were changed in place, without a file: what is mapped is judged by its file",
     "serving": "what an instance did between two looks",

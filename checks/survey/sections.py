@@ -23,6 +23,7 @@ from checks.survey.processes import PROCESSES
 from checks.survey.programs import PROGRAMS
 from checks.survey.python import PYTHON
 from checks.survey.reach import REACH
+from checks.survey.rights import RIGHTS
 from checks.survey.section import Section
 from checks.survey.serving import SERVING
 from checks.survey.settings import SETTINGS
@@ -34,6 +35,7 @@ from checks.survey.weights import WEIGHTS
 SECTIONS: tuple[Section[Any], ...] = (
     ABOUT,
     ACCOUNTS,
+    RIGHTS,
     UNITS,
     PROCESSES,
     SERVING,

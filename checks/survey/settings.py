@@ -63,6 +63,10 @@ class Settings:
     """(file, what) of programs at boot and by the clock that set cards."""
     shadows: list[list[str]]
     """(file, the system's program) of what stands before that on PATH."""
+    sshd: list[str]
+    """Why sshd would not start again, in its words."""
+    risky: list[list[str]]
+    """(file, line) of settings of the kernel's that open or starve what is ours, or start a program of nobody's."""
     loader: list[list[str]]
     """(folder, file that names it, a library) of folders with libraries of the driver's that the loader looks in."""
     files: list[File]

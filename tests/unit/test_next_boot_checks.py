@@ -20,6 +20,7 @@ from checks.survey.ground import Ground, Journal
 from checks.survey.kernel import Device, DkmsBuild, Kernels, KernelThere, Module
 from checks.survey.loader import Loader
 from checks.survey.packages import Files, Finding, Kept, KeptFile, Packages, Pin
+from checks.survey.rights import Rights
 from checks.survey.settings import File, Row, Settings
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import POWER_UNIT
@@ -95,6 +96,8 @@ SETTINGS = Settings(
     ],
     setters=[],
     shadows=[],
+    sshd=[],
+    risky=[],
     loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
     files=[],
     units=UNITS,
@@ -125,7 +128,11 @@ PACKAGES = Packages(
 )
 FILES = Files([], 9, ["libcuda1", "linux-image-1"], [], [])
 SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKAGES, "files": FILES}
-SOUND |= {"loader": Loader([], []), "ground": Ground([], [], [], [], [], Journal(True, [], {}, []), "", [])}
+SOUND |= {
+    "rights": Rights([], []),
+    "loader": Loader([], []),
+    "ground": Ground([], [], [], [], [], Journal(True, [], {}, []), "", []),
+}
 CHECKS: dict[str, Callable[[Survey], None]] = {
     "N29": lambda s: f.test_files(s, MANAGED),
     "N30": lambda s: b.test_loaded_is_on_disk(s, MANAGED),
@@ -161,6 +168,8 @@ CHECKS: dict[str, Callable[[Survey], None]] = {
     "M11": m.test_initrd,
     "M12": m.test_boot_units,
     "M13": m.test_libraries,
+    "M14": m.test_kernel_settings,
+    "M15": m.test_nobody_becomes_root,
 }
 
 
@@ -256,7 +265,12 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("settings", row("udev", "/etc/udev/rules.d/1.rules", "driver_override"), {"N38": "1.rules: driver_override"}),
     ("settings", row("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"), {"M09": "x.conf: R! /opt/rigwright"}),
     ("loader", {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]}, {"M13": "libz.so.1 in /opt/x"}),
+    ("loader", {"put": ["/etc/environment: LD_PRELOAD=/x.so"]}, {"M13": "LD_PRELOAD=/x.so"}),
+    ("rights", {"open": [Line("/etc/pam.d/su", "auth sufficient")]}, {"M15": "/etc/pam.d/su: auth"}),
+    ("rights", {"programs": [Line("/tmp/sh", "mode 4755")]}, {"M15": "/tmp/sh: mode 4755"}),
     ("ground", {"ends": [Line("/etc/crontab", "0 3 * * * root poweroff")]}, {"M07": "/etc/crontab: 0 3"}),
+    ("settings", {"sshd": ["x line 1: Bad configuration option: y"]}, {"M08": "Bad configuration option"}),
+    ("settings", {"risky": [["/etc/sysctl.d/x.conf", "kernel.pid_max=9"]]}, {"M14": "x.conf: kernel.pid_max=9"}),
     ("settings", unit("dbus.socket", LoadState="masked"), {"M12": "dbus.socket is masked"}),
     (
         "settings",

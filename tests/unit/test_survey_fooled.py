@@ -65,6 +65,17 @@ def test_a_link_local_address_is_one_of_its_interface(monkeypatch: pytest.Monkey
     assert (net.scope("fe80::a"), net.scope("fe80::b"), net.scope("::1"), net.scope("10.0.0.1")) == (2, 0, 0, 0)
 
 
+def test_what_is_mounted_in_a_services_own_view_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = {
+        1: "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /srv/models rw - xfs /dev/b rw\n",
+        7: "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /srv/models rw - xfs /dev/b rw\n"
+        "3 1 0:1 /tmp/evil /opt/rigwright/engines/a/lib\\040x.so rw - ext4 /dev/a rw\n"
+        "4 1 0:3 /systemd/inaccessible/dir /opt/rigwright/tools ro - tmpfs t rw\n5 1 0:3 /x /run/x rw - tmpfs t rw\n",
+    }
+    monkeypatch.setattr(common, "read", lambda path, *_: views[int(path.split("/")[2])])
+    assert processes._covered(7, ("/opt/rigwright/",)) == ["/opt/rigwright/engines/a/lib x.so"]
+
+
 GATEWAY = "rigwright_gateway.service"
 USERS = "/user.slice/user-1000.slice/user@1000.service"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.ground import touching
-from checks.survey.host import dpkg, firewall, ground, jobs, loader
+from checks.survey.host import dpkg, firewall, ground, jobs, loader, rights, settings
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import stand_in
 
@@ -28,10 +28,12 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         path.write_text(text)
         return path
 
-    for module in (loader, dpkg):
+    for module in (loader, dpkg, settings):
         monkeypatch.setattr(module, "ROOT", str(tmp_path))
     for name in ("ETC", "RUN", "USR", "SYS"):
         monkeypatch.setattr(jobs, name, tmp_path / name.lower())
+        monkeypatch.setattr(rights, name, tmp_path / name.lower(), raising=False)
+    monkeypatch.setattr(rights, "HELD", (f"{tmp_path}/usr/bin", f"{tmp_path}/none"))
     monkeypatch.setattr(jobs, "TIMED", (tmp_path / "etc/cron.d", tmp_path / "etc/rc.local"))
     monkeypatch.setattr(jobs, "JOBS", (tmp_path / "etc/cron.d", tmp_path / "etc/udev/rules.d"))
     made("var/lib/dpkg/info/libssl3.list", f"/{LIBRARIES}/libssl.so.3\n/{LIBRARIES}/glibc-hwcaps/x86-64-v3/liba.so.1\n")
@@ -152,3 +154,66 @@ def test_a_queue_that_loses_packets_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(firewall, "told", lambda *_: [queue("fq_codel"), queue("netem")])
     assert firewall.shaped() == ["netem on lo"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "open_"),
+    [
+        ("pam.d/su", "auth sufficient pam_permit.so\n", True),
+        ("pam.d/su", "-auth [user_unknown=ignore success=done default=bad] /lib/security/pam_permit.so\n", True),
+        (
+            "pam.d/common-auth",
+            "auth\trequired\t\t\tpam_permit.so\nauth [success=1 default=ignore] pam_unix.so\n",
+            False,
+        ),
+        ("pam.d/su", "# auth sufficient pam_permit.so\naccount sufficient pam_permit.so\n", False),
+        ("polkit-1/rules.d/0.rules", "polkit.addRule(function(a, s) { return polkit.Result.YES; });\n", True),
+        (
+            "polkit-1/rules.d/0.rules",
+            "polkit.addRule(function(a, subject) {\n if (subject.isInGroup('adm')) return polkit.Result.YES;\n});\n",
+            False,
+        ),
+    ],
+)
+def test_rules_that_ask_nobody_are_told(write: Write, name: str, text: str, open_: bool) -> None:
+    write(f"etc/{name}", text)
+    assert bool(rights.look({})["open"]) == open_
+
+
+def test_programs_that_run_as_root_and_are_nobodys_are_told(write: Write, tmp_path: Path) -> None:
+    write("usr/bin/plain").chmod(0o755)
+    shell = write("usr/bin/shell")
+    shell.chmod(0o4755)
+    if shell.stat().st_uid == 0:
+        assert rights.look({})["programs"] == [{"file": f"{tmp_path}/usr/bin/shell", "text": "mode 4755"}]
+    # a package's own is its package's to answer for
+    write("var/lib/dpkg/info/x.list", f"{tmp_path}/usr/bin/shell\n")
+    assert rights.look({})["programs"] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("net.ipv4.conf.all.route_localnet=1", True),
+        ("net/ipv4/conf/eth0/route_localnet = 1", True),
+        ("net.ipv4.conf.all.route_localnet=0", False),
+        ("kernel.threads-max=200", True),
+        ("kernel.threads-max=63000", False),
+        ("kernel.core_pattern=|/opt/evil %p", True),
+        ("kernel.core_pattern=|/usr/lib/x86_64-linux-gnu/libssl.so.3 %p", False),
+        ("kernel.core_pattern=core", False),
+        ("-kernel.modprobe = /tmp/x", True),
+        ("# kernel.modprobe = /tmp/x", False),
+    ],
+)
+def test_settings_of_the_kernel_that_open_or_starve_are_told(write: Write, line: str, seen: bool) -> None:
+    write("etc/sysctl.d/x.conf", f"{line}\n")
+    assert bool(settings.risky()) == seen
+
+
+def test_an_alternative_of_nobodys_stands_before_the_systems(write: Write, tmp_path: Path) -> None:
+    write("opt/awk")
+    (tmp_path / "etc/alternatives").mkdir(parents=True)
+    for name, end in (("awk", "opt/awk"), ("java", "opt/awk"), ("nft", f"{LIBRARIES}/libssl.so.3")):
+        (tmp_path / f"etc/alternatives/{name}").symlink_to(tmp_path / end)
+    assert settings.shadows() == [["/etc/alternatives/awk", "/usr/bin/awk"]]

@@ -51,13 +51,15 @@ def look(asked: dict[str, object]) -> dict[str, object]:
 
     Args:
         asked: `units`: service -> paths that it is to see as the host does, its program first; `folders`: whose
-            programs no package has brought; `engines`, the folder of those that nobody else is to run; `users`, ours;
-            `except`, what begins the names of units that are ours to try things in.
+            programs no package has brought; `views`, in which nothing else is to be seen than the host does; `engines`,
+            the folder of those that nobody else is to run; `users`, ours; `except`, what begins the names of units that
+            are ours to try things in.
     """
     units: dict[str, list[str]] = asked["units"]  # type: ignore[assignment] # by who asks
     groups = _groups(sorted(units))
     files = code.Code(tuple(asked["folders"]))  # type: ignore[arg-type]
-    found = {unit: _unit(*groups[unit], units[unit], files) for unit in units}
+    views = tuple(asked["views"])  # type: ignore[arg-type]
+    found = {unit: _unit(*groups[unit], units[unit], files, views) for unit in units}
     own = {process["pid"] for unit in found.values() for process in unit["processes"]}  # type: ignore[attr-defined]
     spaces = {
         process["spaces"][kind]
@@ -116,7 +118,7 @@ def _pids(path: str) -> list[int]:
     return sorted(found)
 
 
-def _unit(main: int, path: str, places: list[str], files: code.Code) -> dict[str, object]:
+def _unit(main: int, path: str, places: list[str], files: code.Code, views: tuple[str, ...]) -> dict[str, object]:
     pids = _pids(path) if path.strip("/") else []
     processes = [one for pid in dict.fromkeys([*filter(None, [main]), *pids]) if (one := _process(pid, files))]
     return {
@@ -124,9 +126,22 @@ def _unit(main: int, path: str, places: list[str], files: code.Code) -> dict[str
         "group": path,
         "program": os.path.realpath(places[0]) if places else "",
         "processes": processes,
-        "elsewhere": [place for place in places if main and _other(main, place)],
+        "elsewhere": [place for place in [*places, *(_covered(main, views) if main else ())] if _other(main, place)],
         "interfaces": INTERFACE.findall(common.read(f"/proc/{main}/net/dev") or "")[:MANY] if main else [],
     }
+
+
+def _covered(pid: int, views: tuple[str, ...]) -> list[str]:
+    """What is mounted in a process's own view, and not in the host's, within folders; without what it may not see."""
+    own, host = ({row[0]: row[1] for row in _mounts(one)} for one in (pid, 1))
+    return [at for at, what in own.items() if at not in host and at.startswith(views) and "/inaccessible/" not in what]
+
+
+def _mounts(pid: int) -> Iterator[tuple[str, str]]:
+    """Where, and what of a file system."""
+    for line in common.lines(common.read(f"/proc/{pid}/mountinfo", 64 << 20) or ""):
+        what, at = (re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word) for word in line.split(" ")[3:5])
+        yield at, what
 
 
 def _other(pid: int, place: str) -> bool:

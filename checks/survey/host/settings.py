@@ -50,6 +50,8 @@ NAMES = re.compile(
     r"make|ninja|cc|gcc|g\+\+|ld|as|mktemp|findmnt|lsmod|modinfo|udevadm|nologin|logrotate|passwd|usermod|"
     r"gpasswd|kill|pgrep|perl|su|login|sshd|agetty"
 )
+# Of which services and deploys need more than that
+FEWEST = {"kernel.threads-max": 4096, "kernel.pid_max": 4096, "fs.file-max": 65536, "fs.nr_open": 65536}
 BEFORE, AFTER = ("/usr/local/sbin", "/usr/local/bin"), ("/usr/sbin", "/usr/bin")
 PROPERTIES = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths",
@@ -148,7 +150,48 @@ def shadows() -> list[list[str]]:
             own = [f"{place}/{name}" for place in AFTER if os.path.exists(f"{ROOT}{place}/{name}")]
             if NAMES.fullmatch(name) and own and os.path.exists(path) and not os.path.samefile(path, f"{ROOT}{own[0]}"):
                 found.append([f"{folder}/{name}", own[0]])
-    return found
+    chosen = {f"/etc/alternatives/{name}": f"/usr/bin/{name}" for name in alternatives() if NAMES.fullmatch(name)}
+    ends = {path: os.path.realpath(f"{ROOT}{path}").removeprefix(ROOT) for path in chosen}
+    owned = dpkg.owners(ends.values())
+    return found + [[path, chosen[path]] for path, end in ends.items() if end not in owned]
+
+
+def alternatives() -> list[str]:
+    """Names of programs of which several packages have one, where it is one."""
+    folder = f"{ROOT}/etc/alternatives"
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [name for name in names if os.path.exists(f"{folder}/{name}")]
+
+
+def sshd() -> list[str]:
+    """Why sshd would not start again: what it cannot read of its settings."""
+    _, _, said = common.ended("sshd", "-t", limit=10)
+    return [line for line in common.lines(said) if re.search(r"line [0-9]+|Bad configuration|no hostkeys", line)][:3]
+
+
+def risky() -> list[list[str]]:
+    """(file, line) of settings of the kernel's that the next boot makes, and that open or starve what is ours."""
+    found = []
+    for first, *_ in [*parts("sysctl.d", ".conf"), ["/etc/sysctl.conf"]]:
+        for line in lines(first, joined=False):
+            key, _, value = (part.strip() for part in line.lstrip("-").partition("="))
+            name = key.replace("/", ".")
+            small = value.isdecimal() and int(value) < FEWEST.get(name, 0)
+            if small or (name.endswith(".route_localnet") and value == "1") or piped(name, value):
+                found.append([first, line])
+    now = (common.read(f"{ROOT}/proc/sys/kernel/core_pattern") or "").strip()
+    return found + ([["/proc/sys/kernel/core_pattern", now]] if piped("kernel.core_pattern", now) else [])
+
+
+def piped(name: str, value: str) -> bool:
+    """Whether a setting has the kernel start a program as root that no package has brought."""
+    if name == "kernel.core_pattern" and value.startswith("|"):
+        program = value[1:].split()[0] if value[1:].split() else ""
+    elif name in ("kernel.modprobe", "kernel.hotplug", "kernel.poweroff_cmd"):
+        program = value.split()[0] if value else ""
+    else:
+        return False
+    return bool(program) and not dpkg.owners([os.path.realpath(f"{ROOT}{program}").removeprefix(ROOT)])
 
 
 def folders_of_the_loader() -> list[list[str]]:
@@ -227,6 +270,8 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "rows": rows(asked),
         "setters": setters(),
         "shadows": shadows(),
+        "sshd": sshd(),
+        "risky": risky(),
         "loader": folders_of_the_loader(),
         "files": lying(asked["files"]) + program(asked),
         "units": units(asked["units"]),
