@@ -109,6 +109,19 @@ def test_a_users_slice_is_not_ours_whatever_it_is_called(group: str, ours: bool)
     assert bool(processes.OURS.search(f"1:name=x:/\n{group}\n")) == ours
 
 
+@pytest.mark.parametrize("command", ["{}", "-{} --now", '/bin/sh -c "{}"', "/bin/sh -c 'test -e /x && {}; true'"])
+def test_a_script_that_a_unit_starts_by_a_shell_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    script, folder = tmp_path / "night", tmp_path / "system"
+    script.write_text("#!/bin/sh\nsystemctl stop rigwright.target\n")
+    folder.mkdir()
+    (folder / "x.service").write_text(f"[Service]\nExecStart={command.format(script)}\n")
+    for name, value in {"FOLDERS": (str(folder),), "USERS": (), "SCRIPTS": ()}.items():
+        monkeypatch.setattr(units, name, value)
+    assert units._mentions([], "rigwright") == [{"path": str(script), "line": "systemctl stop rigwright.target"}]
+
+
 def test_a_remark_hides_no_line_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = tmp_path / "x.service"
     unit.write_text(

@@ -9,7 +9,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from checks.survey.host import common
+from checks.survey.host import common, jobs
 
 # Where systemd looks for units, the winner first (systemd.unit(5), "System Unit Search Path").
 FOLDERS = (
@@ -21,7 +21,7 @@ FOLDERS = (
 # Units of root's own manager, and what runs at a boot without being one.
 USERS = ("/etc/systemd/user", "/run/systemd/user", "/usr/local/lib/systemd/user", "/root/.config/systemd/user")
 SCRIPTS = ("/etc/init.d", "/etc/rc.local")
-STARTED = re.compile(r"^\s*Exec[A-Za-z]*\s*=\s*[-+!@:|]*(/\S+)(?:\s+(?:-\S+\s+)*(/\S+))?", re.MULTILINE)
+STARTED = re.compile(r"^\s*Exec[A-Za-z]*\s*=\s*[-+!@:|]*(.*)$", re.MULTILINE)
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 GENERATORS = ("system-generators", "system-environment-generators")
 PROPERTY = re.compile("[A-Z][A-Za-z0-9]*=")
@@ -207,8 +207,9 @@ def _mentions(units: list[str], word: str) -> list[dict[str, str]]:
             for file in files:
                 found += _lines(file.path, wanted)
                 if not folder.startswith(("/usr/lib/", "/lib/")):
-                    started = STARTED.findall(common.begin(file.path))
-                    scripts |= {path for paths in started for path in paths if path}
+                    started = STARTED.findall(common.begin(file.path).replace("\\\n", " "))
+                    # a shell's words are in quotes
+                    scripts |= {path for words in started for path in (words.split(" ")[0], *jobs.named(words))}
     for place in SCRIPTS:
         scripts |= {place} if Path(place).is_file() else {entry.path for entry in _entries(place)}
     for path in sorted(scripts)[:MANY]:
