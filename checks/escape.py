@@ -1,11 +1,11 @@
 """Tries to get out of an instance's sandbox, from inside. Runs on the host as its user, from standard input.
 
-Nothing but Python's own library, 3.10 or newer: `python3 -I - ASKED < escape.py`, where ASKED is JSON with lists by
-name: `processes` (ids of others), `sockets` (paths), `addresses` (host and port), `families` (of sockets that it may
-open), `secrets` and `locks` (paths of files), `folders`, `devices` (paths); `network`, the host's network namespace as
-/proc names it; and `writes_code`, whether it may. Prints one line of JSON: what came through, a
-list of texts by kind of attempt; all empty is what the sandbox is for. What comes through changes nothing: signal 0,
-nobody stopped, no byte sent, an empty file that is removed again.
+Nothing but Python's own library, 3.10 or newer. Its only word is JSON with lists by name: `processes` (ids of others),
+`sockets` (paths), `addresses` (host and port), `families` (of sockets that it may open), `secrets` and `locks` (paths
+of files), `folders`, `devices` (paths); `network`, the host's network namespace as /proc names it; and `writes_code`,
+whether it may. Prints one line of JSON: what came through, a list of texts by kind of attempt; all empty is what the
+sandbox is for. What comes through changes nothing: signal 0, nobody stopped, no byte sent, an empty file that is
+removed again.
 """
 
 from __future__ import annotations

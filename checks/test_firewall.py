@@ -55,6 +55,8 @@ def test_answers_are_routed(survey: Survey, rig: Rig) -> None:
     lost = survey.read(FIREWALL).unrouted
     found = "; ".join(f"the way to {client} is {why}" for client, why in lost.items())
     expect(found or "they do", "they do", "find it by `ip route` and `ip rule`, and delete it")
+    shaped = ", ".join(survey.read(FIREWALL).shaped)
+    expect(shaped or "no queue that loses them", "no queue that loses them", "`tc qdisc del dev INTERFACE root`")
 
 
 @check(

@@ -9,8 +9,11 @@ import pytest
 from checks import Drift, check
 from checks.nvidia import kernels, none
 from checks.survey.boot import BOOT
+from checks.survey.ground import GROUND
+from checks.survey.loader import LOADER
 from checks.survey.packages import FILES, PACKAGES
-from checks.survey.settings import AT_BOOT, SETTINGS, WAYS_IN
+from checks.survey.rights import RIGHTS
+from checks.survey.settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, Settings
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.driver.files import UNATTENDED
@@ -30,7 +33,8 @@ ELSEWHERE = re.compile(
 def test_programs(survey: Survey, rig: Rig) -> None:
     """Of the packages that a boot, a deploy and our services need; an inode that has not changed since is not read."""
     files = survey.read(FILES)
-    found = [one for one in files.findings if one.package not in files.strict]
+    # of a rig with cards, what the next boot starts has a check of its own
+    found = [one for one in files.findings if not rig.cards or one.package not in files.strict]
     names = " ".join(sorted({one.package for one in found})[:5])
     none(
         "programs and libraries as packages brought them",
@@ -58,11 +62,13 @@ def test_shadows(survey: Survey) -> None:
     why="what is found first is loaded into every service at its next start",
 )
 def test_libraries(survey: Survey) -> None:
-    rows = survey.read(SETTINGS).before
+    rows = survey.read(LOADER).before
     # the driver's own are N42's
     others = [row for row in rows if not re.match(r"lib(?:cuda|nvidia-|nvcuvid|nvoptix)", row[2])]
     wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in others]
-    none("no second one where the loader looks", wrong, "remove that line, and `ldconfig`")
+    none("no others where the loader looks", wrong, "remove that line, or the library, and `ldconfig`")
+    put = survey.read(LOADER).put
+    none("no library for each program of who logs in, as a deploy does", put, "take that line out of its file")
 
 
 @check(
@@ -78,13 +84,13 @@ def test_signed(survey: Survey) -> None:
 
 @check(
     "M04",
-    "apt runs no commands but packages' own",
+    "apt and dpkg run no commands but packages' own",
     severity="high",
     why="root runs them at each update and each upgrade, at night too",
 )
 def test_hooks(survey: Survey) -> None:
     wrong = [f"{path}: {what}" for path, what in survey.read(PACKAGES).hooks if path != UNATTENDED]
-    none("no commands in apt's configuration but packages' own", wrong, "take the file away")
+    none("no commands in their configuration but packages' own", wrong, "take the file away")
 
 
 @check(
@@ -112,10 +118,17 @@ def test_table(survey: Survey) -> None:
     none("devices of all rows of /etc/fstab", survey.read(BOOT).away, "take the row away, or add nofail to it")
 
 
-@check("M07", "nobody has scheduled a shutdown", severity="high", why="the box is gone when the time has come")
+@check(
+    "M07",
+    "nothing switches the box off, or starts another system in its place",
+    severity="high",
+    why="the box is gone when the time has come",
+)
 def test_shutdown(survey: Survey) -> None:
     scheduled = survey.read(BOOT).shutdown
     none("none", [scheduled] if scheduled else [], "`shutdown -c`")
+    cure = "take the line out of that file; `rm -r /run/nextroot`, and `kexec -u`"
+    none("none", [str(one) for one in survey.read(GROUND).ends], cure)
 
 
 @check(
@@ -132,6 +145,13 @@ def test_way_in(survey: Survey) -> None:
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
         raise Drift("sshd to start at boot", said, "`systemctl enable ssh`")
+    none("settings that sshd can read", settings.sshd, "mend what it says, and try it with `sshd -t`")
+    off = [name for name in NETWORK if settings.unit(name, "ActiveState") == "active" and _off(settings, name)]
+    none("what makes the network now to do so after a boot", [f"{name} is not started" for name in off], "enable it")
+
+
+def _off(settings: Settings, name: str) -> bool:
+    return settings.unit(name, "UnitFileState") in ("disabled", "masked", "masked-runtime")
 
 
 @check(
@@ -158,9 +178,11 @@ def test_tmpfiles(survey: Survey) -> None:
 def test_boot_loader(survey: Survey) -> None:
     boot = survey.read(BOOT)
     wrong = [f"{path}: {word}" for path, word in boot.words if ELSEWHERE.fullmatch(word)]
+    wrong += [f"{path}: {word}" for path, word in boot.words if word == "GRUB_TIMEOUT=-1"]
     wrong += [f"{path}: {word}" for path, word in boot.words if re.fullmatch(r"GRUB_DEFAULT=(?!0$|saved$|$).*", word)]
     if boot.grub:
         wrong += [f"grub.cfg: {word}" for word in boot.grub.words if ELSEWHERE.fullmatch(word)]
+        wrong += ["grub.cfg: set timeout=-1, which waits at the menu for ever"] if boot.grub.waits else []
         newest = kernels(survey).newest.release
         if boot.grub.kernel and boot.grub.kernel not in (newest, "vmlinuz"):
             wrong.append(f"entry {boot.grub.chosen!r}{' once' if boot.grub.once else ''}, kernel {boot.grub.kernel}")
@@ -195,6 +217,30 @@ def test_initrd(survey: Survey) -> None:
 
 
 @check(
+    "M14",
+    "the kernel's settings open and starve nothing, and start no program of nobody's",
+    severity="high",
+    why="what a core dump or a module starts is root's; a loopback interface that is routed is everybody's",
+)
+def test_kernel_settings(survey: Survey) -> None:
+    wrong = [f"{path}: {line}" for path, line in survey.read(SETTINGS).risky]
+    none("none that does", wrong, "take the line out of that file, and `sysctl --system`")
+
+
+@check(
+    "M15",
+    "nobody becomes root who is asked for nothing",
+    severity="critical",
+    why="every local user, and whoever takes over a service of others, has the box then",
+)
+def test_nobody_becomes_root(survey: Survey) -> None:
+    rights = survey.read(RIGHTS)
+    none("no rule that lets everybody", [str(one) for one in rights.open], "take it out of that file")
+    wrong = [str(one) for one in rights.programs]
+    none("packages' programs alone that run as root", wrong, "look at what it is, and `chmod u-s` or remove it")
+
+
+@check(
     "M12",
     "nobody has masked what systemd brings a system up with",
     severity="high",
@@ -202,7 +248,7 @@ def test_initrd(survey: Survey) -> None:
 )
 def test_boot_units(survey: Survey) -> None:
     settings = survey.read(SETTINGS)
-    wrong = [f"{name} is masked" for name in AT_BOOT if settings.unit(name, "LoadState") == "masked"]
+    wrong = [f"{name} is masked" for name in (*AT_BOOT, *NEEDED) if settings.unit(name, "LoadState") == "masked"]
     wrong += [
         f"{path} is added to {name}"
         for name in AT_BOOT

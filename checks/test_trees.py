@@ -176,6 +176,9 @@ def test_python_starts_with_its_own(survey: Survey) -> None:
     foreign = survey.read(PYTHON).foreign
     cure = f"rm -r {' '.join(foreign[:3])}, or install the package that has it"
     expect(", ".join(foreign[:3]), "nothing but what packages have", cure, holds=not foreign)
+    other = survey.read(PYTHON).other
+    cure = f"rm {' '.join(other[:3])}: it is compiled anew"
+    expect(", ".join(other[:3]), "the code of its own modules", cure, holds=not other)
 
 
 def _none(survey: Survey, what: str) -> None:

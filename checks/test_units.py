@@ -112,6 +112,12 @@ def _boot(units: Units) -> Iterable[str]:
             yield f"{name} is {state}"
         if name != "default.target" and units.value(name, "ConditionResult") == "no":
             yield f"{name} has a condition that does not hold"
+        for action in ("JobTimeoutAction", "FailureAction", "SuccessAction"):
+            if (does := units.value(name, action)) not in ("", "none"):
+                yield f"{name} with {action}={does}"
+        for needed in (*units.names(name, "Requires"), *units.names(name, "BindsTo")):
+            if not needed.endswith((".target", ".mount", ".slice", ".swap")):
+                yield f"{name} that does not come up without {needed}"
     for word in units.command_line:
         setting, _, value = word.partition("=")
         if setting.endswith(("systemd.mask", "systemd.unit", "systemd.wants")) and value not in (

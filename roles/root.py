@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,6 +16,11 @@ from rigwright.problems import printable
 
 # seconds without a byte: hashing all weights takes long, and so does a load on a CPU; forever is too long
 LIMIT = 3600.0
+# bytes of an answer: a host that is taken over may send as long as it is read
+MOST = 256 << 20
+# bytes of complaints, of which the last line counts
+KEPT = 8 << 20
+PIECE = 1 << 16
 # what paramiko raises where a connection is gone, and what comes of a connector that has none
 BROKEN = (OSError, SSHException, EOFError, AttributeError)
 
@@ -97,7 +103,9 @@ def start(
     return channel
 
 
-def run(target: Any, command: str, stdin: str = "", limit: float = LIMIT) -> Answer:
+def run(
+    target: Any, command: str, stdin: str = "", limit: float = LIMIT, *, whole: float | None = None, most: int = MOST
+) -> Answer:
     """Run a shell command to its end.
 
     Args:
@@ -105,10 +113,13 @@ def run(target: Any, command: str, stdin: str = "", limit: float = LIMIT) -> Ans
         command: As in `start`.
         stdin: What it reads.
         limit: As in `start`.
+        whole: Seconds for all of it; as long as something comes where there is none.
+        most: Bytes of its output.
 
     Raises:
-        Gone: there is no connection, or none any more, or it is silent.
+        Gone: there is no connection, or none any more, or it is silent, or it does not come to an end.
     """
+    until = None if whole is None else time.monotonic() + whole
     with closing(start(target, command, limit)) as channel:
         complaint: list[bytes] = []
         # both streams share the room that a channel has: one alone would stop where the other is full
@@ -116,7 +127,7 @@ def run(target: Any, command: str, stdin: str = "", limit: float = LIMIT) -> Ans
         reader.start()
         try:
             give(channel, stdin.encode())
-            out: bytes = channel.makefile("rb").read()
+            out = _all(channel, until, most)
             status = ended(channel, limit)
         except BROKEN as error:
             raise Gone(str(error) or f"no answer for {limit:.0f} s") from error
@@ -170,11 +181,32 @@ def ended(channel: Channel, limit: float) -> int:
     return channel.recv_exit_status()
 
 
+def _all(channel: Channel, until: float | None, most: int) -> bytes:
+    """All that comes on standard output.
+
+    Raises:
+        OSError: it is more than so many bytes, or has no end until then.
+    """
+    found = bytearray()
+    while piece := channel.recv(PIECE):
+        found += piece
+        if len(found) > most:
+            raise OSError(f"an answer of more than {most >> 20} MiB")
+        if until is not None and time.monotonic() > until:
+            raise OSError("an answer without end")
+    return bytes(found)
+
+
 def _drain(channel: Channel, into: list[bytes]) -> None:
+    found = bytearray()
     try:
-        into.append(channel.makefile_stderr("rb").read())
+        while piece := channel.recv_stderr(PIECE):
+            found += piece
+            del found[:-KEPT]
     except BROKEN:
         return  # the other stream says so
+    finally:
+        into.append(bytes(found))
 
 
 class Root:

@@ -5,6 +5,7 @@ from __future__ import annotations
 BLIND = {
     "about": "a clock that is wrong together with this machine's",
     "accounts": "accounts of a directory service that lists them to nobody (LDAP, SSSD without enumeration)",
+    "rights": "rules that ask, and take any answer; programs that run as root in folders where few lie",
     "units": "what a unit's own program does once it runs; units of users' own managers that do not touch ours",
     "processes": "bytes of memory that were changed in place, without a file: what is mapped is judged by its file",
     "serving": "what an instance did between two looks",
@@ -28,5 +29,6 @@ BLIND = {
     "packages": "packages that were installed past dpkg",
     "files": "files that packages call configuration, where none of ours stands on them",
     "archive": "an archive's signer who signs other packages than he should",
+    "loader": "libraries that a program names by their paths, or asks for by itself once it runs",
     "python": "a module that a package has brought and that somebody has changed: M01 looks at those",
 }

@@ -31,6 +31,8 @@ class Grub:
     """Whether only at the next boot."""
     kernel: str
     words: list[str]
+    waits: bool
+    """Whether it waits for somebody to choose."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
-COMMON = ("common", "code", "net", "web", "asking", "tracing", "dpkg")
+COMMON = ("common", "code", "net", "web", "asking", "tracing", "dpkg", "jobs")
 """Modules of the program that its sections may import; each may import those before it."""
-MOST = 256 << 20  # bytes of an answer, unpacked: a host that is taken over may send as long as it is read
+MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
 COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
     "import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.read())))"

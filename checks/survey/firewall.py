@@ -44,6 +44,8 @@ class Firewall:
     """Interfaces that lead to the rest of the world."""
     unrouted: dict[str, str]
     """Client -> why nothing is sent to it."""
+    shaped: list[str]
+    """What loses or holds back an interface's packets, and which one's."""
 
 
 def allowed(rig: Rig) -> Iterator[str]:

@@ -69,6 +69,8 @@ class Ground:
 
     held: list[Held]
     jobs: list[Line]
+    ends: list[Line]
+    """By what the host will be switched off, or started as another system."""
     disks: list[Disk]
     mounts: list[Mount]
     journal: Journal
@@ -113,7 +115,7 @@ def touching(rig: Rig) -> str:
     """An expression for lines that change what is ours, run it or stop it; to read it is no harm."""
     about = ours(rig)
     programs = rf"(?:^|[\s\"'=;&|]){re.escape(rig.roots.software)}/\S*/bin/"
-    return rf"(?:{CHANGES}).*{about}|{about}.*(?:>|-delete\b|-exec\b)|{COPIES}.*{about}\S*[\"']?\s*$|{programs}"
+    return rf"(?:{CHANGES}).*{about}|{about}.*(?:-delete\b|-exec\b)|{COPIES}.*{about}\S*[\"']?\s*$|{programs}"
 
 
 def _asks(scene: Scene) -> object:

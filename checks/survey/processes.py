@@ -112,6 +112,7 @@ def _asks(scene: Scene) -> object:
     return {
         "units": units,
         "folders": folders,
+        "views": [*folders, *(f"{one}/" for one in (rig.roots.software, rig.generations, rig.roots.models))],
         "engines": f"{rig.installations}/",
         "users": list(rig.users),
         "except": TRY,

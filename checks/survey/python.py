@@ -13,6 +13,8 @@ class Python:
 
     foreign: list[str]
     """Absolute paths of what they run or import first, and no package has."""
+    other: list[str]
+    """The same of what was compiled of their modules, and is other code than those have."""
 
 
 PYTHON: Section[Python] = Section("python", Python, lambda scene: {})

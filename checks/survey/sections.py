@@ -16,12 +16,14 @@ from checks.survey.gates import GATES
 from checks.survey.generations import GENERATIONS
 from checks.survey.ground import GROUND
 from checks.survey.kernel import KERNEL
+from checks.survey.loader import LOADER
 from checks.survey.ours import OURS
 from checks.survey.packages import ARCHIVE, FILES, PACKAGES
 from checks.survey.processes import PROCESSES
 from checks.survey.programs import PROGRAMS
 from checks.survey.python import PYTHON
 from checks.survey.reach import REACH
+from checks.survey.rights import RIGHTS
 from checks.survey.section import Section
 from checks.survey.serving import SERVING
 from checks.survey.settings import SETTINGS
@@ -33,6 +35,7 @@ from checks.survey.weights import WEIGHTS
 SECTIONS: tuple[Section[Any], ...] = (
     ABOUT,
     ACCOUNTS,
+    RIGHTS,
     UNITS,
     PROCESSES,
     SERVING,
@@ -43,6 +46,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     PROGRAMS,
     COMPILED,
     PYTHON,
+    LOADER,
     WEIGHTS,
     OURS,
     GROUND,

@@ -16,6 +16,13 @@ AT_BOOT = (
     "systemd-udevd.service",
     "systemd-journald.service",
 )
+NEEDED = (
+    *("systemd-tmpfiles-setup.service", "systemd-tmpfiles-setup-dev.service", "systemd-remount-fs.service"),
+    *("dbus.service", "dbus.socket", "local-fs.target", "network.target"),
+    "systemd-user-sessions.service",
+)
+"""What else a boot goes by, or services wait for."""
+NETWORK = ("systemd-networkd.service", "networking.service", "NetworkManager.service")
 WAYS_IN = ("ssh.service", "ssh.socket", "sshd.service")
 
 
@@ -56,10 +63,12 @@ class Settings:
     """(file, what) of programs at boot and by the clock that set cards."""
     shadows: list[list[str]]
     """(file, the system's program) of what stands before that on PATH."""
+    sshd: list[str]
+    """Why sshd would not start again, in its words."""
+    risky: list[list[str]]
+    """(file, line) of settings of the kernel's that open or starve what is ours, or start a program of nobody's."""
     loader: list[list[str]]
     """(folder, file that names it, a library) of folders with libraries of the driver's that the loader looks in."""
-    before: list[list[str]]
-    """The same of libraries that are the system's own."""
     files: list[File]
     units: dict[str, dict[str, str]]
     """Unit -> what systemd has of it."""
@@ -81,7 +90,7 @@ def asks(scene: Scene) -> dict[str, object]:
         "paths": [*roots, *cards],
         "files": list(paths(rig)),
         "folders": [program_folder(rig)],
-        "units": [POWER_UNIT, PERSISTENCE_UNIT, *AT_BOOT, *WAYS_IN],
+        "units": [POWER_UNIT, PERSISTENCE_UNIT, *AT_BOOT, *NEEDED, *NETWORK, *WAYS_IN],
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from checks.survey.carry import COMMAND, answers, asked, program
+from checks.survey.carry import COMMAND, MOST, answers, asked, program
 from checks.survey.section import Scene
 from checks.survey.sections import SECTIONS
 from checks.survey.taken import Survey
@@ -20,7 +20,7 @@ def take(target: Any, scene: Scene) -> Survey:
     """
     questions = asked(scene, SECTIONS)
     limit = max(limit for limit, _ in questions.values())
-    answer = root.run(target, COMMAND, program(questions), limit=2 * limit)
+    answer = root.run(target, COMMAND, program(questions), limit=2 * limit, whole=3 * limit, most=MOST)
     try:
         return Survey(answers(answer.out))
     except ValueError as error:

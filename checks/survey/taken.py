@@ -44,6 +44,8 @@ class Survey:
         try:
             # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
             judged: T = TypeAdapter(section.shape).validate_json(json.dumps(answer["told"]), strict=True)
+        except RecursionError:
+            raise Drift(f"an answer about {section.name}", "lists in lists without end", cure) from None
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))

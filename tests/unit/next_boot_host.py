@@ -6,8 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from checks.survey.boot import Grub, Initrd, Mounted, NextBoot
+from checks.survey.ground import Ground, Journal
 from checks.survey.kernel import Device, DkmsBuild, Kernels, KernelThere, Module
+from checks.survey.loader import Loader
 from checks.survey.packages import Files, Kept, KeptFile, Packages, Pin
+from checks.survey.rights import Rights
 from checks.survey.settings import Row, Settings
 from rigwright.declaration.rig import POWER_UNIT
 from rigwright.nvidia.cards.files import POWER, power_digest, program_folder
@@ -50,7 +53,7 @@ BOOT = NextBoot(
     initrds=[Initrd(RELEASE, True, "", 9, [[OURS, OPTIONS]], [])],
     dracut=False,
     makes=True,
-    grub=Grub("0", False, RELEASE, ["root=UUID=1", "ro", "quiet"]),
+    grub=Grub("0", False, RELEASE, ["root=UUID=1", "ro", "quiet"], False),
     words=[["/etc/default/grub", "quiet"], ["/etc/default/grub", "GRUB_DEFAULT=0"]],
     mounts=[Mounted("/srv/models", "/srv", "ext4", True)],
     away=[],
@@ -82,7 +85,8 @@ SETTINGS = Settings(
     ],
     setters=[],
     shadows=[],
-    before=[],
+    sshd=[],
+    risky=[],
     loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
     files=[],
     units=UNITS,
@@ -113,6 +117,11 @@ PACKAGES = Packages(
 )
 FILES = Files([], 9, ["libcuda1", "linux-image-1"], [], [])
 SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKAGES, "files": FILES}
+SOUND |= {
+    "rights": Rights([], []),
+    "loader": Loader([], []),
+    "ground": Ground([], [], [], [], [], Journal(True, [], {}, []), "", []),
+}
 
 
 def row(kind: str, path: str, line: str, package: str = "", brought: bool = False) -> dict[str, Any]:

@@ -60,6 +60,12 @@ class Channel:
         told = self.streams and self.host.status is not None
         return self.host.status if told else self.process.returncode  # type: ignore[return-value]
 
+    def recv(self, size: int) -> Any:
+        return self.process.stdout.read1(size)
+
+    def recv_stderr(self, size: int) -> Any:
+        return self.process.stderr.read1(size)
+
     def makefile(self, mode: str) -> Any:
         return self.process.stdout
 
@@ -70,8 +76,9 @@ class Channel:
         if not self.process.stdin.closed:
             with suppress(OSError):
                 self.process.stdin.close()
-        self.process.wait()
+        # as a session's end does, this ends who still writes
         self.process.stdout.close()
+        self.process.wait()
         self.process.stderr.close()
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
+import sys
+import time
 import zlib
 from dataclasses import dataclass
 
@@ -56,10 +59,48 @@ def test_a_section_that_crashes_dies_or_hangs_takes_no_other_along(sections) -> 
     assert found["hangs"]["failed"] == "it took too long"
 
 
+def test_a_section_that_nobody_can_end_keeps_no_connection_open(sections) -> None:  # type: ignore[no-untyped-def]
+    # as one that waits in the kernel: it is not in the group that is ended
+    sections(
+        stays="""import os
+import time
+def look(asked):
+    os.setpgid(0, int(asked))
+    time.sleep(6)
+"""
+    )
+    began = time.monotonic()
+    assert run({"stays": (0.3, str(os.getpgid(0)))})["stays"]["failed"] == "it took too long"
+    assert time.monotonic() - began < 5
+
+
+def test_a_section_that_is_ended_while_it_speaks_takes_no_other_along(sections) -> None:  # type: ignore[no-untyped-def]
+    program = carry.HOST / "main.py"
+    program.write_text(
+        program.read_text().replace("left = memoryview(", "left = memoryview(b'{' if name == 'speaks' else ")
+    )
+    sections(speaks="def look(asked):\n    return 1\n", answers="def look(asked):\n    return asked\n")
+    found = run({"speaks": (9.0, {}), "answers": (9.0, [1])})
+    assert (found["speaks"]["failed"], found["answers"]["told"]) == ("it died", [1])
+
+
+def test_names_that_are_no_text_are_an_answer_all_the_same(sections) -> None:  # type: ignore[no-untyped-def]
+    sections(told="def look(asked):\n    return {'one': 1, 'words': ['a\\udcff']}\n")
+    assert Survey(run({"told": (9.0, {})})).read(TOLD).words == ["a?"]
+
+
 @dataclass(frozen=True)
 class Told:
     one: int
     words: list[str]
+
+
+def deep() -> object:
+    """Lists in lists, as many as are read and more than are written."""
+    made: object = []
+    for _ in range(sys.getrecursionlimit() * 100):
+        made = [made]
+    return made
 
 
 TOLD: Section[Told] = Section("told", Told, lambda scene: {})
@@ -72,6 +113,7 @@ TOLD: Section[Told] = Section("told", Told, lambda scene: {})
         ({"told": {"one": 1, "words": ["a", 3]}}, "words.1: "),
         ({"told": {"one": 1}}, "words: "),
         ({"told": None}, "about told"),
+        ({"told": deep()}, "found"),
         ({"failed": "KeyError: 'x'"}, "KeyError: 'x'"),
         ({"failed": "a\x1b[31mb"}, "a\N{REPLACEMENT CHARACTER}[31mb"),
         ({}, "found none"),

@@ -15,6 +15,7 @@ from checks import test_machine as m
 from checks import test_nvidia_boot as b
 from checks import test_nvidia_files as f
 from checks import test_nvidia_units as u
+from checks.survey.accounts import Line
 from checks.survey.boot import Grub
 from checks.survey.packages import Finding, KeptFile, Pin
 from checks.survey.settings import File
@@ -76,6 +77,8 @@ CHECKS: dict[str, Callable[[Survey], None]] = {
     "M11": m.test_initrd,
     "M12": m.test_boot_units,
     "M13": m.test_libraries,
+    "M14": m.test_kernel_settings,
+    "M15": m.test_nobody_becomes_root,
 }
 
 
@@ -150,7 +153,23 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("settings", row("sysctl", "/etc/sysctl.d/99.conf", "vm.*=60"), {}),
     ("settings", row("udev", "/etc/udev/rules.d/1.rules", "driver_override"), {"N38": "1.rules: driver_override"}),
     ("settings", row("tmpfiles", "/etc/tmpfiles.d/x.conf", "R! /opt/rigwright"), {"M09": "x.conf: R! /opt/rigwright"}),
-    ("settings", {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]}, {"M13": "libz.so.1 in /opt/x"}),
+    ("loader", {"before": [["/opt/x", "/etc/ld.so.conf.d/0.conf", "libz.so.1"]]}, {"M13": "libz.so.1 in /opt/x"}),
+    ("loader", {"put": ["/etc/environment: LD_PRELOAD=/x.so"]}, {"M13": "LD_PRELOAD=/x.so"}),
+    ("rights", {"open": [Line("/etc/pam.d/su", "auth sufficient")]}, {"M15": "/etc/pam.d/su: auth"}),
+    ("rights", {"programs": [Line("/tmp/sh", "mode 4755")]}, {"M15": "/tmp/sh: mode 4755"}),
+    ("ground", {"ends": [Line("/etc/crontab", "0 3 * * * root poweroff")]}, {"M07": "/etc/crontab: 0 3"}),
+    ("settings", {"sshd": ["x line 1: Bad configuration option: y"]}, {"M08": "Bad configuration option"}),
+    ("settings", {"risky": [["/etc/sysctl.d/x.conf", "kernel.pid_max=9"]]}, {"M14": "x.conf: kernel.pid_max=9"}),
+    ("settings", unit("dbus.socket", LoadState="masked"), {"M12": "dbus.socket is masked"}),
+    (
+        "settings",
+        unit("systemd-networkd.service", ActiveState="active", UnitFileState="disabled"),
+        {"M08": "systemd-networkd.service is not started"},
+    ),
+    ("settings", unit("systemd-networkd.service", ActiveState="active", UnitFileState="enabled-runtime"), {}),
+    ("boot", {"words": [["/etc/default/grub", "GRUB_TIMEOUT=-1"]]}, {"M10": "GRUB_TIMEOUT=-1"}),
+    ("boot", {"words": [["/etc/default/grub", "GRUB_TIMEOUT=5"]]}, {}),
+    ("boot", {"grub": replace(BOOT.grub, waits=True)}, {"M10": "waits at the menu"}),  # type: ignore[type-var]
     ("settings", {"setters": [["/etc/crontab", "nvidia-smi -pl"]]}, {"N49": "/etc/crontab: nvidia-smi -pl"}),
     (
         "settings",
@@ -203,7 +222,7 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("boot", {"words": [["/etc/default/grub", "modprobe.blacklist=nouveau"], ["x", "nvidia-drm.modeset=1"]]}, {}),
     ("boot", {"words": [["/etc/default/grub", "systemd.unit=rescue.target"]]}, {"M10": "systemd.unit=rescue.target"}),
     ("boot", {"words": [["/etc/default/grub", "GRUB_DEFAULT=1>2"]]}, {"M10": "GRUB_DEFAULT=1>2"}),
-    ("boot", {"grub": Grub("1>2", True, "5.0", [])}, {"M10": "'1>2' once, kernel 5.0"}),
+    ("boot", {"grub": Grub("1>2", True, "5.0", [], False)}, {"M10": "'1>2' once, kernel 5.0"}),
     ("boot", {"mounts": [replace(BOOT.mounts[0], again=False)]}, {"M05": "/srv/models on /srv"}),
     ("boot", {"away": ["/dev/sdz on /x"]}, {"M06": "/dev/sdz on /x"}),
     ("boot", {"shutdown": "USEC=1 MODE=reboot"}, {"M07": "USEC=1 MODE=reboot"}),

@@ -16,6 +16,7 @@ import pytest
 from checks import test_base, test_ours
 from checks.survey.ground import GROUND
 from checks.survey.host import ground as ground_look
+from checks.survey.host import jobs as jobs_look
 from checks.survey.host import ours as ours_look
 from checks.survey.ours import OURS
 from checks.survey.section import Scene
@@ -93,10 +94,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     before = os.umask(0o022)
     made = World(tmp_path)
     for name in ("ETC", "VAR", "RUN", "USR"):
-        monkeypatch.setattr(ground_look, name, tmp_path / "host" / name.lower())
+        for module in (ground_look, jobs_look):
+            monkeypatch.setattr(module, name, tmp_path / "host" / name.lower(), raising=False)
+    monkeypatch.setattr(jobs_look, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(jobs_look, "TIMED", (tmp_path / "host" / "cron.d",))
     monkeypatch.setattr(ground_look, "PROC", tmp_path / "proc")
     monkeypatch.setattr(
-        ground_look, "JOBS", (*(tmp_path / "host" / name for name in ("cron.d", "tmpfiles.d", "logrotate.d")),)
+        jobs_look, "JOBS", (*(tmp_path / "host" / name for name in ("cron.d", "tmpfiles.d", "logrotate.d")),)
     )
     monkeypatch.setattr(ground_look.common, "run", made.run)  # type: ignore[attr-defined]
     os.umask(before)

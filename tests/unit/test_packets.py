@@ -51,7 +51,7 @@ def ruled(rules: str) -> Scenery:
 
 def saved(text: str) -> Scenery:
     """With what iptables of old has set."""
-    return scenery(Firewall([], [], [], [], [], {"iptables": text}, [], {}))
+    return scenery(Firewall([], [], [], [], [], {"iptables": text}, [], {}, []))
 
 
 def test_without_rules_everybody_comes_where_he_wants_to() -> None:
@@ -173,4 +173,4 @@ def test_whom_rules_of_old_keep_out(lines: list[str], ports: list[int]) -> None:
 
 def test_rules_that_no_kernel_tells_are_refused() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
-        scenery(Firewall([Raw(2, "AAAA")], [], [], [], [], {}, [], {}))
+        scenery(Firewall([Raw(2, "AAAA")], [], [], [], [], {}, [], {}, []))

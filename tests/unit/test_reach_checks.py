@@ -176,7 +176,7 @@ def made(change: str = "", value: object = None) -> Survey:
     )
     active = Gate("active", "linked", "", "", False, 0, "", 1)
     gates = Gates({service: active, socket_unit: active}, {}, {}, [], [], Sharing(0, False, []))
-    rules = Firewall([], [], [], [], [], {}, [], {})
+    rules = Firewall([], [], [], [], [], {}, [], {}, [])
     answers = {"reach": told, "gates": gates, "firewall": rules}
     if change:
         section, _, field = change.partition(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,18 @@ def test_both_outputs_and_the_status_come_back_however_much_is_said() -> None:
 
 def test_a_command_that_reads_nothing_of_what_it_is_given_still_answers() -> None:
     assert root.run(Host(), "exec <&-; echo done").lines == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("command", "bounds", "said"),
+    [
+        ("head -c 3000000 /dev/zero", {"most": 2 << 20}, "more than 2 MiB"),
+        ("for one in $(seq 30); do echo $one; sleep 0.05; done", {"whole": 0.3}, "without end"),
+    ],
+)
+def test_an_answer_that_has_no_end_is_read_to_none(command: str, bounds: dict[str, Any], said: str) -> None:
+    with pytest.raises(Gone, match=said):
+        root.run(Host(), command, **bounds)
 
 
 @pytest.mark.parametrize("sudo", [False, True])

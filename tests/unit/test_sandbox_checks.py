@@ -13,7 +13,7 @@ import pytest
 
 from checks.escape import came_through, device, files, network, processes, written
 from checks.survey.escapes import PROGRAM
-from checks.survey.host.escapes import TRIED, _inside, _settings
+from checks.survey.host.escapes import TRIED, _given, _inside, _settings
 from checks.test_serving import memory
 
 CAT = """# /etc/systemd/system/rigwright-chat.service
@@ -77,10 +77,14 @@ def test_no_device_is_opened_to_which_that_does_something(path: str) -> None:
 
 def test_what_is_asked_reaches_the_program_as_it_is() -> None:
     asked: dict[str, object] = {"sockets": ["/run/$HOME `id` 'x' \"y\"\n%n"]}
-    words = _inside("tried-here", ["User=nobody"], asked)
+    asked["sockets"] = [f"/run/{number}/{'x' * 100}" for number in range(5000)]
+    words = _inside("tried-here", ["User=nobody"])
     assert words[0] == "systemd-run"
     assert {"--unit=tried-here", "--property=User=nobody"} < set(words)
-    assert json.loads(words[-1].replace("$$", "$")) == asked
+    program = "from __future__ import annotations\nif __name__ == '__main__':\n    import sys; print(sys.argv[1:])\n"
+    words = [sys.executable, *words[words.index("--") + 2 :]]
+    done = subprocess.run(words, input=_given(asked, program), capture_output=True, check=True)
+    assert done.stdout.decode() == f"{[json.dumps(asked)]}\n"
 
 
 def test_the_program_says_what_came_through_and_changes_nothing(tmp_path: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import cards, files, kernel, packages, settings
+from checks.survey.host import cards, dpkg, files, kernel, packages, settings
 from tests.unit.scripts import stand_in
 from tests.unit.survey_root import Write
 
@@ -46,7 +46,7 @@ def findings(deep: bool = False) -> set[tuple[str, str]]:
 def nvidia(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(write, "nvidia", INSIDE)
     installed(write, "bash", {"/usr/bin/bash": "bash", "/usr/share/doc/bash/a": "a"})
-    monkeypatch.setattr(files, "SLACK", 0.0)
+    monkeypatch.setattr(dpkg, "SLACK", 0.0)
     monkeypatch.setattr(files, "wrong", lambda path, seen, strict: "" if strict else _wrong(path, seen, strict))
 
 
@@ -160,7 +160,11 @@ def test_what_lets_apt_install_unsigned_packages_is_named(root: Path, write: Wri
         ["/etc/apt/sources.list", "[arch=amd64 trusted=yes"],
         ["/etc/apt/sources.list.d/a.sources", "Trusted: yes"],
     ]
-    assert packages.hooks() == [["/etc/apt/apt.conf.d/99", "DPkg::Pre-Invoke"]]
+    write("etc/dpkg/dpkg.cfg.d/hook", "# post-invoke=x\nno-debsig\npost-invoke=/bin/evil\n")
+    assert packages.hooks() == [
+        ["/etc/apt/apt.conf.d/99", "DPkg::Pre-Invoke"],
+        ["/etc/dpkg/dpkg.cfg.d/hook", "post-invoke"],
+    ]
 
 
 POLICY = """\

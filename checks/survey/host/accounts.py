@@ -78,7 +78,7 @@ def _list(value: object) -> list[object]:
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
-    for line in (common.read(path) or "").splitlines():
+    for line in common.lines(common.read(path) or ""):
         words = line.split(":")
         if len(words) > 3:
             yield words
@@ -110,7 +110,7 @@ def _shell(path: str) -> dict[str, object]:
     listed = set()
     for package in ("login", "util-linux", "passwd"):
         for name in (f"{package}.md5sums", f"{package}:amd64.md5sums"):
-            for line in (common.read(VAR / "lib/dpkg/info" / name) or "").splitlines():
+            for line in common.lines(common.read(VAR / "lib/dpkg/info" / name) or ""):
                 digest, _, file = line.partition("  ")
                 # /sbin is a link into /usr
                 if file.removeprefix("usr/") == path.removeprefix("/").removeprefix("usr/"):
@@ -121,7 +121,7 @@ def _shell(path: str) -> dict[str, object]:
 def _subordinate(names: list[str], numbers: dict[int, str]) -> Iterator[dict[str, str]]:
     """Lines that give ours numbers of users, or theirs to somebody else."""
     for name in ("subuid", "subgid"):
-        for line in (common.read(ETC / name) or "").splitlines():
+        for line in common.lines(common.read(ETC / name) or ""):
             words = line.split(":")
             if len(words) != 3 or not all(word.isdigit() for word in words[1:]):
                 continue
@@ -149,9 +149,10 @@ def _rules(names: list[str], numbers: dict[int, str]) -> Iterator[dict[str, str]
     """Lines by which the host gives ours more than they have, or somebody the right to be one of them."""
     named = _named([*names, *(f"#{number}" for number in numbers)])
     for path, text in _sudoers(ETC / "sudoers", 0):
-        lines = [line.strip() for line in re.sub(r"\\\n", " ", text).splitlines()]
-        for line in lines:
-            if (line.startswith("#") and not re.match(r"#[0-9]", line)) or line.startswith(("@", "Defaults")):
+        # a remark ends with its line, whatever that ends with
+        said = [line.strip() for line in common.lines(text) if not re.match(r"\s*#(?![0-9])", line)]
+        for line in "\n".join(said).replace("\\\n", " ").split("\n"):
+            if line.startswith(("@", "Defaults")):
                 continue
             if named.search(line) or re.match(r"(ALL|\S+(\s*,\s*\S+)*\s*,\s*ALL)\s", line):
                 yield _line(path, line)
@@ -166,7 +167,7 @@ def _rules(names: list[str], numbers: dict[int, str]) -> Iterator[dict[str, str]
     for path in _files(*places):
         if named.search(path.name):
             yield _line(path, "a file of that name")
-        for line in (common.read(path) or "").splitlines():
+        for line in common.lines(common.read(path) or ""):
             if named.search(line) and not line.lstrip().startswith(("#", "//")):
                 yield _line(path, line)
 
@@ -183,7 +184,7 @@ def _sudoers(path: Path, depth: int) -> Iterator[tuple[Path, str]]:
         return
     yield path, text
     for kind, name in re.findall(r"^[@#](includedir|include)\s+(\S+)", text, re.MULTILINE):
-        place = path.parent / name
+        place = path.parent / name.strip('"')
         inside = sorted(place.iterdir()) if kind == "includedir" and place.is_dir() else [place]
         for one in inside:
             if kind == "include" or not ("." in one.name or one.name.endswith("~")):
@@ -202,7 +203,7 @@ def _spools(names: list[str], numbers: dict[int, str]) -> Iterator[str]:
                         yield str(one)
     for name in ("crontab", "anacrontab", "cron.d"):
         for path in _files(ETC / name):
-            for line in (common.read(path) or "").splitlines():
+            for line in common.lines(common.read(path) or ""):
                 words = line.split(None, 6)
                 who = words[1:2] if line.startswith("@") else words[5:6]
                 if set(who) & set(names):
@@ -232,7 +233,7 @@ def _processes(numbers: dict[int, str]) -> Iterator[dict[str, object]]:
 def _unit(cgroups: str) -> str:
     """The path below the root of the control group that systemd has put a process in."""
     paths = {}
-    for line in cgroups.splitlines():
+    for line in common.lines(cgroups):
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         paths[controllers or number] = path

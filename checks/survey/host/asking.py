@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from checks.survey.host import web
+from checks.survey.host import net, web
 
 PATIENCE = 1.5  # seconds for an answer
 FIRST = 0.04  # seconds in which who speaks first does so
@@ -46,7 +46,9 @@ def ask(held: Held, tls: bool = False) -> None:
         connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         held.connection, held.said = connection, b""
         connection.settimeout(0.5)
-        connection.connect((address, port))
+        # an address that several networks may have is one of an interface
+        scope = net.scope(address)
+        connection.connect((address, port, 0, scope) if scope else (address, port))
         if tls:
             import ssl  # takes its time, and few need it
 
@@ -58,7 +60,10 @@ def ask(held: Held, tls: bool = False) -> None:
             return
         connection.sendall(b"\r\n".join(LINES))
         while len(held.said) < MOST and not whole(held.said):
-            connection.settimeout(max(0.01, until - time.monotonic()))
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            connection.settimeout(left)
             piece = connection.recv(MOST)
             held.said += piece
             if not piece:
@@ -92,19 +97,27 @@ class Asking:
             threads = [threading.Thread(target=ask, args=(one,), daemon=True) for one in held]
             for thread in threads:
                 thread.start()
+            until = time.monotonic() + 2 * PATIENCE + 1
             for thread in threads:
-                thread.join(2 * PATIENCE + 1)
+                thread.join(max(0.0, until - time.monotonic()))
             web.write(writing, {one.at: one.said[:MOST].decode("latin-1") for one in held})
             os.read(self.letting, 1)
 
         return work
 
     def answers(self) -> dict[str, str]:
-        """What was answered; the connections are open still."""
+        """What was answered; the connections are open still.
+
+        Raises:
+            RuntimeError: who asked was ended, which every process of nobody's can do: nobody was heard.
+        """
         said = b""
-        while not said.endswith(b"\n") and (piece := os.read(self.reading, 1 << 20)):
+        while not said.endswith(b"\n"):
+            piece = os.read(self.reading, 1 << 20)
+            if not piece:
+                raise RuntimeError("the process that asks other listeners has died")
             said += piece
-        found: dict[str, str] = json.loads(said or b"{}")
+        found: dict[str, str] = json.loads(said)
         return found
 
     def end(self) -> None:

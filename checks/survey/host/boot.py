@@ -145,7 +145,7 @@ def statements(text: str) -> list[str]:
     """Lines for modprobe that are about the cards, without remarks."""
     joined = text.replace("\\\n", " ")
     return [
-        " ".join(line.split()) for line in joined.splitlines() if ABOUT.search(line) and line.strip()[:1] not in "#;"
+        " ".join(line.split()) for line in common.lines(joined) if ABOUT.search(line) and line.strip()[:1] not in "#;"
     ]
 
 
@@ -155,7 +155,7 @@ def grub() -> dict[str, object] | None:
     if text is None:
         return None
     kept = common.read(f"{ROOT}/boot/grub/grubenv") or ""
-    kept_values = dict(line.split("=", 1) for line in kept.splitlines() if "=" in line and not line.startswith("#"))
+    kept_values = dict(line.split("=", 1) for line in common.lines(kept) if "=" in line and not line.startswith("#"))
     default = re.search(
         r'^\s*set default="?([^"\n]*)"?', text.partition("menuentry ")[0].rpartition("else")[2], re.MULTILINE
     )
@@ -172,6 +172,7 @@ def grub() -> dict[str, object] | None:
         "once": bool(kept_values.get("next_entry")),
         "kernel": fitting[0]["kernel"],
         "words": fitting[0]["words"],
+        "waits": bool(re.search(r"^\s*set timeout=-", text, re.MULTILINE)),
     }
 
 
@@ -180,7 +181,7 @@ def menu(text: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     depth: list[int] = [-1]
     levels: list[bool] = []
-    for line in text.splitlines():
+    for line in common.lines(text):
         if begun := re.match(r"""\s*(menuentry|submenu)\s+(?:'([^']*)'|"([^"]*)").*?\{\s*$""", line):
             depth[-1] += 1
             place = ">".join(map(str, depth))
@@ -211,8 +212,8 @@ def planned_words() -> list[list[str]]:
         for name, *values in ASSIGNED.findall(common.read(f"{ROOT}{place}") or ""):
             if name in ("GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"):
                 found += [[place, word] for word in "".join(values).split()]
-            elif name == "GRUB_DEFAULT":
-                found.append([place, f"GRUB_DEFAULT={''.join(values)}"])
+            elif name in ("GRUB_DEFAULT", "GRUB_TIMEOUT"):
+                found.append([place, f"{name}={''.join(values)}"])
     for path in sorted(
         [
             f"{ROOT}/etc/kernel/cmdline",
@@ -229,7 +230,7 @@ def planned_words() -> list[list[str]]:
 def mounts(roots: list[str]) -> list[dict[str, object]]:
     """Where folders of ours are mounted, if not with the system, and whether the next boot does that again."""
     points = {}
-    for line in (common.read(f"{ROOT}/proc/self/mountinfo", most=16 << 20) or "").splitlines():
+    for line in common.lines(common.read(f"{ROOT}/proc/self/mountinfo", most=16 << 20) or ""):
         words = line.split(" ")
         points[unescaped(words[4])] = words[words.index("-") + 1]
     again = {unescaped(row[1]) for row in table() if "noauto" not in row[3].split(",")}
@@ -259,7 +260,7 @@ def unescaped(word: str) -> str:
 
 def table() -> list[list[str]]:
     """The rows of fstab."""
-    lines = (common.read(f"{ROOT}/etc/fstab") or "").splitlines()
+    lines = common.lines(common.read(f"{ROOT}/etc/fstab") or "")
     rows = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     return [[*row, "defaults"][:4] if len(row) == 3 else row for row in rows if len(row) >= 3]
 

@@ -67,7 +67,7 @@ def log(pattern: str) -> dict[str, object]:
         except subprocess.TimeoutExpired:
             return {"blind": "journalctl does not answer", "messages": []}
     messages = []
-    for line in said.splitlines():
+    for line in common.lines(said):
         try:
             message = json.loads(line).get("MESSAGE")
         except (json.JSONDecodeError, AttributeError, RecursionError):
@@ -102,7 +102,7 @@ def storage() -> str:
         names |= {os.path.basename(path): path for path in glob.glob(f"{ROOT}{part}/systemd/journald.conf.d/*.conf")}
     found = "auto"
     for path in [f"{ROOT}/etc/systemd/journald.conf", *(names[name] for name in sorted(names))]:
-        for line in (common.read(path) or "").splitlines():
+        for line in common.lines(common.read(path) or ""):
             key, _, value = line.partition("=")
             if key.strip() in ("Storage", "ReadKMsg"):
                 value = value.strip().lower()

@@ -27,7 +27,7 @@ class Code:
     def of(self, pid: int) -> set[str]:
         """What is wrong with what a process runs, `WHAT PATH`."""
         found = set()
-        for line in (common.read(f"/proc/{pid}/maps", 16 << 20) or "").splitlines():
+        for line in common.lines(common.read(f"/proc/{pid}/maps", 16 << 20) or ""):
             parts = MAPPING.match(line)
             if not parts or "x" not in parts[2] or parts[4] in KERNELS_OWN:
                 continue
@@ -76,7 +76,7 @@ def _sums(wanted: Iterable[str]) -> dict[str, str]:
         for entry in entries:
             if not entry.name.endswith(".md5sums"):
                 continue
-            for line in (common.read(entry.path, 64 << 20) or "").splitlines():
+            for line in common.lines(common.read(entry.path, 64 << 20) or ""):
                 digest, _, path = line.partition("  ")
                 if (name := path.removeprefix("usr/")) in names:
                     found[names[name]] = digest

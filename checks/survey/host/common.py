@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
-MOST = 1 << 20  # bytes that are read of a file for people or systemd; none of them is as long
+MOST = 8 << 20  # bytes of a file for people or systemd; none of them is as long
+BEGIN = 1 << 20  # bytes that are read of what anybody may have made as long as he likes
+# What lies there and cannot be read; a device's own attributes say so, too, where they have no value
+BROKEN = (errno.EIO, errno.ESTALE, errno.ENFILE, errno.EMFILE, errno.ENOMEM)
+KERNELS = ("/proc/", "/sys/")
 
 
 def run(*words: str, limit: float = 15.0, stdin: str = "", status: bool = False) -> str:
@@ -37,18 +43,60 @@ def ended(*words: str, limit: float = 15.0) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
 
+def born(paths: Iterable[str]) -> dict[str, float]:
+    """When files were made that are there, in seconds since 1970; of others, and where a file system does not keep it,
+    nothing. Unlike when it was changed, no touch and no chmod moves that.
+    """
+    there = [path for path in paths if os.path.lexists(path)]
+    found: dict[str, float] = {}
+    for begins in range(0, len(there), 500):
+        said = run("stat", "--printf=%W %n\\0", "--", *there[begins : begins + 500], status=True)
+        rows = (row.partition(" ") for row in said.split("\0"))
+        found |= {path: float(moment) for moment, _, path in rows if moment.isdecimal() and int(moment)}
+    return found
+
+
+def lines(text: str) -> list[str]:
+    """A text's lines, as every program on a host takes them: a form feed or the like ends none."""
+    found = text.split("\n")
+    return found[:-1] if not found[-1] else found
+
+
 def read(path: str | Path, most: int = MOST) -> str | None:
-    """A file's text; None for no file, or none that can be read. A device or pipe is never opened for it."""
+    """A file's text; None for no file. A device or pipe is never read for it.
+
+    Raises:
+        RuntimeError: it is longer than so many bytes, or there and broken: what was not seen is not in order.
+    """
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:
+        found = _bytes(path, most + 1)
+    except OSError as error:
+        if error.errno in BROKEN and not str(path).startswith(KERNELS):
+            raise RuntimeError(f"{path}: {error.strerror}") from None
         return None
+    if found is not None and len(found) > most:
+        raise RuntimeError(f"{path} is longer than {most} bytes")
+    return None if found is None else _text(found)
+
+
+def begin(path: str | Path, most: int = BEGIN) -> str:
+    """How the text of a file begins that is somebody else's; empty for no file, or none that can be read."""
+    try:
+        return _text(_bytes(path, most) or b"")
+    except OSError:
+        return ""
+
+
+def _bytes(path: str | Path, most: int) -> bytes | None:
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             return None
         with os.fdopen(os.dup(opened), "rb") as file:
-            return file.read(most).decode(errors="surrogateescape").encode(errors="replace").decode()
-    except OSError:
-        return None
+            return file.read(most)
     finally:
         os.close(opened)
+
+
+def _text(found: bytes) -> str:
+    return found.decode(errors="surrogateescape").encode(errors="replace").decode()

@@ -42,10 +42,10 @@ def walk(top: str) -> Iterator[str]:
 
 
 def lstat(path: str) -> os.stat_result | None:
-    """A path's state; None where it has gone."""
+    """A path's state; None where it has gone, or is longer than a path can be: an instance may make any."""
     try:
         return Path(path).lstat()
-    except FileNotFoundError:
+    except OSError:
         return None
 
 

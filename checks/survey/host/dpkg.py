@@ -14,6 +14,9 @@ ADMIN = "/var/lib/dpkg"
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Folders below / that are links into /usr: a list may have either name of what lies there."""
 
+SLACK = 5.0  # s: dpkg writes a package's list when its files are there; some are renamed right after
+UNPACKING = 600.0  # s: from when dpkg has a package's sums to when it has all of it
+
 
 @dataclass
 class Package:
@@ -62,6 +65,31 @@ def packages() -> list[Package]:
         conffiles = {one[0]: one[1] for one in files if len(one) == 2}
         found.append(Package(name, base, fields.get("Version", ""), want, state, fields.get("Depends", ""), conffiles))
     return found
+
+
+def unpacked(info: str, born: dict[str, float]) -> float | None:
+    """When all of a package was there: what has changed after that is read; None where dpkg has no list of it.
+
+    Who touches the list moves its times to now, and by them nothing would ever have changed: what counts is when it was
+    made, where the file system keeps that, and when the sums were that came with it.
+
+    Args:
+        info: The path of dpkg's files about it, without what they end with.
+        born: As `common.born` has it, of those files.
+    """
+
+    def moments(path: str) -> tuple[float, ...]:
+        seen = os.stat(path)
+        return seen.st_mtime, seen.st_ctime, born.get(path, seen.st_ctime)
+
+    try:
+        made = min(moments(f"{info}.list")) + SLACK
+    except OSError:
+        return None
+    with suppress(OSError):
+        # the sums' time of writing is the package's own
+        made = min(made, min(moments(f"{info}.md5sums")[1:]) + UNPACKING)
+    return made
 
 
 def names(path: str) -> tuple[str, ...]:

@@ -27,6 +27,11 @@ TRIED = re.compile(
 CARDS = re.compile(r"/dev/nvidia.*")
 # Of /proc/net/unix: who listens, and where; a name may have anything in it but a line's end.
 LISTENS = re.compile(r"^\S+ \S+ \S+ 00010000 \S+ \S+ +[0-9]+ (/.*)$", re.MULTILINE)
+# The program is run with what it is asked as its only word.
+BEGIN = (
+    "import sys, json; asked, text = json.load(sys.stdin); sys.argv[1:] = [asked]; "
+    "exec(compile(text, 'escape.py', 'exec'), {'__name__': '__main__'})"
+)
 PATIENCE = 45.0  # seconds for one instance
 
 
@@ -50,10 +55,10 @@ def look(asked: dict[str, object]) -> dict[str, dict[str, list[str]]]:
             # it would be tried as root
             found[unit] = {kind: ["nothing was tried: its unit has no user"] for kind in KINDS}
             continue
-        words = _inside(f"{asked['name']}{unit}", forbidden, question)
+        words = _inside(f"{asked['name']}{unit}", forbidden)
         started[unit] = subprocess.Popen(words, stdin=-1, stdout=-1, stderr=-1)
         with suppress(OSError):
-            started[unit].stdin.write(str(asked["program"]).encode())  # type: ignore[union-attr]
+            started[unit].stdin.write(_given(question, str(asked["program"])))  # type: ignore[union-attr]
             started[unit].stdin.close()  # type: ignore[union-attr]
             started[unit].stdin = None
     return found | {unit: _found(program) for unit, program in started.items()}
@@ -72,7 +77,7 @@ def _found(program: subprocess.Popen[bytes]) -> dict[str, list[str]]:
 
 def _mains(units: list[str]) -> dict[str, int]:
     text = common.run("systemctl", "show", "--property=Id", "--property=MainPID", "--", *units)
-    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.split("\n\n")]
+    blocks = [dict(line.partition("=")[::2] for line in common.lines(block)) for block in text.split("\n\n")]
     return {block["Id"]: int(block["MainPID"]) for block in blocks if block.get("MainPID", "0") != "0"}
 
 
@@ -116,7 +121,7 @@ def _settings(cat: str) -> list[str]:
     """What a unit forbids its process, drop-ins included, as `systemctl cat` prints them one after the other."""
     section = ""
     found: list[str] = []
-    for line in cat.splitlines():
+    for line in common.lines(cat):
         if line.startswith("["):
             section = line
         elif section == "[Service]" and SETTING.match(line) and not ITS_OWN.match(line):
@@ -128,15 +133,18 @@ def _settings(cat: str) -> list[str]:
     return found
 
 
-def _inside(name: str, forbidden: list[str], question: dict[str, object]) -> list[str]:
-    """The command that runs the program in a sandbox.
+def _given(question: dict[str, object], program: str) -> bytes:
+    """What is written to a sandbox: an argument may have 128 KiB, and a host any number of sockets."""
+    return json.dumps([json.dumps(question), program]).encode()
+
+
+def _inside(name: str, forbidden: list[str]) -> list[str]:
+    """The command that runs what is written to it in a sandbox.
 
     Args:
         name: Of the unit that it starts.
         forbidden: The unit's settings.
-        question: What the program is asked.
     """
     options = ("--quiet", "--collect", "--pipe", "--wait", "--service-type=exec", f"--unit={name}")
-    # systemd expands what looks like a variable
-    words = ("python3", "-I", "-", json.dumps(question).replace("$", "$$"))
+    words = ("python3", "-I", "-c", BEGIN)
     return ["systemd-run", *options, *(f"--property={line}" for line in forbidden), "--", *words]

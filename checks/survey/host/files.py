@@ -40,7 +40,8 @@ CAPABLE = re.compile(
     r".*/(?:ping|mtr-packet|arping|newuidmap|newgidmap|gst-ptp-helper|dumpcap|snap-confine|traceroute6.*|fping6?|clockdiff|tracepath)"
 )
 MOST = 200  # findings that are told; who has changed more has changed the system
-SLACK = 5.0  # s: dpkg writes a package's list when its files are there; some are renamed right after
+# What programs are started and libraries are found by, where it is a link
+NAMED = re.compile(r"/(?:usr/)?(?:s?bin/[^/]+|lib\S*/(?:lib|ld)[^/]*\.so(?:\.[^/]*)?)")
 PIECE = 1 << 20
 
 
@@ -78,7 +79,9 @@ class Look:
         self.files = 0
         self.moved = dpkg.diversions()
         text = common.read(f"{dpkg.ROOT}{dpkg.ADMIN}/statoverride") or ""
-        self.overridden = {line.split(" ", 3)[3] for line in text.splitlines() if line.count(" ") >= 3}
+        self.links: dict[str, tuple[str, str]] = {}
+        self.born: dict[str, float] = {}
+        self.overridden = {line.split(" ", 3)[3] for line in common.lines(text) if line.count(" ") >= 3}
 
     def say(self, package: str, path: str, what: str) -> None:
         """Something that is not as it was brought."""
@@ -86,32 +89,52 @@ class Look:
             self.findings.append({"package": package, "path": path, "what": what})
 
     def place(self, package: str, path: str) -> str:
-        """Where a package's file lies, if another one or somebody had it moved."""
+        """Where a package's file lies, if another one had it moved; what somebody has put in its place is run."""
         for name in dpkg.names(path):
-            if name in self.moved and self.moved[name][1] != package:
+            if name in self.moved and self.moved[name][1] not in (package, ":"):
                 return self.moved[name][0]
         return path
 
     def verify(self, package: dpkg.Package, strict: bool) -> None:
         """Look at one package: its programs and libraries, and where `strict` all that it has."""
         info = f"{dpkg.ROOT}{dpkg.ADMIN}/info/{package.base}"
-        try:
-            # its ctime: who touches the list has no way to set that
-            since = os.stat(f"{info}.list").st_ctime + SLACK
-        except OSError:
+        since = dpkg.unpacked(info, self.born)
+        if since is None:
             self.say(package.name, f"{info}.list", "is gone, and with it what the package has brought")
             return
         sums = common.read(f"{info}.md5sums", most=64 << 20)
-        rows = [(line[:32], f"/{line[34:]}") for line in (sums or "").splitlines() if len(line) > 34]
+        rows = [(line[:32], f"/{line[34:]}") for line in common.lines(sums or "") if len(line) > 34]
         if not strict:
             rows = [(md5, path) for md5, path in rows if path[1:].startswith(RUN) and not UNREAD.match(path[1:])]
         for wanted, path in rows:
             self.file(package.name, path, wanted, since, strict)
+        if not strict:
+            listed = common.lines(common.read(f"{info}.list", most=64 << 20) or "")
+            named = [path for path in listed if NAMED.fullmatch(path)]
+            self.link(package.name, {path for path in named if os.path.islink(f"{dpkg.ROOT}{path}")}, whole=False)
         if strict:
             for path, wanted in package.conffiles.items():
                 if wanted not in ("newconffile", "obsolete"):
                     self.file(package.name, path, wanted, since, strict=False)
             self.others(package, f"{info}.list", {path for _, path in rows} | package.conffiles.keys(), sums is None)
+
+    def link(self, package: str, paths: set[str], *, whole: bool) -> None:
+        """Have links judged, once all are known; those that lead to nothing where the `whole` package is looked at."""
+        for path in paths:
+            there = f"{dpkg.ROOT}{self.place(package, path)}"
+            target = os.path.realpath(there).removeprefix(dpkg.ROOT) if os.path.exists(there) else ""
+            if target or whole:
+                self.links[path] = (package, target)
+
+    def judged(self) -> None:
+        """Say which links lead to what no package has brought."""
+        ends = {target for _, target in self.links.values() if target and not os.path.isdir(f"{dpkg.ROOT}{target}")}
+        own = dpkg.owners(ends)
+        for path, (package, target) in self.links.items():
+            if not target:
+                self.say(package, path, "is a link to nothing")
+            elif target in ends and target not in own:
+                self.say(package, path, f"is a link to {target}, which no package has brought")
 
     def file(self, package: str, path: str, wanted: str, since: float, strict: bool) -> None:
         """Look at one file."""
@@ -130,7 +153,9 @@ class Look:
                 f"is a link to {os.readlink(dpkg.ROOT + there)}" if stat.S_ISLNK(seen.st_mode) else "is no file",
             )
             return
-        if path not in self.overridden and (said := wrong(path, seen, strict)):
+        said = wrong(path, seen, strict)
+        # an administrator's override may close a file, or have it run as its owner; to have others write to it is none
+        if said and (path not in self.overridden or seen.st_mode & stat.S_IWOTH):
             self.say(package, path, said)
         if seen.st_ctime <= since and not self.deep:
             return
@@ -144,8 +169,8 @@ class Look:
 
     def others(self, package: dpkg.Package, listed: str, summed: set[str], blind: bool) -> None:
         """Look at a package's links and folders; and for what lies in its sources beside what it has brought."""
-        paths = (common.read(listed, most=64 << 20) or "").splitlines()
-        links: dict[str, str] = {}
+        paths = common.lines(common.read(listed, most=64 << 20) or "")
+        links: set[str] = set()
         trees = []
         for path in paths:
             if (
@@ -170,13 +195,8 @@ class Look:
                 if fnmatchcase(path, "/usr/src/*-*") and path.count("/") == 3:
                     trees.append(path)
             elif stat.S_ISLNK(seen.st_mode):
-                links[path] = os.path.realpath(there).removeprefix(dpkg.ROOT) if os.path.exists(there) else ""
-        own = dpkg.owners([target for target in links.values() if target and not os.path.isdir(f"{dpkg.ROOT}{target}")])
-        for path, target in links.items():
-            if not target:
-                self.say(package.name, path, "is a link to nothing")
-            elif not os.path.isdir(f"{dpkg.ROOT}{target}") and target not in own:
-                self.say(package.name, path, f"is a link to {target}, which no package has brought")
+                links.add(path)
+        self.link(package.name, links, whole=True)
         for tree in trees:
             known = set(paths)
             for folder, _, names in os.walk(f"{dpkg.ROOT}{tree}"):
@@ -199,20 +219,21 @@ def look(asked: dict[str, object]) -> dict[str, object]:
             programs and libraries are; `deep`, whether all bytes are read.
     """
     found = Look(bool(asked["deep"]))
-    strict = []
-    for package in dpkg.packages():
-        if package.state != "installed":
-            continue
-        if matches(package.name, asked["strict"]):
-            strict.append(package.name)
-            found.verify(package, strict=True)
-        elif matches(package.name, asked["run"]):
-            found.verify(package, strict=False)
+    there = [one for one in dpkg.packages() if one.state == "installed"]
+    strict = [one for one in there if matches(one.name, asked["strict"])]
+    run = [one for one in there if one not in strict and matches(one.name, asked["run"])]
+    bases = [f"{dpkg.ROOT}{dpkg.ADMIN}/info/{one.base}" for one in (*strict, *run)]
+    found.born = common.born(f"{base}.{kind}" for base in bases for kind in ("list", "md5sums"))
+    for package in strict:
+        found.verify(package, strict=True)
+    for package in run:
+        found.verify(package, strict=False)
+    found.judged()
     moved = [[path, to] for path, (to, by) in found.moved.items() if by == ":"]
     return {
         "findings": found.findings,
         "files": found.files,
-        "strict": strict,
+        "strict": [one.name for one in strict],
         "moved": [[path, to, dpkg.owners([path]).get(path, "")] for path, to in moved],
         "overridden": sorted(found.overridden),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import os
 import socket
@@ -17,6 +18,9 @@ NETLINK_ROUTE, NETLINK_NETFILTER, NFTABLES = 0, 12, 10
 GETCHAIN, GETRULE, GETSET, GETSETELEM, GETADDR = 4, 7, 10, 13, 22
 SET_TABLE, SET_NAME = 1, 2
 IFA_ADDRESS, IFA_LOCAL = 1, 2
+# linux/rtnetlink.h: a discipline of an interface's queue, and what it is
+GETQDISC, TCA_KIND = 38, 1
+LOSING = ("netem", "plug", "blackhole")
 MOST = 16 << 20  # bytes of rules; far more than anybody has
 # What a kernel says that has no such rules, and what it says of a route that says no.
 NO_RULES = (errno.EINVAL, errno.EOPNOTSUPP, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
@@ -101,14 +105,25 @@ def legacy() -> dict[str, str | None]:
 
 def ways() -> list[str]:
     """Interfaces that lead to the rest of the world."""
-    lines = (common.read("/proc/1/net/route") or "").splitlines()[1:]
+    lines = common.lines(common.read("/proc/1/net/route") or "")[1:]
     found = {line.split()[0] for line in lines if line.split()[1] == line.split()[7] == "00000000"}
     found |= {
         line.split()[9]
-        for line in (common.read("/proc/1/net/ipv6_route") or "").splitlines()
+        for line in common.lines(common.read("/proc/1/net/ipv6_route") or "")
         if line.startswith("0" * 32 + " 00")
     }
     return sorted(found - {"lo", "*"})
+
+
+def shaped() -> list[str]:
+    """Interfaces, each with what loses or holds back its packets (tc-netem(8), tc-plug(8))."""
+    found = []
+    for one in told(NETLINK_ROUTE, GETQDISC, struct.pack("=BxHiIII", 0, 0, 0, 0, 0, 0)):
+        kind = dict(net.attributes(one[20:])).get(TCA_KIND, b"").rstrip(b"\0").decode(errors="replace")
+        if kind in LOSING:
+            with contextlib.suppress(OSError):
+                found.append(f"{kind} on {socket.if_indextoname(struct.unpack_from('=i', one, 4)[0])}")
+    return sorted(set(found))
 
 
 def neighbours(own: list[dict[str, Any]]) -> list[str]:
@@ -149,4 +164,4 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     }
     own = interfaces()
     lost = unrouted([*asked["clients"], *neighbours(own)])
-    return {**shown, "interfaces": own, "legacy": legacy(), "ways": ways(), "unrouted": lost}
+    return {**shown, "interfaces": own, "legacy": legacy(), "ways": ways(), "unrouted": lost, "shaped": shaped()}

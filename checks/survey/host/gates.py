@@ -48,7 +48,7 @@ def since(record: str, pid: int, settings: list[str]) -> int:
 def written(pid: int, folder: str) -> list[str]:
     """Mounts by which a process may write to a folder."""
     found, best = [], ("", "")
-    for line in (common.read(f"/proc/{pid}/mountinfo", 16 << 20) or "").splitlines():
+    for line in common.lines(common.read(f"/proc/{pid}/mountinfo", 16 << 20) or ""):
         words = line.split(" ")
         place, options = words[4], words[5].split(",")
         if f"{folder}/".startswith(place.rstrip("/") + "/"):
@@ -62,7 +62,7 @@ def written(pid: int, folder: str) -> list[str]:
 
 def may(pid: int) -> tuple[int, bool]:
     """A process's user, and whether it has any capability."""
-    told = dict(line.partition(":")[::2] for line in (common.read(f"/proc/{pid}/status") or "").splitlines())
+    told = dict(line.partition(":")[::2] for line in common.lines(common.read(f"/proc/{pid}/status") or ""))
     return int((told.get("Uid") or "0").split()[0]), int(told.get("CapEff") or "1", 16) != 0
 
 
@@ -77,12 +77,14 @@ def links(folder: str) -> dict[str, str]:
 
 def loose(folder: str) -> list[str]:
     """Files with secrets that others than their owner may read."""
-    return sorted(
-        os.path.join(at, name)
-        for at, _, names in os.walk(folder)
-        for name in names
-        if name.endswith((".key", ".json")) and os.lstat(os.path.join(at, name)).st_mode & 0o077
-    )
+    found = []
+    for at, _, names in os.walk(folder):
+        for name in names:
+            # a file that is being replaced has gone meanwhile
+            with contextlib.suppress(FileNotFoundError):
+                if name.endswith((".key", ".json")) and os.lstat(os.path.join(at, name)).st_mode & 0o077:
+                    found.append(os.path.join(at, name))
+    return sorted(found)
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
@@ -93,7 +95,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """
     units, folder = asked["units"], asked["records"]
     shown = common.run("systemctl", "show", f"--property={PROPERTIES}", "--", *units)
-    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in shown.strip().split("\n\n")]
+    blocks = [dict(line.partition("=")[::2] for line in common.lines(block)) for block in shown.strip().split("\n\n")]
     states = {block["Id"]: block for block in blocks}
     exposed = asked["exposed"]
     said = common.run("systemd-analyze", "security", "--no-pager", "--", *exposed, status=True) if exposed else ""

@@ -40,7 +40,7 @@ def kept(folder: Path, asked: dict[str, str]) -> dict[str, object]:
             if place not in (asked["meta"], asked["proven"]) and (told := entry(path)):
                 files[place] = told
     meta = (common.read(folder / asked["meta"]) or "").split()
-    references = (common.read(folder / "references") or "").splitlines()
+    references = common.lines(common.read(folder / "references") or "")
     return {
         "number": int(folder.name),
         "sealed": plain(meta[0]) if meta else "",

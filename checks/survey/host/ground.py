@@ -9,26 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common
+from checks.survey.host import common, jobs
 
 PROC = Path("/proc")
 ETC = Path("/etc")
-VAR = Path("/var")
 RUN = Path("/run")
 USR = Path("/usr")
-LINE = 300  # characters that are told of a line
-# Where something of the host's is told to start what, as root, and where what is emptied or removed
-JOBS = (
-    *(ETC / name for name in ("crontab", "anacrontab", "cron.d", "cron.hourly", "cron.daily", "cron.weekly")),
-    *(ETC / name for name in ("cron.monthly", "rc.local", "logrotate.d", "logrotate.conf", "profile", "profile.d")),
-    *(ETC / name for name in ("bash.bashrc", "environment", "apt/apt.conf.d", "dpkg/dpkg.cfg.d", "tmpfiles.d")),
-    *(ETC / name for name in ("network/if-up.d", "network/if-down.d", "inittab", "incron.d", "update-motd.d")),
-    *(ETC / name for name in ("networkd-dispatcher", "NetworkManager/dispatcher.d", "kernel", "initramfs-tools")),
-    *(VAR / name for name in ("spool/cron", "spool/at", "spool/incron")),
-    *(RUN / "tmpfiles.d", USR / "lib/tmpfiles.d", USR / "local/lib/tmpfiles.d", USR / "lib/systemd/system-sleep"),
-    *(Path("/root") / name for name in (".bashrc", ".profile", ".bash_profile", ".bash_login", ".ssh/rc")),
-    ETC / "ssh/sshrc",
-)
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
@@ -45,6 +31,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "jobs": list(
             _jobs(re.compile(asked["touching"]), re.compile(asked["about"]), asked["quiet"], asked["guarded"])
         ),
+        "ends": list(jobs.ends()),
         "disks": [_disk(path) for path in asked["room"]],
         "mounts": list(_mounts(asked["models"])),
         "journal": _journal(),
@@ -65,7 +52,7 @@ def _held(locks: Path) -> Iterator[dict[str, object]]:
     for path in _in(locks):
         with suppress(OSError):
             names[path.lstat().st_ino] = path.name
-    for line in (PROC / "locks").read_text().splitlines():
+    for line in common.lines(common.read(PROC / "locks") or ""):
         words = line.split()
         if len(words) < 6 or "->" in words or not words[4].isdigit() or words[5].count(":") != 2:
             continue
@@ -79,18 +66,17 @@ def _held(locks: Path) -> Iterator[dict[str, object]]:
 def _jobs(
     touching: re.Pattern[str], about: re.Pattern[str], quiet: list[str], guarded: list[str]
 ) -> Iterator[dict[str, str]]:
-    """Lines that change what is ours, where something of the host's obeys them."""
-    for path in _files():
+    """Lines that change what is ours, where something of the host's obeys them, and in scripts that those start."""
+    scripts: set[str] = set()
+    for path, text in jobs.lines():
         if str(path) in quiet:
             continue
-        for line in (common.read(path) or "").splitlines():
-            text = line.strip()
-            if text.startswith("#") or not text:
-                continue
-            # what is named to logrotate is rotated
-            rotated = any(part.startswith("logrotate") for part in path.parts) and about.search(text)
-            if touching.search(text) or rotated or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
-                yield {"file": str(path), "text": " ".join(text.split())[:LINE]}
+        scripts.update(jobs.named(text))
+        # what is named to logrotate is rotated
+        rotated = any(part.startswith("logrotate") for part in path.parts) and about.search(text)
+        if touching.search(text) or rotated or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
+            yield jobs.told(path, text)
+    yield from (jobs.told(path, text) for path, text in jobs.within(scripts) if touching.search(text))
 
 
 def _cleans(line: str, guarded: list[str]) -> bool:
@@ -101,15 +87,6 @@ def _cleans(line: str, guarded: list[str]) -> bool:
     pattern = words[1].rstrip("/") or "/"
     expression = re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
     return any(re.match(rf"{expression}$", path) or pattern.startswith(f"{path}/") for path in guarded)
-
-
-def _files() -> Iterator[Path]:
-    for place in JOBS:
-        if place.is_dir():
-            for folder, _, names in os.walk(place):
-                yield from (Path(folder) / name for name in sorted(names))
-        elif place.is_file():
-            yield place
 
 
 def _disk(path: str) -> dict[str, object]:
@@ -129,7 +106,7 @@ def _disk(path: str) -> dict[str, object]:
 
 def _mounts(models: str) -> Iterator[dict[str, object]]:
     """What is mounted below the models' root."""
-    for line in (PROC / "self/mountinfo").read_text().splitlines():
+    for line in common.lines(common.read(PROC / "self/mountinfo") or ""):
         words = line.split()
         shown, point = (re.sub(r"\\([0-7]{3})", _octal, word) for word in words[3:5])
         if point.startswith(f"{models}/"):
@@ -158,7 +135,7 @@ def _journal() -> dict[str, object]:
     runs = False
     for folder in PROC.iterdir():
         if folder.name.isdigit() and (common.read(folder / "comm") or "").strip() == "systemd-journal":
-            words = (common.read(folder / "cmdline") or "").split("\0")
+            words = common.begin(folder / "cmdline").split("\0")
             # one of a namespace has its name as a word
             if len([word for word in words if word]) > 1:
                 continue
@@ -169,33 +146,16 @@ def _journal() -> dict[str, object]:
     units = ("systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket")
     places = [(folder / "systemd/system" / unit, unit) for unit in units for folder in (ETC, RUN)]
     masked = [unit for place, unit in places if place.is_symlink() and str(place.readlink()) == "/dev/null"]
-    return {"runs": runs, "files": sorted(files), "settings": _settings(), "masked": masked}
-
-
-def _settings() -> dict[str, str]:
-    """What journald's files come to (journald.conf(5)): the main one, then others by name; one in /etc hides others."""
-    folders = [ETC / "systemd", RUN / "systemd", USR / "local/lib/systemd", USR / "lib/systemd"]
-    main = next((one for folder in folders if (one := folder / "journald.conf").is_file()), None)
-    others: dict[str, Path] = {}
-    for folder in folders:
-        for path in _in(folder / "journald.conf.d"):
-            if path.suffix == ".conf":
-                others.setdefault(path.name, path)
-    found = {}
-    for path in [*([main] if main else []), *(others[name] for name in sorted(others))]:
-        section = ""
-        for line in (common.read(path) or "").splitlines():
-            text = line.strip()
-            if text.startswith("["):
-                section = text
-            elif section == "[Journal]" and "=" in text and text[0] not in "#;":
-                key, _, value = text.partition("=")
-                found[key.strip()] = value.strip()
-    return found
+    return {
+        "runs": runs,
+        "files": sorted(files),
+        "settings": jobs.settings("journald.conf", "[Journal]"),
+        "masked": masked,
+    }
 
 
 def _missing(packages: list[str]) -> list[str]:
     """Those that are not installed, by dpkg's list."""
     said = common.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\\n", *packages, status=True)
-    there = {line.split()[0] for line in said.splitlines() if line.endswith(" installed")}
+    there = {line.split()[0] for line in common.lines(said) if line.endswith(" installed")}
     return sorted(set(packages) - there)

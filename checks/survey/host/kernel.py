@@ -34,7 +34,7 @@ def modinfo(kernel: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     """What kmod would load of these for a kernel, in their order; those that are not there are left out."""
     found: list[dict[str, str]] = []
     _, said, _ = common.ended("modinfo", "-k", kernel, *names, limit=10)
-    for line in said.splitlines():
+    for line in common.lines(said):
         key, _, value = line.partition(":")
         if key == "filename":
             found.append(dict.fromkeys(FIELDS, ""))

@@ -39,10 +39,19 @@ def shown(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+def scope(address: str) -> int:
+    """The number of the interface that a link-local address is of; 0 for any other address."""
+    if not address.startswith("fe80:"):
+        return 0
+    wanted = socket.inet_pton(socket.AF_INET6, address).hex()
+    words = (line.split() for line in common.lines(common.read("/proc/1/net/if_inet6", MOST) or ""))
+    return next((int(row[1], 16) for row in words if row[0] == wanted), 0)
+
+
 def rows(*states: str) -> Iterator[tuple[str, str, str, int]]:
     """Local and remote place, state and inode of sockets of TCP, places as the kernel has them."""
     for table in TABLES:
-        for line in (common.read(table, MOST) or "").splitlines()[1:]:
+        for line in common.lines(common.read(table, MOST) or "")[1:]:
             words = line.split()
             if len(words) > 9 and words[3] in states:
                 yield words[1], words[2], words[3], int(words[9])

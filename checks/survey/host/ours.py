@@ -117,7 +117,7 @@ def _ledger(path: Path) -> dict[str, object]:
     text = common.read(path, 8 << 20)
     return {
         "entry": _entry(path),
-        "lines": sorted(set((text or "").splitlines())),
+        "lines": sorted(set(common.lines(text or ""))),
         "whole": (text or "\n")[-1:] == "\n",
     }
 
@@ -125,9 +125,9 @@ def _ledger(path: Path) -> dict[str, object]:
 def _needed(generations: Path) -> Iterator[str]:
     """Names of secrets that a generation was made with."""
     for folder in _in(generations):
-        for line in (common.read(folder / "references") or "").splitlines():
+        for line in common.lines(common.read(folder / "references") or ""):
             yield line.rpartition("/")[2]
-        for line in (common.read(folder / "gateway/tls") or "").splitlines():
+        for line in common.lines(common.read(folder / "gateway/tls") or ""):
             yield f"gateway-{line}.pem"
 
 

@@ -33,6 +33,9 @@ HOOK = re.compile(
     re.IGNORECASE,
 )
 
+# The same of dpkg itself (dpkg(1)), which has its settings from files of its own
+DPKG = re.compile(r"^\s*((?:pre|post)-invoke|status-logger)\b", re.MULTILINE)
+
 
 def matches(name: str, patterns: list[str]) -> bool:
     """Whether a name is one of shell patterns."""
@@ -44,12 +47,12 @@ def policy(names: list[str]) -> dict[str, dict[str, object]]:
     asked = common.run("apt-cache", "policy", "--", *names, limit=APT) if names else ""
     # an archive's own word for itself, asked without the cache that takes long to make
     told = common.run("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN)", limit=APT)
-    rows = {line.partition(" ")[::2] for line in told.splitlines()}
+    rows = {line.partition(" ")[::2] for line in common.lines(told)}
     origins = {uri.rstrip("/"): name.replace(" ", "_") for uri, name in rows if name}
     found: dict[str, dict[str, object]] = {}
     row: dict[str, object] = {}
     version, current, exact, above = "", False, False, True
-    for line in asked.splitlines():
+    for line in common.lines(asked):
         if matched := re.match(r"([^ :]+)(?::[^ ]*)?:$", line):
             row = found.setdefault(matched[1], {"candidate": "", "origin": "", "security": []})
             current, exact, above = False, False, True
@@ -77,9 +80,9 @@ def sources() -> list[str]:
 def parts(path: str) -> list[str]:
     """What counts of a file of sources: a paragraph that is switched off is none (sources.list(5))."""
     text = common.read(f"{ROOT}{path}") or ""
-    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    text = "\n".join(line for line in common.lines(text) if not line.lstrip().startswith("#"))
     if not path.endswith(".sources"):
-        return text.splitlines()
+        return common.lines(text)
     return [one for one in re.split(r"\n[ \t]*\n", text) if one.strip() and not OFF.search(one)]
 
 
@@ -90,14 +93,14 @@ def loose(config: str) -> list[list[str]]:
         found += [
             [path, said[0].strip()]
             for part in parts(path)
-            for line in part.splitlines()
+            for line in common.lines(part)
             if (said := TRUSTED.search(line))
         ]
     return found
 
 
 def hooks() -> list[list[str]]:
-    """(file, what) of apt's configuration has apt run commands, and is of no package."""
+    """(file, what) of apt's or dpkg's configuration has it run commands, and is of no package."""
     paths = [
         "/etc/apt/apt.conf",
         *(path.removeprefix(ROOT) for path in sorted(glob.glob(f"{ROOT}/etc/apt/apt.conf.d/*"))),
@@ -108,6 +111,10 @@ def hooks() -> list[list[str]]:
         flat = re.sub(r"\{\s*", "::", re.sub(r"\s+", " ", text)).replace(" ::", "::")
         if matched := HOOK.search(text) or HOOK.search(flat):
             said[path] = matched[0]
+    for path in ("/etc/dpkg/dpkg.cfg", *sorted(glob.glob(f"{ROOT}/etc/dpkg/dpkg.cfg.d/*"))):
+        place = path.removeprefix(ROOT) if ROOT else path
+        if matched := DPKG.search(common.read(f"{ROOT}{place}") or ""):
+            said[place] = matched[1]
     owned = dpkg.owners(said)
     return [[path, what] for path, what in said.items() if path not in owned]
 
@@ -117,7 +124,7 @@ def pins() -> list[dict[str, str]]:
     paths = [f"{ROOT}/etc/apt/preferences", *sorted(glob.glob(f"{ROOT}/etc/apt/preferences.d/*"))]
     found = []
     for path in paths:
-        text = "\n".join(line for line in (common.read(path) or "").splitlines() if not line.startswith("#"))
+        text = "\n".join(line for line in common.lines(common.read(path) or "") if not line.startswith("#"))
         for part in re.split(r"\n[ \t]*\n", text):
             rows = dict(re.findall(r"^(Package|Pin|Pin-Priority):[ \t]*(.*?)[ \t]*$", part, re.MULTILINE))
             if "Package" in rows:
@@ -138,6 +145,8 @@ def kept(folder: str, deep: bool) -> list[dict[str, object]]:
             continue
         listed = common.read(f"{path}SHA256SUMS")
         since = os.stat(f"{path}SHA256SUMS").st_ctime if listed is not None else 0.0
+        # a touch of the list moves its times to now, and not when it was made
+        since = min(since, common.born([f"{path}SHA256SUMS"]).get(f"{path}SHA256SUMS", since))
         files = []
         for entry in sorted(os.scandir(path), key=lambda one: one.name):
             seen = entry.stat(follow_symlinks=False)
@@ -166,7 +175,7 @@ def digest(path: str) -> str:
 
 def release() -> dict[str, str]:
     """What the distribution calls itself."""
-    rows = (line.partition("=") for line in (common.read(f"{ROOT}/etc/os-release") or "").splitlines())
+    rows = (line.partition("=") for line in common.lines(common.read(f"{ROOT}/etc/os-release") or ""))
     values = {key: value.strip("\"'") for key, _, value in rows}
     return {
         "os_id": values.get("ID", ""),
@@ -220,7 +229,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             ],
             "recorded": [
                 line.split(" ", 1)
-                for line in (common.read(f"{ROOT}{store}/installed") or "").splitlines()
+                for line in common.lines(common.read(f"{ROOT}{store}/installed") or "")
                 if " " in line
             ],
             "record": common.read(f"{ROOT}{asked['record']}") or "",

@@ -38,6 +38,8 @@ STATUS = re.compile(
 INTERFACE = re.compile(r"^ *([^\s:]+):", re.MULTILINE)
 LIMIT = re.compile(r"^Max ([a-z ]+?) {2,}(\S+) +(\S+)", re.MULTILINE)
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "ppc64le": 274, "riscv64": 31, "s390x": 283}
+# Control groups of units of ours, and of jobs: below a user's own manager any name can be had.
+OURS = re.compile(r"^0::/(rigwright(-[^/]*)?[.]slice/|system[.]slice/rw-job-)", re.MULTILINE)
 LIBC = ctypes.CDLL(None, use_errno=True)
 LONGEST = 8192  # characters of a word or variable
 MANY = 100  # of others' processes
@@ -49,13 +51,15 @@ def look(asked: dict[str, object]) -> dict[str, object]:
 
     Args:
         asked: `units`: service -> paths that it is to see as the host does, its program first; `folders`: whose
-            programs no package has brought; `engines`, the folder of those that nobody else is to run; `users`, ours;
-            `except`, what begins the names of units that are ours to try things in.
+            programs no package has brought; `views`, in which nothing else is to be seen than the host does; `engines`,
+            the folder of those that nobody else is to run; `users`, ours; `except`, what begins the names of units that
+            are ours to try things in.
     """
     units: dict[str, list[str]] = asked["units"]  # type: ignore[assignment] # by who asks
     groups = _groups(sorted(units))
     files = code.Code(tuple(asked["folders"]))  # type: ignore[arg-type]
-    found = {unit: _unit(*groups[unit], units[unit], files) for unit in units}
+    views: tuple[str, ...] = tuple(asked["views"])  # type: ignore[arg-type]
+    found = {unit: _unit(*groups[unit], units[unit], files, views) for unit in units}
     own = {process["pid"] for unit in found.values() for process in unit["processes"]}  # type: ignore[attr-defined]
     spaces = {
         process["spaces"][kind]
@@ -86,7 +90,7 @@ def _groups(units: list[str]) -> dict[str, tuple[int, str]]:
     text = common.run(
         "systemctl", "show", "--property=Id", "--property=MainPID", "--property=ControlGroup", "--", *units
     )
-    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.split("\n\n")]
+    blocks = [dict(line.partition("=")[::2] for line in common.lines(block)) for block in text.split("\n\n")]
     told = {block["Id"]: (int(block.get("MainPID", "0")), block.get("ControlGroup", "")) for block in blocks if block}
     return {unit: told.get(unit, (0, "")) for unit in units}
 
@@ -114,7 +118,7 @@ def _pids(path: str) -> list[int]:
     return sorted(found)
 
 
-def _unit(main: int, path: str, places: list[str], files: code.Code) -> dict[str, object]:
+def _unit(main: int, path: str, places: list[str], files: code.Code, views: tuple[str, ...]) -> dict[str, object]:
     pids = _pids(path) if path.strip("/") else []
     processes = [one for pid in dict.fromkeys([*filter(None, [main]), *pids]) if (one := _process(pid, files))]
     return {
@@ -122,9 +126,22 @@ def _unit(main: int, path: str, places: list[str], files: code.Code) -> dict[str
         "group": path,
         "program": os.path.realpath(places[0]) if places else "",
         "processes": processes,
-        "elsewhere": [place for place in places if main and _other(main, place)],
+        "elsewhere": [place for place in [*places, *(_covered(main, views) if main else ())] if _other(main, place)],
         "interfaces": INTERFACE.findall(common.read(f"/proc/{main}/net/dev") or "")[:MANY] if main else [],
     }
+
+
+def _covered(pid: int, views: tuple[str, ...]) -> list[str]:
+    """What is mounted in a process's own view, and not in the host's, within folders; without what it may not see."""
+    own, host = ({row[0]: row[1] for row in _mounts(one)} for one in (pid, 1))
+    return [at for at, what in own.items() if at not in host and at.startswith(views) and "/inaccessible/" not in what]
+
+
+def _mounts(pid: int) -> Iterator[tuple[str, str]]:
+    """Where, and what of a file system."""
+    for line in common.lines(common.read(f"/proc/{pid}/mountinfo", 64 << 20) or ""):
+        what, at = (re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word) for word in line.split(" ")[3:5])
+        yield at, what
 
 
 def _other(pid: int, place: str) -> bool:
@@ -158,7 +175,7 @@ def _process(pid: int, files: code.Code, *, told: bool = True) -> dict[str, obje
     try:
         exe = str(Path(f"/proc/{pid}/exe").readlink())
         group = next(
-            line[3:] for line in (common.read(f"/proc/{pid}/cgroup") or "").splitlines() if line.startswith("0::")
+            line[3:] for line in common.lines(common.read(f"/proc/{pid}/cgroup") or "") if line.startswith("0::")
         )
     except (OSError, StopIteration):
         return None
@@ -180,7 +197,7 @@ def _process(pid: int, files: code.Code, *, told: bool = True) -> dict[str, obje
 
 def _zeros(path: str) -> list[str]:
     """Words that end in zero bytes."""
-    return [word[:LONGEST] for word in (common.read(path) or "").split("\0")[:-1]]
+    return [word[:LONGEST] for word in common.begin(path).split("\0")[:-1]]
 
 
 def _threads(pid: int) -> Iterator[str]:
@@ -226,8 +243,8 @@ class Others:
         # a unit of ours may have started it meanwhile
         if (
             not group
-            or (f"/{self.own}" in group and _age(pid) < TRIED)
-            or any(f"{one}/".startswith(self.groups) for one in group.splitlines())
+            or (f"0::/system.slice/{self.own}" in group and _age(pid) < TRIED)
+            or any(f"{one}/".startswith(self.groups) for one in common.lines(group))
         ):
             return
         status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
@@ -235,13 +252,13 @@ class Others:
             yield "runs as a user of ours"
         if self.spaces & set(_spaces(pid).values()):
             yield "is inside the sandbox of an instance"
-        if not re.search(r"/rigwright(-[^/]*)?[.]slice/|/rw-job-", group) and self._runs(pid):
+        if not OURS.search(group) and self._runs(pid):
             yield f"runs from {self.engines}"
 
     def _runs(self, pid: int) -> bool:
         """What runs code from there has mapped it, or is a script of it; who reads a file there has started nothing."""
-        if f" {self.engines}" in (maps := common.read(f"/proc/{pid}/maps", 16 << 20) or ""):
-            lines = (code.MAPPING.match(line) for line in maps.splitlines())
+        if f" {self.engines}" in (maps := common.begin(f"/proc/{pid}/maps", 64 << 20)):
+            lines = (code.MAPPING.match(line) for line in common.lines(maps))
             if any(one and "x" in one[2] and one[4].startswith(self.engines) for one in lines):
                 return True
         for word in _zeros(f"/proc/{pid}/cmdline")[:3]:
@@ -254,4 +271,4 @@ class Others:
 
 
 def _passwd() -> list[str]:
-    return (common.read("/etc/passwd") or "").splitlines()
+    return common.lines(common.read("/etc/passwd") or "")

@@ -58,7 +58,7 @@ def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {"own": [], "host": []}
     for whose, pid in [*(("own", pid) for pid in pids), ("host", 1)]:
         inodes = set()
-        for line in (common.read(f"/proc/{pid}/net/unix", net.MOST) or "").splitlines()[1:]:
+        for line in common.lines(common.read(f"/proc/{pid}/net/unix", net.MOST) or "")[1:]:
             words = line.split(maxsplit=7)
             if len(words) == 8 and words[3] == LISTENS and words[7] == path:
                 inodes.add(int(words[6]))
@@ -72,7 +72,7 @@ def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
 def mounted(folders: list[str]) -> dict[str, list[str]]:
     """Folder -> where else, and what else over it, is mounted of what is mounted there."""
     rows = []
-    for line in (common.read("/proc/1/mountinfo", 16 << 20) or "").splitlines():
+    for line in common.lines(common.read("/proc/1/mountinfo", 16 << 20) or ""):
         words = line.split(" ")
         place = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), words[4])
         rows.append((words[2], words[3], place))
@@ -96,11 +96,11 @@ def routed() -> list[str]:
 def addresses() -> list[str]:
     """The host's own addresses."""
     found = set()
-    lines = (common.read("/proc/1/net/fib_trie", net.MOST) or "").splitlines()
+    lines = common.lines(common.read("/proc/1/net/fib_trie", net.MOST) or "")
     for before, line in itertools.pairwise(lines):
         if "/32 host LOCAL" in line:
             found.add(before.split()[-1])
-    for line in (common.read("/proc/1/net/if_inet6", net.MOST) or "").splitlines():
+    for line in common.lines(common.read("/proc/1/net/if_inet6", net.MOST) or ""):
         raw = line.split()[0]
         found.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw)))
     return sorted(found)

@@ -51,7 +51,7 @@ def asking(asks: list[dict[str, Any]], keys: dict[str, str]) -> Callable[[int], 
 
 def one_key(path: str) -> str:
     """The key in a file; empty where there is not exactly one."""
-    lines = (common.read(path) or "").splitlines()
+    lines = common.lines(common.read(path) or "")
     return lines[0] if len(lines) == 1 and lines[0].isascii() and lines[0].isprintable() else ""
 
 

@@ -37,7 +37,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
 
 
 def _lines(path: str) -> list[str]:
-    return (common.read(path) or "").splitlines()
+    return common.lines(common.read(path) or "")
 
 
 def _started(unit: str, records: str, starts: str, key: str | None, leaks: dict[str, list[str]]) -> dict[str, object]:

@@ -50,6 +50,8 @@ NAMES = re.compile(
     r"make|ninja|cc|gcc|g\+\+|ld|as|mktemp|findmnt|lsmod|modinfo|udevadm|nologin|logrotate|passwd|usermod|"
     r"gpasswd|kill|pgrep|perl|su|login|sshd|agetty"
 )
+# Of which services and deploys need more than that
+FEWEST = {"kernel.threads-max": 4096, "kernel.pid_max": 4096, "fs.file-max": 65536, "fs.nr_open": 65536}
 BEFORE, AFTER = ("/usr/local/sbin", "/usr/local/bin"), ("/usr/sbin", "/usr/bin")
 PROPERTIES = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths",
@@ -70,9 +72,10 @@ def parts(folder: str, suffix: str) -> list[list[str]]:
 
 def lines(path: str, joined: bool = True) -> list[str]:
     """What a file says, without remarks."""
-    text = common.read(f"{ROOT}{path}") or ""
-    text = text.replace("\\\n", " ") if joined else text
-    return [" ".join(line.split()) for line in text.splitlines() if line.strip() and line.strip()[0] not in "#;"]
+    said = [line for line in common.lines(common.read(f"{ROOT}{path}") or "") if line.strip()[:1] not in ("#", ";")]
+    # a remark ends with its line, whatever that ends with
+    text = "\n".join(said).replace("\\\n", " ") if joined else "\n".join(said)
+    return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
 
 
 def about(kind: str, line: str, asked: dict[str, list[str]]) -> bool:
@@ -121,7 +124,7 @@ def as_brought(owner: dict[str, str]) -> set[str]:
         sums = [one.conffiles.get(path, "") for one in ones if one.name == package]
         for one in (one for one in ones if one.name == package):
             text = common.read(f"{ROOT}{dpkg.ADMIN}/info/{one.base}.md5sums", most=64 << 20) or ""
-            sums += [line[:32] for line in text.splitlines() if f"/{line[34:]}" in dpkg.names(path)]
+            sums += [line[:32] for line in common.lines(text) if f"/{line[34:]}" in dpkg.names(path)]
         content = common.read(f"{ROOT}{path}")
         if content is not None and hashlib.md5(content.encode(), usedforsecurity=False).hexdigest() in sums:
             found.add(path)
@@ -147,7 +150,48 @@ def shadows() -> list[list[str]]:
             own = [f"{place}/{name}" for place in AFTER if os.path.exists(f"{ROOT}{place}/{name}")]
             if NAMES.fullmatch(name) and own and os.path.exists(path) and not os.path.samefile(path, f"{ROOT}{own[0]}"):
                 found.append([f"{folder}/{name}", own[0]])
-    return found
+    chosen = {f"/etc/alternatives/{name}": f"/usr/bin/{name}" for name in alternatives() if NAMES.fullmatch(name)}
+    ends = {path: os.path.realpath(f"{ROOT}{path}").removeprefix(ROOT) for path in chosen}
+    owned = dpkg.owners(ends.values())
+    return found + [[path, chosen[path]] for path, end in ends.items() if end not in owned]
+
+
+def alternatives() -> list[str]:
+    """Names of programs of which several packages have one, where it is one."""
+    folder = f"{ROOT}/etc/alternatives"
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [name for name in names if os.path.exists(f"{folder}/{name}")]
+
+
+def sshd() -> list[str]:
+    """Why sshd would not start again: what it cannot read of its settings."""
+    _, _, said = common.ended("sshd", "-t", limit=10)
+    return [line for line in common.lines(said) if re.search(r"line [0-9]+|Bad configuration|no hostkeys", line)][:3]
+
+
+def risky() -> list[list[str]]:
+    """(file, line) of settings of the kernel's that the next boot makes, and that open or starve what is ours."""
+    found = []
+    for first, *_ in [*parts("sysctl.d", ".conf"), ["/etc/sysctl.conf"]]:
+        for line in lines(first, joined=False):
+            key, _, value = (part.strip() for part in line.lstrip("-").partition("="))
+            name = key.replace("/", ".")
+            small = value.isdecimal() and int(value) < FEWEST.get(name, 0)
+            if small or (name.endswith(".route_localnet") and value == "1") or piped(name, value):
+                found.append([first, line])
+    now = (common.read(f"{ROOT}/proc/sys/kernel/core_pattern") or "").strip()
+    return found + ([["/proc/sys/kernel/core_pattern", now]] if piped("kernel.core_pattern", now) else [])
+
+
+def piped(name: str, value: str) -> bool:
+    """Whether a setting has the kernel start a program as root that no package has brought."""
+    if name == "kernel.core_pattern" and value.startswith("|"):
+        program = value[1:].split()[0] if value[1:].split() else ""
+    elif name in ("kernel.modprobe", "kernel.hotplug", "kernel.poweroff_cmd"):
+        program = value.split()[0] if value else ""
+    else:
+        return False
+    return bool(program) and not dpkg.owners([os.path.realpath(f"{ROOT}{program}").removeprefix(ROOT)])
 
 
 def folders_of_the_loader() -> list[list[str]]:
@@ -167,21 +211,6 @@ def folders_of_the_loader() -> list[list[str]]:
                 name for name in map(os.path.basename, names) if re.match(r"lib(?:cuda|nvidia-|nvcuvid)[^/]*\.so", name)
             ]
             found += [[line, path, name] for name in sorted(libraries)[:1]]
-    return found
-
-
-def before_the_system() -> list[list[str]]:
-    """(folder, the file that names it, a library of the system's in it) of those where ldconfig looks beside."""
-    own = {os.path.realpath(folder) for folder in glob.glob(f"{ROOT}/usr/lib/*-linux-gnu")}
-    names = {name for folder in own for name in os.listdir(folder) if re.fullmatch(r"lib[^/]+\.so\.[0-9]+", name)}
-    found = []
-    for path in sorted(glob.glob(f"{ROOT}/etc/ld.so.conf.d/*.conf")):
-        for line in lines(path.removeprefix(ROOT)):
-            folder = f"{ROOT}{line}"
-            if not line.startswith("/") or os.path.realpath(folder) in own or not os.path.isdir(folder):
-                continue
-            first = min(names & {*os.listdir(folder)}, default="")
-            found += [[line, path.removeprefix(ROOT), first]] if first else []
     return found
 
 
@@ -226,7 +255,7 @@ def units(names: list[str]) -> dict[str, dict[str, str]]:
     said = common.run("systemctl", "show", f"--property={','.join(PROPERTIES)}", "--", *names, status=True)
     found = {}
     for name, block in zip(names, said.split("\n\n"), strict=False):
-        found[name] = dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line)
+        found[name] = dict(line.partition("=")[::2] for line in common.lines(block) if "=" in line)
     return found
 
 
@@ -241,8 +270,9 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "rows": rows(asked),
         "setters": setters(),
         "shadows": shadows(),
+        "sshd": sshd(),
+        "risky": risky(),
         "loader": folders_of_the_loader(),
-        "before": before_the_system(),
         "files": lying(asked["files"]) + program(asked),
         "units": units(asked["units"]),
         "applied": (common.read(f"{ROOT}/run/rigwright-power") or "").strip(),

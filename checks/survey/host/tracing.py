@@ -51,8 +51,16 @@ class Process:
 
     @property
     def unit(self) -> str:
-        """The last unit of its control group."""
-        return next((part for part in reversed(self.group.split("/")) if part.endswith((".service", ".scope"))), "")
+        """The system's unit that it is of, with the last one inside of that: a user's manager, or a container's, may
+        have units of any name.
+        """
+        parts = self.group.strip("/").split("/")
+        units = [number for number, part in enumerate(parts) if part.endswith((".service", ".scope"))]
+        if not units:
+            return ""
+        outside = all(part.endswith(".slice") for part in parts[: units[0]])
+        first = parts[units[0]] if outside else parts[0]
+        return first if outside and units[0] == units[-1] else f"{first}/{parts[units[-1]]}"
 
     @property
     def told(self) -> str:
@@ -71,11 +79,11 @@ def processes(units: list[str]) -> dict[int, Process]:
         status = common.read(f"/proc/{name}/stat")
         if not group or not status:
             continue
-        group = next((line[3:] for line in group.splitlines() if line.startswith("0::")), "")
+        group = next((line[3:] for line in common.lines(group) if line.startswith("0::")), "")
         program = ""
         with contextlib.suppress(OSError):
             program = os.readlink(f"/proc/{name}/exe")
-        words = tuple((common.read(f"/proc/{name}/cmdline") or "").split("\0"))[:-1]
+        words = tuple(common.begin(f"/proc/{name}/cmdline").split("\0"))[:-1]
         parent = int(status.rpartition(")")[2].split()[1])
         made = Process(int(name), parent, program.removesuffix(" (deleted)"), words[:100], group, ours=False)
         found[made.pid] = made if made.unit not in units else replace(made, ours=True)
@@ -97,7 +105,7 @@ def clients(asked: dict[str, Any], ours: list[int]) -> set[int]:
     }
     accepted: set[int] = set()
     for pid in ours:
-        for line in (common.read(f"/proc/{pid}/net/unix", net.MOST) or "").splitlines()[1:]:
+        for line in common.lines(common.read(f"/proc/{pid}/net/unix", net.MOST) or "")[1:]:
             words = line.split(maxsplit=7)
             if len(words) == 8 and words[7] in asked["sockets"]:
                 accepted.add(int(words[6]))
@@ -133,7 +141,7 @@ def mentions(asked: dict[str, Any], one: Process) -> str:
     for folder, folders, names in os.walk(base) if base else ():
         folders[:] = [name for name in folders if not name.endswith("-available")]
         files += [os.path.join(folder, name) for name in names if not name.endswith(("~", ".bak", ".dpkg-old"))]
-    return next((path for path in files[:FILES] if ours.search(common.read(path, SIZE) or "")), "")
+    return next((path for path in files[:FILES] if ours.search(common.begin(path, SIZE))), "")
 
 
 def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str, set[int]]]) -> list[dict[str, str]]:

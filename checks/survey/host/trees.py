@@ -205,7 +205,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             packages are asked for; `deep`, whether all bytes are read.
     """
     ledger = common.read(asked["records"]["ledger"], LONGEST) or ""
-    rows = (line.split(" ") for line in ledger.splitlines() if line.startswith("record "))
+    rows = (line.split(" ") for line in common.lines(ledger) if line.startswith("record "))
     known = {row[1]: row[2] for row in rows if len(row) == 3}
     found: dict[str, str] = {path: str(Path(path).parent) for path in asked["declared"]}
     beside = []
@@ -236,7 +236,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
 def gone(folder: str, known: dict[str, str]) -> list[str]:
     """Trees that are recorded and that are not there."""
-    begun = (common.read(f"{folder}/{name}", BEGINS) or "" for name in names(folder) if name in known)
+    begun = (common.begin(f"{folder}/{name}", BEGINS) for name in names(folder) if name in known)
     trees = [found[1] for text in begun if (found := TREE.match(text))]
     return [plain(tree) for tree in trees if not os.path.lexists(tree)]
 

@@ -9,7 +9,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from checks.survey.host import common
+from checks.survey.host import common, jobs
 
 # Where systemd looks for units, the winner first (systemd.unit(5), "System Unit Search Path").
 TRANSIENT = "/run/systemd/transient"
@@ -22,7 +22,7 @@ FOLDERS = (
 # Units of root's own manager, and what runs at a boot without being one.
 USERS = ("/etc/systemd/user", "/run/systemd/user", "/usr/local/lib/systemd/user", "/root/.config/systemd/user")
 SCRIPTS = ("/etc/init.d", "/etc/rc.local")
-STARTED = re.compile(r"^\s*Exec[A-Za-z]*\s*=\s*[-+!@:|]*(/\S+)(?:\s+(?:-\S+\s+)*(/\S+))?", re.MULTILINE)
+STARTED = re.compile(r"^\s*Exec[A-Za-z]*\s*=\s*[-+!@:|]*(.*)$", re.MULTILINE)
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 GENERATORS = ("system-generators", "system-environment-generators")
 PROPERTY = re.compile("[A-Z][A-Za-z0-9]*=")
@@ -66,7 +66,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "shown": {name: _difference(shown[name], plain.get(name.rpartition(".")[2], {})) for name in [*units, *others]},
         "manager": _blocks(_end(manager))[0],
         "calls": _groups(_end(calls)),
-        "loaded": sorted(line.split()[0] for line in _end(listed).splitlines() if line.split())[:MANY],
+        "loaded": sorted(line.split()[0] for line in common.lines(_end(listed)) if line.split())[:MANY],
     }
 
 
@@ -85,7 +85,7 @@ def _blocks(text: str) -> list[dict[str, str]]:
     """Property -> value, of each unit; a line that begins none goes on with the one before it."""
     found: list[dict[str, str]] = [{}]
     last = ""
-    for line in text.splitlines():
+    for line in common.lines(text):
         name, _, value = line.partition("=")
         if PROPERTY.match(line):
             if name == "Id" and "Id" in found[-1]:
@@ -108,7 +108,7 @@ def _difference(one: dict[str, str], plain: dict[str, str]) -> dict[str, str | N
 def _groups(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     group = ""
-    for line in text.splitlines():
+    for line in common.lines(text):
         word = line.split("#")[0].strip()
         if line.startswith("@"):
             group = word
@@ -135,7 +135,7 @@ def _file(path: str) -> dict[str, str]:
 def _lies(path: str) -> dict[str, str]:
     """Where an entry of a folder of systemd's leads, and how its text begins."""
     link = str(Path(path).readlink()) if Path(path).is_symlink() else ""
-    return {"link": link, "first": (common.read(path, LONGEST) or "").partition("\n")[0]}
+    return {"link": link, "first": common.begin(path, LONGEST).partition("\n")[0]}
 
 
 def _default() -> str:
@@ -210,21 +210,23 @@ def _mentions(units: list[str], word: str, own: str) -> list[dict[str, str]]:
             for file in files:
                 found += _lines(file.path, wanted)
                 if not folder.startswith(("/usr/lib/", "/lib/")):
-                    started = STARTED.findall(common.read(file.path) or "")
-                    scripts |= {path for paths in started for path in paths if path}
+                    started = STARTED.findall(common.begin(file.path).replace("\\\n", " "))
+                    # a shell's words are in quotes
+                    scripts |= {path for words in started for path in (words.split(" ")[0], *jobs.named(words))}
     for place in SCRIPTS:
         scripts |= {place} if Path(place).is_file() else {entry.path for entry in _entries(place)}
     for path in sorted(scripts)[:MANY]:
         # what is no script begins otherwise
-        if (common.read(path, 2) or "") == "#!":
+        if common.begin(path, 2) == "#!":
             found += _lines(path, wanted)
     return found
 
 
 def _lines(path: str, wanted: re.Pattern[str]) -> list[dict[str, str]]:
-    lines = (common.read(path) or "").replace("\\\n", " ").splitlines()
-    found = (line.strip()[:LONGEST] for line in lines if wanted.search(line))
-    return [{"path": path, "line": line} for line in found if not line.startswith(("#", ";"))]
+    # a remark ends with its line, whatever that ends with (systemd.syntax(7))
+    said = (line for line in common.lines(common.begin(path)) if not line.lstrip().startswith(("#", ";")))
+    lines = "\n".join(said).replace("\\\n", " ").split("\n")
+    return [{"path": path, "line": line.strip()[:LONGEST]} for line in lines if wanted.search(line)]
 
 
 def _generators() -> list[str]:
@@ -235,7 +237,7 @@ def _generators() -> list[str]:
     if any(entry.path.startswith("/usr/lib/") for entry in found):
         for entry in _entries("/var/lib/dpkg/info"):
             if entry.name.endswith(".list") and re.match("systemd|.*generator", entry.name):
-                listed |= set((common.read(entry.path) or "").splitlines())
+                listed |= set(common.lines(common.read(entry.path) or ""))
     # a package has them below /lib, too, where that is a link
     packaged = {path.removeprefix("/usr") for path in listed}
     return [one.path for one in found if one.path.removeprefix("/usr") not in packaged and not _owned(one.path)]

@@ -21,7 +21,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         asked: `roots`, the folders; `below`, those of them in which nothing is mounted either.
     """
     roots, below = asked["roots"], asked["below"]
-    lines = (common.read("/proc/1/mountinfo") or "").splitlines()
+    lines = common.lines(common.read("/proc/1/mountinfo") or "")
     kept = booted()
     mounts = [made for made in map(mount, lines) if concerns(str(made["point"]), roots, below)]
     now = {made["point"] for made in mounts}
@@ -90,7 +90,7 @@ def unescaped(text: str) -> str:
 def booted() -> set[str]:
     """Where fstab and mount units have something mounted at a boot."""
     found = set()
-    for line in (common.read("/etc/fstab") or "").splitlines():
+    for line in common.lines(common.read("/etc/fstab") or ""):
         fields = line.split()
         if len(fields) >= 4 and not fields[0].startswith("#") and "noauto" not in fields[3].split(","):
             found.add(os.path.normpath(unescaped(fields[1])))

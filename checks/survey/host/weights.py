@@ -168,5 +168,5 @@ def _units(names: list[str]) -> dict[str, dict[str, str]]:
     said = common.run("systemctl", "show", "--timestamp=unix", f"--property={','.join(PROPERTIES)}", "--", *names)
     found: dict[str, dict[str, str]] = {}
     for name, block in zip(names, said.strip("\n").split("\n\n"), strict=True):
-        found[name] = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        found[name] = dict(line.split("=", 1) for line in common.lines(block) if "=" in line)
     return found

@@ -1,0 +1,269 @@
+"""What a host's users, services and files say to fool the survey, or to keep it from saying anything."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import py_compile
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from checks.survey.host import accounts, common, dpkg, files, gates, net, packages, processes, python, tracing, units
+from checks.survey.section import TRY
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="asks as nobody")
+
+
+def test_a_line_ends_where_programs_end_it() -> None:
+    # cron runs all of it
+    line = "* * * * * root rm -rf \x0b /opt/rigwright \u2028 \x1c"
+    assert common.lines(f"{line}\nx\n\n") == [line, "x", ""]
+    assert common.lines("") == []
+
+
+def test_what_is_too_long_to_be_read_is_no_absence_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "sudoers"
+    path.write_text("#" * 100 + "\nALL ALL=(ALL) ALL\n")
+    with pytest.raises(RuntimeError, match="sudoers is longer than 100 bytes"):
+        common.read(path, 100)
+    assert common.read(path, path.stat().st_size) == path.read_text()
+    assert common.begin(path, 3) == "###"
+    assert common.begin(tmp_path / "none") == ""
+
+
+def test_what_cannot_be_read_of_a_bad_disk_is_no_absence_of_it(tmp_path: Path) -> None:
+    with patch.object(common, "_bytes", side_effect=OSError(5, "Input/output error")):
+        with pytest.raises(RuntimeError, match="Input/output error"):
+            common.read(tmp_path / "a")
+        assert common.read("/sys/class/x") is None
+
+
+KILLED = """
+import os, signal, socket
+from checks.survey.host.asking import Asking
+silent = socket.create_server(("127.0.0.1", 0))
+asking = Asking([f"127.0.0.1:{silent.getsockname()[1]}"])
+os.kill(asking.pid, signal.SIGKILL)
+print(asking.answers())
+"""
+
+
+@ROOT
+def test_who_asks_other_listeners_and_is_ended_has_heard_nothing() -> None:
+    # in a process of its own: it forks
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=30)
+    assert "RuntimeError: the process that asks other listeners has died" in done.stderr
+
+
+def test_a_link_local_address_is_one_of_its_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "fe80000000000000000000000000000a 02 40 20 80     eth0\n" + "0" * 31 + "1 01 80 10 80       lo\n"
+    monkeypatch.setattr(common, "read", lambda *_: table)
+    assert (net.scope("fe80::a"), net.scope("fe80::b"), net.scope("::1"), net.scope("10.0.0.1")) == (2, 0, 0, 0)
+
+
+def test_what_is_mounted_in_a_services_own_view_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = {
+        1: "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /srv/models rw - xfs /dev/b rw\n",
+        7: "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /srv/models rw - xfs /dev/b rw\n"
+        "3 1 0:1 /tmp/evil /opt/rigwright/engines/a/lib\\040x.so rw - ext4 /dev/a rw\n"
+        "4 1 0:3 /systemd/inaccessible/dir /opt/rigwright/tools ro - tmpfs t rw\n5 1 0:3 /x /run/x rw - tmpfs t rw\n",
+    }
+    monkeypatch.setattr(common, "read", lambda path, *_: views[int(path.split("/")[2])])
+    assert processes._covered(7, ("/opt/rigwright/",)) == ["/opt/rigwright/engines/a/lib x.so"]
+
+
+GATEWAY = "rigwright_gateway.service"
+USERS = "/user.slice/user-1000.slice/user@1000.service"
+
+
+@pytest.mark.parametrize(
+    ("group", "unit"),
+    [
+        (f"/system.slice/{GATEWAY}", GATEWAY),
+        ("/rigwright.slice/rigwright-chat.slice/rigwright-chat.service/worker", "rigwright-chat.service"),
+        ("/init.scope", "init.scope"),
+        (f"{USERS}/app.slice/{GATEWAY}", f"user@1000.service/{GATEWAY}"),
+        (f"/docker/0123/system.slice/{GATEWAY}", f"docker/{GATEWAY}"),
+        ("/user.slice/user-1000.slice/session-3.scope", "session-3.scope"),
+        ("/", ""),
+    ],
+)
+def test_a_users_unit_is_not_ours_whatever_it_is_called(group: str, unit: str) -> None:
+    assert tracing.Process(7, 1, "/usr/bin/x", (), group, ours=False).unit == unit
+
+
+@pytest.mark.parametrize(
+    ("group", "ours"),
+    [
+        ("0::/rigwright.slice/rigwright-chat.slice/rigwright-chat.service", True),
+        ("0::/system.slice/rw-job-build.service", True),
+        (f"0::{USERS}/rigwright.slice/x.service", False),
+        (f"0::{USERS}/app.slice/rw-job-build.service", False),
+    ],
+)
+def test_a_users_slice_is_not_ours_whatever_it_is_called(group: str, ours: bool) -> None:
+    assert bool(processes.OURS.search(f"1:name=x:/\n{group}\n")) == ours
+
+
+@pytest.mark.parametrize("command", ["{}", "-{} --now", '/bin/sh -c "{}"', "/bin/sh -c 'test -e /x && {}; true'"])
+def test_a_script_that_a_unit_starts_by_a_shell_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    script, folder = tmp_path / "night", tmp_path / "system"
+    script.write_text("#!/bin/sh\nsystemctl stop rigwright.target\n")
+    folder.mkdir()
+    (folder / "x.service").write_text(f"[Service]\nExecStart={command.format(script)}\n")
+    for name, value in {"FOLDERS": (str(folder),), "USERS": (), "SCRIPTS": ()}.items():
+        monkeypatch.setattr(units, name, value)
+    assert units._mentions([], "rigwright", TRY) == [{"path": str(script), "line": "systemctl stop rigwright.target"}]
+
+
+def test_a_remark_hides_no_line_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = tmp_path / "x.service"
+    unit.write_text(
+        "# a remark \\\nConflicts=rigwright.target\n; one more \\\nBefore=other \\\n# within\n rigwright.target\n"
+    )
+    found = [one["line"] for one in units._lines(str(unit), units.re.compile("rigwright"))]
+    assert [" ".join(line.split()) for line in found] == ["Conflicts=rigwright.target", "Before=other rigwright.target"]
+    (tmp_path / "sudoers").write_text('# a remark \\\nrigwright-chat ALL=(ALL) ALL\n@include "more"\n')
+    (tmp_path / "more").write_text("Defaults x\nrigwright-chat \\\n ALL=/bin/sh\n")
+    monkeypatch.setattr(accounts, "ETC", tmp_path)
+    monkeypatch.setattr(accounts, "USR", tmp_path)
+    monkeypatch.setattr(accounts, "RUN", tmp_path)
+    assert [one["text"] for one in accounts._rules(["rigwright-chat"], {})] == [
+        "rigwright-chat ALL=(ALL) ALL",
+        "rigwright-chat ALL=/bin/sh",
+    ]
+
+
+def test_a_secret_that_goes_while_it_is_looked_at_is_none(tmp_path: Path) -> None:
+    with patch("os.walk", return_value=[(str(tmp_path), [], ["gone.key"])]):
+        assert gates.loose(str(tmp_path)) == []
+
+
+WRONG = files.wrong
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One with a package that came ten minutes ago, and more, by its list of sums."""
+    monkeypatch.setattr(dpkg, "ROOT", str(tmp_path))
+    monkeypatch.setattr(packages, "ROOT", str(tmp_path))
+    monkeypatch.setattr(files, "wrong", lambda path, seen, strict: "")
+    info = tmp_path / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/curl").write_text("evil")
+    (tmp_path / "var/lib/dpkg/status").write_text("Package: curl\nStatus: install ok installed\nVersion: 1\n\n")
+    (info / "curl.md5sums").write_text("d41d8cd98f00b204e9800998ecf8427e  usr/bin/curl\n")
+    (info / "curl.list").write_text("/.\n/usr/bin\n/usr/bin/curl\n/usr/bin/named\n/usr/share/x\n")
+    return tmp_path
+
+
+def changed() -> set[tuple[str, str]]:
+    found = files.look({"strict": [], "run": ["curl"], "deep": False})["findings"]
+    assert isinstance(found, list)
+    return {(one["path"], one["what"]) for one in found}
+
+
+def test_a_touch_of_its_list_makes_no_package_whole(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = host / "var/lib/dpkg/info"
+    other = {("/usr/bin/curl", "has another content")}
+    # all of it was made now, which says nothing
+    assert changed() == set()
+    # it was written long before it was changed, as by `chmod -R`
+    os.utime(info / "curl.list", (1, 1))
+    assert changed() == other
+    os.utime(info / "curl.list")
+    # the file system says that it is older than its times
+    monkeypatch.setattr(common, "born", lambda paths: dict.fromkeys(paths, 1.0))
+    assert changed() == other
+    # the sums came long before
+    sums = time.time() - 2 * dpkg.UNPACKING
+    monkeypatch.setattr(common, "born", lambda paths: {one: sums for one in paths if one.endswith("sums")})
+    assert changed() == other
+
+
+def test_when_files_were_made_is_known_where_it_is_kept(tmp_path: Path) -> None:
+    made = tmp_path / "a b\n"
+    made.touch()
+    os.utime(made, (1, 1))
+    found = common.born([str(made), str(tmp_path / "none")])
+    assert set(found) <= {str(made)}
+    assert all(time.time() - moment < 60 for moment in found.values())
+
+
+def test_a_link_to_what_no_package_has_brought_is_told(host: Path) -> None:
+    (host / "opt").mkdir()
+    (host / "opt/evil").touch()
+    (host / "usr/share").mkdir()
+    for name in ("usr/bin/named", "usr/share/x"):
+        (host / name).symlink_to(host / "opt/evil")
+    assert changed() == {("/usr/bin/named", "is a link to /opt/evil, which no package has brought")}
+    (host / "usr/bin/named").unlink()
+    (host / "usr/bin/named").symlink_to("curl")
+    assert changed() == set()
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a Python's own modules, in a host that got it long ago."""
+    monkeypatch.setattr(python, "ROOT", tmp_path)
+    name = f"python3.{sys.version_info[1]}"
+    folder = tmp_path / f"usr/lib/{name}/json"
+    folder.mkdir(parents=True)
+    info = tmp_path / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (info / f"lib{name}-stdlib:amd64.list").write_text(f"/usr/lib/{name}/json\n")
+    os.utime(info / f"lib{name}-stdlib:amd64.list", (1, 1))
+    for module in ("a", "b"):
+        text = f"{module} = (2, 'x', frozenset({{3, 4}}))\ndef f(): return {module}\n"
+        (folder / f"{module}.py").write_text(text)
+        py_compile.compile(str(folder / f"{module}.py"), optimize=0)
+        py_compile.compile(str(folder / f"{module}.py"), optimize=2)
+    return folder
+
+
+def test_what_python_has_compiled_is_its_modules_code(library: Path, tmp_path: Path) -> None:
+    assert python.look({}) == {"foreign": [], "other": []}
+    first, *_ = sorted((library / "__pycache__").glob("a.*[0-9].pyc"))
+    evil = compile("import os\n", str(library / "a.py"), "exec")
+    first.write_bytes(first.read_bytes()[:16] + marshal.dumps(evil))
+    (library / "__pycache__" / f"b.{sys.implementation.cache_tag}.opt-2.pyc").write_bytes(b"x")
+    (library / "__pycache__" / f"nobodys.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
+    (library / "b.cpython-313-x86_64-linux-gnu.so").touch()
+    made = f"/{library.relative_to(tmp_path)}/__pycache__"
+    assert python.look({}) == {
+        "foreign": [f"/{library.relative_to(tmp_path)}/b.cpython-313-x86_64-linux-gnu.so"],
+        "other": [f"{made}/{first.name}", f"{made}/b.{sys.implementation.cache_tag}.opt-2.pyc"],
+    }
+
+
+def test_what_was_compiled_when_it_was_installed_is_not_read(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "INSTALLED", time.time())
+    (library / "__pycache__" / f"a.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
+    assert python.look({})["other"] == []
+
+
+def test_what_somebody_has_put_in_a_programs_place_is_judged_as_it(host: Path) -> None:
+    os.utime(host / "var/lib/dpkg/info/curl.list", (1, 1))
+    (host / "usr/bin/curl.real").touch()
+    moved = "/usr/bin/curl\n/usr/bin/curl.real\n"
+    (host / "var/lib/dpkg/diversions").write_text(f"{moved}another\n")
+    assert changed() == set()
+    (host / "var/lib/dpkg/diversions").write_text(f"{moved}:\n")
+    assert changed() == {("/usr/bin/curl", "has another content")}
+
+
+@pytest.mark.parametrize(("mode", "red"), [(0o777, True), (0o4755, False)])
+def test_an_override_opens_no_program(host: Path, monkeypatch: pytest.MonkeyPatch, mode: int, red: bool) -> None:
+    monkeypatch.setattr(files, "wrong", WRONG)
+    (host / "usr/bin/curl").write_bytes(b"")
+    (host / "usr/bin/curl").chmod(mode)
+    (host / "var/lib/dpkg/statoverride").write_text(f"root root {mode:o} /usr/bin/curl\n")
+    assert bool(changed()) == red
