@@ -82,8 +82,8 @@ def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: Models, converged: Ho
     stall = hub.hub.fault(Stall(400_000), REPOSITORY, "tiny.gguf", times=1)
     with subprocess.Popen(command(inventory, "--yes"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as running:
         assert stall.met.wait(120)
-        # another file of the model is as large, and may be whole by then
-        begun = "find /srv/models '(' -name '*.part' -o -path '*/.hub-*' ')' -type f -size +390k"
+        # of what is sent of it, the hub's client writes in pieces of 256 KiB
+        begun = "find /srv/models -type f -size +255k"
         until(lambda: converged.run(begun, check=False), "bytes on disk")
         running.kill()
     if end == "host":
@@ -97,7 +97,7 @@ def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: Models, converged: Ho
     run = deploy(inventory)
     assert run.status == 0, run.said
     total = sum(map(len, hub.files.values()))
-    assert hub.hub.sent_bytes - before < total - 300_000
+    assert hub.hub.sent_bytes - before < total - 250_000
     assert red(inventory) == set()
     assert converged.run("find /srv/models -name '*.part' -o -name '.hub*' -o -name '.progress.json'") == ""
 
