@@ -122,6 +122,12 @@ def test_a_script_that_a_unit_starts_by_a_shell_is_read(
     assert units._mentions([], "rigwright") == [{"path": str(script), "line": "systemctl stop rigwright.target"}]
 
 
+def test_what_is_harmless_hides_nothing_by_its_number() -> None:
+    assert units.few(["x"] * units.MANY)
+    with pytest.raises(RuntimeError, match="more than"):
+        units.few(["x"] * (units.MANY + 1))
+
+
 def test_a_remark_hides_no_line_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = tmp_path / "x.service"
     unit.write_text(
@@ -143,6 +149,19 @@ def test_a_remark_hides_no_line_after_it(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_secret_that_goes_while_it_is_looked_at_is_none(tmp_path: Path) -> None:
     with patch("os.walk", return_value=[(str(tmp_path), [], ["gone.key"])]):
         assert gates.loose(str(tmp_path)) == []
+
+
+def test_a_log_that_others_read_or_write_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.touch()
+    log.chmod(0o640)
+    tmp_path.chmod(0o750)
+    assert gates.opened(str(tmp_path)) == []
+    for path, mode in ((log, 0o644), (log, 0o660), (tmp_path, 0o770), (tmp_path, 0o751)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert gates.opened(str(tmp_path)) == [str(path)]
+        path.chmod(before)
 
 
 WRONG = files.wrong
