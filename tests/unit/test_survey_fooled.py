@@ -5,6 +5,7 @@ from __future__ import annotations
 import marshal
 import os
 import py_compile
+import re
 import subprocess
 import sys
 import time
@@ -133,7 +134,7 @@ def test_a_remark_hides_no_line_after_it(tmp_path: Path, monkeypatch: pytest.Mon
     unit.write_text(
         "# a remark \\\nConflicts=rigwright.target\n; one more \\\nBefore=other \\\n# within\n rigwright.target\n"
     )
-    found = [one["line"] for one in units._lines(str(unit), units.re.compile("rigwright"))]
+    found = [one["line"] for one in units._lines(str(unit), re.compile("rigwright"))]
     assert [" ".join(line.split()) for line in found] == ["Conflicts=rigwright.target", "Before=other rigwright.target"]
     (tmp_path / "sudoers").write_text('# a remark \\\nrigwright-chat ALL=(ALL) ALL\n@include "more"\n')
     (tmp_path / "more").write_text("Defaults x\nrigwright-chat \\\n ALL=/bin/sh\n")

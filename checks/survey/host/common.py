@@ -47,7 +47,8 @@ def born(paths: Iterable[str]) -> dict[str, float]:
     """When files were made that are there, in seconds since 1970; of others, and where a file system does not keep it,
     nothing. Unlike when it was changed, no touch and no chmod moves that.
     """
-    there, found = [path for path in paths if os.path.lexists(path)], {}
+    found: dict[str, float] = {}
+    there = [path for path in paths if os.path.lexists(path)]
     for begins in range(0, len(there), 500):
         said = run("stat", "--printf=%W %n\\0", "--", *there[begins : begins + 500], status=True)
         rows = (row.partition(" ") for row in said.split("\0"))

@@ -87,7 +87,8 @@ def preferred() -> Iterator[list[str]]:
 
 def cached() -> Iterator[list[str]]:
     """The same of what the loader has written down, the first of each name, whatever its lists say now."""
-    own, known, first = folders(), names(), {}
+    first: dict[str, str] = {}
+    own, known = folders(), names()
     for line in common.lines(common.ended(f"{ROOT}/sbin/ldconfig", "-p", limit=10)[1]):
         if found := CACHED.match(line):
             first.setdefault(found[1], found[2])

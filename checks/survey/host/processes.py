@@ -58,7 +58,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     units: dict[str, list[str]] = asked["units"]  # type: ignore[assignment] # by who asks
     groups = _groups(sorted(units))
     files = code.Code(tuple(asked["folders"]))  # type: ignore[arg-type]
-    views = tuple(asked["views"])  # type: ignore[arg-type]
+    views: tuple[str, ...] = tuple(asked["views"])  # type: ignore[arg-type]
     found = {unit: _unit(*groups[unit], units[unit], files, views) for unit in units}
     own = {process["pid"] for unit in found.values() for process in unit["processes"]}  # type: ignore[attr-defined]
     spaces = {
