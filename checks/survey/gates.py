@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
-from rigwright.gateway.service import FOLDER, ROTATION, ROUTER_RUNTIME, RUNTIME, holders
+from rigwright.gateway.service import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, holders
 from rigwright.serving.listeners import names
 from rigwright.serving.units import LINKS, STARTED_FROM
 from rigwright.weights.sharing import UNIT as SHARE_UNIT
@@ -54,7 +54,7 @@ class Gates:
     out: list[str]
     """Instances that the gateway has left out."""
     loose: list[str]
-    """Files with the gateway's secrets that others may read."""
+    """Files with the gateway's secrets, or of its log, that others may read or write."""
     sharing: Sharing
 
     def gate(self, unit: str) -> Gate:
@@ -79,6 +79,7 @@ def _questions(scene: Scene) -> object:
         "links": LINKS,
         "out": f"{ROUTER_RUNTIME}/out",
         "runtime": RUNTIME,
+        "logs": LOGS if rig.gateway else "",
         "models": rig.roots.models,
         "sharing": SHARE_UNIT,
         "settings": {

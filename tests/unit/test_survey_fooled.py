@@ -5,6 +5,7 @@ from __future__ import annotations
 import marshal
 import os
 import py_compile
+import re
 import subprocess
 import sys
 import time
@@ -123,12 +124,18 @@ def test_a_script_that_a_unit_starts_by_a_shell_is_read(
     assert units._mentions([], "rigwright", TRY) == [{"path": str(script), "line": "systemctl stop rigwright.target"}]
 
 
+def test_what_is_harmless_hides_nothing_by_its_number() -> None:
+    assert units.few(["x"] * units.MANY)
+    with pytest.raises(RuntimeError, match="more than"):
+        units.few(["x"] * (units.MANY + 1))
+
+
 def test_a_remark_hides_no_line_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = tmp_path / "x.service"
     unit.write_text(
         "# a remark \\\nConflicts=rigwright.target\n; one more \\\nBefore=other \\\n# within\n rigwright.target\n"
     )
-    found = [one["line"] for one in units._lines(str(unit), units.re.compile("rigwright"))]
+    found = [one["line"] for one in units._lines(str(unit), re.compile("rigwright"))]
     assert [" ".join(line.split()) for line in found] == ["Conflicts=rigwright.target", "Before=other rigwright.target"]
     (tmp_path / "sudoers").write_text('# a remark \\\nrigwright-chat ALL=(ALL) ALL\n@include "more"\n')
     (tmp_path / "more").write_text("Defaults x\nrigwright-chat \\\n ALL=/bin/sh\n")
@@ -144,6 +151,19 @@ def test_a_remark_hides_no_line_after_it(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_secret_that_goes_while_it_is_looked_at_is_none(tmp_path: Path) -> None:
     with patch("os.walk", return_value=[(str(tmp_path), [], ["gone.key"])]):
         assert gates.loose(str(tmp_path)) == []
+
+
+def test_a_log_that_others_read_or_write_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.touch()
+    log.chmod(0o640)
+    tmp_path.chmod(0o750)
+    assert gates.opened(str(tmp_path)) == []
+    for path, mode in ((log, 0o644), (log, 0o660), (tmp_path, 0o770), (tmp_path, 0o751)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert gates.opened(str(tmp_path)) == [str(path)]
+        path.chmod(before)
 
 
 WRONG = files.wrong

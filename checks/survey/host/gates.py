@@ -87,6 +87,17 @@ def loose(folder: str) -> list[str]:
     return sorted(found)
 
 
+def opened(folder: str) -> list[str]:
+    """What others than its owner can write, or others than its group read, of a folder and what lies in it."""
+    found = []
+    for at, _, names in os.walk(folder):
+        for path in (at, *(os.path.join(at, name) for name in names)):
+            with contextlib.suppress(FileNotFoundError):
+                if os.lstat(path).st_mode & 0o027:
+                    found.append(path)
+    return sorted(found)
+
+
 def look(asked: dict[str, Any]) -> dict[str, object]:
     """Each unit.
 
@@ -127,6 +138,6 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "files": {path: common.read(path) for path in asked["files"]},
         "offered": links(asked["links"]),
         "out": sorted(links(asked["out"])),
-        "loose": loose(asked["runtime"]),
+        "loose": [*loose(asked["runtime"]), *(opened(asked["logs"]) if asked["logs"] else [])],
         "sharing": {"user": user, "able": able, "writes": written(pid, asked["models"]) if pid else []},
     }

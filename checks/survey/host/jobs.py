@@ -16,7 +16,7 @@ RUN = Path("/run")
 USR = Path("/usr")
 SYS = Path("/sys")
 LINE = 300  # characters that are told of a line
-MANY = 200  # scripts that are looked into
+MANY = 2000  # scripts that are looked into
 # What is started by the clock or at the end of a boot
 TIMED = (
     *(ETC / name for name in ("crontab", "anacrontab", "cron.d", "cron.hourly", "cron.daily", "cron.weekly")),

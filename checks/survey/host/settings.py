@@ -166,7 +166,9 @@ def alternatives() -> list[str]:
 def sshd() -> list[str]:
     """Why sshd would not start again: what it cannot read of its settings."""
     _, _, said = common.ended("sshd", "-t", limit=10)
-    return [line for line in common.lines(said) if re.search(r"line [0-9]+|Bad configuration|no hostkeys", line)][:3]
+    return [
+        line.strip() for line in common.lines(said) if re.search(r"line [0-9]+|Bad configuration|no hostkeys", line)
+    ][:3]
 
 
 def risky() -> list[list[str]]:

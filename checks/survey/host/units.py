@@ -8,6 +8,7 @@ import re
 import stat
 import subprocess
 from pathlib import Path
+from typing import TypeVar
 
 from checks.survey.host import common, jobs
 
@@ -24,10 +25,11 @@ USERS = ("/etc/systemd/user", "/run/systemd/user", "/usr/local/lib/systemd/user"
 SCRIPTS = ("/etc/init.d", "/etc/rc.local")
 STARTED = re.compile(r"^\s*Exec[A-Za-z]*\s*=\s*[-+!@:|]*(.*)$", re.MULTILINE)
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
+T = TypeVar("T")
 GENERATORS = ("system-generators", "system-environment-generators")
 PROPERTY = re.compile("[A-Z][A-Za-z0-9]*=")
 LONGEST = 4096  # characters that are told of a value or a line of somebody else's
-MANY = 200  # entries that are told of a list
+MANY = 5000  # entries that are told of a list; of more, nobody knows what the others are
 
 
 def look(asked: dict[str, list[str]]) -> dict[str, object]:
@@ -46,13 +48,13 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     listed = _start("systemctl", "list-units", "--all", "--full", "--plain", "--no-legend", "--", f"{word}*")
     told = {
         "files": {path: _file(path) for path in asked["files"]},
-        "lying": [{"path": path, **_lies(path)} for path in _lying(units, word)[:MANY]],
+        "lying": [{"path": path, **_lies(path)} for path in few(_lying(units, word))],
         "default": _default(),
-        "command_line": re.findall(r"\S*\bsystemd\.\S+", common.read("/proc/cmdline") or "")[:MANY],
-        "mentions": _mentions(units, word, asked["except"][0])[:MANY],
-        "generators": _generators()[:MANY],
-        "configured": _configured()[:MANY],
-        "presets": _presets(word)[:MANY],
+        "command_line": re.findall(r"\S*\bsystemd\.\S+", common.read("/proc/cmdline") or ""),
+        "mentions": few(_mentions(units, word, asked["except"][0])),
+        "generators": few(_generators()),
+        "configured": few(_configured()),
+        "presets": few(_presets(word)),
     }
     blocks = _blocks(_end(shows))
     names = [*units, *others, *bare]
@@ -66,8 +68,19 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "shown": {name: _difference(shown[name], plain.get(name.rpartition(".")[2], {})) for name in [*units, *others]},
         "manager": _blocks(_end(manager))[0],
         "calls": _groups(_end(calls)),
-        "loaded": sorted(line.split()[0] for line in common.lines(_end(listed)) if line.split())[:MANY],
+        "loaded": sorted(line.split()[0] for line in common.lines(_end(listed)) if line.split()),
     }
+
+
+def few(found: list[T]) -> list[T]:
+    """A list that can be told whole.
+
+    Raises:
+        RuntimeError: it is longer: what is harmless must not hide what is not.
+    """
+    if len(found) > MANY:
+        raise RuntimeError(f"more than {MANY} entries")
+    return found
 
 
 def _start(*words: str) -> subprocess.Popen[bytes]:
@@ -215,7 +228,7 @@ def _mentions(units: list[str], word: str, own: str) -> list[dict[str, str]]:
                     scripts |= {path for words in started for path in (words.split(" ")[0], *jobs.named(words))}
     for place in SCRIPTS:
         scripts |= {place} if Path(place).is_file() else {entry.path for entry in _entries(place)}
-    for path in sorted(scripts)[:MANY]:
+    for path in few(sorted(scripts)):
         # what is no script begins otherwise
         if common.begin(path, 2) == "#!":
             found += _lines(path, wanted)
