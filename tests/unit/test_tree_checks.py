@@ -84,7 +84,7 @@ def answers() -> Answers:
             "mounts": [mount("/")],
             "waiting": [],
         },
-        "python": {"foreign": []},
+        "python": {"foreign": [], "other": []},
         "ours": {
             **{name: [] for name in ("loose", "ahead", "folders", "secrets", "needed", "config")},
             "files": {},

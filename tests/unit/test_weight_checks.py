@@ -36,6 +36,7 @@ GROUND: dict[str, Any] = {
     "journal": {"runs": True, "files": [], "settings": {}, "masked": []},
     "audit": "",
     "missing": [],
+    "ends": [],
 }
 
 
