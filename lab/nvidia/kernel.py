@@ -18,11 +18,10 @@ from lab.nvidia.kernels import kernels
 
 INSIDE = Path(__file__).resolve().parent / "inside"
 # Where each stand-in lies in a host. /usr/local is first on the PATH of users and services, but apt leaves it out of
-# that of packages' scripts: uname, which those ask too, stands in the real one's place.
+# that of packages' scripts: uname, which those ask too, stands in the real one's place, as a package has it there.
 PLACES = {
     "kernel": "usr/local/lib/lab/kernel",
     "modprobe": "usr/local/sbin/modprobe",
-    "uname": "usr/local/lib/lab/uname",
     "initramfs-hook": "etc/initramfs-tools/hooks/lab",
     "initramfs.conf": "etc/initramfs-tools/conf.d/lab",
     "lab-kernel.service": "etc/systemd/system/lab-kernel.service",
@@ -36,13 +35,22 @@ set -e
 export DEBIAN_FRONTEND=noninteractive
 apt-get -qq update
 apt-get -qq install --yes --no-install-recommends {packages}
-uname=$(dpkg -L coreutils | grep '/bin/uname$')
-dpkg-divert --local --rename --divert /usr/local/lib/lab/uname.real --add "$uname"
-ln -s /usr/local/lib/lab/uname "$uname"
 dpkg --install /debs/*.deb
 apt-get clean
 rm -rf /debs /var/lib/apt/lists/*
 """
+
+UNAME = Deb(
+    "lab-uname",
+    "1",
+    "lab-uname",
+    files={"usr/bin/uname": (INSIDE / "uname").read_text()},
+    scripts={
+        "preinst": "uname=$(dpkg -L coreutils | grep '/bin/uname$')\n"
+        'dpkg-divert --package lab-uname --rename --divert /usr/local/lib/lab/uname.real --add "$uname"\n'
+    },
+)
+"""The stand-in for uname."""
 
 
 def layer(release: str, releases: Sequence[str]) -> str:
@@ -56,7 +64,7 @@ def layer(release: str, releases: Sequence[str]) -> str:
         Unsupported: a package cannot be installed; the text names the log.
     """
     base = images.base(images.RELEASES[release])
-    debs = [deb for deb in kernels(releases, METAPACKAGE) if deb.name.startswith("linux-image-")]
+    debs = [UNAME, *(deb for deb in kernels(releases, METAPACKAGE) if deb.name.startswith("linux-image-"))]
     inputs = [base.name, *PACKAGES, INSTALL, *map(repr, debs), *map(repr, PLACES.items())]
     inputs += [(INSIDE / name).read_text() for name in PLACES]
     made = CACHE / f"{release}-kernels-{hashlib.sha256(chr(0).join(inputs).encode()).hexdigest()[:12]}"

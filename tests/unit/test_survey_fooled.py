@@ -287,3 +287,8 @@ def test_an_override_opens_no_program(host: Path, monkeypatch: pytest.MonkeyPatc
     (host / "usr/bin/curl").chmod(mode)
     (host / "var/lib/dpkg/statoverride").write_text(f"root root {mode:o} /usr/bin/curl\n")
     assert bool(changed()) == red
+
+
+def test_a_setting_of_the_kernels_is_read() -> None:
+    path = Path("/proc/sys/kernel/pid_max")
+    assert common.read(path) == path.read_text()

@@ -14,6 +14,7 @@ BEGIN = 1 << 20  # bytes that are read of what anybody may have made as long as 
 # What lies there and cannot be read; a device's own attributes say so, too, where they have no value
 BROKEN = (errno.EIO, errno.ESTALE, errno.ENFILE, errno.EMFILE, errno.ENOMEM)
 KERNELS = ("/proc/", "/sys/")
+PIECE = 1 << 20  # bytes
 
 
 def run(*words: str, limit: float = 15.0, stdin: str = "", status: bool = False) -> str:
@@ -92,8 +93,11 @@ def _bytes(path: str | Path, most: int) -> bytes | None:
     try:
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             return None
-        with os.fdopen(os.dup(opened), "rb") as file:
-            return file.read(most)
+        found = bytearray()
+        # /proc/sys has no memory for a read of more than 4 MiB, however short its answer is
+        while len(found) < most and (piece := os.read(opened, min(PIECE, most - len(found)))):
+            found += piece
+        return bytes(found)
     finally:
         os.close(opened)
 
