@@ -123,6 +123,22 @@ def test_a_script_that_a_unit_starts_by_a_shell_is_read(
     assert units._mentions([], "rigwright") == [{"path": str(script), "line": "systemctl stop rigwright.target"}]
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("curl -H 'Authorization: Bearer abc123' http://x", "curl -H 'Authorization: Bearer ...' http://x"),
+        ("ngrok http 8020 --authtoken=2Xa_9", "ngrok http 8020 --authtoken=..."),
+        ('Environment=HF_TOKEN=hf_x API_KEY="k"', 'Environment=HF_TOKEN=... API_KEY="..."'),
+        ("sshpass --password hunter2 ssh -R 1:localhost:8020 x", "sshpass --password ... ssh -R 1:localhost:8020 x"),
+        ("cp /etc/rigwright/credentials /backup", "cp /etc/rigwright/credentials /backup"),
+        ("rigwright-chat ALL=(ALL) NOPASSWD: ALL", "rigwright-chat ALL=(ALL) NOPASSWD: ALL"),
+        ("systemctl stop rigwright.target", "systemctl stop rigwright.target"),
+    ],
+)
+def test_no_secret_of_somebodys_line_is_told(line: str, shown: str) -> None:
+    assert common.masked(line) == shown
+
+
 def test_what_is_harmless_hides_nothing_by_its_number() -> None:
     assert units.few(["x"] * units.MANY)
     with pytest.raises(RuntimeError, match="more than"):

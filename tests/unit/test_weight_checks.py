@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="weights are root's")
 GROUND: dict[str, Any] = {
     "held": [],
     "jobs": [],
+    "ends": [],
     "disks": [],
     "mounts": [],
     "journal": {"runs": True, "files": [], "settings": {}, "masked": []},
