@@ -246,7 +246,8 @@ def _host_report(name: str, seen: Seen, found: list[Result]) -> HostReport:
     except Drift:
         about = About("", None, {})
     verdict: Conforms = "not as declared" if any(result.verdict == "fail" for result in found) else "as declared"
-    return HostReport(name, verdict, seen.rig.digest, about.generation, about.clock, about.versions, found)
+    versions = {plain(what): plain(version) for what, version in about.versions.items()}
+    return HostReport(name, verdict, seen.rig.digest, about.generation, plain(about.clock), versions, found)
 
 
 OUTCOMES: dict[Verdict, tuple[Literal["passed", "failed", "skipped"], Callable[[pytest.Item, Result], Any]]] = {

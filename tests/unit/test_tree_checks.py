@@ -193,6 +193,7 @@ CASES: dict[str, tuple[Callable[[Answers], object], set[str]]] = {
     "an earlier one that nobody wrote": (lambda a: of(a, EARLIER).update(unrecorded="no record of it"), {"G03"}),
     "an earlier one that leads nowhere": (lambda a: a["generations"]["kept"][0].update(lost=["/opt/x"]), {"G04"}),
     "a module that comes first": (lambda a: a["python"]["foreign"].append("/usr/lib/python3.zip"), {"F12"}),
+    "a module that was compiled from another text": (lambda a: a["python"]["other"].append("/usr/lib/x.pyc"), {"F12"}),
     "an unknown setting": (lambda a: a["generations"]["beside"].append("override.conf"), {"G05"}),
 }
 

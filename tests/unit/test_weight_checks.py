@@ -31,12 +31,12 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="weights are root's")
 GROUND: dict[str, Any] = {
     "held": [],
     "jobs": [],
+    "ends": [],
     "disks": [],
     "mounts": [],
     "journal": {"runs": True, "files": [], "settings": {}, "masked": []},
     "audit": "",
     "missing": [],
-    "ends": [],
 }
 
 

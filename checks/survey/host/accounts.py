@@ -132,7 +132,7 @@ def _subordinate(names: list[str], numbers: dict[int, str]) -> Iterator[dict[str
 
 
 def _line(path: Path, text: str) -> dict[str, str]:
-    return {"file": str(path), "text": " ".join(text.split())[:LINE]}
+    return {"file": str(path), "text": common.masked(" ".join(text.split()))[:LINE]}
 
 
 def _files(*places: Path) -> Iterator[Path]:

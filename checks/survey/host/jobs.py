@@ -80,7 +80,7 @@ def named(line: str) -> set[str]:
 
 def told(path: Path, text: str) -> dict[str, str]:
     """A line, for people."""
-    return {"file": str(path), "text": " ".join(text.split())[:LINE]}
+    return {"file": str(path), "text": common.masked(" ".join(text.split()))[:LINE]}
 
 
 def ends() -> Iterator[dict[str, str]]:

@@ -232,7 +232,7 @@ class Others:
     def found(self, ours: set[int]) -> list[dict[str, object]]:
         """`pid`, `what` it does that it must not, and its `words`."""
         return [
-            {"pid": pid, "what": what, "words": _zeros(f"/proc/{pid}/cmdline")[:4]}
+            {"pid": pid, "what": what, "words": common.masked(" ".join(_zeros(f"/proc/{pid}/cmdline")[:4])).split(" ")}
             for pid in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
             if pid not in ours
             for what in self._does(pid)

@@ -122,7 +122,7 @@ def tunnels(asked: dict[str, Any], processes: dict[int, tracing.Process]) -> lis
             continue
         text = " ".join(words[1:])
         if place.search(text) or any(path in text for path in asked["sockets"]):
-            found.append({"program": one.told, "words": " ".join(words)[:200]})
+            found.append({"program": one.told, "words": common.masked(" ".join(words))[:200]})
     return found
 
 

@@ -239,7 +239,7 @@ def _lines(path: str, wanted: re.Pattern[str]) -> list[dict[str, str]]:
     # a remark ends with its line, whatever that ends with (systemd.syntax(7))
     said = (line for line in common.lines(common.begin(path)) if not line.lstrip().startswith(("#", ";")))
     lines = "\n".join(said).replace("\\\n", " ").split("\n")
-    return [{"path": path, "line": line.strip()[:LONGEST]} for line in lines if wanted.search(line)]
+    return [{"path": path, "line": common.masked(line.strip())[:LONGEST]} for line in lines if wanted.search(line)]
 
 
 def _generators() -> list[str]:
