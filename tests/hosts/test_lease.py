@@ -17,7 +17,8 @@ from tests.hosts.support import command, deploy, plan, red, until, write_invento
 # what is tested here runs on this machine and in shell scripts that every release has
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
-HELD = "flock -n /run/rigwright/locks/lease true && echo free || echo held"
+# a conflict alone says held: the folder of a host that has just booted is not there yet
+HELD = "flock -n -E 75 /run/rigwright/locks/lease true; [ $? -eq 75 ] && echo held || echo free"
 
 
 def keep_waiting(host: Host) -> None:
