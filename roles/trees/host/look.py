@@ -40,7 +40,7 @@ class Host:
         self.software, self.engines = Path(str(asked["software"])), Path(str(asked["engines"]))
         self.generations = Path(str(asked["generations"]))
         self.records, self.ledger = Path(str(asked["records"])), Path(str(asked["ledger"]))
-        self.sealed = str(asked.get("sealed"))
+        self.sealed = str(asked.get("sealed", ""))
         self.texts: dict[str, dict[str, str]] = dict(asked["texts"])  # type: ignore[call-overload]
         self.known = self._known()
 
