@@ -6,6 +6,7 @@ from pyinfra.api.exceptions import PyinfraError
 from rigwright.host.plan import desired, stages
 from rigwright.supply.expected import refusal
 from roles.base import base
+from roles.container_toolkit import brought_with, container_toolkit, containers_of
 from roles.cuda_toolkit import cuda_toolkit
 from roles.engines import engines
 from roles.lease import lease
@@ -36,7 +37,11 @@ held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
 if held and verb in ("deploy", "upgrade"):
     # what decisions wait for
     ask_at_once(
-        lambda: probe(rig), lambda: driver_of(rig, verb == "upgrade"), lambda: whole(rig), lambda: installed(rig)
+        lambda: probe(rig),
+        lambda: driver_of(rig, verb == "upgrade"),
+        lambda: containers_of(rig),
+        lambda: whole(rig),
+        lambda: installed(rig),
     )
 
 if held and verb == "rollback":
@@ -48,20 +53,22 @@ elif held and verb == "remove":
     removal(rig, asked.keep_weights)
 elif held and (facts := probe(rig)):
     driver = driver_of(rig, verb == "upgrade")
-    wanted = desired(rig, facts, managed(driver))
+    containers = containers_of(rig)
+    wanted = desired(rig, facts, managed(driver), brought_with(containers))
     roles = {
         "base": lambda: base(rig, facts),
         "network": lambda: network(rig),
         "tools": lambda: tools(rig, wanted.tools),
         "nvidia_driver": lambda: nvidia_driver(wanted, upgrading=verb == "upgrade", reboot=asked.reboot),
         "nvidia_cards": lambda: nvidia_cards(rig),
+        "container_toolkit": lambda: container_toolkit(wanted),
         "cuda_toolkit": lambda: cuda_toolkit(wanted),
         "sharing": lambda: sharing(rig),
         "engines": lambda: engines(wanted),
         "weights": lambda: weights(rig, facts),
         "serving": lambda: serving(wanted),
     }
-    if preflight(wanted, driver):
+    if preflight(wanted, driver, containers):
         for stage in stages(wanted):
             roles[stage.role]()
 

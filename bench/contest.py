@@ -66,8 +66,11 @@ class Deployed:
         """The unit's command line for another socket, and with the key where it lies.
 
         Raises:
-            NotMeasured: it does not name the unit's socket, so the process would take it.
+            NotMeasured: it does not name the unit's socket, so the process would take it, or it starts a container,
+                which belongs into the unit's own control group.
         """
+        if self._service.container:
+            raise NotMeasured(f"{self.instance.name} runs in a container: there is no command line outside of one")
         command, own = self._service.command, self.instance.socket
         # a word of its own, or an option's value
         moved = {

@@ -24,11 +24,13 @@ from rigwright.host.plan import Desired
 from rigwright.serving.generation import Generation
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
+    "contained": lambda rig: [one for one in rig.instances if one.kind.contained_by],
     "instance": lambda rig: rig.instances,
     "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
     "env": lambda rig: rig.envs,
     "weight": lambda rig: rig.weights,
     "share": lambda rig: [rig.share] if rig.share else [],
+    "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
     "offered": lambda rig: list({one.name: one for offer in rig.offers for one in offer.instances}.values()),
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],

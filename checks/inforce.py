@@ -77,6 +77,8 @@ def _service(name: str, made: Mapping[str, str], bare: Mapping[str, str]) -> dic
         found["DeviceAllow"] = "\n".join(sorted(["char-rtc r", *filter(None, made.get("DeviceAllow", "").split("\n"))]))
     if made.get("PrivateDevices") == "yes" or made.get("DevicePolicy") == "closed":
         found["DevicePolicy"] = "closed"
+    if made.get("Delegate") == "yes":
+        found["OOMPolicy"] = "continue"
     if made.get("Type") == "notify":
         found["NotifyAccess"] = "main"
     dropped = {cap for setting, caps in DROPPED.items() if made.get(setting) == "yes" for cap in caps}
@@ -127,6 +129,7 @@ LATER = frozenset(
         "PollLimitBurst",
         "PollLimitIntervalUSec",
         "CPUAccounting",
+        "DelegateControllers",
     }
 )
 """What systemd reckons itself while a unit is loaded, from the host or from other properties of it."""

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import click
 
 from checks.backend import UnknownHost, connect
+from rigwright.containers import found as containers_found
+from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.rig import Rig
 from rigwright.host import facts as host_facts
 from rigwright.host import lease, together
@@ -44,6 +46,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "stored": stored.script,
     "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.questions(rig)),
     "driver_facts": driver_facts.script,
+    "containers": containers_found.script,
     "holders": lambda rig: holders.script(),
     "holder": lambda rig: render("lease/holder.sh.j2", lease=LEASE),
     "use": lambda rig: render("look/use.sh.j2"),
@@ -96,6 +99,10 @@ class Box:
     def driver_facts(self) -> DriverFacts:
         """What the choice of a driver needs to know of it."""
         return self.read(driver_facts.parse, SCRIPTS["driver_facts"](self.rig))
+
+    def containers(self) -> ContainerFacts:
+        """What it has for containers."""
+        return self.read(containers_found.parse, SCRIPTS["containers"](self.rig))
 
     def holders(self) -> Holders:
         """Who holds its cards beside us."""

@@ -10,17 +10,26 @@ from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import UnitFile, declared
 from rigwright.declaration.rig import Rig
+from rigwright.engines.container import Container
 from rigwright.host.plan import Desired
 
 RESTART = "`systemctl reset-failed` and `systemctl restart` that unit"
 """What gives a service the processes that its unit says: a deploy starts none anew that was started from it."""
+CONTAINED = "it runs in a container, of which I01 to I07 say what is in force"
 Services = Mapping[str, tuple[UnitFile, Unit]]
 
 
 def running(survey: Survey, rig: Rig, desired: Desired) -> Services:
-    """All of them, by name."""
-    found = survey.read(PROCESSES).units
-    return {name: (one, found[name]) for name, one in declared(Scene(rig, desired)).items() if name in found}
+    """All of them that systemd itself runs, by name: what is in a container is judged by what is declared of that."""
+    found, within = survey.read(PROCESSES).units, contained(rig, desired)
+    units = declared(Scene(rig, desired)).items()
+    return {name: (one, found[name]) for name, one in units if name in found and name not in within}
+
+
+def contained(rig: Rig, desired: Desired) -> Mapping[str, Container]:
+    """The containers that instances run in, by unit."""
+    services = {one.unit: one.kind.service(rig, one, desired.installations[one.installed_as]) for one in rig.instances}
+    return {unit: service.container for unit, service in services.items() if service.container}
 
 
 def text(one: UnitFile) -> dict[str, str]:

@@ -165,7 +165,9 @@ def _parts(prop: str, value: str) -> list[str]:
         "BindReadOnlyPaths": lambda value: [_bind(word) for word in value.split()],
         "RestrictAddressFamilies": lambda value: [word for word in value.split() if word != "none"],
         "Listen": lambda value: [f"{value} (Stream)"],
-        "EnvironmentFiles": lambda value: [f"{value} (ignore_errors=no)"],
+        "EnvironmentFiles": lambda value: [
+            f"{value[1:]} (ignore_errors=yes)" if value[0] == "-" else f"{value} (ignore_errors=no)"
+        ],
         "TimersCalendar": lambda value: [CALENDAR.get(value, value)],
         "Environment": lambda value: [value],
     }

@@ -6,6 +6,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from checks import DEPLOY, check, expect
+from checks.survey.patched import PATCHED, files
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES
 from checks.test_nvidia_driver import gpus
@@ -13,6 +14,10 @@ from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.envs.env import Environment, prefix
 from rigwright.envs.told import wanted
 from rigwright.supply.machine_code import refusals
+
+SHOWN = 3
+CLOCK = 2.0
+"""Seconds that the kernel's idea of when a process began may differ from a file's."""
 
 
 @check(
@@ -56,6 +61,31 @@ def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> N
         line for card in rig.cards for line in refusals(environment.packages, env.for_other_cards, card.capability)[0]
     }
     expect(sorted(found), [], "lock another version, or declare other cards")
+
+
+@check(
+    "V04",
+    "what patches have changed is what they say, and what runs was started after it",
+    severity="critical",
+    why="a patch that was lost, or that nobody has loaded, changes nothing: the fault that it is for is back",
+    blind="what a process loads by itself from elsewhere, once it runs",
+)
+def test_patches(survey: Survey, rig: Rig, environment: Environment) -> None:
+    if not environment.patches:
+        pytest.skip("nothing of it is patched")
+    found, wanted_ = survey.read(PATCHED), files(rig, environment)
+    cure = again(rig, environment)
+    for path, digest in wanted_.items():
+        expect(f"{path}: {found.files[path].digest or 'nothing'}", f"{path}: {digest}", cure)
+    stale = [f"{path}: {name}" for path in wanted_ for name in found.files[path].stale]
+    expect(", ".join(stale[:SHOWN]), "nothing compiled of another file", cure, holds=not stale)
+    written = max(found.files[path].written for path in wanted_)
+    units = [one.unit for one in rig.instances if one.installed_as == environment.name]
+    early = [
+        f"process {one.pid} of {unit}" for unit in units for one in found.units[unit] if one.begun < written - CLOCK
+    ]
+    cure = f"systemctl restart {' '.join(units)}"
+    expect(", ".join(early[:SHOWN]), "processes that began later", cure, holds=not early)
 
 
 def again(rig: Rig, environment: Environment) -> str:

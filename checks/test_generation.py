@@ -11,6 +11,7 @@ from checks.survey.generations import GENERATIONS
 from checks.survey.taken import Survey
 from checks.survey.trees import MISSING, OTHER, TREES
 from checks.survey.units import UNITS as SYSTEMD
+from rigwright.containers.files import program
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.cards.files import program_folder, record_path
 from rigwright.serving.generation import JOURNAL, Generation, mode
@@ -117,6 +118,7 @@ def known_names(rig: Rig) -> frozenset[str]:
         record_path(rig),
         program_folder(rig),
         config_path(rig),
+        program(rig).rpartition("/")[0],
     ]
     names = {PurePosixPath(path).name for path in paths}
     return frozenset({*names, "current", JOURNAL, "lost+found"})

@@ -8,11 +8,13 @@ from fnmatch import fnmatchcase
 import pytest
 
 from checks import check
+from checks.kept import wrong as of_kept
 from checks.nvidia import driver_facts, managed, none, with_cards
 from checks.survey.kernel import KERNEL
 from checks.survey.packages import FILES, PACKAGES, Finding
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
+from rigwright.containers import files as containers
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import paths, program_folder, settings
@@ -135,24 +137,7 @@ def test_kept(survey: Survey, rig: Rig, facts: HostFacts) -> None:
         pytest.skip("none are kept")
     lock = locked(rig, driver_facts(survey, facts).system)
     rows = {row.sha256: row for row in lock.packages.values()} if lock else {}
-    wrong = []
-    for one in kept:
-        where = f"{store(rig)}/{one.version}"
-        if one.listed is None:
-            wrong.append(f"{where} has no list of its files")
-            continue
-        sums = {line[66:]: line[:64] for line in one.listed.splitlines() if len(line) > 66}
-        names = {file.name for file in one.files} - {"SHA256SUMS"}
-        wrong += [f"{where}/{name} is missing" for name in sorted(sums.keys() - names)]
-        wrong += [f"{where}/{name} is in no list" for name in sorted(names - sums.keys())]
-        for file in one.files:
-            if file.name not in sums:
-                continue
-            row = rows.get(sums[file.name])
-            if lock and one.version == lock.version and row is None:
-                wrong.append(f"{where}/{file.name} is listed with another sum than the lock's")
-            elif (file.sha256 and file.sha256 != sums[file.name]) or (row and row.size and file.size != row.size):
-                wrong.append(f"{where}/{file.name} has another content")
+    wrong = list(of_kept(store(rig), kept, rows, lock.version if lock else ""))
     none(
         "kept package files as they were fetched",
         wrong,
@@ -170,10 +155,12 @@ def test_pins(survey: Survey, rig: Rig) -> None:
     managed(rig)
     packages = survey.read(PACKAGES)
     names = {name for name, _ in packages.packages}
+    # K07 has that the other one is as it is rendered: it is about the container toolkit's
+    ours = (PREFERENCES, containers.PREFERENCES) if rig.containers else (PREFERENCES,)
     wrong = []
     for pin in packages.pins:
         own = [name for one in pin.packages.split() for name in names if one != "*" and _fits(one, name)]
-        if pin.path != PREFERENCES and own:
+        if pin.path not in ours and own:
             wrong.append(f"{pin.path}: {pin.packages} {pin.pin} ({pin.priority})")
     none("no other preference than ours about the driver's packages", wrong, "take it away, or declare driver.branch")
 

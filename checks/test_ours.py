@@ -20,6 +20,7 @@ MIB = 1 << 20
 INODES = 1000  # of a file system: a deploy makes some hundred files beside an environment's
 # Names in the folder of what the rig is; what was cut off may have left one that ends so
 CONFIG = ("generations", "current", "credentials", "activating", "cards", "driver.json")
+CONTAINERS = "containers"
 NEW = ".rigwright-new"
 WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
 
@@ -116,6 +117,7 @@ def test_secrets(survey: Survey, rig: Rig) -> None:
 def test_config(survey: Survey, rig: Rig) -> None:
     wanted = {*CONFIG}
     wanted |= {config_path(rig).rpartition("/")[2]} if rig.share else set()
+    wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
     wanted |= {authority_path(rig).rpartition("/")[2]} if rig.authorities else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
     expect(told(extra) or "nothing else", "nothing else", f"take it out of {rig.roots.config}")

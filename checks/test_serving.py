@@ -10,6 +10,7 @@ import pytest
 from checks import DEPLOY, Drift, check, expect
 from checks.listing import none
 from checks.nvidia_smi import answer
+from checks.services import CONTAINED
 from checks.survey.processes import PROCESSES, Unit
 from checks.survey.section import Scene
 from checks.survey.serving import SERVING, Started
@@ -67,6 +68,8 @@ def test_process_is_current(survey: Survey, wanted: Generation, instance: Instan
 
 @check("S03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
 def test_exposure(survey: Survey, instance: Instance, service: Service) -> None:
+    if service.container:
+        pytest.skip(CONTAINED)
     sandbox = service.sandbox
     budget = sandbox.exposure_with_cards if instance.cards else sandbox.exposure
     found = survey.read(SERVING).exposure.get(instance.unit, "no answer")
@@ -155,6 +158,8 @@ def test_limits(survey: Survey, facts: HostFacts, instance: Instance) -> None:
 def test_process_is_the_declared_one(
     survey: Survey, rig: Rig, desired: Desired, instance: Instance, service: Service, running: Unit
 ) -> None:
+    if service.container:
+        pytest.skip(CONTAINED)
     main = next((one for one in running.processes if one.pid == running.main), None)
     if main is None:
         raise Drift("a process", "none", DEPLOY)

@@ -21,6 +21,8 @@ PARTS = {
         "bundle": "bundle:bundle",
         "validate": "validate:validate",
         "plan": "plan:plan",
+        "render": "render:render",
+        "patches": "patches:patches",
         "ca": "ca:ca",
     },
     "Change": {

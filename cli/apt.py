@@ -62,6 +62,14 @@ class Apt:
         """
         return run(["apt-get", "-qq", *self.options, *arguments])
 
+    def has(self, name: str) -> bool:
+        """Whether its sources have a package.
+
+        Raises:
+            Unavailable: it cannot be asked.
+        """
+        return name in run(["apt-cache", *self.options, "pkgnames", name]).splitlines()
+
     def lists(self) -> str:
         """All packages of its sources, as their archives describe them; apt has verified that they do."""
         return "\n\n".join(path.read_text("utf-8") for path in sorted((self.work / "lists").glob("*_Packages")))

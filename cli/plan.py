@@ -12,6 +12,8 @@ import click
 from checks.looking import Box, boxes, each
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
+from rigwright.containers.plan import Refused as NoContainers
+from rigwright.containers.plan import container_plan
 from rigwright.declaration.rig import Rig
 from rigwright.gateway import told as gateway
 from rigwright.host import plan as planning
@@ -45,6 +47,7 @@ class Planned:
 def _plan(box: Box) -> Planned:
     managed = box.rig.driver.managed
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.lent else [])]
+    looks += ["containers"] if box.rig.containers else []
     box = box.ahead("facts", "served", *looks)
     facts, found = box.facts(), box.served()
     driver, brought = None, None
@@ -57,11 +60,19 @@ def _plan(box: Box) -> Planned:
             refused += chosen.reasons
         elif managed and isinstance(chosen, DriverPlan):
             brought = (there, chosen)
-    wanted = desired(box.rig, facts, brought)
+    containers, notes = None, warnings(box.rig, facts)
+    if box.rig.containers:
+        these = container_plan(box.rig, box.containers())
+        if isinstance(these, NoContainers):
+            refused += these.reasons
+        else:
+            containers = (box.containers(), these)
+            notes += these.notes
+    wanted = desired(box.rig, facts, brought, containers)
     refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
     made = planning.plan(wanted, found)
     lent = sentences(box.rig, box.holders().borrowers if box.rig.lent else (), ended=made.reboots)
-    return Planned(made, refused, warnings(box.rig, facts), driver, lent, gateway.sentences(box.rig), box.rig.digest)
+    return Planned(made, refused, notes, driver, lent, gateway.sentences(box.rig), box.rig.digest)
 
 
 @click.command()

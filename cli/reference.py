@@ -19,13 +19,16 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, PlainValidator
 from pydantic.fields import FieldInfo
 
+from rigwright.containers.entry import Containers
 from rigwright.declaration.catalog import Card, Model
 from rigwright.declaration.entry import Driver, RigEntry, Roots, Share
 from rigwright.declaration.instance_entry import InstanceEntry
+from rigwright.declaration.registries import Registry
 from rigwright.engines import kinds
 from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import CONNECTION, ROOT
+from rigwright.patches.keys import PatchKeys, Target
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
@@ -55,16 +58,21 @@ TABLES = {
     "rig": Table(RigEntry, python=True),
     "instance": Table(InstanceEntry, python=True),
     "driver": Table(Driver, "driver.", python=True),
+    "containers": Table(Containers, "containers.", python=True),
     "roots": Table(Roots, "roots.", python=True),
     "share": Table(Share, "share.", python=True),
+    "registry": Table(Registry, python=True),
     "gateway": Table(Gateway, "gateway.", python=True),
     "gateway-listener": Table(ListenerEntry, python=True),
     "gateway-model": Table(ModelEntry, python=True),
     "input": Table(Input),
     "model": Table(Model),
-    **{f"variant-{name}": Table(kind.variant_keys) for name, kind in kinds().items()},
+    # variants in containers have the keys of what is in those
+    **{f"variant-{name}": Table(kind.variant_keys) for name, kind in kinds().items() if not kind.contained_by},
     **{f"engine-{name}": Table(kind.engine_keys) for name, kind in kinds().items()},
     "env": Table(EnvKeys),
+    "patch": Table(PatchKeys),
+    "patch-target": Table(Target),
     "card": Table(Card),
     "lock": Table(LockFile),
     "artefact": Table(Artefact),

@@ -24,6 +24,8 @@ def validate(inventory: str, limit: str | None) -> None:
             engine = ", ".join(map(str, i.artefacts[:2])) + (" ..." if len(i.artefacts) > 2 else "")
             if i.env:
                 engine = next(f"{env.name} {env.version}" for env in rig.envs if env.name == i.env)
+            elif i.kind.contained_by:
+                engine = f"{i.engine_name} {i.artefacts[0].version}"
             rows.append(
                 (
                     name,

@@ -39,11 +39,13 @@ class Env:
     name: str
     distribution: str
     imports: tuple[str, ...]
+    patches: tuple[str, ...] = ()
 
     @property
     def catalogue(self) -> str:
         """The catalogue's text."""
-        values = {"python": INTERPRETER, "packages": PACKAGES, "distribution": self.distribution}
+        values: dict[str, object] = {"python": INTERPRETER, "packages": PACKAGES, "distribution": self.distribution}
+        values |= {"patches": self.patches} if self.patches else {}
         lines = [f"{key} = {json.dumps(value)}" for key, value in {**values, "imports": self.imports}.items()]
         return "\n".join([f"[envs.{json.dumps(self.name)}]", *lines]) + "\n"
 

@@ -38,6 +38,9 @@ class HostSpec:
     """Whether the host gets this machine's own cards, in place of stand-ins."""
     kernels: tuple[str, ...] = ()
     """Releases of installed kernels, the oldest first: the host boots one of them, with its modules."""
+    disks: tuple[str, ...] = ()
+    """Folders that lie on a disk rather than on an overlay, such as /var/lib/docker: a container's files can be laid
+    over what is there on a disk alone."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,10 @@ class Host:
             (self.folder / name).mkdir(parents=True)
         own = self.spec.gpus
         options = gpus.boot_options(self.upper) if own else cards.boot_options(self.folder, self.spec.cards)
+        for path in self.spec.disks:
+            place = self.folder / "disks" / path.strip("/").replace("/", "-")
+            place.mkdir(parents=True)
+            options.append(f"--bind={place}:{path}")
         record = {"spec": asdict(self.spec), "namespace": self.namespace, "address": self.address}
         (self.folder / "host.json").write_text(json.dumps(record | {"boot_options": options}))
         self._identify()

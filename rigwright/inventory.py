@@ -33,6 +33,7 @@ from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Making
 from rigwright.declaration.resolve import parse
 from rigwright.declaration.rig import Rig
+from rigwright.patches import patch
 from rigwright.problems import WORDS, Invalid, Problem, shown, suggestion
 from rigwright.supply.lock import Lock
 from rigwright.types import Name
@@ -223,6 +224,10 @@ def load(data: object) -> Rig:
     catalog, lock = Catalog(), Lock({})
     try:
         catalog = Catalog.load(layers(inventory, "catalog"))
+    except Invalid as error:
+        problems += error.problems
+    try:
+        catalog = catalog.model_copy(update={"patches": patch.load(layers(inventory, "patches"))})
     except Invalid as error:
         problems += error.problems
     try:

@@ -40,10 +40,14 @@ def engines(wanted: Desired) -> None:
             _installed(rig, made, wanted.tools)
             continue
         if made in missing:
-            environment(rig, tools, rig.installers, "what puts environments together", alone=f"{INSTALLERS}-")
+            python = ""
+            if installer(rig, made).by_installers:
+                environment(rig, tools, rig.installers, "what puts environments together", alone=f"{INSTALLERS}-")
+                python = f"{tools.folder}/bin/python"
             programs(rig)
-            there, python = installed_test(rig, made), f"{tools.folder}/bin/python"
-            brought(rig, made.artefacts, f"Fetch packages of {made.name}", unless=there, python=python)
+            files = [one for one in made.artefacts if not one.is_written]
+            title = f"Fetch {installer(rig, made).pieces} of {made.name}"
+            brought(rig, files, title, unless=installed_test(rig, made), python=python)
             missing.remove(made)
         _installed(rig, made, tools, () if rig.share else _only_of(made, missing))
     if left := [] if rig.share else _left(wanted, travelling):
@@ -52,13 +56,13 @@ def engines(wanted: Desired) -> None:
 
 
 def _only_of(made: Installation, others: Sequence[Installation]) -> tuple[Artefact, ...]:
-    """Packages that no other one still is to be put together of."""
+    """Packages, or layers, that no other one still is to be made of."""
     needed = {one.package_path for other in others for one in other.artefacts}
-    return tuple(one for one in made.artefacts if one.package_path not in needed)
+    return tuple(one for one in made.artefacts if one.package_path not in needed and not one.is_written)
 
 
 def _left(wanted: Desired, travelling: Sequence[Installation]) -> list[Artefact]:
-    """Packages of environments that are whole, which a job that was ended has left."""
+    """Packages of environments, and layers of images, that are whole, which a job that was ended has left."""
     facts, models = wanted.facts, wanted.rig.roots.models
     missing = [made for made in travelling if made.folder not in facts.built_engines]
     found = {
@@ -88,7 +92,7 @@ def _installed(rig: Rig, made: Installation, tools: Tools, done_with: Sequence[A
 def installed_test(rig: Rig, made: Installation) -> str:
     """Shell condition that holds where an engine is whole, root's, and everybody's to run."""
     folder = shlex.quote(rig.installed(made.folder))
-    unfit = render("engines/unfit.sh.j2", programs=[installer(rig, made).program])
+    unfit = render("engines/unfit.sh.j2", programs=list(filter(None, [installer(rig, made).program])))
     return f"{unfit} [ -s {folder}/{MARKER} ] && ! unfit {folder}"
 
 

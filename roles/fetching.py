@@ -13,8 +13,7 @@ from pyinfra.api import StringCommand
 from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.render import render
-from rigwright.supply.fetching import CREDENTIAL, run_name, spec
-from rigwright.supply.inputs import HUB
+from rigwright.supply.fetching import run_name, secrets, spec
 from rigwright.supply.lock import Artefact
 from rigwright.supply.network import network
 from rigwright.weights.records import PACKAGE, VERIFIED, recorded, records_folder, verified_test
@@ -85,7 +84,6 @@ def brought(
         present: Shell condition under which nothing is sent from a bundle.
     """
     test = verified(rig, artefacts)
-    hub = any(source.startswith(f"{HUB}:") for artefact in artefacts for source in artefact.sources)
     job(
         name=title,
         unit=run_name(artefacts),
@@ -95,7 +93,7 @@ def brought(
         watch=f"files {rig.roots.models}/.progress.json",
         files=rig.bundle.files(_unverified(rig, artefacts)) if rig.bundle else (),
         present=present,
-        secrets={CREDENTIAL: rig.hub_token_file} if hub and rig.hub_token_file and not rig.bundle else {},
+        secrets=secrets(rig, artefacts),
     )
 
 

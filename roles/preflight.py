@@ -6,14 +6,16 @@ import time
 
 from pyinfra import host, logger, state
 
+from rigwright.containers import plan as containers_plan
 from rigwright.host.plan import Desired
 from rigwright.host.preflight import refusals, warnings
 from rigwright.nvidia.driver.choice import Refused
+from roles import container_toolkit
 from roles.nvidia_driver import Chosen
 from roles.trees import changed
 
 
-def preflight(wanted: Desired, driver: Chosen) -> bool:
+def preflight(wanted: Desired, driver: Chosen, containers: container_toolkit.Chosen) -> bool:
     """Compare the probed host with what the rig asks of it; False after failing this host, and only this one.
 
     No operation: a plan must say the same, and end the same way, as a run.
@@ -23,6 +25,11 @@ def preflight(wanted: Desired, driver: Chosen) -> bool:
     reasons = refusals(wanted, time.time()) + changed(wanted.rig)
     if isinstance(driver.plan, Refused):
         reasons += driver.plan.reasons
+    if isinstance(containers.plan, containers_plan.Refused):
+        reasons += containers.plan.reasons
+    elif containers.plan:
+        for note in containers.plan.notes:
+            logger.warning(f"{host.print_prefix}{note}")
     for reason in reasons:
         logger.error(f"{host.print_prefix}refused: {reason}")
     if reasons:

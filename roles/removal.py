@@ -6,7 +6,8 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
 from rigwright import trees
-from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
+from rigwright.containers.leaving import release as release_containers
+from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.nvidia.driver.files import release
 from rigwright.render import render
@@ -16,6 +17,7 @@ from rigwright.supply.fetching import CREDENTIAL
 from rigwright.supply.network import authority_path
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, programs, records_folder
 from rigwright.weights.sharing import release as release_share
+from roles.operations.containers import look as look_at_containers
 from roles.operations.generations import look
 from roles.operations.jobs import job
 
@@ -31,6 +33,9 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         logger.error(f"{host.print_prefix}refused: this host is served from {found.elsewhere}: name it in roots.config")
         state.fail_hosts({host})
         return
+    containers = look_at_containers(rig)
+    if containers is None:
+        return
     roots = rig.roots
     loose = ("current", "current.rigwright-new", JOURNAL, f"{JOURNAL}.rigwright-new")
     script = render(
@@ -42,6 +47,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig), ROTATION],
         caches=[CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
         compiled=COMPILED,
+        containers=CONTAINERS,
         trees=[
             *(rig.generations, rig.credentials, rig.installations, programs(rig)),
             *(rig.jobs, rig.builds, records_folder(rig), trees.records(rig), rig.starts),
@@ -54,6 +60,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         keep_weights=keep_weights,
         **release(rig),
         **release_share(rig),
+        **release_containers(rig, containers, removing=True),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"
     # what is served is ours too, even where the list of what is ours has gone

@@ -83,6 +83,12 @@ class Scenery:
             if dropped:
                 yield f"port {place.port} by {dropped}"
 
+    def closed(self) -> str:
+        """The chain that drops what neighbours send to a port that nobody has a rule about; empty for none."""
+        place = Place("0.0.0.0", OTHER)  # noqa: S104 # nobody listens there
+        fitting = [one for one in self.outside if not ip_address(one.address).is_link_local]
+        return next(filter(None, (self._arriving(str(_beside(one)), place) for one in fitting)), "")
+
     def _arriving(self, client: str, place: Place) -> str:
         """The chain that drops what a client sends to a place, or what it is answered; empty for none."""
         lost = ""

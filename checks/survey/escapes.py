@@ -38,7 +38,10 @@ def _asks(scene: Scene) -> object:
     roots = [rig.roots.models, rig.roots.software, rig.roots.state, rig.roots.config, STARTED_FROM]
     asked = {}
     for instance in rig.instances:
-        sandbox = instance.kind.service(rig, instance, desired.installations[instance.installed_as]).sandbox
+        service = instance.kind.service(rig, instance, desired.installations[instance.installed_as])
+        if service.container:
+            continue
+        sandbox = service.sandbox
         asked[instance.unit] = {
             "own": [instance.socket, f"/run/credentials/{instance.unit}/api-key"],
             "cards": bool(instance.cards),

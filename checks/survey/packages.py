@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section
+from rigwright.containers import found
+from rigwright.declaration.rig import Rig
 from rigwright.host import facts
 from rigwright.nvidia.driver import record
 from rigwright.nvidia.driver.files import store
@@ -24,6 +26,9 @@ RUN = (
     "python3", "python3-minimal", "python3.*", "sed", "shim-signed*", "sqv", "sudo", "sudo-rs", "systemd*",
     "tar", "udev", "util-linux*", "zlib1g",
 )  # fmt: skip
+
+# What runs containers beside the engines' own packages
+RUNTIMES = ("aardvark-dns", "catatonit", "conmon", "containerd", "crun", "netavark", "runc", "tini")
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,11 @@ class Archive:
     said: str
 
 
+def containers(rig: Rig) -> tuple[str, ...]:
+    """The packages that containers run by."""
+    return (*found.names(rig), *RUNTIMES)
+
+
 PACKAGES: Section[Packages] = Section(
     "packages",
     Packages,
@@ -153,7 +163,7 @@ FILES: Section[Files] = Section(
     Files,
     lambda scene: {
         "strict": [*(OF_A_DRIVER if scene.rig.cards else ()), *BOOTED],
-        "run": [*RUN, *facts.packages(scene.rig)],
+        "run": [*RUN, *facts.packages(scene.rig), *(containers(scene.rig) if scene.rig.containers else ())],
         "deep": scene.deep,
     },
     limit=60.0,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from checks.survey.clients import reached
+from checks.survey.lying import Lying as Lying
 from checks.survey.section import Scene, Section
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
@@ -48,18 +49,6 @@ class Tunnel:
 
     program: str
     words: str
-
-
-@dataclass(frozen=True)
-class Lying:
-    """What lies at a path."""
-
-    kind: str
-    mode: int
-    owner: str
-    group: str
-    listed: bool
-    """Whether an access list lets in others than its mode says."""
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,18 @@ from checks.survey.boot import BOOT
 from checks.survey.cards import CARDS
 from checks.survey.clients import REQUESTS
 from checks.survey.compiled import COMPILED
+from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
 from checks.survey.escapes import ESCAPES
 from checks.survey.firewall import FIREWALL
 from checks.survey.gates import GATES
 from checks.survey.generations import GENERATIONS
 from checks.survey.ground import GROUND
+from checks.survey.images import IMAGES
 from checks.survey.kernel import KERNEL
 from checks.survey.loader import LOADER
 from checks.survey.ours import OURS
 from checks.survey.packages import ARCHIVE, FILES, PACKAGES
+from checks.survey.patched import PATCHED
 from checks.survey.processes import PROCESSES
 from checks.survey.programs import PROGRAMS
 from checks.survey.python import PYTHON
@@ -45,6 +48,8 @@ SECTIONS: tuple[Section[Any], ...] = (
     WAYS,
     PROGRAMS,
     COMPILED,
+    PATCHED,
+    IMAGES,
     PYTHON,
     LOADER,
     WEIGHTS,
@@ -61,4 +66,6 @@ SECTIONS: tuple[Section[Any], ...] = (
     PACKAGES,
     FILES,
     ARCHIVE,
+    CONTAINERS,
+    CONTAINER_ARCHIVES,
 )

@@ -19,13 +19,17 @@ import requests
 
 import roles
 from cli.bundling.mirrored import PART, Brought
-from cli.bundling.packages import Archive
+from cli.bundling.packages import Archive, Transaction
 from cli.resolving import web
 from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
-from cli.resolving.verb import Unusable, addresses, places, rigs_of
+from cli.resolving.registry import Registries
+from cli.resolving.verb import Unusable, addresses, image_places, places, rigs_of
 from cli.resolving.web import Content, Unavailable
 from cli.tables import show, size
+from rigwright.containers.carried import distribution
+from rigwright.debs.group import Group
+from rigwright.declaration.containers import groups_for
 from rigwright.host.facts import packages as needed
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.archives import PACKAGES, TIME, Suite
@@ -36,7 +40,14 @@ from rigwright.supply.lock import Artefact
 from roles.progress import progress
 
 LOCK = ".lock"
-FOLDERS = {"source": "sources", "wheel": "wheels", "conda": "conda", "weight": "weights"}
+FOLDERS = {
+    "source": "sources",
+    "wheel": "wheels",
+    "conda": "conda",
+    "weight": "weights",
+    "image": "images",
+    "deb": "debs",
+}
 # What hosts are told by, too, where a channel is.
 DEFAULTS = Path(roles.__file__).with_name("weights") / "host/defaults.py"
 
@@ -60,6 +71,7 @@ class Bundler:
         self.index = Index(self.session, index_url())
         self.addresses = addresses(self.rigs)
         self.places = places(self.rigs)
+        self.registries = Registries(self.session, image_places(self.rigs))
 
     def _declared(self) -> Path:
         named = {rig.bundle_folder for rig in self.rigs}
@@ -98,7 +110,8 @@ class Bundler:
         brought: dict[str, Row] = {}  # by path: models may share files
         problems: list[Problem] = []
         counted: Counter[str] = Counter()
-        for artefact in self.artefacts:
+        debs = {row for system in systems for one in self._groups(system) for row in one.packages.values()}
+        for artefact in [*self.artefacts, *sorted(debs, key=lambda row: row.order)]:
             try:
                 row = self._artefact(artefact)
             except Unavailable as error:
@@ -132,12 +145,22 @@ class Bundler:
         self._tidy(earlier - {row.path for row in rows})
         self._tell(rows, counted, suites)
 
-    def _artefact(self, artefact: Artefact) -> Row:
+    def _groups(self, system: str) -> list[Group]:
+        """The locked packages of other archives than the system's."""
+        found = [one for rig in self.rigs for one in groups_for(rig.container_groups, system)]
+        return list({one.name: one for one in found}.values())
+
+    def _place(self, artefact: Artefact) -> Path:
         # weights lie as on hosts: the folder of a bundle's weights, served as it is, is a peer
         name = artefact.weight_path if artefact.kind == "weight" else artefact.file
         if artefact.kind == "conda":  # one name may be there for two platforms
             name = f"{artefact.sha256[:16]}/{name}"
-        place = Path(FOLDERS[artefact.kind], name)
+        if artefact.kind == "deb":
+            name = f"{artefact.group}/{name}"
+        return Path(FOLDERS[artefact.kind], name)
+
+    def _artefact(self, artefact: Artefact) -> Row:
+        place = self._place(artefact)
         path = self.folder / place
         wanted = Content(artefact.sha256, artefact.size)
         row = Row(path=str(place), sha256=artefact.sha256, size=artefact.size)
@@ -147,7 +170,9 @@ class Bundler:
         names = dict.fromkeys((artefact.path, artefact.file)) if self.from_dir else ()
         given = [self.from_dir / name for name in names if self.from_dir]
         part = path.with_name(f"{path.name}.part")
-        if right := next((one for one in given if _is(one, wanted)), None):
+        if artefact.is_written:
+            part.write_bytes(str(artefact.text).encode())
+        elif right := next((one for one in given if _is(one, wanted)), None):
             shutil.copyfile(right, part)
         else:
             self._fetch(artefact, part, wanted, [f"{one} is another file" for one in given if one.exists()])
@@ -158,7 +183,9 @@ class Bundler:
         for session, url, hub in self._addresses(artefact, failed):
             with part.open("wb") as into, progress.task("bundle", f"fetching {artefact.file}") as task:
                 try:
-                    found = web.fetch(session, url, lambda done, total: task.at(done, total, "bytes"), into)
+                    found = web.fetch(
+                        session, url, lambda done, total: task.at(done, total, "bytes"), into, wanted.size
+                    )
                 except Unavailable as error:
                     failed.append(_explained(hub, artefact, error) or f"{url} {error}")
                     continue
@@ -185,6 +212,13 @@ class Bundler:
                 for place in self.places:
                     yield place.session(), place.url(repository, artefact.version, artefact.path), place
                 continue
+            elif artefact.kind == "image":
+                for asked in self.registries.places(source):
+                    try:
+                        yield *self.registries.blob(artefact, asked), None
+                    except Unavailable as error:
+                        failed.append(f"{asked.base} {error}")
+                continue
             else:
                 found = self.addresses(artefact.model_copy(update={"sources": (source,)}))
                 if artefact.kind == "conda" and not found:
@@ -194,8 +228,13 @@ class Bundler:
 
     def _packages(self, system: str, mirrors: tuple[str, ...]) -> Brought:
         with progress.task("bundle", f"packages of {system}"):
-            names = tuple(dict.fromkeys(name for rig in self.rigs for name in needed(rig)))
-            return Archive(system, mirrors).bring(names, self.folder / PACKAGES / system)
+            wanted = [Transaction(tuple(dict.fromkeys(name for rig in self.rigs for name in needed(rig))))]
+            wanted += [Transaction(*distribution(rig, system)) for rig in self.rigs]
+            for one in self._groups(system):
+                files = tuple(self.folder / self._place(row) for row in one.packages.values())
+                wanted += [Transaction(debs=files)] if all(map(Path.exists, files)) else []
+            of = [one for one in dict.fromkeys(wanted) if one != Transaction()]
+            return Archive(system, mirrors).bring(of, self.folder / PACKAGES / system)
 
     def _tidy(self, paths: set[str]) -> None:
         """Take away what only the earlier bundle had; what somebody else has put beside it stays."""

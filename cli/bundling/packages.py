@@ -6,9 +6,11 @@ The machine's own apt finds, fetches and verifies them.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import unquote
 
 from cli.apt import Apt, run
 from cli.bundling.mirrored import VERBATIM, Brought, mirrored
@@ -17,6 +19,17 @@ from cli.resolving.web import Unavailable
 from rigwright.host.systems import CODENAMES, COMPONENTS, KEYRING
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """Packages that are installed at once."""
+
+    names: tuple[str, ...] = ()
+    perhaps: tuple[str, ...] = ()
+    """More of them, which some releases lack."""
+    debs: tuple[Path, ...] = ()
+    """Others, of another archive: their files are there."""
 
 
 class Archive:
@@ -29,21 +42,26 @@ class Archive:
         self.mirrors = mirrors
         self.keyring = Path(KEYRING.format(self.distribution))
 
-    def bring(self, names: Iterable[str], folder: Path) -> Brought:
+    def bring(self, wanted: Sequence[Transaction], folder: Path) -> Brought:
         """Put packages and all that they need into a folder, as if nothing was installed, with what is signed of them.
 
-        The places are tried in order.
+        What one transaction needs, another may have no place for. The places are tried in order.
 
         Raises:
             Unavailable: there is no apt here, no key or no archive of this distribution, one that has expired, or apt
                 fails.
         """
-        words = ("--yes", "--no-install-recommends", "install", *names)
 
         def brought(apt: Apt) -> Brought:
-            addresses = apt.get("--print-uris", *words).splitlines()
-            apt.get("--download-only", *words)
-            return mirrored(apt, self.system, [line.split() for line in addresses], folder)
+            addresses: dict[str, list[str]] = {}
+            for one in wanted:
+                names = (*one.names, *(name for name in one.perhaps if apt.has(name)), *map(str, one.debs))
+                words = ("--yes", "--no-install-recommends", "install", *names)
+                lines = [line.split() for line in apt.get("--print-uris", *words).splitlines()]
+                there = {f"file:{path}" for path in one.debs}
+                addresses |= {line[0]: line for line in lines if unquote(line[0].strip("'")) not in there}
+                apt.get("--download-only", *words)
+            return mirrored(apt, self.system, list(addresses.values()), folder)
 
         return self._first(COMPONENTS[self.distribution], brought, **TIMELY, **VERBATIM)
 

@@ -1,4 +1,4 @@
-"""What an archive of drivers has: read by apt, which verifies it with a key that the tables know."""
+"""What an archive of packages has: read by apt, which verifies it with a key that the tables know."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import requests
 from cli.apt import Apt, run
 from cli.resolving import web
 from cli.resolving.web import Unavailable
+from rigwright.containers.tables import KnownArchive
+from rigwright.debs.versions import LEADS, upstream
 from rigwright.nvidia.cuda.compilers import numbers
 from rigwright.nvidia.driver import openpgp
 from rigwright.nvidia.driver.found import LIBRARY, MODULES
@@ -58,6 +60,27 @@ class Contents:
         }
         return sorted(found - {""}, key=numbers)
 
+    def versions(self, lead: str) -> list[str]:
+        """The versions that it has of a package, as its maker calls them, the oldest first."""
+        found = sorted((one.version for one in self.packages if one.name == lead), key=_by_version)
+        return list(dict.fromkeys(upstream(version) for version in found))
+
+    def group(self, known: KnownArchive, version: str) -> list[Package]:
+        """Every package that a rig has of an archive: of one version those that have it, the others in their newest.
+
+        Raises:
+            Unavailable: it lacks one.
+        """
+        chosen = []
+        for name in known.packages:
+            there = [one for one in self.packages if one.name == name]
+            fitting = [one for one in there if name not in known.versioned or upstream(one.version) == version]
+            if not fitting:
+                has = f"of {name} it has {', '.join(self.versions(name)) or 'none'}"
+                raise Unavailable(f"{self.place} has no {name} {version}; {has}", gone=True)
+            chosen.append(max(fitting, key=lambda one: _by_version(one.version)))
+        return chosen
+
     def of(self, driver: str) -> list[Package]:
         """Every package of a driver, and what holds apt to it, each in its newest version.
 
@@ -100,7 +123,7 @@ _by_version = cmp_to_key(_compare)
 
 
 def nvidia(session: requests.Session, base: str, known: NvidiaArchive) -> Contents:
-    """Read one of NVIDIA's archives.
+    """Read one of NVIDIA's archives of drivers.
 
     Args:
         session: As `web.session` makes it.
@@ -108,25 +131,44 @@ def nvidia(session: requests.Session, base: str, known: NvidiaArchive) -> Conten
         known: What the tables say of it.
 
     Raises:
+        Unavailable: as of `signed`.
+    """
+    return signed(session, base, f"{base}/{known.key}", known.fingerprint, "the tables of drivers")
+
+
+def signed(
+    session: requests.Session, base: str, key_url: str, fingerprint: str, whose: str, suite: str = "/"
+) -> Contents:
+    """Read an archive.
+
+    Args:
+        session: As `web.session` makes it.
+        base: Its folder's address.
+        key_url: Its key's.
+        fingerprint: That key's.
+        whose: Who knows that, for messages.
+        suite: Its suite and components, as a line of apt's sources has them; one that is flat has a slash.
+
+    Raises:
         Unavailable: it is not to be had, its key is not the one that the tables know, or apt does not verify it.
     """
     with progress.task("lock", f"reading {base}"):
-        key = _key(session, f"{base}/{known.key}", known.fingerprint)
+        key = _key(session, key_url, fingerprint, whose)
         with tempfile.TemporaryDirectory() as temporary:
             work = Path(temporary)
             trusted = work / "archive.asc"
             trusted.write_text(key, newline="")
             try:
-                listed = Apt(work, [f"deb [signed-by={trusted}] {base}/ /"], **TIMELY).lists()
+                listed = Apt(work, [f"deb [signed-by={trusted}] {base}/ {suite}"], **TIMELY).lists()
             except Unavailable as error:
-                text = f"{base} cannot be read and verified by its key {known.fingerprint}: {error}"
+                text = f"{base} cannot be read and verified by its key {fingerprint}: {error}"
                 if openpgp.read(key).sha1 and "sqv" in text:
                     text += ": the key signs itself with SHA-1, which this machine's apt refuses: lock on Debian 12"
                 raise Unavailable(text) from None
         return Contents(base, packages(listed, base), key)
 
 
-def _key(session: requests.Session, url: str, fingerprint: str) -> str:
+def _key(session: requests.Session, url: str, fingerprint: str, whose: str) -> str:
     into = io.BytesIO()
     try:
         web.fetch(session, url, lambda done, total: None, into)
@@ -140,10 +182,10 @@ def _key(session: requests.Session, url: str, fingerprint: str) -> str:
     except ValueError as error:
         raise Unavailable(f"{url} {error}") from None
     if key.fingerprint != fingerprint:
-        raise Unavailable(f"{url} is the key {key.fingerprint}, and the tables of drivers know {fingerprint}")
+        raise Unavailable(f"{url} is the key {key.fingerprint}, and {whose} know {fingerprint}")
     if key.expires is not None and key.expires <= time.time():
         day = time.strftime("%Y-%m-%d", time.gmtime(key.expires))
-        raise Unavailable(f"{url} has expired on {day}: another one needs a fingerprint in the tables of drivers")
+        raise Unavailable(f"{url} has expired on {day}: another one needs a fingerprint in {whose}")
     return text
 
 
@@ -155,7 +197,7 @@ def packages(listed: str, place: str) -> tuple[Package, ...]:
         place: Whose list it is, for messages.
 
     Raises:
-        Unavailable: a package of a driver's has no file, hash or size.
+        Unavailable: a package that is asked for has no file, hash or size.
     """
     found = []
     for stanza in re.split(r"\n\s*\n", listed):
@@ -166,6 +208,6 @@ def packages(listed: str, place: str) -> tuple[Package, ...]:
             path, size = fields["Filename"].removeprefix("./"), int(fields["Size"])
             found.append(Package(fields["Package"], fields["Version"], path, fields["SHA256"].lower(), size))
         except (KeyError, ValueError):
-            if driver_of(fields["Version"]):
+            if driver_of(fields["Version"]) or fields["Package"] in LEADS.values():
                 raise Unavailable(f"{place} has {fields['Package']} without a file, SHA-256 or size") from None
     return tuple(found)

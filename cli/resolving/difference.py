@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rigwright.nvidia.packages.versions import locked_driver
+from rigwright.debs.versions import lead_of, locked_version
 from rigwright.supply.lock import Artefact
 
 
@@ -16,7 +16,7 @@ def difference(old: Iterable[Artefact], new: Iterable[Artefact]) -> list[str]:
     for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key, []), after.get(key, [])
         if any(row.kind == "deb" for row in (*one, *other)):
-            lines += _driver(key[0], one, other)
+            lines += _packages(key[0], one, other)
         elif any(row.kind == "weight" and row.group for row in (*one, *other)):
             lines += _model(key[0], one, other)
         elif not one:
@@ -31,7 +31,7 @@ def difference(old: Iterable[Artefact], new: Iterable[Artefact]) -> list[str]:
 def _named(rows: Iterable[Artefact]) -> dict[tuple[str, str], list[Artefact]]:
     named: dict[tuple[str, str], list[Artefact]] = {}
     for row in sorted(rows, key=lambda row: row.order):
-        # a driver, or a model, is one thing, whatever it is made of
+        # packages, or a model, are one thing, whatever it is made of
         whole = row.group and row.kind in ("deb", "key", "weight")
         named.setdefault((row.group or "", "" if whole else row.name), []).append(row)
     return named
@@ -54,15 +54,16 @@ def _asked(group: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
     return said
 
 
-def _driver(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
-    versions = " -> ".join(dict.fromkeys(locked_driver(rows) or "?" for rows in (old, new) if rows))
+def _packages(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:
+    versions = " -> ".join(dict.fromkeys(locked_version(name, rows) or "?" for rows in (old, new) if rows))
+    what = name if lead_of(name) else f"driver {name}"
     count = sum(row.kind == "deb" for row in new)
     if not new:
-        return [f"- driver {name} {versions}"]
+        return [f"- {what} {versions}"]
     if not old:
-        return [f"+ driver {name} {versions}, {count} packages"]
+        return [f"+ {what} {versions}, {count} packages"]
     others = len(set(new) - set(old))
-    return [f"~ driver {name} {versions}, {count} packages, {others} other files"] if old != new else []
+    return [f"~ {what} {versions}, {count} packages, {others} other files"] if old != new else []
 
 
 def _model(name: str, old: list[Artefact], new: list[Artefact]) -> list[str]:

@@ -1,4 +1,4 @@
-"""An input of kind deb into rows of a lock: every package of one driver, and the key of its archive."""
+"""An input for a driver into rows of a lock: every package of it, and the key of its archive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from cli.bundling.packages import Archive as Distribution
 from cli.resolving import archives
-from cli.resolving.archives import Contents
+from cli.resolving.archives import Contents, Package
 from cli.resolving.folders import Wanted
 from cli.resolving.web import Unavailable
 from rigwright.declaration.catalog import DRIVER
@@ -40,16 +40,7 @@ class Drivers:
             Unavailable: it is not to be had; the text says why.
         """
         failed: list[Unavailable] = []
-        for contents in self._readable(wanted, failed):
-            try:
-                return self._rows(wanted, contents), contents.key
-            except Unavailable as error:  # one mirror may be behind another
-                failed.append(error)
-            except ValidationError as error:
-                detail = error.errors(include_url=False)[0]
-                text = f"{contents.place} has a package whose {detail['loc'][0]} is refused: {detail['input']!r}"
-                failed.append(Unavailable(text))
-        raise _together(failed)
+        return first(self._readable(wanted, failed), lambda contents: self._rows(wanted, contents), failed)
 
     def contents(self, wanted: Wanted) -> Contents:
         """What the archive of an input has, at the first address that can be read.
@@ -60,38 +51,16 @@ class Drivers:
         failed: list[Unavailable] = []
         for contents in self._readable(wanted, failed):
             return contents
-        raise _together(failed)
+        raise together(failed)
 
     def _rows(self, wanted: Wanted, contents: Contents) -> list[Artefact]:
         system, source = _system(wanted), wanted.input.sources[0]
         below = "apt:" if source.startswith("apt:") else f"{source}/"
-        rows = [
-            Artefact(
-                kind="deb",
-                name=one.name,
-                version=one.version,
-                group=wanted.name,
-                file=one.path.rpartition("/")[2],
-                sha256=one.sha256,
-                size=one.size,
-                sources=(f"{below}{one.path}",),
-            )
-            for one in contents.of(str(wanted.input.version))
-        ]
+        rows = [row_of(one, wanted, (f"{below}{one.path}",)) for one in contents.of(str(wanted.input.version))]
         if contents.key:
             known = self.known.archive(system)
-            rows.append(
-                Artefact(
-                    kind="key",
-                    name=f"nvidia-{system}",
-                    version=known.fingerprint,
-                    group=wanted.name,
-                    file=f"{wanted.name}.asc",
-                    sha256=hashlib.sha256(contents.key.encode()).hexdigest(),
-                    size=len(contents.key),
-                    sources=(f"{source}/{known.key}",),
-                )
-            )
+            place = (f"{source}/{known.key}",)
+            rows.append(key_of(contents.key, wanted, f"nvidia-{system}", known.fingerprint, place))
         return rows
 
     def _readable(self, wanted: Wanted, failed: list[Unavailable]) -> Iterator[Contents]:
@@ -128,7 +97,61 @@ class Drivers:
         return expected
 
 
-def _together(failed: list[Unavailable]) -> Unavailable:
+def first(
+    readable: Iterator[Contents], rows: Callable[[Contents], list[Artefact]], failed: list[Unavailable]
+) -> tuple[list[Artefact], str]:
+    """The rows that the first archive has which has them all, and its key.
+
+    Args:
+        readable: What is at each address of it, and adds to `failed` what is not.
+        rows: An archive's.
+        failed: Why those before it would not do.
+
+    Raises:
+        Unavailable: there is none.
+    """
+    for contents in readable:
+        try:
+            return rows(contents), contents.key
+        except Unavailable as error:  # one mirror may be behind another
+            failed.append(error)
+        except ValidationError as error:
+            detail = error.errors(include_url=False)[0]
+            text = f"{contents.place} has a package whose {detail['loc'][0]} is refused: {detail['input']!r}"
+            failed.append(Unavailable(text))
+    raise together(failed)
+
+
+def row_of(one: Package, wanted: Wanted, sources: tuple[str, ...]) -> Artefact:
+    """A package's row."""
+    return Artefact(
+        kind="deb",
+        name=one.name,
+        version=one.version,
+        group=wanted.name,
+        file=one.path.rpartition("/")[2],
+        sha256=one.sha256,
+        size=one.size,
+        sources=sources,
+    )
+
+
+def key_of(key: str, wanted: Wanted, name: str, fingerprint: str, sources: tuple[str, ...]) -> Artefact:
+    """An archive's key's row."""
+    return Artefact(
+        kind="key",
+        name=name,
+        version=fingerprint,
+        group=wanted.name,
+        file=f"{wanted.name}.asc",
+        sha256=hashlib.sha256(key.encode()).hexdigest(),
+        size=len(key),
+        sources=sources,
+    )
+
+
+def together(failed: list[Unavailable]) -> Unavailable:
+    """All that was in the way at several addresses; gone where it is at each."""
     return Unavailable("; ".join(map(str, failed)), gone=all(error.gone for error in failed))
 
 

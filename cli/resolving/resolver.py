@@ -18,8 +18,11 @@ from cli.resolving.index import Index
 from cli.resolving.judging import Judge
 from cli.resolving.models import Models
 from cli.resolving.own_models import called, own, own_folder
+from cli.resolving.packaged import Packaged
+from cli.resolving.registry import Registries
 from cli.resolving.web import Content, Unavailable
 from cli.resolving.wheels import Pin
+from rigwright.declaration.catalog import DRIVER
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.answers import mismatch
 from rigwright.supply.inputs import Input
@@ -36,7 +39,7 @@ class Resolved:
     rows: dict[str, list[Artefact]]
     """Input -> its rows."""
     keys: dict[str, str]
-    """Driver -> the armoured key of its archive, where that has one."""
+    """Group of packages -> the armoured key of their archive, where that has one."""
 
 
 @dataclass
@@ -47,9 +50,11 @@ class Resolver:
     index: Index
     addresses: Addresses
     drivers: Drivers
+    packaged: Packaged
     models: Models
     conda: Conda
     judge: Judge
+    registries: Registries
     from_dir: Path | None = None
     refresh: bool = False
 
@@ -66,7 +71,7 @@ class Resolver:
         for wanted in folders.wanted:
             try:
                 if wanted.input.kind == "deb":
-                    rows[wanted.name], keys[wanted.name] = self._driver(wanted, folders)
+                    rows[wanted.name], keys[wanted.name] = self._packages(wanted, folders)
                 else:
                     rows[wanted.name] = self.rows(wanted, folders)
             except Unavailable as error:
@@ -75,19 +80,23 @@ class Resolver:
             raise Invalid(problems)
         return Resolved(rows, keys)
 
-    def _driver(self, wanted: Wanted, folders: Folders) -> tuple[list[Artefact], str]:
-        """The rows of a driver, and its archive's key."""
+    def archives(self, wanted: Wanted) -> Drivers | Packaged:
+        """What finds the packages of an input."""
+        return self.drivers if wanted.name.startswith(DRIVER) else self.packaged
+
+    def _packages(self, wanted: Wanted, folders: Folders) -> tuple[list[Artefact], str]:
+        """The rows of packages, and their archive's key."""
         locked = folders.rows_of(wanted)
         whole = wanted.name in folders.keys or not any(row.kind == "key" for row in locked)
         if whole and not self.refresh and not mismatch(wanted.input, locked):
             return locked, folders.keys.get(wanted.name, "")
         try:
-            return self.drivers.rows(wanted)
+            return self.archives(wanted).rows(wanted)
         except Unavailable as error:
             raise Unavailable(f"cannot be locked: {error}", gone=error.gone) from None
 
     def rows(self, wanted: Wanted, folders: Folders) -> list[Artefact]:
-        """The rows of one input that is no driver.
+        """The rows of one input that is no packages.
 
         Args:
             wanted: The input.
@@ -105,6 +114,8 @@ class Resolver:
                 return locked
             _refuse_future(wanted.input.as_of)
             return self.conda.solve(wanted.name, wanted.input, self._preferred(wanted, locked))
+        if wanted.input.kind == "image":
+            return self._image(wanted, locked)
         if wanted.input.grouped:
             return self._model(wanted, folders)
         row = wanted.input.provisional(wanted.name)
@@ -119,6 +130,15 @@ class Resolver:
     def _preferred(self, wanted: Wanted, locked: list[Artefact]) -> list[Artefact]:
         """What of the locked packages stays where it can: nothing where another day was asked for."""
         return [] if self.refresh else [row for row in locked if row.as_of == wanted.input.as_of]
+
+    def _image(self, wanted: Wanted, locked: list[Artefact]) -> list[Artefact]:
+        """The rows of an image."""
+        if locked and not self.refresh and not mismatch(wanted.input, locked):
+            return locked
+        try:
+            return self.registries.rows(wanted)
+        except Unavailable as error:
+            raise Unavailable(f"cannot be locked: {error}", gone=error.gone) from None
 
     def _model(self, wanted: Wanted, folders: Folders) -> list[Artefact]:
         """The rows of weights of many files."""

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from packaging.version import InvalidVersion, Version
 from pypi_simple import DistributionPackage, ProjectStatus
 
-from cli.resolving import upstream_models, web
+from cli.resolving import registry, upstream_models, web
 from cli.resolving.difference import difference
 from cli.resolving.folders import Folders, Wanted
 from cli.resolving.index import newest_source
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
+from rigwright.debs.versions import lead_of, locked_version
+from rigwright.debs.versions import numbers as numbers_of
 from rigwright.nvidia.cuda.compilers import numbers
-from rigwright.nvidia.packages.versions import locked_driver
 from rigwright.problems import shown
 from rigwright.supply.answers import mismatch
 from rigwright.supply.environments import channel_of
@@ -54,7 +55,9 @@ def look(resolver: Resolver, folders: Folders) -> Findings:
             elif wanted.input.kind == "conda":
                 _conda(resolver, wanted, rows, found)
             elif wanted.input.kind == "deb":
-                _driver(resolver, wanted, rows, found)
+                _packages(resolver, wanted, rows, found)
+            elif wanted.input.kind == "image":
+                found.moved += registry.moved(resolver.registries, wanted, rows)
             elif wanted.input.repository:
                 found.moved += upstream_models.moved(resolver.models, wanted, rows)
             else:
@@ -109,14 +112,18 @@ def _project(resolver: Resolver, project: str, what: str, found: Findings) -> No
         found.moved.append(f"{what} is {page.status.value} on the index{why}")
 
 
-def _driver(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
-    driver, contents = locked_driver(rows), resolver.drivers.contents(wanted)
-    branch = driver.partition(".")[0]
-    said = f"{wanted.name} {driver}: {contents.place}"
-    newer = [one for one in contents.drivers if one.startswith(f"{branch}.") and numbers(one) > numbers(driver)]
+def _packages(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: Findings) -> None:
+    version, contents = locked_version(wanted.name, rows), resolver.archives(wanted).contents(wanted)
+    said = f"{wanted.name} {version}: {contents.place}"
+    if lead := lead_of(wanted.name):
+        there_are = contents.versions(lead)
+        newer = [one for one in there_are if numbers_of(one) > numbers_of(version)]
+    else:
+        there_are, branch = contents.drivers, version.partition(".")[0]
+        newer = [one for one in there_are if one.startswith(f"{branch}.") and numbers(one) > numbers(version)]
     if newer:
         found.moved.append(f"{said} has {newer[-1]}")
-    if driver not in contents.drivers:
+    if version not in there_are:
         found.moved.append(f"{said} has it no more")
         return
     there = {(one.name, one.version, one.sha256) for one in contents.packages}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,18 +20,27 @@ from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
 from cli.resolving.judging import Judge
 from cli.resolving.models import Models
+from cli.resolving.packaged import Packaged
+from cli.resolving.patching import Patching, of_rigs
+from cli.resolving.registry import Place as ImagePlace
+from cli.resolving.registry import Places, Registries
 from cli.resolving.resolver import Resolver
-from rigwright.declaration import keys
+from rigwright.containers.tables import tables as container_tables
+from rigwright.declaration import keys, registries
 from rigwright.declaration.instances import Making
 from rigwright.declaration.origins import HUB_ORIGIN, origin
 from rigwright.declaration.rig import Rig, urls
 from rigwright.inventory import ROOT, layers, load, making
 from rigwright.nvidia.driver.tables import tables
 from rigwright.problems import Invalid, Problem
+from rigwright.supply import images
 from rigwright.supply.answers import mismatch
 from rigwright.supply.expected import digest, spoken
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
+
+# What is had elsewhere in each operator's network, beside repositories of models.
+ELSEWHERE = ("conda", "image")
 
 
 class Unusable(Exception):
@@ -50,10 +60,12 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
         Invalid: with everything that could not be read or resolved.
         OSError: a lock could not be written.
     """
-    folders, resolver = _read(inventory, from_dir, refresh)
+    folders, resolver, rigs = _read(inventory, from_dir, refresh)
     for problem in folders.unread:
         click.echo(f"{problem}\n  it is written anew", err=True)
     resolved = resolver.resolve(folders)
+    if unfit := Patching(resolver).refusals(of_rigs(rigs, _locked(folders, resolved.rows))):
+        raise Invalid(unfit)
     new = [row for found in resolved.rows.values() for row in found]
     texts = folders.texts(resolved.rows, resolved.keys)
     if not texts and not folders.locked:
@@ -74,8 +86,11 @@ def look(inventory: Path | None) -> int:
         Unusable: there is no inventory to look for.
         Invalid: with everything that could not be read.
     """
-    folders, resolver = _read(inventory)
+    folders, resolver, rigs = _read(inventory)
     found = upstream.look(resolver, folders)
+    newer, unseen = Patching(resolver).newer(of_rigs(rigs, _locked(folders, {})))
+    found.moved += newer
+    found.unseen += unseen
     for line in [*map(str, folders.unread), *found.moved]:
         click.echo(line)
     for line in found.nowhere:
@@ -87,23 +102,42 @@ def look(inventory: Path | None) -> int:
     return 2 if found.unseen else 1 if folders.unread or found.moved else 0
 
 
-def _read(inventory: Path | None, from_dir: Path | None = None, refresh: bool = False) -> tuple[Folders, Resolver]:
+def _read(
+    inventory: Path | None, from_dir: Path | None = None, refresh: bool = False
+) -> tuple[Folders, Resolver, list[Rig]]:
     rigs = rigs_of(inventory, "lock")
     base = inventory.resolve().parent if inventory else ROOT
     folders, left = _folders(base, rigs)
     if inventory is None and left:
-        what = "models and conda packages" if any(one.input.kind == "conda" for one in left) else "models"
+        kinds = {"conda": "conda packages", "image": "images"}
+        told = [kinds[kind] for kind in ELSEWHERE if any(one.input.kind == kind for one in left)]
+        what = " and ".join(["models", *told])
         names = ", ".join(one.name for one in left)
         click.echo(f"left out: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use")
     session, of = web.session(), addresses(rigs)
     drivers = Drivers(session, of, tables(base), _mirrors(rigs, "apt"))
+    packaged = Packaged(session, of, container_tables(base))
     models = Models(places(rigs))
     index, conda = Index(session, index_url()), Conda(lambda name: _mirrors(rigs, name))
     judge = Judge(session, index, from_dir)
     if base != ROOT:
         with suppress(Invalid):  # nothing but time is saved
             judge.knows(row for rows in Lock.load([ROOT / "locks"]).groups.values() for row in rows)
-    return folders, Resolver(session, index, of, drivers, models, conda, judge, from_dir, refresh)
+    asked = Registries(session, image_places(rigs))
+    resolver = Resolver(session, index, of, drivers, packaged, models, conda, judge, asked, from_dir, refresh)
+    return folders, resolver, rigs
+
+
+def _locked(folders: Folders, new: Mapping[str, Sequence[Artefact]]) -> dict[str, Sequence[Artefact]]:
+    """Input -> its rows: those that were found now, of what is locked here, and of what Rigwright locks itself."""
+    found: dict[str, list[Artefact]] = {}
+    shipped = Lock.load([ROOT / "locks"])
+    for row in (*(row for rows in shipped.groups.values() for row in rows), *shipped.artefacts.values()):
+        found.setdefault(row.group or row.name, []).append(row)
+    here: dict[str, list[Artefact]] = {}
+    for row in folders.rows:
+        here.setdefault(row.group or row.name, []).append(row)
+    return {**found, **here, **new}
 
 
 def _mirrors(rigs: list[Rig], name: str) -> list[str]:
@@ -112,18 +146,19 @@ def _mirrors(rigs: list[Rig], name: str) -> list[str]:
 
 
 def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[Wanted]]:
-    """What is to be locked in a folder: its own catalogue, and of ours the models and conda packages that its rigs use.
+    """What is to be locked in a folder: its own catalogue, and of ours the models, conda packages and images that its
+    rigs use.
 
     Hubs and channels have other addresses in each operator's network, or none.
 
     Returns:
-        That, and the models and conda packages of our own catalogue that nobody uses here.
+        That, and what of these of our own catalogue nobody uses here.
 
     Raises:
         Invalid: there is nothing to lock, or a mistake in it.
     """
     catalog, shipped = base / "catalog", folders_of.inputs(ROOT / "catalog")
-    offered = [one for one in shipped if one.input.repository or one.input.kind == "conda"]
+    offered = [one for one in shipped if one.input.repository or one.input.kind in ELSEWHERE]
     if base == ROOT:
         own = [one for one in shipped if one not in offered]
     else:
@@ -141,9 +176,10 @@ def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[Wanted]]:
 
 
 def _used(rigs: list[Rig]) -> set[str]:
-    """The inputs that rigs use: of their weights, and of the environments of their engines."""
-    weights = {row.group or row.name for rig in rigs for one in rig.instances for row in one.weights}
-    return weights | {name for rig in rigs for name in getattr(rig, "env_inputs", ())}
+    """The inputs that rigs use: of their weights, and of the environments or images of their engines."""
+    loaded = (row for rig in rigs for one in rig.instances for row in (*one.weights, *one.artefacts))
+    used = {row.group or row.name for row in loaded}
+    return used | {name for rig in rigs for name in getattr(rig, "env_inputs", ())}
 
 
 def places(rigs: list[Rig]) -> tuple[Place, ...]:
@@ -188,6 +224,22 @@ def rigs_of(inventory: Path | None, what: Making) -> list[Rig]:
             for item in found
             if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], dict) and "rig" in item[1]
         ]
+
+
+def image_places(rigs: list[Rig]) -> Places:
+    """What says where a source of images is: the registries of every rig that shares the lock, with its login."""
+
+    def of(source: str) -> list[ImagePlace]:
+        if not rigs:
+            return [ImagePlace(*place) for place in images.places(source, {})]
+        found = []
+        for rig in rigs:
+            path = rig.registry_logins.get(source.partition(":")[0])
+            login = registries.login(path) if path else ""
+            found += [ImagePlace(*place, login) for place in images.places(source, rig.mirrors)]
+        return list(dict.fromkeys(found))
+
+    return of
 
 
 def addresses(rigs: list[Rig]) -> Addresses:

@@ -135,7 +135,9 @@ def hash_file(path: Path, report: Report) -> Content:
     return Content(digest.hexdigest(), done)
 
 
-def fetch(session: requests.Session, url: str, report: Report, into: BinaryIO | None = None) -> Content:
+def fetch(
+    session: requests.Session, url: str, report: Report, into: BinaryIO | None = None, most: int | None = None
+) -> Content:
     """Fetch a file to hash it. What was cut goes on where it was, if it is still the same file.
 
     Args:
@@ -143,11 +145,12 @@ def fetch(session: requests.Session, url: str, report: Report, into: BinaryIO | 
         url: Where it is.
         report: Is told how far it is.
         into: Where its bytes go; without it they are not kept.
+        most: Bytes that it may have.
 
     Raises:
-        Unavailable: the server does not have it, or does not answer several times in a row.
+        Unavailable: the server does not have it or has more, or does not answer several times in a row.
     """
-    transfer = _Transfer(session, url, report, into)
+    transfer = _Transfer(session, url, report, into, most)
     failed = 0
     while True:
         before = transfer.done
@@ -197,8 +200,10 @@ def beginning(session: requests.Session, url: str, count: int) -> bytes:
 class _Transfer:
     """One file on its way: how much of it was hashed, and which file that was."""
 
-    def __init__(self, session: requests.Session, url: str, report: Report, into: BinaryIO | None) -> None:
-        self.session, self.url, self.report, self.into = session, url, report, into
+    def __init__(
+        self, session: requests.Session, url: str, report: Report, into: BinaryIO | None, most: int | None
+    ) -> None:
+        self.session, self.url, self.report, self.into, self.most = session, url, report, into, most
         self.answered = False
         self._restart()
 
@@ -224,6 +229,8 @@ class _Transfer:
             if not self._goes_on(answer):
                 self._begin(answer)
             for part in answer.iter_content(PART):
+                if self.most is not None and self.done + len(part) > self.most:
+                    raise Unavailable(f"has more than the {self.most} bytes that are locked")
                 self.digest.update(part)
                 if self.into:
                     self.into.write(part)

@@ -9,11 +9,14 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from rigwright import toml
+from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
 from rigwright.engines import kinds
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import Kind
 from rigwright.envs.keys import EnvKeys
+from rigwright.host.systems import SYSTEMS
 from rigwright.nvidia.driver.tables import tables
+from rigwright.patches.patch import Patch
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, unknown
 from rigwright.supply.inputs import Input
 from rigwright.types import Capability, CatalogName, ModelFile, PciId, Positive, Text, VariantName
@@ -114,20 +117,25 @@ class Unjudged(VariantKeys):
 
 
 def _misnamed(path: Path, inputs: dict[str, Input]) -> list[Problem]:
-    """Refuse drivers that are not called after a system that has one, and all else that is."""
-    if not any(one.kind == "deb" or name.startswith(DRIVER) for name, one in inputs.items()):
+    """Refuse packages that are not called after what is brought by packages, and all else that is."""
+    if not any(one.kind == "deb" or name.startswith((DRIVER, TOOLKIT, DOCKER)) for name, one in inputs.items()):
         return []
     try:
         known = tables(path.parent.parent)
     except Invalid as error:
         return error.problems
-    names = {f"{DRIVER}{system}" for offer in known.offers for system in offer.systems}
+    drivers = {f"{DRIVER}{system}" for offer in known.offers for system in offer.systems}
+    schemes = dict.fromkeys(drivers, ("nvidia", "apt")) | {TOOLKIT: (TOOLKIT,)}
+    schemes |= {group_of(DOCKER, system): (DOCKER,) for system in SYSTEMS}
     found = []
     for name, one in inputs.items():
-        if one.kind == "deb" and name not in names:
-            found.append(Problem(str(path), f"inputs.{name}", unknown("driver", name, names)))
-        elif one.kind != "deb" and name in names:
-            found.append(Problem(str(path), f"inputs.{name}.kind", f"{one.kind} is refused: must be deb, a driver"))
+        if one.kind == "deb" and name not in schemes:
+            found.append(Problem(str(path), f"inputs.{name}", unknown("input of packages", name, schemes)))
+        elif one.kind == "deb" and (scheme := one.sources[0].partition(":")[0]) not in schemes[name]:
+            said = f"{scheme}: is refused: must be {' or '.join(f'{word}:' for word in schemes[name])}"
+            found.append(Problem(str(path), f"inputs.{name}.sources", said))
+        elif one.kind != "deb" and name in schemes:
+            found.append(Problem(str(path), f"inputs.{name}.kind", f"{one.kind} is refused: must be deb"))
     return found
 
 
@@ -184,6 +192,7 @@ class Catalog(Frozen):
     variants: dict[str, VariantKeys] = Field(default_factory=dict)
     envs: dict[str, EnvKeys] = Field(default_factory=dict)
     inputs: dict[str, Input] = Field(default_factory=dict)
+    patches: dict[str, Patch] = Field(default_factory=dict, description="Those of patches/, by name.")
     snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
 
     @classmethod

@@ -7,8 +7,10 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from rigwright.containers.entry import Containers
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.instance_entry import InstanceEntry
+from rigwright.declaration.registries import Registry
 from rigwright.gateway.entry import Gateway
 from rigwright.problems import Frozen
 from rigwright.supply.lock import Artefact
@@ -205,6 +207,9 @@ class RigEntry(Frozen):
         "mistake. What `driver` says of all cards holds for them too.",
     )
     driver: Driver = Field(default=Driver(), description="The NVIDIA driver of a rig with cards.")
+    containers: Containers | None = Field(
+        default=None, description="What runs containers, the operator's own among them; without it that is theirs."
+    )
     instances: dict[Name, InstanceEntry] = Field(
         default_factory=dict,
         description="What is served. A name becomes the unit `rigwright-NAME.service`.",
@@ -259,6 +264,10 @@ class RigEntry(Frozen):
         default=None,
         description="The one of the mirrors `hub` that the token is for, such as https://hub.example.org; without it "
         "the hub's own address. The token is sent nowhere else, and never over plain http.",
+    )
+    registries: dict[Name, Registry] = Field(
+        default_factory=dict,
+        description="Registries of images that ask for a login, by the names that sources have, such as `ghcr`.",
     )
     redirects: tuple[Origin, ...] = Field(
         default=(),

@@ -11,6 +11,7 @@ from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Refuse
 from rigwright.declaration.rig import DeclaredEnv
 from rigwright.engines import kinds
+from rigwright.patches.patch import chosen
 from rigwright.problems import suggestion, unknown
 from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Kind, Lock
@@ -27,7 +28,14 @@ def capabilities(entry: RigEntry, catalog: Catalog) -> frozenset[str]:
 
 
 def declared_envs(
-    entry: RigEntry, running: Mapping[str, str], catalog: Catalog, lock: Lock, inventory: str, refuse: Refuse
+    entry: RigEntry,
+    running: Mapping[str, str],
+    catalog: Catalog,
+    lock: Lock,
+    inventory: str,
+    refuse: Refuse,
+    *,
+    locking: bool = False,
 ) -> tuple[DeclaredEnv, ...]:
     """The environments that an entry names and its instances run in, by name; those that cannot be had are refused.
 
@@ -38,6 +46,7 @@ def declared_envs(
         lock: What that is made of.
         inventory: The file, for messages.
         refuse: Told what is wrong.
+        locking: Whether the lock is only being made: nobody knows yet which versions there will be.
     """
     found: dict[str, DeclaredEnv] = {}
     asked_for = [(f"envs[{index}]", name) for index, name in enumerate(entry.envs)]
@@ -58,10 +67,10 @@ def declared_envs(
                 refuse(key, f"{name}: {wrong}")
         packages, asked = lock.groups.get(keys.packages, ()), catalog.inputs.get(keys.packages)
         python = lock.groups.get(keys.python, ())
-        if python and all(one.name != "python" for one in python):
+        if python and not locking and all(one.name != "python" for one in python):
             refuse(key, f"{name}: {keys.python} has no python among its packages: name it in requirements")
         names = {canonicalize_name(one.name) for one in packages}
-        if packages and canonicalize_name(keys.distribution) not in names:
+        if packages and not locking and canonicalize_name(keys.distribution) not in names:
             said = f"{keys.packages} has no distribution {keys.distribution}, whose version is the environment's"
             refuse(key, f"{name}: {said}{suggestion(keys.distribution, names)}")
         patterns = asked.for_other_cards if asked else ()
@@ -71,5 +80,9 @@ def declared_envs(
                 refuse(key, f"{name}: {line}")
             if len(refused) > LISTED:
                 refuse(key, f"{name}: {len(refused) - LISTED} more of its files have none for it")
-        found[name] = DeclaredEnv(name, keys, python, packages, patterns)
+        versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
+        patches, unfit = chosen(keys.patches, catalog.patches, None if locking or not packages else versions, name)
+        for line in unfit:
+            refuse(key, f"{name}: {line}")
+        found[name] = DeclaredEnv(name, keys, python, packages, patterns, patches)
     return tuple(found[name] for name in sorted(found))

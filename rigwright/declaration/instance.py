@@ -10,10 +10,13 @@ from rigwright.engines import kinds
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import Kind
 from rigwright.envs.keys import EnvKeys
+from rigwright.patches.patch import Patch
 from rigwright.supply.lock import Artefact
 
 # Below it each instance has the folder with its socket.
 SOCKETS = "/run/rigwright/instances"
+# Below it each instance that runs in a container has the folder that podman keeps that in.
+CONTAINERS = "/run/rigwright/containers"
 
 
 def slice_of(unit: str) -> str:
@@ -44,6 +47,8 @@ class DeclaredEnv:
     """Its wheels."""
     for_other_cards: tuple[str, ...] = ()
     """Patterns of files in them that other cards than the rig's may need."""
+    patches: tuple[Patch, ...] = ()
+    """What of them is changed."""
 
     @property
     def version(self) -> str:
@@ -79,6 +84,8 @@ class Instance:
     key_name: str
     """Name of the key's file on the host. One of the operator's has its fingerprint in it: an earlier generation finds
     the key that it was made with."""
+    patches: tuple[Patch, ...] = ()
+    """What of its engine is changed, where that is installed by itself."""
 
     @property
     def weights(self) -> tuple[Artefact, ...]:

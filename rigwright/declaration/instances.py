@@ -14,8 +14,9 @@ from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import POWER_UNIT, Instance, Part
 from rigwright.engines import kinds
-from rigwright.engines.keys import EngineKeys
+from rigwright.engines.keys import EngineKeys, PatchedKeys
 from rigwright.engines.kind import InstallingKind, Kind
+from rigwright.patches.patch import Patch, chosen
 from rigwright.problems import Invalid, counted, shown, suggestion, unknown
 from rigwright.supply import lock as locks
 from rigwright.supply.answers import complaint
@@ -80,6 +81,12 @@ def instance(
     except Invalid as error:
         refuse(f"{key}.variant", f"{said}{error}")
         return None
+    patches: tuple[Patch, ...] = ()
+    if isinstance(kind, InstallingKind) and isinstance(engine, PatchedKeys):
+        versions = kind.patchable(engine, artefacts) if making != "lock" else None
+        patches, unfit = chosen(engine.patches, catalog.patches, versions, variant.engine)
+        for wrong in unfit:
+            refuse(f"{key}.variant", said + wrong)
     key_file, key_name = None, f"{name}.api-key"
     if declared.api_key_file is not None:
         key_file = beside(inventory.parent, declared.api_key_file)
@@ -103,6 +110,7 @@ def instance(
         tasks_max=declared.tasks_max,
         api_key_file=key_file,
         key_name=key_name,
+        patches=patches,
     )
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rigwright.containers import tables as containers
 from rigwright.declaration import certificates, keys
 from rigwright.declaration.catalog import DRIVER, Catalog
+from rigwright.declaration.containers import containers_of, groups_for, refuse_uncontained
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.envs import declared_envs
 from rigwright.declaration.instances import (
@@ -22,6 +24,7 @@ from rigwright.declaration.instances import (
 )
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import refuse_token, token_origin
+from rigwright.declaration.registries import refuse_logins
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
 from rigwright.nvidia.driver.tables import Tables, tables
@@ -118,7 +121,7 @@ def parse(
     if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
         refuse("tools", wrong)
     running = {f"instances.{one.name}.variant": one.env for one in instances if one.env}
-    envs = declared_envs(entry, running, catalog, lock, file, refuse)
+    envs = declared_envs(entry, running, catalog, lock, file, refuse, locking=making == "lock")
     installers: tuple[Artefact, ...] = ()
     if envs:
         if wrong := complaint(INSTALLERS, "wheel", catalog.inputs, lock, file):
@@ -135,6 +138,9 @@ def parse(
     for group in locked:
         if wrong := complaint(group, "deb", catalog.inputs, lock, file):
             refuse("driver.managed", wrong)
+    container_tables = containers.tables(Path(file).parent)
+    container_groups = containers_of(entry, catalog, lock, file, refuse)
+    refuse_uncontained(instances, entry, refuse)
     engine_artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}
     for instance in instances:
         refuse_keys(instance, entry, catalog, Path(file).parent, refuse)
@@ -154,6 +160,7 @@ def parse(
         except ValueError as error:
             refuse("hub_token_file", f"{token_file} {error}")
     refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, refuse)
+    logins = refuse_logins(entry.registries, entry.mirrors, partial(beside, Path(file).parent), refuse)
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
     brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers]
     brought += [one for env in envs for one in (*env.python, *env.packages)]
@@ -162,7 +169,9 @@ def parse(
     if bundle_folder is not None and not making:
         try:
             bundle = bundles.read(Path(bundle_folder))
-            faults = _lacking(bundle, [*needed, *brought], file, name)
+            locked_debs = [one for system in bundle.systems for one in groups_for(container_groups, system)]
+            debs = dict.fromkeys(row for one in locked_debs for row in one.packages.values())
+            faults = _lacking(bundle, [*needed, *brought, *debs], file, name)
         except Invalid as error:
             faults = error.problems
     elif bundle_folder is None and making != "bundle":
@@ -178,6 +187,9 @@ def parse(
         drivers=drivers,
         driver_packages={group.removeprefix(DRIVER): lock.groups[group] for group in locked},
         driver_keys={group.removeprefix(DRIVER): lock.keys[group] for group in locked if group in lock.keys},
+        containers=entry.containers,
+        container_tables=container_tables,
+        container_groups=container_groups,
         instances=tuple(sorted(instances, key=lambda instance: instance.name)),
         roots=entry.roots,
         service_user=entry.service_user,
@@ -190,6 +202,7 @@ def parse(
         gateway=entry.gateway,
         hub_token_file=token_file,
         hub_token_origin=token_origin(entry.hub_token_for) if token_file else None,
+        registry_logins=logins,
         redirects=entry.redirects,
         fs_verity=entry.fs_verity,
         keep_generations=entry.keep_generations,
@@ -210,7 +223,7 @@ def parse(
 
 def _drivers(catalog: Catalog, lock: Lock) -> list[str]:
     """The drivers that are asked for or locked, as the lock's groups are called."""
-    asked = {name for name, one in catalog.inputs.items() if one.kind == "deb"}
+    asked = {name for name, one in catalog.inputs.items() if one.kind == "deb" and name.startswith(DRIVER)}
     return sorted(asked | {group for group in lock.groups if group.startswith(DRIVER)})
 
 
@@ -252,6 +265,8 @@ def _lacking(bundle: Bundle, artefacts: list[Artefact], file: str, name: str) ->
 
 def _refuse_unreachable(artefacts: list[Artefact], mirrors: dict[str, tuple[str, ...]], refuse: Refuse) -> None:
     for artefact in artefacts:
+        if artefact.is_written:
+            continue
         known = {"source": "index:", "weight": f"{HUB}:"}.get(artefact.kind, "")
         if not any(known and source.startswith(known) for source in artefact.sources) and not urls(artefact, mirrors):
             lacking = dict.fromkeys(source.partition(":")[0] for source in artefact.sources if source[:6] != "index:")

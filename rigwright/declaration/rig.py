@@ -6,8 +6,12 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rigwright.containers.entry import Containers
+from rigwright.containers.tables import ContainerTables
+from rigwright.debs.group import Group
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver, Roots, Share
+from rigwright.declaration.instance import CONTAINERS as CONTAINERS
 from rigwright.declaration.instance import SOCKETS as SOCKETS
 from rigwright.declaration.instance import DeclaredEnv as DeclaredEnv
 from rigwright.declaration.instance import Instance as Instance
@@ -18,7 +22,9 @@ from rigwright.engines.kind import InstallingKind
 from rigwright.gateway.entry import Gateway
 from rigwright.gateway.offers import Offer, offers
 from rigwright.nvidia.driver.tables import Tables
+from rigwright.patches.patch import Patch
 from rigwright.problems import Problem
+from rigwright.supply import images
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.expected import digest
 from rigwright.supply.inputs import HUB
@@ -58,6 +64,11 @@ class Rig:
     """System -> the driver that is locked for it: its packages and its archive's key; only of a managed one."""
     driver_keys: dict[str, str]
     """System -> that archive's key, armoured, where the driver is NVIDIA's own."""
+    containers: Containers | None
+    container_tables: ContainerTables
+    """Whose archives have what containers need."""
+    container_groups: Mapping[str, Group]
+    """Group of the lock -> packages that containers need; only of a rig that has some."""
     instances: tuple[Instance, ...]
     roots: Roots
     service_user: str
@@ -73,6 +84,8 @@ class Rig:
     """A path on the operator's machine."""
     hub_token_origin: str | None
     """What that token is for; None without one."""
+    registry_logins: dict[str, str]
+    """Registry of images -> the file on the operator's machine with its login."""
     redirects: tuple[str, ...]
     """Origins that sources of weights may lead to although they are not public."""
     fs_verity: bool
@@ -139,6 +152,13 @@ class Rig:
     def engines(self) -> dict[str, EngineKeys]:
         """The engines of instances that are installed by themselves, by name; others run in environments."""
         return {one.engine_name: one.engine for one in self.instances if one.env is None}
+
+    @property
+    def patches(self) -> dict[str, tuple[Patch, ...]]:
+        """Engine or environment -> what of it is changed; only of those of which something is."""
+        found = {one.name: one.patches for one in self.envs}
+        found |= {one.engine_name: one.patches for one in self.instances if one.env is None}
+        return {name: patches for name, patches in found.items() if patches}
 
     @property
     def weights(self) -> tuple[Artefact, ...]:
@@ -250,6 +270,8 @@ def urls(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str
 
     Sources `index:` and `hub:` are not among them: an index, or the hub's own client, says where those files are.
     """
+    if artefact.kind == "image":
+        return images.addresses(artefact, mirrors)
     found = []
     for source in artefact.sources:
         scheme, _, rest = source.partition(":")

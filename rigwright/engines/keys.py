@@ -14,6 +14,14 @@ class EngineKeys(Frozen):
     kind: str = Field(description="Which kind of engine it is: a folder of rigwright/engines.")
 
 
+class PatchedKeys(EngineKeys):
+    """What serves, and may be patched by itself."""
+
+    patches: tuple[CatalogName, ...] = Field(
+        default=(), description="Patches of it: folders of `patches/`, ours or beside the inventory."
+    )
+
+
 class VariantKeys(Frozen):
     """A serving recipe: model, engine, cards, and what its engine's kind has keys for."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rigwright.engines.container import Container
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.log import Begun, Cause
 from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
@@ -150,6 +151,10 @@ class Service:
     """What it is started by beside its installation: name (`Rig.program`) -> text. Another text has another name."""
     cache: str = ""
     """The folder that it writes what it compiles to, in `Rig.cache`; none without."""
+    container: Container | None = None
+    """What `command` starts; None where that is the engine itself."""
+    after: tuple[str, ...] = ()
+    """Units that are started before it, and whose end it waits for, however that comes."""
 
 
 class Installer(ABC):
@@ -157,10 +162,14 @@ class Installer(ABC):
 
     packages: ClassVar[tuple[str, ...]] = ()
     """The distribution's packages that installing or running it takes."""
-    program: ClassVar[str]
-    """The file name of what is started of it: everybody may run it."""
+    program: ClassVar[str] = ""
+    """The file name of what is started of it, which everybody may run; empty where that is no file of its own."""
     travels: ClassVar[bool] = False
     """Whether its artefacts are brought as weights are, before the job that installs it; else that fetches them."""
+    pieces: ClassVar[str] = "packages"
+    """What its artefacts are called, for people."""
+    by_installers: ClassVar[bool] = False
+    """Whether the host needs what puts environments together to install it."""
 
     @abstractmethod
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
@@ -191,6 +200,8 @@ class Kind(ABC):
     packages: ClassVar[tuple[str, ...]] = ()
     """The distribution's packages that installing or running it takes."""
 
+    contained_by: ClassVar[str] = ""
+    """What its instances' containers (`Service.container`) are run by, as `containers.engines` calls it; else empty."""
     causes: ClassVar[tuple[Cause, ...]] = ()
     """What its log betrays of starts that come to nothing."""
     marks: ClassVar[tuple[str, ...]] = ()
@@ -237,6 +248,14 @@ class Kind(ABC):
         """
         return []
 
+    def unfit(self, system: tuple[str, str]) -> list[str]:
+        """Why a distribution's release cannot run it, a sentence each.
+
+        Args:
+            system: Its name and release, such as debian and 13.
+        """
+        return []
+
     def notes(self, instance: Instance) -> list[str]:
         """What of an instance a plan says in words, a line each."""
         return []
@@ -257,6 +276,10 @@ class Kind(ABC):
             made: Its engine's installation, or the environment that it runs in.
         """
 
+    def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:
+        """An instance for Docker's compose: its file, and those beside it; none where it runs in no container."""
+        return {}
+
     def answered(self, said: str) -> int | None:
         """The tokens in an answer to `Service.ready`; None where it is no answer."""
         try:
@@ -275,6 +298,10 @@ class InstallingKind(Kind, Installer):
     @abstractmethod
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """Inputs of the catalogue that it is installed from -> the kind of their artefacts in the lock."""
+
+    def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
+        """What of an engine patches may be of -> the version of that; names as an index spells them."""
+        return {}
 
     @abstractmethod
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.engines.kind import Installation
 from rigwright.nvidia.cuda.toolkit import toolkit
+from rigwright.patches.patch import Patch, becomes, named
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
@@ -38,6 +39,8 @@ class Environment(Installation):
     packages: tuple[Artefact, ...] = ()
     """Its wheels."""
     imports: tuple[str, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    """What of its packages is changed."""
 
     @property
     def interpreter(self) -> Artefact:
@@ -62,12 +65,15 @@ def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
     """
     cuda = toolkit(rig, facts) if env.keys.cuda and rig.cards else None
     artefacts = (*env.python, *env.packages)
-    inputs = {
+    inputs: dict[str, object] = {
         "recipe": RECIPE,
         "artefacts": sorted(one.sha256 for one in artefacts),
         "imports": env.keys.imports,
         "cuda": cuda.identity if cuda else None,
     }
+    record: dict[str, object] = {"artefacts": listed(artefacts), "cuda": inputs["cuda"]}
+    if env.patches:
+        inputs["patches"] = record["patches"] = becomes(env.patches)
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
     version = env.version
     size = sum(one.size for one in artefacts)
@@ -76,14 +82,16 @@ def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
         version=version,
         digest=digest,
         artefacts=artefacts,
-        what=f"put {env.name} {version} together of {len(env.python)} conda packages and {len(env.packages)} wheels",
-        record={"env": env.name, "digest": digest, "artefacts": listed(artefacts), "cuda": inputs["cuda"]},
+        what=f"put {env.name} {version} together of {len(env.python)} conda packages and {len(env.packages)} wheels"
+        + named(env.patches),
+        record={"env": env.name, "digest": digest, **record},
         toolkit=cuda,
         work_kib=WORK_KIB,
         installed_kib=int(size * GROWN) // 1024,
         python=env.python,
         packages=env.packages,
         imports=env.keys.imports,
+        patches=env.patches,
     )
 
 
@@ -143,8 +151,22 @@ def plan(rig: Rig, made: Environment, folder: str) -> str:
             for one in made.packages
         ],
         "texts": texts(made, folder),
+        "patches": [patch_plan(made, one) for one in made.patches],
     }
     return json.dumps(value, indent=1) + "\n"
+
+
+def patch_plan(made: Environment, patch: Patch) -> dict[str, object]:
+    """A patch as the programs in roles/envs/host/ read it: with the wheel that its files are of."""
+    of = canonicalize_name(patch.keys.of)
+    wheel = next(one for one in made.packages if canonicalize_name(one.name) == of)
+    return {**patch.plan, "wheel": wheel.file}
+
+
+def site(made: Environment) -> str:
+    """Where its packages are, from the prefix: what patches' paths are from."""
+    major, minor, _ = made.interpreter.version.split(".", 2)
+    return f"lib/python{major}.{minor}/site-packages"
 
 
 # What somebody who enters an environment may do on the host: as little as nobody, but see its cards and the network.

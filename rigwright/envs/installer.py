@@ -10,6 +10,7 @@ from rigwright.engines import kinds
 from rigwright.engines.kind import FILES, MARKER, Installation, Installer, InstallingKind, Job
 from rigwright.envs import env
 from rigwright.envs.env import Environment, prefix
+from rigwright.patches.patch import PROGRAM, becomes
 from rigwright.render import render
 
 # In the order in which it is put together: nothing of conda packages is run before they are judged.
@@ -24,6 +25,7 @@ class Environments(Installer):
     packages = ("g++",)
     program = "python"
     travels = True
+    by_installers = True
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         """templates/envs/install.sh.j2."""
@@ -36,7 +38,8 @@ class Environments(Installer):
             plan=env.plan(rig, made, job.target),
             make=job.programs["make"],
             judging={name: text for name, text in job.programs.items() if name != "make"},
-            steps={part: render("envs/make.sh.j2", python=f"{job.tools}/bin/python", part=part) for part in PARTS},
+            steps={part: step(made, part, job) for part in PARTS},
+            patching=PROGRAM if made.patches else "",
             largest=made.installed_kib * 1024,
             longest=LONGEST,
             trial=render("envs/trial.sh.j2", uv=f"{job.tools}/bin/uv", prefix=inside, imports=made.imports),
@@ -53,6 +56,21 @@ class Environments(Installer):
         made = cast(Environment, made)
         python = f"{prefix(rig.installed(made.folder))}/bin/python"
         return (python, "-I", "-B", "-c", "import sys; print(sys.version)"), f"{made.interpreter.version} "
+
+
+def step(made: Environment, part: str, job: Job) -> str:
+    """The script of one part of putting it together; with the wheels comes what changes them."""
+    inside = prefix(job.target)
+    changed = sorted(becomes(made.patches)) if part == PARTS[-1] else []
+    folder = f"{inside}/{env.site(made)}"
+    return render(
+        "envs/make.sh.j2",
+        python=f"{job.tools}/bin/python",
+        part=part,
+        site=folder if changed else "",
+        own=f"{inside}/bin/python",
+        modules=[f"{folder}/{path}" for path in changed if path.endswith(".py")],
+    )
 
 
 ENVIRONMENTS = Environments()

@@ -17,6 +17,9 @@ class EnvKeys(Frozen):
     imports: tuple[Module, ...] = Field(
         min_length=1, description="Modules that must come in, without a card, before it is used."
     )
+    patches: tuple[CatalogName, ...] = Field(
+        default=(), description="Patches of its packages: folders of `patches/`, ours or beside the inventory."
+    )
     cuda: bool = Field(
         default=False,
         strict=True,

@@ -127,6 +127,8 @@ class HostFacts:
     """Groups with the name of a user that is to be made."""
     driver_ours: bool = False
     """Whether we see to its NVIDIA driver, or did before this run."""
+    containers_ours: bool = False
+    """Whether a deploy has brought what runs containers."""
     settings_ours: bool = False
     """Whether its cards or its kernel have settings of ours."""
     addresses: frozenset[str] = field(default_factory=frozenset)
@@ -163,8 +165,9 @@ def questions(rig: Rig) -> dict[str, object]:
         "ledger": rig.ledger,
         "config": rig.roots.config,
         "units": UNITS,
-        "programs": sorted(programs),
+        "programs": sorted(filter(None, programs)),
         "settings": [POWER, SYSCTL],
+        "containers": f"{rig.roots.state}/containers",
         **sharing.questions(),
     }
 
@@ -196,6 +199,7 @@ SCHEMA: channel.Schema = {
     "foreign": (path, said, octal),
     "elsewhere": (said,),
     "driver_ours": (truth,),
+    "containers_ours": (truth,),
     "settings_ours": (truth,),
     "clock": (number,),
 }
@@ -242,6 +246,7 @@ def parse(output: Iterable[str]) -> HostFacts:
         foreign_groups=tuple(told.all("foreign_group")),
         settings_ours=told.one("settings_ours"),
         driver_ours=told.one("driver_ours"),
+        containers_ours=told.one("containers_ours"),
         addresses=frozenset(told.all("address")),
         sharing=sharing.found(told),
     )

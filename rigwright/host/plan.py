@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+from rigwright.containers.found import ContainerFacts
+from rigwright.containers.plan import ContainerPlan
+from rigwright.containers.told import pending as containers_pending
 from rigwright.declaration.rig import Rig
 from rigwright.engines import kinds
 from rigwright.engines.kind import Installation, InstallingKind
@@ -53,15 +56,23 @@ class Desired:
     generation: Generation
     driver: tuple[DriverFacts, DriverPlan] | None = None
     """The host's, and the one that it is to have; None where the driver is the operator's, or refused."""
+    containers: tuple[ContainerFacts, ContainerPlan] | None = None
+    """What its host has for containers, and what it is to have; None where none are declared, or refused."""
 
 
-def desired(rig: Rig, facts: HostFacts, driver: tuple[DriverFacts, DriverPlan] | None = None) -> Desired:
+def desired(
+    rig: Rig,
+    facts: HostFacts,
+    driver: tuple[DriverFacts, DriverPlan] | None = None,
+    containers: tuple[ContainerFacts, ContainerPlan] | None = None,
+) -> Desired:
     """What a rig comes to on a host.
 
     Args:
         rig: What the host is to be.
         facts: The host.
         driver: As in `Desired`.
+        containers: As in `Desired`.
     """
     tools = tools_of(rig, facts)
     made: dict[str, Installation] = {one.name: environment(rig, one, facts) for one in rig.envs}
@@ -69,7 +80,9 @@ def desired(rig: Rig, facts: HostFacts, driver: tuple[DriverFacts, DriverPlan] |
         kind = cast(InstallingKind, kinds()[engine.kind])
         made[name] = kind.installation(rig, name, engine, facts)
     nodes = {one.name: nearest_node(facts, one.cards) for one in rig.instances if one.cards}
-    return Desired(rig, facts, tools, toolkit(rig, facts), made, generation(rig, made, tools, nodes), driver)
+    return Desired(
+        rig, facts, tools, toolkit(rig, facts), made, generation(rig, made, tools, nodes), driver, containers
+    )
 
 
 @dataclass(frozen=True)
@@ -139,6 +152,14 @@ def _nvidia_driver(wanted: Desired, found: Served) -> list[Step]:
     if wanted.rig.driver.managed:
         return []
     return [Step("nvidia_driver", "let go of the driver", "it is not managed any more; its packages stay")]
+
+
+def _container_toolkit(wanted: Desired, found: Served) -> list[Step]:
+    if wanted.containers:
+        return [
+            Step("container_toolkit", what, _some(list(why))) for what, why in containers_pending(*wanted.containers)
+        ]
+    return [Step("container_toolkit", "let go of containers", "none are declared any more; packages stay")]
 
 
 def _cuda_toolkit(wanted: Desired, found: Served) -> list[Step]:
@@ -241,6 +262,11 @@ STAGES = (
         "nvidia_cards",
         _nothing,
         lambda wanted: not wanted.rig.driver.managed and bool(settings(wanted.rig) or wanted.facts.settings_ours),
+    ),
+    Stage(
+        "container_toolkit",
+        _container_toolkit,
+        lambda wanted: bool(wanted.containers or (wanted.facts.containers_ours and not wanted.rig.containers)),
     ),
     Stage("cuda_toolkit", _cuda_toolkit, lambda wanted: wanted.toolkit is not None),
     # before what is fetched for it: others see what is on its way here

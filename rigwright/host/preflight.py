@@ -7,6 +7,7 @@ from collections import Counter
 from ipaddress import ip_address
 
 from rigwright.declaration.rig import Rig
+from rigwright.engines import kinds
 from rigwright.engines.kind import Installation
 from rigwright.envs.installer import installer
 from rigwright.gateway.given import GATEWAY_UNIT
@@ -75,6 +76,7 @@ def refusals(wanted: Desired, now: float) -> list[str]:
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
+    found += [why for name in sorted({one.engine.kind for one in rig.instances}) for why in kinds()[name].unfit(system)]
     found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, installations)
     return (
         found

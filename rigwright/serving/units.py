@@ -103,8 +103,9 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
     made = instance.kind.service(rig, instance, installation)
     user = rig.user(instance)
     text = render(
-        "serving/instance.service.j2",
+        f"serving/{'container' if made.container else 'instance'}.service.j2",
         owned=OWNED,
+        container=made.container,
         rig=rig,
         instance=instance,
         service=made,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from rigwright.nvidia.packages.versions import locked_driver
+from rigwright.debs.versions import locked_version
 from rigwright.problems import unknown
-from rigwright.supply import environments
+from rigwright.supply import environments, images
 from rigwright.supply.inputs import GROUPED, Input
 from rigwright.supply.lock import Artefact, Kind, Lock
 from rigwright.types import CatalogName
@@ -25,7 +25,9 @@ def mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
     if wanted.kind in ("wheel", "conda"):
         return environments.mismatch(wanted, rows)
     if wanted.kind == "deb":
-        return _driver_mismatch(wanted, rows)
+        return _packages_mismatch(wanted, rows)
+    if wanted.kind == "image":
+        return images.mismatch(wanted, rows)
     if wanted.many:
         return _many_mismatch(wanted, rows)
     if len(rows) > 1 or rows[0].group:
@@ -55,14 +57,14 @@ def _many_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
     return ""
 
 
-def _driver_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
-    if (driver := locked_driver(rows)) != wanted.version:
-        return f"is locked with {f'version {driver}' if driver else 'no version'}, not {wanted.version}"
+def _packages_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
+    if (version := locked_version(str(rows[0].group), rows)) != wanted.version:
+        return f"is locked with {f'version {version}' if version else 'no version'}, not {wanted.version}"
     (source,) = wanted.sources
     # the archive says which part of it a package of the distribution's lies in
     place = "apt:" if source.startswith("apt:") else f"{source}/"
     for row in rows:
-        if not row.sources[0].startswith(place):
+        if row.kind == "deb" and not row.sources[0].startswith(place):
             return f"is locked with sources {row.sources[0]}, not {source}"
     if place != "apt:" and not any(row.kind == "key" for row in rows):
         return "is locked without the key of its archive"
@@ -78,7 +80,8 @@ def complaint(name: str, kind: Kind, inputs: Mapping[CatalogName, Input], lock: 
 
     Args:
         name: The artefact's or environment's name.
-        kind: What it has to be; `wheel` and `conda` stand for an environment, `deb` for a driver.
+        kind: What it has to be; `wheel` and `conda` stand for an environment, `deb` for packages of an archive,
+            `image` for an image.
         inputs: The catalogue's.
         lock: What is locked.
         inventory: The file to lock for, for messages.

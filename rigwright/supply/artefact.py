@@ -32,6 +32,8 @@ Kind = Literal["source", "wheel", "conda", "deb", "key", "image", "weight", "pat
 # The file of a model's folder that says what the model is.
 CONFIG = "config.json"
 TEXT = 64 << 10  # bytes of it that a lock takes
+# The row of an image that says which other blobs it is made of; its SHA-256 is the image's digest.
+MANIFEST = "manifest"
 # What rows of some kinds alone have.
 _OF = {
     "marker": ("wheel",),
@@ -44,7 +46,7 @@ _OF = {
     "selection": ("weight", "conda"),
     "licence": ("weight",),
     "gated": ("weight",),
-    "text": ("weight",),
+    "text": ("weight", "image"),
 }
 
 
@@ -59,8 +61,8 @@ class Artefact(Frozen):
     )
     group: CatalogName | None = Field(
         default=None,
-        description="The environment that a wheel or a conda package is a part of, the driver that a package is of, or "
-        "the model that a file is of.",
+        description="The environment that a wheel or a conda package is a part of, the driver that a package is of, "
+        "the model that a file is of, or the image that a blob is of.",
     )
     marker: Marker | None = Field(default=None, description="Which hosts a wheel is for, as in PEP 508.")
     python: PythonRelease | None = Field(default=None, description="Of a wheel: the one Python that it was chosen for.")
@@ -92,7 +94,9 @@ class Artefact(Frozen):
         "(below each of the rig's mirrors of that name) or an http(s) URL.",
     )
     text: str | None = Field(
-        default=None, description=f"Of a model's {CONFIG}: the file itself, at most {TEXT >> 10} KiB."
+        default=None,
+        validate_default=True,
+        description=f"Of a model's {CONFIG}, and of an image's manifest: the file itself, at most {TEXT >> 10} KiB.",
     )
 
     @field_validator(*_OF)
@@ -127,9 +131,14 @@ class Artefact(Frozen):
     @field_validator("text")
     @classmethod
     def _itself(cls, value: str | None, info: ValidationInfo) -> str | None:
+        is_manifest = info.data.get("kind") == "image" and info.data.get("name") == MANIFEST
         if value is None:
+            if is_manifest:
+                raise ValueError("given: an image's manifest has it")
             return None
-        if info.data.get("file") != CONFIG or info.data.get("folder") or not info.data.get("group"):
+        if not is_manifest and (
+            info.data.get("file") != CONFIG or info.data.get("folder") or not info.data.get("group")
+        ):
             raise ValueError(f"left out: only {CONFIG} at the top of a model's folder has it")
         content = value.encode(errors="replace")
         if len(content) > TEXT:
@@ -155,8 +164,13 @@ class Artefact(Frozen):
 
     @property
     def package_path(self) -> str:
-        """Of a wheel or conda package: from the folder of all models, where hosts keep it until it is installed."""
+        """Of what is installed from files: from the folder of all models, where hosts keep it until it is installed."""
         return f"_packages/{self.sha256[:16]}/{self.file}"
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the lock has all its bytes: nobody fetches it."""
+        return self.kind == "image" and self.text is not None
 
     @property
     def identity(self) -> dict[str, str]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 import stat
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
+from rigwright.host.systems import KEYRING
 from rigwright.problems import Frozen, Invalid, Problem, of_validation
 from rigwright.supply.archives import PACKAGES, Suite, faults
 from rigwright.supply.lock import Artefact, seal
@@ -24,6 +26,8 @@ SCHEMA = 2
 LARGEST = 64 << 20  # bytes of an index; a row has some 200
 AGAIN = "make it again with `rigwright bundle`"
 PART = 1 << 20  # bytes
+# What archives call the file of a package: its name, its version without the epoch, its architecture.
+_DEB = re.compile(r"([a-z0-9][a-z0-9.+-]*)_([A-Za-z0-9.+~-]+)_[a-z0-9]+\.deb")
 
 
 class Row(Frozen):
@@ -101,6 +105,21 @@ class Packages:
     places: tuple[tuple[str, str], ...] = ()
     """Such a name and where the file lies below the folder of all its system's archives, each."""
     suites: tuple[Suite, ...] = ()
+    keyring: str = ""
+    """The host's own, by which it verifies them."""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Package -> the version that there is of it, without its epoch."""
+        return {found[1]: found[2] for _, path in self.places if (found := _deb(path))}
+
+    def with_files_of(self, names: Collection[str]) -> Packages:
+        """The same, of which only the files of some packages are sent, and all that is signed of them.
+
+        Where the others lie is told nonetheless: it is by these that apt knows which there are.
+        """
+        wanted = {name for name, path in self.places if not (found := _deb(path)) or found[1] in names}
+        return replace(self, files=tuple(file for file in self.files if file.name in wanted))
 
 
 @dataclass(frozen=True)
@@ -129,10 +148,15 @@ class Bundle:
             tuple({row.sha256: self._file(row, row.sha256) for row in rows}.values()),
             tuple((row.sha256, row.path.removeprefix(beginning)) for row in rows),
             tuple(suite for suite in self.suites if suite.system == system),
+            KEYRING.format(system.partition("-")[0]) if rows else "",
         )
 
     def _file(self, row: Row, name: str) -> LocalFile:
         return LocalFile(self.folder / row.path, name, row.sha256, row.size)
+
+
+def _deb(path: str) -> re.Match[str] | None:
+    return _DEB.fullmatch(path.rpartition("/")[2])
 
 
 def sealed(suites: Iterable[Suite], rows: Iterable[Row]) -> str:

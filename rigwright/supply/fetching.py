@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rigwright.declaration.origins import HUB_ORIGIN, origin
 from rigwright.declaration.rig import Rig, urls
 from rigwright.host.locks import LOCKS
+from rigwright.supply import images
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
 from rigwright.supply.network import INDEX
@@ -16,6 +17,20 @@ from rigwright.weights.records import below_models, records_folder
 
 # What the credential with the token is called; systemd puts it where only the job reads it.
 CREDENTIAL = "hub-token"
+
+
+def credential(registry: str) -> str:
+    """What the credential with a registry's login is called."""
+    return f"login-{registry}"
+
+
+def secrets(rig: Rig, artefacts: Sequence[Artefact]) -> dict[str, str]:
+    """The credentials that fetching needs: name -> the file on the operator's machine."""
+    if rig.bundle:
+        return {}
+    asked = {source.partition(":")[0] for artefact in artefacts for source in artefact.sources}
+    found = {credential(name): path for name, path in rig.registry_logins.items() if name in asked}
+    return found | ({CREDENTIAL: rig.hub_token_file} if HUB in asked and rig.hub_token_file else {})
 
 
 def sources(rig: Rig, artefact: Artefact) -> list[dict[str, object]]:
@@ -27,7 +42,11 @@ def sources(rig: Rig, artefact: Artefact) -> list[dict[str, object]]:
     found: list[dict[str, object]] = [{"kind": "peer", "base": base.rstrip("/")} for base in rig.peers]
     for source in artefact.sources:
         scheme, _, rest = source.partition(":")
-        if scheme == HUB:
+        if artefact.kind == "image":
+            places = images.places(source, rig.mirrors)
+            login = {"login": credential(scheme)} if scheme in rig.registry_logins else {}
+            found += [{"kind": "registry", "base": base, "repository": name, **login} for base, name in places]
+        elif scheme == HUB:
             one = {"kind": "hub", "repository": rest, "revision": artefact.version, "file": artefact.path}
             # without an endpoint the client's own is meant
             bases = rig.mirrors.get(HUB) or ("",)

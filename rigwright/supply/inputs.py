@@ -13,7 +13,7 @@ from packaging.version import Version as PythonVersion
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
 from rigwright.problems import Frozen
-from rigwright.supply import environments
+from rigwright.supply import environments, images
 from rigwright.supply.lock import Artefact, Kind
 from rigwright.types import (
     Day,
@@ -30,31 +30,35 @@ from rigwright.types import (
 # A source: the hub that weights are published on. Mirrors of that name are its endpoints.
 HUB = "hub"
 # Kinds of input that become a group of rows.
-GROUPED = ("wheel", "conda", "deb")
+GROUPED = ("wheel", "conda", "deb", "image")
 # What inputs of some kinds alone have.
 _OF = {"python": ("wheel",), "as_of": ("wheel", "conda"), "channels": ("conda",), "for_other_cards": ("wheel",)}
 # What the names of folders on hosts are made of, beside commits.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}")
-# A driver's own version, and where it is had: a folder of NVIDIA's, or a part of the distribution's archive.
+# What packages of one archive are asked for by, and which version they then have: a driver's own from a folder of
+# NVIDIA's or a part of the distribution's archive, else that of the first of them.
 _DRIVER = re.compile(r"[0-9]{3}(?:\.[0-9]+){1,3}")
-_ARCHIVE = re.compile(r"nvidia:.+|apt:[a-z][a-z-]*")
+_UPSTREAM = re.compile(r"[0-9]+(?:\.[0-9]+){1,3}")
+_ARCHIVE = re.compile(r"(?:nvidia|container-toolkit|docker):.+|apt:[a-z][a-z-]*")
+_OTHERS = ("container-toolkit:", "docker:")
 
 
 class Input(Frozen):
-    """One file, one environment of wheels or of conda packages, or one driver, that `rigwright lock` finds and hashes.
+    """A file, an environment of wheels or of conda packages, packages of one archive, or an image, that
+    `rigwright lock` finds and hashes.
 
     Of an environment, `python` says for what and `as_of` says when; neither needs the other. Without `python`, wheels
     are for every host's own Python, as the tools of hosts are. Without `as_of`, the newest are locked, and stay.
     """
 
     kind: Kind = Field(
-        description="What it is; `wheel` and `conda` stand for a whole environment, `deb` for an NVIDIA driver with "
-        "its packages."
+        description="What it is; `wheel` and `conda` stand for a whole environment, `deb` for an NVIDIA driver, its "
+        "container toolkit or Docker with all packages of it, `image` for a container image with its layers."
     )
     version: Revision | None = Field(
         default=None,
         description="Its exact version; of a repository, the branch, tag or commit to follow, without it the main "
-        "branch; of a driver, its own.",
+        "branch; of packages, the driver's, the toolkit's or Docker's own; of an image, its tag.",
     )
     repository: Repository | None = Field(
         default=None, description="Of weights: the hub's repository that they are from, such as owner/name."
@@ -70,8 +74,10 @@ class Input(Frozen):
     )
     sources: tuple[Source, ...] = Field(
         default=(),
-        description="Where it is had, in order, as in the lock: `index:PROJECT`, `NAME:PATH` or a URL; of a driver one "
-        "archive, `nvidia:FOLDER` or `apt:COMPONENT`.",
+        description="Where it is had, in order, as in the lock: `index:PROJECT`, `NAME:PATH` or a URL; of packages one "
+        "archive: `nvidia:FOLDER`, `apt:COMPONENT`, `container-toolkit:FOLDER` or `docker:FOLDER`; of an image "
+        "`REGISTRY:REPOSITORY`, such as `docker-hub:vllm/vllm-openai`, where an inventory's mirrors of the name are "
+        "registries.",
     )
     requirements: tuple[Requirement, ...] = Field(
         default=(),
@@ -112,7 +118,10 @@ class Input(Frozen):
             environments.refuse(self)
             return self
         if self.kind == "deb":
-            return self._driver()
+            return self._packages()
+        if self.kind == "image":
+            images.refuse(self)
+            return self
         if self.repository or self.include or self.exclude:
             return self._many()
         if self.version and not _PLAIN.fullmatch(self.version):
@@ -139,14 +148,21 @@ class Input(Frozen):
             raise ValueError("of a version of letters, digits, dots, dashes and +")
         return self
 
-    def _driver(self) -> Input:
+    def _packages(self) -> Input:
         wrong = []
         if self.requirements or self.file or not self.version or not self.sources:
-            wrong.append("a driver: version and sources, nothing else")
-        if self.version and not _DRIVER.fullmatch(self.version):
-            wrong.append(f"of a driver's own version, such as 595.91.07, not {self.version}")
+            wrong.append("packages of an archive: version and sources, nothing else")
+        others = bool(self.sources) and self.sources[0].startswith(_OTHERS)
+        if self.version and not (_UPSTREAM if others else _DRIVER).fullmatch(self.version):
+            whose = (
+                "the archive's own version, such as 1.19.1" if others else "a driver's own version, such as 595.91.07"
+            )
+            wrong.append(f"of {whose}, not {self.version}")
         if self.sources and not (len(self.sources) == 1 and _ARCHIVE.fullmatch(self.sources[0])):
-            wrong.append(f"from one archive, nvidia:FOLDER or apt:COMPONENT, not {', '.join(self.sources)}")
+            wrong.append(
+                "from one archive, nvidia:FOLDER, apt:COMPONENT, container-toolkit:FOLDER or docker:FOLDER, not "
+                f"{', '.join(self.sources)}"
+            )
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
@@ -209,6 +225,8 @@ class Input(Frozen):
         if self.kind == "conda":
             file = f"{name}-0-0.conda"
             sources = tuple(f"{channel}:noarch/{file}" for channel in self.channels)
+        elif self.kind == "image":
+            file, sources = f"{name}.json", self.sources
         elif self.kind == "deb":
             file, sources = f"{name}.deb", tuple(f"{source}/{name}.deb" for source in self.sources)
         elif self.many:

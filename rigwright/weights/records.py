@@ -62,8 +62,8 @@ def programs(rig: Rig) -> str:
 
 
 def below_models(artefact: Artefact) -> str:
-    """The path of a file of weights, a wheel or a conda package from the models' root on."""
-    return artefact.package_path if artefact.kind in ("wheel", "conda") else artefact.weight_path
+    """The path of a file of weights, or of what something is installed from, from the models' root on."""
+    return artefact.weight_path if artefact.kind == "weight" else artefact.package_path
 
 
 def recorded(rig: Rig, artefact: Artefact) -> Recorded:

@@ -32,13 +32,12 @@ from rigwright.nvidia.packages.wanted import (
 )
 from rigwright.render import render
 from rigwright.supply.network import network
-from roles.operations.jobs import run_job
 from roles.operations.reboots import needed, reboot
-from roles.operations.shell import Lost, Shell
+from roles.operations.shell import Lost
+from roles.operations.working import Working
 
 Commands = Generator[FunctionCommand, None, None]
 LOOK, INSTALL = "rw-job-driver-look", "rw-job-driver"
-WRITE = 'mkdir -p "$1" && cat > "$1/$2.new" && sync -d "$1/$2.new" && mv "$1/$2.new" "$1/$2"'
 KEPT = 2  # drivers whose package files stay: the one that is installed, and the one before
 
 
@@ -133,28 +132,16 @@ def _guarded(state: Any, host: Any, function: Any, *arguments: Any) -> bool:
         return False
 
 
-class _Host:
+class _Host(Working):
     """A host in the middle of a run, and the driver that it is to have."""
 
     def __init__(self, state: Any, host: Any, rig: Rig, wanted: Wanted, consent: bool = False) -> None:
-        self.state, self.host, self.rig, self.wanted, self.consent = state, host, rig, wanted, consent
-        self.shell = Shell(host)
-        self.jobs, self.store = rig.jobs, store(rig)
+        super().__init__(state, host, rig)
+        self.wanted, self.consent, self.store = wanted, consent, store(rig)
 
     def look(self) -> DriverFacts:
         """What is there now."""
         return driver_facts.parse(self.shell.run(driver_facts.script(self.rig)))
-
-    def job(self, unit: str, script: str) -> bool:
-        """Run a script that makes `done` in the job's folder as its last step; without a script, watch it."""
-        done = shlex.quote(f"{self.jobs}/{unit}/done")
-        return run_job(self.state, self.host, unit, script, f"[ -e {done} ]", self.jobs)
-
-    def error(self, *lines: str) -> bool:
-        """Say why this host fails."""
-        for line in lines:
-            logger.error(f"{self.host.print_prefix}{line}")
-        return False
 
     def script(self, template: str, unit: str, **values: object) -> str:
         """One of the jobs' scripts."""
@@ -163,7 +150,7 @@ class _Host:
             template,
             network=network(self.rig),
             ledger=self.rig.ledger,
-            done=f"{self.jobs}/{unit}/done",
+            done=self.done(unit),
             component=plan.component,
             component_file=COMPONENT,
             source_file=SOURCE,
@@ -193,8 +180,7 @@ def _whole(one: _Host) -> bool:
 
 def _bring(one: _Host) -> bool:
     # what an earlier run has begun goes on by itself
-    active = one.shell.run(f"systemctl is-active {INSTALL}.service || true")[0]
-    if active in ("active", "activating") and not one.job(INSTALL, ""):
+    if one.active(INSTALL) and not one.job(INSTALL, ""):
         return False
     facts = one.look()
     if missing := lacking(one.wanted, facts) or one.wanted.newest:
@@ -228,7 +214,7 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         )
         if not one.job(LOOK, script):
             return None
-        how, seen = simulation.read(one.shell.run(f"cat {shlex.quote(f'{one.jobs}/{LOOK}/done')}"))
+        how, seen = simulation.read(one.shell.run(f"cat {shlex.quote(one.done(LOOK))}"))
         if reasons := simulation.objections(seen, wanted):
             for reason in reasons:
                 one.error(f"refused: {reason}")
@@ -268,10 +254,9 @@ def _settle(one: _Host, facts: DriverFacts) -> None:
     held = [name for name in holds(one.wanted, facts) if name in before or name not in facts.held]
     recorded = sorted(f"{package.name} {package.version}" for package in facts.own_packages)
     for name, lines in (("held", held), ("installed", recorded)):
-        one.shell.run(f"set -- {store} {shlex.quote(name)}; {WRITE}", stdin="".join(f"{line}\n" for line in lines))
-    for verb, names in (("unhold", sorted(before - set(held))), ("hold", held)):
-        if names:
-            one.shell.run(f"{shlex.join(['apt-mark', verb, *names])} >/dev/null")
+        one.write(one.store, name, lines)
+    one.mark("unhold", sorted(before - set(held)))
+    one.mark("hold", held)
     # what an interrupted job has left is newer than what there is to go back to
     one.shell.run(f"cd {store} && rm -rf fetched.* *.new && ls -1dt */ | tail -n +{KEPT + 1:d} | xargs -r rm -rf")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ class Entry:
     sha256: str = ""
     target: str = ""
 
+
+USER = re.compile(r"(?<=://)[^/@\s\"]+(?=@)")
+"""A user and his password in an address."""
 
 _owner = channel.matching(r"[^\s]{1,255}", "a user or a group")
 
@@ -127,8 +131,12 @@ def differ(files: Sequence[Text]) -> bool:
 
 
 def show_diff(path: str, present: list[str], text: str) -> None:
-    """Show the operator how a file changes."""
-    lines = list(generate_color_diff([f"{line}\n" for line in present], text.splitlines(keepends=True)))
+    """Show the operator how a file changes; not who it says that a proxy or another server is to be asked as."""
+    old, new = (
+        [USER.sub("...", line) for line in lines]
+        for lines in ([f"{line}\n" for line in present], text.splitlines(keepends=True))
+    )
+    lines = list(generate_color_diff(old, new))
     if lines:
         logger.info(f"{host.print_prefix}{path}")
     for line in lines:

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from pyinfra.api import FunctionCommand, operation
 
 from rigwright.declaration.rig import Rig
-from rigwright.host.systems import KEYRING
 from rigwright.render import render
 from rigwright.supply.bundle import Packages
 from rigwright.supply.network import network
@@ -49,7 +48,6 @@ def packages(
         ledger=rig.ledger,
         masked=masked,
         packages=bundled,
-        keyring=KEYRING.format(system.partition("-")[0]),
         sent=sent(folder, unit) if bundled.files else "",
     )
     yield from job._inner(unit=unit, script=script, test=installed, folder=folder, files=bundled.files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +16,8 @@ from tests.gpu.machine import Machine
 FILES = ("driver", "modules", "packages", "cards")
 # What has to hold wherever there is a card, whoever has installed its driver
 SHOWN = {"N01", "N02", "N03", "N06", "N07", "N08", "N23", "N26", "N27"}
+# of it what the kernel's log or systemd says
+LOGGED = {"N06", "N08", "N26"}
 
 
 @pytest.fixture
@@ -32,7 +35,11 @@ def test_the_drivers_checks_hold_here(here: None) -> None:
     found = dict(
         reversed(row) for row in re.findall(r"^ *(ok|FAIL|skip) +\S+ +(N[0-9]{2}) ", done.stdout, re.MULTILINE)
     )
-    assert {name for name in SHOWN if found.get(name) != "ok"} == set(), done.stdout + done.stderr
+    shown = SHOWN
+    if not shutil.which("systemctl"):
+        print(f"no systemd runs this machine: {', '.join(sorted(LOGGED))} have nothing to read")
+        shown = SHOWN - LOGGED
+    assert {name for name in shown if found.get(name) != "ok"} == set(), done.stdout + done.stderr
 
 
 def test_the_cards_places_are_read(here: None) -> None:

@@ -44,7 +44,8 @@ DRIFTS = {
         f"{NVCC} -shared -Xcompiler -fPIC -gencode arch=compute_$other,code=sm_$other -o other.so other.cu && "
         f"cp --remove-destination other.so $(readlink -f {LIBRARY})",
         "L05",
-        f"mv {SCRATCH}/kept $(readlink -f {LIBRARY})",
+        # a copy has come to its place: what runs still has the file that was there
+        f"mv {SCRATCH}/kept $(readlink -f {LIBRARY}) && systemctl restart {UNIT}",
     ),
     "a library path that leads to another driver": (
         f"{SCRATCH_MADE} && mkdir -p wrong && "
@@ -55,9 +56,10 @@ DRIFTS = {
     ),
     "an edited unit": (f"sed -i 's/^ProtectHome=.*/ProtectHome=no/' {FILE}; systemctl daemon-reload", "G01", ""),
 }
-# What is asked only of a driver or a toolkit that deploys bring, of bridges that are declared, or where packages, DKMS,
-# a kernel of its own or the firmware's variables are there
-NOT_OURS = {"K01", *(f"N{number:02}" for number in (*range(9, 18), *range(19, 23), 24, 28))}
+# What is asked only of a driver or a toolkit that deploys bring, of bridges that are declared, of an engine that
+# compiles or says how it runs, or where packages, DKMS, a kernel of its own or the firmware's variables are there
+OF_DRIVERS = (*range(9, 18), *range(19, 23), 24, 28, 32, 33, 35, 36, 42, *range(44, 49))
+NOT_OURS = {"K01", "M11", "S14", "S15", *(f"N{number:02}" for number in OF_DRIVERS)}
 # What has to be among what is asked, whatever else is
 TRIED = {
     "L05",

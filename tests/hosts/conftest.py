@@ -28,6 +28,7 @@ from lab.nvidia.keys import Key
 from rigwright.inventory import ROOT
 from rigwright.supply.lock import Lock
 from tests.hosts import drivers, vllm_box
+from tests.hosts.containers_box import containers_box as containers_box
 from tests.hosts.drivers import Box
 from tests.hosts.layers import BlankPlan, Compiled, FirstRun, alone, put_engine, watched
 from tests.hosts.support import command, deploy, plan, served, until, write_inventory

@@ -11,6 +11,7 @@ from lab.hosts import Host, HostSpec
 from lab.labs import Lab, all_labs
 from lab.nvidia import world
 from tests.hosts import drivers
+from tests.hosts.containers_box import ContainersBox
 from tests.hosts.drift_ground import SECOND, Ground
 from tests.hosts.drifts import HARMLESS, areas, batches, drifts, harmless
 from tests.hosts.drivers import KERNELS, NEW, OLD
@@ -53,6 +54,13 @@ def driven(box: drivers.Box) -> Ground:
     return Ground(box.host, box.inventory, words(box.host))
 
 
+def containing(box: ContainersBox) -> Ground:
+    """Two stand-in cards and their driver, Docker and podman."""
+    box.contains(engines=("docker", "podman"), daemon={"log-driver": "journald"})
+    box.rig("deploy", "--reboot")
+    return Ground(box.host, box.inventory, words(box.host))
+
+
 def there(inventory: Path) -> Ground:
     """A host that is up already.
 
@@ -75,7 +83,7 @@ def main() -> None:
     parser.add_argument("-k", metavar="WORDS", default="", help="those whose title has these words")
     given = parser.parse_args()
     ground = there(given.inventory)
-    box = "cards" if ground.host.spec.cards else "serving"
+    box = "containers" if ground.host.spec.disks else "cards" if ground.host.spec.cards else "serving"
     failed: dict[str, str] = {}
     if given.area == HARMLESS:
         unminded = {name: row for name, row in harmless().items() if row.box == box and given.k in name}

@@ -35,10 +35,18 @@ def one_release(release: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("release", [release], indirect=True)
 
 
-def boot(lab: Lab, release: str, folder: Path, key: Key, *layers: str, cards: tuple[str, ...] = (C3090, C3090)) -> Box:
+def boot(
+    lab: Lab,
+    release: str,
+    folder: Path,
+    key: Key,
+    *layers: str,
+    cards: tuple[str, ...] = (C3090, C3090),
+    disks: tuple[str, ...] = (),
+) -> Box:
     """A host with kernels and cards. Its name is always the same, and with it the cards' numbers: one at a time."""
     folder.mkdir(parents=True)
-    (host,) = lab.up([HostSpec("driven", release, layers, cards, kernels=KERNELS[release])])
+    (host,) = lab.up([HostSpec("driven", release, layers, cards, kernels=KERNELS[release], disks=disks)])
     return Box(lab, host, folder, key)
 
 
@@ -67,8 +75,13 @@ class Box:
         place = self.lab.shelf / "nvidia" / own.path
         archive.write(place, [*debs, *also], key or self.key, archive.Flat(own.key))
 
-    def declare(self, **driver: Any) -> None:
-        """Write the inventory, with tables that know the stand-in's key."""
+    def declare(self, also: dict[str, Any] | None = None, **driver: Any) -> None:
+        """Write the inventory, with tables that know the stand-in's key.
+
+        Args:
+            also: Keys of the rig's beside those of its driver.
+            driver: Those.
+        """
         tabled = self.folder / "catalog/driver/driver.toml"
         tabled.parent.mkdir(parents=True, exist_ok=True)
         own = tables(ROOT).archive(self.system)
@@ -78,14 +91,15 @@ class Box:
             "cards": [NAMES[card] for card in self.host.spec.cards],
             "driver": {"managed": True, **driver},
             "mirrors": {"nvidia": [f"{self.lab.shelf_url}/nvidia"]},
+            **(also or {}),
         }
         self.inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {rig!r}}})\n")
 
-    def lock(self, version: str) -> str:
-        """Ask for a driver, and lock it."""
+    def lock(self, version: str, also: str = "") -> str:
+        """Ask for a driver, and for other inputs, and lock them."""
         path = tables(ROOT).archive(self.system).path
         (self.folder / "catalog/inputs.toml").write_text(
-            f'[inputs."driver-{self.system}"]\nkind = "deb"\nversion = "{version}"\nsources = ["nvidia:{path}"]\n'
+            f'[inputs."driver-{self.system}"]\nkind = "deb"\nversion = "{version}"\nsources = ["nvidia:{path}"]\n{also}'
         )
         return self.rig("lock")
 
@@ -127,9 +141,9 @@ class Box:
         """What apt keeps as it is."""
         return set(self.host.run("apt-mark showhold").split())
 
-    def interrupt(self, what: str, step: str) -> None:
+    def interrupt(self, what: str, step: str, job: str = "rw-job-driver") -> None:
         """Deploy until a job of the host's says a step, and end the controller there, or the host too."""
-        log = "/var/lib/rigwright/jobs/rw-job-driver/log"
+        log = f"/var/lib/rigwright/jobs/{job}/log"
         with subprocess.Popen(
             command(self.inventory, "--yes"),
             stdout=subprocess.DEVNULL,

@@ -52,6 +52,7 @@ def write(
     *,
     packages: Sequence[Artefact] | None = None,
     python: Sequence[Artefact] | None = None,
+    patches: tuple[str, ...] = (),
     **rig: Any,
 ) -> Path:
     """An inventory of one host with the environment, and catalogue and lock beside it."""
@@ -60,7 +61,7 @@ def write(
     given = {"envs": ["small"], "instances": {}, "mirrors": made.source.mirrors} | rig
     inventory = write_inventory(folder, lab, host, **given)
     rows = (*(made.python if python is None else python), *wheels)
-    declare(folder, Env("small", "packaging", tuple(modules.values())), rows)
+    declare(folder, Env("small", "packaging", tuple(modules.values()), patches), rows)
     return inventory
 
 

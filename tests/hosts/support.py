@@ -27,6 +27,11 @@ on_both = pytest.mark.parametrize("release", sorted(RELEASES), indirect=True)
 KEY_FILE = "/etc/rigwright/credentials/chat.api-key"
 
 
+def cut_off(host: Host) -> None:
+    """Leave a host no way to anything but this machine."""
+    host.run("ip route del default; : > /etc/resolv.conf")
+
+
 @dataclass(frozen=True)
 class Run:
     """One run of pyinfra."""

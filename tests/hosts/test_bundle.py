@@ -17,7 +17,7 @@ from lab.hosts import Host
 from rigwright.host.preflight import DISK_RESERVE
 from tests.forgery import TRACE, forge, reindex, release
 from tests.hosts.conftest import Boot, FirstRun
-from tests.hosts.support import CHAT, command, deploy, red, served, until
+from tests.hosts.support import CHAT, command, cut_off, deploy, red, served, until
 from tests.locks import lock_text
 
 # what is tested here runs on this machine and in shell scripts that every release has
@@ -75,11 +75,6 @@ def write(home: Path, rigs: dict[str, dict[str, object]]) -> Path:
     path = home / "rig.py"
     path.write_text(INVENTORY.format(rigs=rigs, instances=CHAT))
     return path
-
-
-def cut_off(host: Host) -> None:
-    """Leave the host no way to anything but this machine."""
-    host.run("ip route del default; : > /etc/resolv.conf")
 
 
 def weight_on(host: Host) -> Path | None:

@@ -11,6 +11,7 @@ import pytest
 
 from lab.labs import Lab
 from tests.hosts import drift_boxes
+from tests.hosts.containers_box import ContainersBox
 from tests.hosts.drift_ground import Ground, Spoilt
 from tests.hosts.drifts import BoxName, batches, drifts, elsewhere, harmless
 from tests.hosts.layers import FirstRun
@@ -19,7 +20,8 @@ from tests.hosts.support import check
 SAMPLE = 1
 """Batches of a box that run each time."""
 BATCHES = {
-    box: batches({name: row for name, row in drifts().items() if row.box == box}) for box in ("serving", "cards")
+    box: batches({name: row for name, row in drifts().items() if row.box == box})
+    for box in ("serving", "cards", "containers")
 }
 RED = {identifier for row in drifts().values() for identifier in row.red}
 
@@ -33,13 +35,17 @@ def numbers(box: str) -> list[object]:
 class Grounds:
     """A host for all batches of a box, and another one once that is spoilt."""
 
-    def __init__(self, boot: Callable[[], Ground]) -> None:
-        self.boot = boot
+    def __init__(self, boot: Callable[[], Ground], others: list[Grounds]) -> None:
+        self.boot, self.others = boot, others
+        others.append(self)
         self.made: Ground | None = None
 
     def ground(self) -> Ground:
         """The host as declared."""
-        self.made = self.made or self.boot()
+        if self.made is None:
+            for other in self.others:
+                other.leave()
+            self.made = self.boot()
         return self.made
 
     def leave(self) -> None:
@@ -66,17 +72,35 @@ class Grounds:
 
 
 @pytest.fixture(scope="module")
+def with_cards() -> list[Grounds]:
+    """Hosts with cards: their names are the same, and with them the cards' numbers, so that one is there at a time."""
+    return []
+
+
+@pytest.fixture(scope="module")
 def serving(lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
     """A host that serves on its processor."""
-    grounds = Grounds(lambda: drift_boxes.serving(lab, release, tmp_path_factory.mktemp("serving"), first_run.layer))
+
+    def boot() -> Ground:
+        return drift_boxes.serving(lab, release, tmp_path_factory.mktemp("serving"), first_run.layer)
+
+    grounds = Grounds(boot, [])
     yield grounds
     grounds.leave()
 
 
 @pytest.fixture(scope="module")
-def cards(driven_box: Callable[[], drift_boxes.drivers.Box]) -> Iterator[Grounds]:
+def cards(driven_box: Callable[[], drift_boxes.drivers.Box], with_cards: list[Grounds]) -> Iterator[Grounds]:
     """A host with a driver and two cards."""
-    grounds = Grounds(lambda: drift_boxes.driven(driven_box()))
+    grounds = Grounds(lambda: drift_boxes.driven(driven_box()), with_cards)
+    yield grounds
+    grounds.leave()
+
+
+@pytest.fixture(scope="module")
+def containers(containers_box: Callable[[], ContainersBox], with_cards: list[Grounds]) -> Iterator[Grounds]:
+    """A host with cards, and Docker and podman for them."""
+    grounds = Grounds(lambda: drift_boxes.containing(containers_box()), with_cards)
     yield grounds
     grounds.leave()
 
@@ -97,6 +121,12 @@ def test_drifts_of_a_box_with_cards(cards: Grounds, number: int) -> None:
 
 
 @one_release
+@pytest.mark.parametrize("number", numbers("containers"))
+def test_drifts_of_a_box_with_containers(containers: Grounds, number: int) -> None:
+    containers.have("containers", number)
+
+
+@one_release
 def test_what_is_harmless_to_a_box_that_serves(serving: Grounds) -> None:
     serving.unminded("serving")
 
@@ -104,3 +134,8 @@ def test_what_is_harmless_to_a_box_that_serves(serving: Grounds) -> None:
 @one_release
 def test_what_is_harmless_to_a_box_with_cards(cards: Grounds) -> None:
     cards.unminded("cards")
+
+
+@one_release
+def test_what_is_harmless_to_a_box_with_containers(containers: Grounds) -> None:
+    containers.unminded("containers")

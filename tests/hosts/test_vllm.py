@@ -39,7 +39,7 @@ def test_a_box_that_served_llama_cpp_serves_vllm_over_two_processes(
     assert red_lines(inventory) == {}
     verdicts = check(inventory)
     # none is skipped for the kind of engine that it is, and of environments those for cards
-    assert left_out(verdicts) | {"S14", "S15"} == {"V02", "V03", *tomllib.loads(NOT_RUN.read_text())["checks"]}
+    assert left_out(verdicts) | {"S14", "S15"} == {"V02", "V03", "V04", *tomllib.loads(NOT_RUN.read_text())["checks"]}
     assert (verdicts["S14"], verdicts["S15"]) == ("ok", "ok")
     with tunnel(host, PORT) as local:
         served = f"http://127.0.0.1:{local}"

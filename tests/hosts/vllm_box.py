@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,9 @@ def _row(path: Path) -> Artefact:
     )
 
 
-def write(folder: Path, host: Host, made: Ground, catalog: str = CATALOG, **rig: Any) -> Path:
+def write(
+    folder: Path, host: Host, made: Ground, catalog: str = CATALOG, *, patches: tuple[str, ...] = (), **rig: Any
+) -> Path:
     """An inventory of one host that serves the model, and catalogue and lock beside it.
 
     Args:
@@ -133,11 +135,12 @@ def write(folder: Path, host: Host, made: Ground, catalog: str = CATALOG, **rig:
         host: The host.
         made: What it fetches from.
         catalog: Engine, model and variants.
+        patches: Names of those that the environment carries.
         rig: Keys of the rig.
     """
     mirrors = {"shelf": [made.lab.shelf_url], **made.source.mirrors}
     inventory = write_inventory(folder, made.lab, host, **{"instances": INSTANCES, "mirrors": mirrors, **rig})
-    declare(folder, vllm_cpu.ENVIRONMENT, made.environment)
+    declare(folder, replace(vllm_cpu.ENVIRONMENT, patches=patches), made.environment)
     (folder / "catalog" / "vllm.toml").write_text(catalog)
     (folder / "locks" / "vllm.lock.toml").write_text(text(made.weights, "catalog/vllm.toml"))
     return inventory

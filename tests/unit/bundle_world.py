@@ -200,7 +200,8 @@ class AptArchive:
 
     def serve(self, path: str, content: bytes, base: str = "") -> None:
         """Serve one package, by the name that apt asks for."""
-        self.files.serve(f"{base or f'{self.name}/debian'}/{path.replace('+', '%2b')}", whole(content))
+        quoted = path.replace("+", "%2b").replace("~", "%7e")
+        self.files.serve(f"{base or f'{self.name}/debian'}/{quoted}", whole(content))
 
     def _suite(self, base: str, suite: str, components: tuple[str, ...], packages: str, until: str = "") -> None:
         lists = {f"{one}/binary-amd64/Packages": packages.encode() for one in components}

@@ -12,7 +12,7 @@ import pytest
 from rigwright.declaration.entry import Roots
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.packages.wanted import Wanted
-from roles.operations import drivers, shell
+from roles.operations import drivers, shell, working
 from roles.operations.drivers import LOOK, _Host
 from tests.unit.driver_ours import NAMES, NEW, OLD
 from tests.unit.driver_ours import rig as managed
@@ -51,9 +51,9 @@ class OnHost(_Host):
 def listen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """What the operator is told; apt-mark and systemctl are stand-ins that remember."""
     lines: list[str] = []
-    monkeypatch.setattr(
-        drivers, "logger", SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
-    )
+    listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
+    for module in (drivers, working):
+        monkeypatch.setattr(module, "logger", listener)
     monkeypatch.setattr(shell, "lease_of", lambda _: None)
     for name in ("apt-mark", "modprobe"):
         stand_in(tmp_path / "bin", name, f'echo "{name} $*" >> {tmp_path}/asked')

@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         self.files.asked.append(Asked(path, asked, self.command, self.headers.get("Authorization"), body))
         answers = self.files.answers.get(path, [status(404)])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        answer(self, int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0)
+        answer(self, int(asked.removeprefix("bytes=").partition("-")[0]) if asked else 0)
 
     do_POST = do_HEAD = do_GET
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.containers.tables import tables as container_tables
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.entry import Driver, Roots
 from rigwright.declaration.rig import Instance, Part, Rig
@@ -210,6 +211,9 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         drivers=tables(ROOT),
         driver_packages={},
         driver_keys={},
+        containers=None,
+        container_tables=container_tables(ROOT),
+        container_groups={},
         instances=instances,
         roots=Roots(),
         service_user="rigwright",
@@ -222,6 +226,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         gateway=None,
         hub_token_file=None,
         hub_token_origin=None,
+        registry_logins={},
         redirects=(),
         fs_verity=False,
         keep_generations=5,
@@ -293,6 +298,7 @@ def probed(**changes: object) -> dict[str, object]:
         "units": "/nowhere",
         "programs": ["llama-server"],
         "settings": ["/nowhere"],
+        "containers": "/nowhere",
         "share_unit": "nowhere.service",
         "share_path": "/nowhere",
         "share_record": "/nowhere",

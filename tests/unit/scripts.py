@@ -8,10 +8,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rigwright import nginx
+from rigwright.containers import leaving
+from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import CACHES, COMPILED, WARM, Rig
+from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
+from rigwright.engines.image.install import patching
+from rigwright.engines.kind import Job
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
 from rigwright.engines.vllm.told import CAUSES
+from rigwright.envs.installer import step
 from rigwright.envs.told import installed_script
 from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
@@ -21,6 +26,7 @@ from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
 from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
+from rigwright.patches.patch import Patch
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import JOURNAL, PROVEN, generation
@@ -38,8 +44,13 @@ from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, reco
 from roles.engines import script as build_script
 from roles.fetching import fetch_script
 from roles.trees import program
+from tests.unit.container_scripts import CONTAINER_SCRIPTS
 from tests.unit.env_samples import declared
 from tests.unit.env_samples import made as made_env
+from tests.unit.image_samples import made as made_image
+from tests.unit.image_samples import rig as image_rig
+from tests.unit.image_samples import served
+from tests.unit.patch_samples import sample
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig, wheel
 
 TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
@@ -79,14 +90,41 @@ def compiled(*cards: int) -> str:
     return build_script(running(*cards), wanted(running(*cards)), TOOLS, "rw-job-x")
 
 
-def environment() -> str:
+def environment(*patches: Patch) -> str:
     """The job that puts an environment together, and removes its packages."""
-    return build_script(rig(envs=(declared(),)), made_env(), TOOLS, "rw-job-x", made_env().artefacts)
+    env = replace(declared(), patches=patches)
+    one = made_env(env=env)
+    return build_script(rig(envs=(env,)), one, TOOLS, "rw-job-x", one.artefacts)
+
+
+def environment_step() -> str:
+    """The step that installs and patches its wheels."""
+    place = Job("/opt/x/engines/env", "/var/w", "/var/l", "/opt/tools")
+    return step(made_env(env=replace(declared(), patches=(sample(),))), "wheels", place)
 
 
 def generated(name: str) -> str:
     """A script that lies in a generation."""
     return generation(rig(instance()), {"plain": plan()}, TOOLS).files[name]
+
+
+def image(*patches: Patch) -> str:
+    """The job that unpacks an image."""
+    one = image_rig(served(patches=patches))
+    return build_script(one, made_image(one), TOOLS, "rw-job-x")
+
+
+def image_step() -> str:
+    """The step that changes copies of its files."""
+    place = Job("/opt/x/engines/vllm-image", "/var/w", "/var/l", "/opt/tools")
+    return patching(made_image(image_rig(served(patches=(sample("vllm"),)))), place, "0" * 64)
+
+
+def container() -> str:
+    """What makes, and takes away, what a container needs."""
+    one = image_rig(served())
+    files = generation(one, {"vllm-image": made_image(one)}, TOOLS).files
+    return next(text for name, text in files.items() if name.startswith("programs/container-"))
 
 
 def packages(
@@ -95,11 +133,12 @@ def packages(
     ledger: str = "/var/lib/rigwright/owned",
     masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
     sent: str = f"{STATE}/jobs/rw-job-packages/files",
-    keyring: str = "/usr/share/keyrings/debian-archive-keyring.gpg",
+    keyring: str = "",
 ) -> str:
     """The installation of packages."""
     bundled = made.bundle.packages("debian-12") if made.bundle else Packages()
-    values = {"network": network(made), "ledger": ledger, "packages": bundled, "keyring": keyring}
+    bundled = replace(bundled, keyring=keyring or bundled.keyring)
+    values = {"network": network(made), "ledger": ledger, "packages": bundled}
     values |= {"sent": sent if bundled.files else ""}
     return render("packages/install.sh.j2", names=names, masked=masked, **values)
 
@@ -137,6 +176,7 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
         "removal/remove.sh.j2",
         caches=[CACHES, WARM],
         compiled=COMPILED,
+        containers=CONTAINERS,
         helpers=REHASH_UNITS,
         stamp=REHASH_STAMP,
         units=units,
@@ -151,6 +191,7 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
         keep_weights=keep_weights,
         **release(rig()),
         **sharing.release(rig()),
+        **leaving.release(rig(), ContainerFacts("debian", "13")),
     )
 
 
@@ -213,6 +254,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a source": lambda: fetching(PLAIN, artefact(sources=["index:project", "http://a/b"]), TOOLS.folder),
     "a source from mirrors": lambda: fetching(WIDE, artefact(sources=["index:project", "http://a/b"]), TOOLS.folder),
     "compilation": lambda: compiling(wanted(running())),
+    "compilation of what is patched": lambda: compiling(wanted(rig(instance(patches=(sample("llama.cpp"),))))),
     "compilation for cards": lambda: compiling(wanted(running(0, 1))),
     "fetch": lambda: fetch_script(rig(mirrors={"store": ("http://a", "http://b")}), [artefact()]),
     "fetch through a proxy": lambda: fetch_script(WIDE, [artefact(sources=["http://a/b"])]),
@@ -237,6 +279,12 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "hub's client": lambda: tools(network(PLAIN), title="the hub's client", alone="/opt/rigwright/hub-client-"),
     "tools from mirrors": lambda: tools(network(WIDE)),
     "environment": environment,
+    "step of an image that is patched": image_step,
+    "environment that is patched": lambda: environment(sample()),
+    "step of an environment that is patched": environment_step,
+    "image": image,
+    "image that is patched": lambda: image(sample("vllm")),
+    "container": container,
     "what an environment has": lambda: installed_script(rig(), made_env()),
     "packages": lambda: packages(PLAIN),
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFT}),
@@ -255,6 +303,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "share": lambda: share(restart=True),
     "packages of tools": lambda: tools_made.installed_script("/opt/rigwright/tools-0"),
     "share at boot": lambda: share(restart=False),
+    **CONTAINER_SCRIPTS,
     "stop sharing": lambda: render("sharing/release.sh.j2", **sharing.release(rig())),
     "packages from mirrors": lambda: packages(WIDE),
     "ready": lambda: generated("ready"),

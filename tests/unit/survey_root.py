@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from checks.survey.host import boot, cards, dpkg, kernel, packages, settings
+from checks.survey.host import apt, boot, cards, dpkg, keeping, kernel, packages, settings
 from tests.unit.scripts import stand_in
 
 Write = Callable[..., Path]
@@ -22,7 +22,8 @@ def root(tmp_path: Path) -> Iterator[Path]:
         stand_in(root / "bin", name, "exit 0")
     with patch.dict(os.environ, {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"}):
         patches = [
-            patch.object(module, "ROOT", str(root)) for module in (boot, cards, dpkg, kernel, packages, settings)
+            patch.object(module, "ROOT", str(root))
+            for module in (apt, boot, cards, dpkg, keeping, kernel, packages, settings)
         ]
         for one in patches:
             one.start()

@@ -100,6 +100,18 @@ def test_each_system_has_its_own_packages(folder: Path) -> None:
     assert found.packages("debian-1") == found.packages("ubuntu-24.04") == Packages()
 
 
+def test_of_packages_the_files_of_some_are_sent_and_all_that_is_signed(folder: Path) -> None:
+    found = bundle.read(folder).packages("debian-12")
+    assert found.versions == {"curl": "8.14+deb12"}
+    assert found.keyring == "/usr/share/keyrings/debian-archive-keyring.gpg"
+    assert found.with_files_of(["curl"]) == found
+    fewer = found.with_files_of(["cmake"])
+    assert (fewer.places, fewer.suites) == (found.places, found.suites)
+    names = {"InRelease", "Packages"}
+    assert {file.path.name for file in fewer.files} == names
+    assert {file.path.name for file in found.files} == {*names, "curl_8.14+deb12_amd64.deb"}
+
+
 def test_the_same_files_are_the_same_text_in_whatever_order_they_come() -> None:
     systems, suites, rows = ["debian-12", "debian-13"], [OLDER, NEWER], ROWS[:4]
     texts = {

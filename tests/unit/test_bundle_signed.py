@@ -102,6 +102,15 @@ def test_a_package_that_was_forged_is_refused_by_name(maker: BundleWorld, host: 
     assert said.endswith("; nothing was installed")
 
 
+def test_a_package_that_was_forged_goes_by_its_own_name(maker: BundleWorld, archive: AptArchive, host: Host) -> None:
+    archive.package("curl", "8.2~rc1+b1")
+    del archive.debs["pool/curl_8.1_amd64.deb"]
+    archive.publish()
+    maker.bundled()
+    assert forgery.forge(maker.folder, "curl").name == "curl_8.2~rc1+b1_amd64.deb"
+    assert host.refused(maker.read()).startswith("refused: curl_8.2~rc1+b1_amd64.deb of the bundle is not what ")
+
+
 def test_a_list_that_was_forged_is_refused_before_any_host_is_reached(maker: BundleWorld) -> None:
     maker.bundled()
     forgery.forge(maker.folder, "curl", lists=True)

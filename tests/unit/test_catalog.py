@@ -183,7 +183,7 @@ def test_mistakes_in_engines_and_variants_of_all_files_are_told_at_once(tmp_path
     lines = refusal(tmp_path, changed('kind = "llama.cpp"', 'kind = "llama"')).splitlines()
     found = [line.removeprefix(f"{tmp_path}/") for line in lines]
     wanted = [
-        "a.toml: engines.plain.kind: 'llama' is refused: must be 'llama.cpp' or 'vllm'",
+        "a.toml: engines.plain.kind: 'llama' is refused: must be 'image' or 'llama.cpp' or 'vllm'",
         "b.toml: engines.none.kind: missing",
         "b.toml: engines.other.commit: 'main' is refused: must be 40 small hexadecimal digits",
         'b.toml: engines.other.sorce: unknown key; did you mean "source"?',
@@ -207,7 +207,7 @@ def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: B
     (line,) = box.refusal()
     assert line == (
         f"{box.inventory}: box.instances.code.variant: llamacpp/cpu: "
-        'no engine is called "plane"; did you mean "plain"?; allowed: llama.cpp, plain, vllm'
+        'no engine is called "plane"; did you mean "plain"?; allowed: llama.cpp, plain, vllm, vllm-image'
     )
     assert box.group({"box": entry(instances={})})
 
@@ -223,7 +223,7 @@ def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -
         Catalog.load([first, second])
     assert (
         str(caught.value)
-        == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused: must be 'llama.cpp' or 'vllm'"
+        == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused: must be 'image' or 'llama.cpp' or 'vllm'"
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.resolving import judging
+from cli.resolving.verb import rigs_of
 from tests.unit.conftest import locking
 from tests.unit.file_server import file_server, status
 from tests.unit.index_server import Package
@@ -233,3 +234,18 @@ def test_check_that_cannot_reach_a_project_says_so(dated: World) -> None:
     dated.locked()
     dated.files.serve("simple/part/", status(403))
     assert any(line.startswith("could not look: ") for line in dated.checked(2))
+
+
+def test_what_is_not_locked_yet_is_not_missed_in_an_environment(tmp_path: Path) -> None:
+    """Nobody knows its packages before it was locked for the first time."""
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "catalog/mine.toml").write_text(
+        CATALOG.format(as_of="2026-06-10")
+        + '[inputs.py]\nkind = "conda"\nrequirements = ["python ==3.10.20"]\nchannels = ["forge"]\n'
+        + '[envs.small]\npython = "py"\npackages = "env"\ndistribution = "tool"\nimports = ["tool"]\n'
+    )
+    inventory = tmp_path / "rig.py"
+    rig = {"ssh_hostname": "127.0.0.1", "envs": ["small"]}
+    inventory.write_text(f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {rig}}})\n")
+    (found,) = rigs_of(inventory, "lock")
+    assert found.env_inputs == {"py", "env"}

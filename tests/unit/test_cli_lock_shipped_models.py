@@ -220,7 +220,13 @@ def uses(shipped: Shipped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
     def rigs_of(path: Path | None, what: Making) -> list[SimpleNamespace]:
         mirrors = {"hub": (shipped.hub.url,), "forge": (f"{files.url}/forge",)}
-        known = {"mirrors": mirrors, "hub_token_file": None, "hub_token_origin": None, "env_inputs": tuple(names)}
+        known = {
+            "mirrors": mirrors,
+            "hub_token_file": None,
+            "hub_token_origin": None,
+            "env_inputs": tuple(names),
+            "envs": (),
+        }
         return [SimpleNamespace(instances=rig.instances, **known) for rig in inner(path, what)]
 
     monkeypatch.setattr(verb, "rigs_of", rigs_of)

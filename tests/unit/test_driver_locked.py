@@ -160,12 +160,12 @@ def test_only_a_deb_has_a_colon_or_a_tilde(tmp_path: Path) -> None:
     [
         (
             INPUT.replace("debian-13", "debian-31"),
-            'inputs.driver-debian-31: no driver is called "driver-debian-31"; did ',
+            'inputs.driver-debian-31: no input of packages is called "driver-debian-31"; did ',
         ),
-        (INPUT.replace("driver-debian-13", "nvidia"), 'inputs.nvidia: no driver is called "nvidia"; '),
+        (INPUT.replace("driver-debian-13", "nvidia"), 'inputs.nvidia: no input of packages is called "nvidia"; '),
         (
             '[inputs.driver-debian-13]\nkind = "wheel"\nrequirements = ["a"]\n',
-            "inputs.driver-debian-13.kind: wheel is refused: must be deb, a driver",
+            "inputs.driver-debian-13.kind: wheel is refused: must be deb",
         ),
     ],
 )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rigwright.debs.simulation import SCHEMA
 from rigwright.host import channel
-from rigwright.nvidia.packages.simulation import SCHEMA
 from rigwright.render import render
 from tests.unit import programs
 from tests.unit.driver_jobs import JobHost

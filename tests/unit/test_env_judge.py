@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from roles.envs.host.judge import judge
+from roles.envs.host.judge import judge, patched
 from roles.envs.host.lists import of_conda
 from roles.envs.host.tree import Refused
 
@@ -39,6 +39,7 @@ class Env:
             "conda": [{"path": f"/srv/{PYTHON}", "sha256": "1" * 64}],
             "wheels": [{"name": "Demo_Package", "version": "1.0", "sha256": "2" * 64, "path": f"{top}.whl"}],
             "texts": {"etc/conda/activate.d/rigwright.sh": "export A=1"},
+            "patches": [],
         }
         self.conda({"bin/python3.10": "a program", "lib/python3.10/os.py": "import sys"}, links=["bin/python"])
         self.record({f"{SITE}/demo/__init__.py": "x = 1", "bin/demo": "#!python"})
@@ -220,3 +221,46 @@ def test_one_that_is_a_link_itself_is_not_followed(env: Env) -> None:
     env.top.symlink_to(kept)
     with pytest.raises(Refused, match="is no folder"):
         env.judge()
+
+
+def _patched(env: Env, **target: object) -> Plan:
+    own = {"path": "demo/__init__.py", "before": _sha256("x = 1"), "after": _sha256("x = 2")}
+    env.plan["patches"] = [{"name": "two", "diff": "", "targets": [own | target], "wheel": env.top.name + ".whl"}]
+    return env.plan
+
+
+def test_a_patched_file_has_the_bytes_that_its_patch_says(env: Env) -> None:
+    _patched(env)
+    with pytest.raises(Refused, match=r"demo/__init__\.py has other bytes than its package says"):
+        env.judge()
+    env.write(f"{SITE}/demo/__init__.py", "x = 2")
+    assert env.judge()[f"{SITE}/demo/__init__.py"] == _sha256("x = 2")
+    env.write(f"{SITE}/demo/__init__.py", "x = 3")
+    with pytest.raises(Refused, match=r"demo/__init__\.py has other bytes than its package says"):
+        env.judge()
+
+
+def test_a_file_that_a_patch_brings_is_missed(env: Env) -> None:
+    _patched(env, path="demo/more.py", before=None)
+    with pytest.raises(Refused, match=r"demo/more\.py is missing"):
+        env.judge()
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ({}, ""),
+        ({"path": "demo/more.py", "before": None}, ""),
+        ({"before": "0" * 64}, f"demo/__init__.py of env.whl: expected {'0' * 64}, found {_sha256('x = 1')}"),
+        ({"before": None}, f"demo/__init__.py of env.whl: expected no file, found {_sha256('x = 1')}"),
+        ({"path": "demo/gone.py"}, f"demo/gone.py of env.whl: expected {_sha256('x = 1')}, found no file"),
+    ],
+)
+def test_a_wheel_has_in_it_what_its_patches_are_for(env: Env, target: dict[str, object], said: str) -> None:
+    plan = _patched(env, **target)
+    if not said:
+        patched(plan)
+        return
+    with pytest.raises(Refused) as refused:
+        patched(plan)
+    assert str(refused.value) == f"patch two: {said}"

@@ -54,6 +54,7 @@ RECORDS = [
     ("foreign", "/srv/models", "ops", "2775"),
     ("elsewhere", "/etc/other"),
     ("driver_ours", "yes"),
+    ("containers_ours", "yes"),
     ("settings_ours", "yes"),
     ("address", "127.0.0.1"),
     ("address", "10.0.0.5"),
@@ -127,6 +128,7 @@ def test_a_probes_lines_become_facts() -> None:
         foreign_roots=(("/srv/models", "ops", 0o2775),),
         elsewhere="/etc/other",
         driver_ours=True,
+        containers_ours=True,
         settings_ours=True,
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
         sharing=Found(there=True, active="active", enabled="enabled", started_from="01" * 32),
@@ -275,6 +277,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "units": "/etc/systemd/system",
         "programs": ["llama-server"],
         "settings": ["/etc/systemd/system/rigwright-power.service", "/etc/sysctl.d/60-rigwright.conf"],
+        "containers": "/var/lib/rigwright/containers",
         **sharing.questions(),
     }
 

@@ -137,6 +137,14 @@ def test_what_a_unit_does_is_none(prop: str, found: str) -> None:
     assert differences(units(**{prop: found}), ONE, MEMORY) == []
 
 
+def test_a_unit_with_a_group_of_its_own_to_share_out_is_not_ended_for_one_process_of_it() -> None:
+    delegated = replace(ONE, text=TEXT.replace("MemoryMax", "Delegate=yes\nMemoryMax"))
+    more = {"Delegate": "yes", "OOMPolicy": "continue", "DelegateControllers": "cpu memory pids"}
+    assert differences(units(**more), delegated, MEMORY) == []
+    (one,) = differences(units(**more, DelegateSubgroup="x"), delegated, MEMORY)
+    assert one.prop == "DelegateSubgroup"
+
+
 def test_a_unit_that_is_not_loaded_is_another_checks() -> None:
     assert differences(units(LoadState="masked"), ONE, MEMORY) == []
 

@@ -76,7 +76,7 @@ def test_every_kind_is_whole_and_its_keys_are_documented(kind: Kind) -> None:
     assert issubclass(kind.variant_keys, VariantKeys)
     # what a catalogue names it by is the only value that its own key takes
     assert kind.engine_keys.model_fields["kind"].annotation == Literal[kind.name]  # type: ignore[valid-type]
-    assert not isinstance(kind, InstallingKind) or kind.program
+    assert not isinstance(kind, InstallingKind) or isinstance(kind.program, str)
 
 
 def test_a_kind_of_somebody_elses_has_keys_of_its_own_in_the_catalogue(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_first_kind_of_somebody_elses_does_not_take_the_place_of_ours(monkeypa
     """It may be registered before anybody has asked for any kind."""
     monkeypatch.setattr(engines, "_registered", {})
     register(Other())
-    assert set(kinds()) == {"llama.cpp", "other", "vllm"}
+    assert set(kinds()) == {"image", "llama.cpp", "other", "vllm"}
 
 
 @pytest.mark.parametrize("kind", ['"lama.cpp"', '"Llama.cpp"', '"other"', '"../llama_cpp"', '""', "7", "true", "[]"])
@@ -123,10 +123,10 @@ def test_a_kind_that_nobody_has_is_refused_with_those_that_there_are(tmp_path: P
         load(tmp_path, f"\n[engines.x]\nkind = {kind}\n")
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: engines.x.kind: ")
-    assert line.endswith("is refused: must be 'llama.cpp' or 'vllm'")
+    assert line.endswith("is refused: must be 'image' or 'llama.cpp' or 'vllm'")
     register(Other())
     if kind != '"other"':
-        with pytest.raises(Invalid, match=r"must be 'llama\.cpp' or 'other' or 'vllm'"):
+        with pytest.raises(Invalid, match=r"must be 'image' or 'llama\.cpp' or 'other' or 'vllm'"):
             load(tmp_path, f"\n[engines.x]\nkind = {kind}\n")
 
 

@@ -171,6 +171,20 @@ def test_whom_rules_of_old_keep_out(lines: list[str], ports: list[int]) -> None:
     assert sorted(int(one.split()[1]) for one in saved(text).kept_out()) == ports
 
 
+@pytest.mark.parametrize(
+    ("lines", "closed"),
+    [
+        ([":INPUT ACCEPT [0:0]"], False),
+        ([":INPUT ACCEPT [0:0]", "-A INPUT -p tcp -m tcp --dport 8000 -j DROP"], False),
+        ([":INPUT DROP [0:0]", "-A INPUT -i lo -j ACCEPT", "-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT"], True),
+        ([":INPUT DROP [0:0]", "-A INPUT -i eth0 -j ACCEPT"], False),
+    ],
+)
+def test_whether_a_host_is_closed_to_its_neighbours(lines: list[str], closed: bool) -> None:
+    assert bool(saved("\n".join(["*filter", *lines, "COMMIT"])).closed()) == closed
+    assert not saved("").closed()
+
+
 def test_rules_that_no_kernel_tells_are_refused() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         scenery(Firewall([Raw(2, "AAAA")], [], [], [], [], {}, [], {}, []))

@@ -67,6 +67,7 @@ class Host:
             "removal/remove.sh.j2",
             caches=[self.root / "cache" / "instances"],
             compiled=self.root / "cache" / "compiled",
+            containers=self.root / "run/rigwright/containers",
             units=[CHAT],
             helpers=["rigwright_rehash.timer"],
             stamp=self.root / "stamp",
@@ -84,12 +85,21 @@ class Host:
             driver_files=[self.root / "etc/rigwright-nvidia", self.root / "units/rigwright-power.service"],
             driver_store=self.root / "opt/driver",
             driver_records=[self.root / "etc/driver.json"],
+            packed="etc/modprobe.d/ours.conf",
             preferences=self.root / "etc/preferences",
             persistence_link=self.root / "units/persistence",
             share_unit="rigwright_share.service",
             share_config=self.root / "etc/share.conf",
             share_path=self.root / "units/rigwright_share.service",
             share_record=self.root / "run/rigwright/rigwright_share.service",
+            container_store=self.root / "opt/containers",
+            container_files=[self.root / "etc/rigwright-containers"],
+            container_preferences=self.root / "etc/container-preferences",
+            container_spec=self.root / "run/nvidia.yaml",
+            container_folders=[self.root / "etc/containers"],
+            in_force=self.root / "run/rigwright-docker",
+            daemon_json="",
+            daemon_notes=[],
         )
         environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
         done = programs.run(["sh", "-c", script], env=environment)
@@ -126,6 +136,12 @@ def test_everything_of_ours_goes(host: Host) -> None:
 def test_what_was_written_down_of_processes_goes(host: Host) -> None:
     for unit in (CHAT, *names(8020)):
         (host.root / "run/rigwright" / unit).touch()
+    host.remove()
+    assert host.left() == EMPTY
+
+
+def test_what_a_container_was_kept_in_goes(host: Host) -> None:
+    (host.root / "run/rigwright/containers/chat/graph").mkdir(parents=True)
     host.remove()
     assert host.left() == EMPTY
 

@@ -94,6 +94,15 @@ def test_the_next_one_begins_with_what_is_there(host: Host) -> None:
     assert not host.holder.is_symlink()
 
 
+def test_what_is_there_is_anybodys_to_read_and_its_own_is_not(host: Host) -> None:
+    host.warm.mkdir(parents=True)
+    host.warm.chmod(0o755)
+    (host.warm / "kernel").write_text("compiled")
+    host.seed()
+    assert (host.own / "kernel").read_text() == "compiled"
+    assert host.own.stat().st_mode & 0o777 == 0o700
+
+
 def test_what_it_has_compiled_itself_is_left_alone(host: Host) -> None:
     host.warm.mkdir(parents=True)
     (host.warm / "kernel.so").write_text("code")

@@ -32,6 +32,7 @@ CALLS = {"@system-service": frozenset({"read", "write", "reboot"}), "@privileged
         ("IOSchedulingClass=idle", "IOSchedulingClass", "3"),
         ("SystemCallErrorNumber=EPERM", "SystemCallErrorNumber", "1"),
         ("EnvironmentFile=/etc/x", "EnvironmentFiles", "/etc/x (ignore_errors=no)"),
+        ("EnvironmentFile=-/run/x", "EnvironmentFiles", "/run/x (ignore_errors=yes)"),
         ("Environment=NGINX=3;4;", "Environment", '"NGINX=3;4;"'),
         ("Environment=B=1 A=2", "Environment", "A=2 B=1"),
         ("ListenStream=127.0.0.1:8020", "Listen", "127.0.0.1:8020 (Stream)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,31 @@ def test_the_programs_run_alone_as_a_host_gets_them(host: TreesHost) -> None:
     done = host.run("settle")
     assert done.returncode == 1
     assert f"{host.engine} is not what was installed (bin/liba.so.1): remove it" in done.stdout
+
+
+ODD = (
+    "back\\slash",
+    "back\\named\\\\",
+    "\u2028line",
+    "next\x85line",
+    "a\x0cform",
+    " two  spaces ",
+    "tab\t",
+    os.fsdecode(b"\xff"),
+)
+
+
+def test_an_image_may_have_files_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    for name in ODD:
+        (host.engine / "bin" / name).write_text(name, errors="surrogateescape")
+    # as the job that unpacks one makes its list
+    listing = "find bin -type f -print0 | sort -z | xargs -0 sha256sum > files.sha256"
+    subprocess.run(["sh", "-c", listing], cwd=host.engine, check=True)
+    assert host.settle() == 0
+    assert host.pending() == []
+    (host.engine / "bin" / ODD[0]).write_text("x")
+    assert [kind for kind, _ in host.pending()] == ["changed"]
 
 
 UNPROVEN: dict[str, Callable[[TreesHost], object]] = {

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import grp
 import os
+import pwd
 import re
 import stat
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 MOST = 8 << 20  # bytes of a file for people or systemd; none of them is as long
 BEGIN = 1 << 20  # bytes that are read of what anybody may have made as long as he likes
@@ -61,6 +65,38 @@ def born(paths: Iterable[str]) -> dict[str, float]:
         rows = (row.partition(" ") for row in said.split("\0"))
         found |= {path: float(moment) for moment, _, path in rows if moment.isdecimal() and int(moment)}
     return found
+
+
+def named(table: Any, number: int) -> str:
+    """A user's or group's name; its number where it has none."""
+    try:
+        return str(table(number)[0])
+    except KeyError:
+        return str(number)
+
+
+def lying(path: str) -> dict[str, object]:
+    """What lies at a path: what it is, whose, and who else an access list lets in."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return {"kind": "nothing", "mode": 0, "owner": "", "group": "", "listed": False}
+    kinds = (
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISLNK, "a link"),
+        (stat.S_ISREG, "a file"),
+    )
+    listed = False
+    with contextlib.suppress(OSError):
+        listed = any("posix_acl" in name for name in os.listxattr(path, follow_symlinks=False))
+    return {
+        "kind": next((kind for test, kind in kinds if test(status.st_mode)), "something else"),
+        "mode": stat.S_IMODE(status.st_mode),
+        "owner": named(pwd.getpwuid, status.st_uid),
+        "group": named(grp.getgrgid, status.st_gid),
+        "listed": listed,
+    }
 
 
 def masked(line: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from typing import Any
 
-from checks.survey.host import common, dpkg
+from checks.survey.host import apt, common, dpkg, keeping
 
 ROOT = ""  # a test has a folder for a host
 BROUGHT = re.compile(r"(?:^|[ ,(])linux-image-([0-9][^ ,]*)")
@@ -71,12 +70,6 @@ def policy(names: list[str]) -> dict[str, dict[str, object]]:
     return found
 
 
-def sources() -> list[str]:
-    """Files of apt's sources."""
-    patterns = ("/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list", "/etc/apt/sources.list.d/*.sources")
-    return [path.removeprefix(ROOT) for pattern in patterns for path in sorted(glob.glob(f"{ROOT}{pattern}"))]
-
-
 def parts(path: str) -> list[str]:
     """What counts of a file of sources: a paragraph that is switched off is none (sources.list(5))."""
     text = common.read(f"{ROOT}{path}") or ""
@@ -89,7 +82,7 @@ def parts(path: str) -> list[str]:
 def loose(config: str) -> list[list[str]]:
     """(where, what) lets apt install what nobody has signed."""
     found = [["apt's configuration", one[0] if isinstance(one, tuple) else one] for one in LOOSE.findall(config)]
-    for path in sources():
+    for path in apt.sources():
         found += [
             [path, said[0].strip()]
             for part in parts(path)
@@ -137,53 +130,6 @@ def pins() -> list[dict[str, str]]:
     return found
 
 
-def kept(folder: str, deep: bool) -> list[dict[str, object]]:
-    """The drivers whose package files are kept: each file with its size, and its sum where that was to be looked at."""
-    found: list[dict[str, object]] = []
-    for path in sorted(glob.glob(f"{ROOT}{folder}/*/"), key=os.path.getmtime, reverse=True):
-        if path.endswith(".new/") or os.path.basename(path.rstrip("/")).startswith("fetched."):
-            continue
-        listed = common.read(f"{path}SHA256SUMS")
-        since = os.stat(f"{path}SHA256SUMS").st_ctime if listed is not None else 0.0
-        # a touch of the list moves its times to now, and not when it was made
-        since = min(since, common.born([f"{path}SHA256SUMS"]).get(f"{path}SHA256SUMS", since))
-        files = []
-        for entry in sorted(os.scandir(path), key=lambda one: one.name):
-            seen = entry.stat(follow_symlinks=False)
-            plain = entry.is_file(follow_symlinks=False)
-            # linked there before the list was written: its inode has not changed since, or its bytes are read
-            read = plain and entry.name != "SHA256SUMS" and (deep or seen.st_ctime > since + 1)
-            files.append(
-                {
-                    "name": entry.name,
-                    "size": seen.st_size if plain else -1,
-                    "sha256": digest(entry.path) if read else "",
-                }
-            )
-        found.append({"version": os.path.basename(path.rstrip("/")), "listed": listed, "files": files})
-    return found
-
-
-def digest(path: str) -> str:
-    """SHA-256 of a file."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            found.update(piece)
-    return found.hexdigest()
-
-
-def release() -> dict[str, str]:
-    """What the distribution calls itself."""
-    rows = (line.partition("=") for line in common.lines(common.read(f"{ROOT}/etc/os-release") or ""))
-    values = {key: value.strip("\"'") for key, _, value in rows}
-    return {
-        "os_id": values.get("ID", ""),
-        "os_version": values.get("VERSION_ID", ""),
-        "architecture": os.uname().machine,
-    }
-
-
 def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of it.
 
@@ -199,14 +145,14 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     with ThreadPoolExecutor(max_workers=3) as pool:
         offered = pool.submit(policy, sorted({*drivers, *holds}))
         dumped = pool.submit(common.run, "apt-config", "dump", limit=APT)
-        files = pool.submit(kept, store, bool(asked["deep"]))
+        files = pool.submit(keeping.kept, store, bool(asked["deep"]))
         config = dumped.result()
         found = offered.result()
         nvidia = {
-            (one[0] or one[1], path) for path in sources() for part in parts(path) for one in NVIDIA.findall(part)
+            (one[0] or one[1], path) for path in apt.sources() for part in parts(path) for one in NVIDIA.findall(part)
         }
         return {
-            **release(),
+            **apt.release(),
             "packages": [[one.name, one.version] for one in installed if one.name in drivers],
             "half": [one.name for one in there if one.state != "installed" and matches(one.name, patterns)],
             "kernels": [

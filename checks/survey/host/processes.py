@@ -32,7 +32,7 @@ KNOBS = (
 SPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
 STATUS = re.compile(
     r"^(State|Umask|TracerPid|Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp|Cpus_allowed_list"
-    r"|Mems_allowed_list|PPid):\s*(.*?)\s*$",
+    r"|Mems_allowed_list|PPid):[ \t]*(.*?)[ \t]*$",
     re.MULTILINE,
 )
 INTERFACE = re.compile(r"^ *([^\s:]+):", re.MULTILINE)

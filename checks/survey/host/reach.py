@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import grp
 import itertools
 import os
-import pwd
 import re
 import socket
-import stat
 from typing import Any
 
 from checks.survey.host import asking, common, net, tracing
@@ -19,38 +15,6 @@ TUNNELS = re.compile(
     r"ssh|autossh|socat|ncat|nc|cloudflared|ngrok|frpc|bore|chisel|gost|rathole|tailscale|systemd-socket-proxyd|redir"
     r"|rinetd|simpleproxy|portfwd|sshuttle|lt|kubectl"
 )
-
-
-def named(table: Any, number: int) -> str:
-    """A user's or group's name; its number where it has none."""
-    try:
-        return str(table(number)[0])
-    except KeyError:
-        return str(number)
-
-
-def lying(path: str) -> dict[str, object]:
-    """What lies at a path: what it is, whose, and who else an access list lets in."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return {"kind": "nothing", "mode": 0, "owner": "", "group": "", "listed": False}
-    kinds = (
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISDIR, "a folder"),
-        (stat.S_ISLNK, "a link"),
-        (stat.S_ISREG, "a file"),
-    )
-    listed = False
-    with contextlib.suppress(OSError):
-        listed = any("posix_acl" in name for name in os.listxattr(path, follow_symlinks=False))
-    return {
-        "kind": next((kind for test, kind in kinds if test(status.st_mode)), "something else"),
-        "mode": stat.S_IMODE(status.st_mode),
-        "owner": named(pwd.getpwuid, status.st_uid),
-        "group": named(grp.getgrgid, status.st_gid),
-        "listed": listed,
-    }
 
 
 def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
@@ -152,7 +116,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     return {
         "listeners": listeners,
         "leads": tracing.leads(asked, processes, [(at, holders.get(inode, set())) for at, inode in rows]),
-        "lying": {path: lying(path) for path in [*asked["sockets"], *asked["folders"]]},
+        "lying": {path: common.lying(path) for path in [*asked["sockets"], *asked["folders"]]},
         "listening": {
             path: {
                 whose: sorted({processes[pid].told for pid in pids if pid in processes})

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from packaging.utils import canonicalize_name
+
 from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
@@ -14,6 +16,7 @@ from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
 from rigwright.engines.llama_cpp import build, command, flags, model, reserved
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
+from rigwright.patches.keys import LLAMA_CPP
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
@@ -34,6 +37,10 @@ class LlamaCpp(InstallingKind):
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The source."""
         return {cast(Engine, engine).source: "source"}
+
+    def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
+        """Its source tree."""
+        return {canonicalize_name(LLAMA_CPP): artefacts[0].version}
 
     def parts(self, model_: Model, selection: Selection) -> tuple[Part, ...]:
         """GGUF files."""

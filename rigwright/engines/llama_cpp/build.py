@@ -12,6 +12,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import FILES, MARKER, Installation, Job
 from rigwright.engines.llama_cpp.keys import Engine, Variant
 from rigwright.nvidia.cuda.toolkit import toolkit
+from rigwright.patches.patch import PROGRAM, Patch, becomes, named
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.supply.network import network
@@ -33,6 +34,8 @@ class Build(Installation):
 
     subtree: str = ""
     options: dict[str, str] = field(default_factory=dict)
+    patches: tuple[Patch, ...] = ()
+    """What of its source is changed."""
 
     @property
     def source(self) -> Artefact:
@@ -98,7 +101,7 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
             "GGML_CUDA_NCCL": "OFF",
         }
     (source,) = rig.engine_artefacts[name]
-    inputs = {
+    inputs: dict[str, object] = {
         "recipe": RECIPE,
         "source": source.sha256,
         "subtree": engine.subtree,
@@ -106,6 +109,10 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
         "system": [facts.os_id, facts.os_version, facts.architecture],
         "cuda": cuda.identity if cuda and architectures else None,
     }
+    record = {"options": options, "source": source.identity}
+    patches = rig.patches.get(name, ())
+    if patches:
+        inputs["patches"] = record["patches"] = becomes(patches)
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
     for_ = f"cards sm {options['CMAKE_CUDA_ARCHITECTURES']}" if architectures else "the CPU"
     return Build(
@@ -113,12 +120,13 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
         version=source.version,
         digest=digest,
         artefacts=(source,),
-        what=f"compile {source} for {for_}",
-        record={"engine": name, "digest": digest, "options": options, "source": source.identity},
+        what=f"compile {source} for {for_}{named(patches)}",
+        record={"engine": name, "digest": digest, **record},
         toolkit=cuda if architectures else None,
         work_kib=WORK_KIB[bool(architectures)],
         subtree=engine.subtree,
         options=options,
+        patches=patches,
     )
 
 
@@ -138,7 +146,12 @@ def fetching(rig: Rig, source: Artefact, tools: str) -> str:
 
 def compiling(made: Build) -> str:
     """The step that compiles it, for nobody to run."""
-    return render("llama_cpp/compile.sh.j2", build=made)
+    return render(
+        "llama_cpp/compile.sh.j2",
+        build=made,
+        patching=PROGRAM if made.patches else "",
+        patches=json.dumps({"patches": [one.plan for one in made.patches]}),
+    )
 
 
 def script(rig: Rig, made: Build, job: Job) -> str:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.engines.keys import PatchedKeys, VariantKeys
 from rigwright.types import CatalogName, CmakeOption, CmakeValue, Commit, Flag, FlagValue, Positive, Subtree
 
 # llama.cpp's KV cache types (llama-server --help, --cache-type-k)
@@ -46,7 +46,7 @@ OWN_OPTIONS = frozenset(
 )
 
 
-class Engine(EngineKeys):
+class Engine(PatchedKeys):
     """A compiled llama.cpp."""
 
     kind: Literal["llama.cpp"] = Field(description="What it is.")

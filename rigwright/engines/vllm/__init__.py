@@ -51,9 +51,13 @@ class Vllm(Kind):
         """A folder of safetensors."""
         return model.parts(model_, selection)
 
+    def release(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> str:
+        """vLLM's version in it; empty where it has none."""
+        return version(artefacts)
+
     def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Snapshot | None:
         """What this version's own parser takes, if the catalogue has it."""
-        path = catalog.snapshots.get(snapshot.file_name(version(artefacts)))
+        path = catalog.snapshots.get(snapshot.file_name(self.release(engine, artefacts)))
         return snapshot.read(path) if path else None
 
     def refusals(
@@ -61,7 +65,7 @@ class Vllm(Kind):
     ) -> list[str]:
         """What this vLLM would not start with, be it the variant's or what its keys become."""
         variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
-        found_version = version(instance.artefacts)
+        found_version = self.release(instance.engine, instance.artefacts)
         if not found_version:
             return [f"{instance.engine_name} cannot be started: its environment has no {DISTRIBUTION}"]
         if known is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import cast
 
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import COMPILED, Instance, Rig
-from rigwright.engines.kind import KEY_FILE, Sandbox, Service
+from rigwright.engines.kind import KEY_FILE, Installation, Sandbox, Service
 from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.model import DRAFT, MODEL, TEMPLATE
@@ -86,47 +87,71 @@ def options(instance: Instance, roots: Roots) -> dict[str, Value]:
     return made
 
 
-def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
+def command(rig: Rig, instance: Instance, python: str, launcher: str, key_file: str) -> tuple[str, ...]:
     """The command line, one word an item.
 
     Args:
         rig: The instance's rig.
         instance: The instance.
-        folder: The absolute path of its environment's installation.
+        python: The Python that has vLLM.
+        launcher: Where it finds `LAUNCHER`.
+        key_file: Where that finds the key.
     """
     model = next(part for part in instance.parts if part.option == MODEL)
     flags, known = cast(Variant, instance.variant).flags, cast(Snapshot, instance.known)
     # -I: nothing of HOME or of PYTHON* variables comes into it, nor into the processes that it starts
-    words = [f"{env.prefix(folder)}/bin/python", "-I", rig.program(PROGRAM), KEY_FILE]
+    words = [python, "-I", launcher, key_file]
     words.append(f"{rig.roots.models}/{model.files[0].weight_folder}")
     for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
         words += cast(Option, known.find(option)).words(option, value)
     return tuple(words)
 
 
-def cache(rig: Rig, instance: Instance, made: Environment) -> str:
-    """The folder of what it compiles: another one for another environment, or another card."""
+def cache(rig: Rig, instance: Instance, made: Installation) -> str:
+    """The folder of what it compiles: another one for another installation, or another card."""
     capabilities = sorted({rig.cards[index].capability for index in instance.cards}) or ["cpu"]
     return f"{rig.cache(instance)}/{made.folder}-{'-'.join(capabilities)}"
 
 
-def environment(rig: Rig, instance: Instance, made: Environment) -> dict[str, str]:
-    """The variables of its environment."""
-    folder = rig.installed(made.folder)
+def environment(rig: Rig, instance: Instance, given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of its environment.
+
+    Args:
+        rig: The instance's rig.
+        instance: The instance.
+        given: What its installation gives to it, over which only the variant has a say.
+    """
     caches = {name: f"{COMPILED}/{place}".rstrip("/") for name, place in CACHES.items()}
-    path = ":".join((*env.paths(made, folder), *SYSTEM_PATHS))
-    declared = cast(Variant, instance.variant).environment
-    return {**OFFLINE, **peers(rig, instance), **caches, **env.variables(made), "PATH": path, **declared}
+    return {**OFFLINE, **peers(rig, instance), **caches, **given, **cast(Variant, instance.variant).environment}
 
 
 def service(rig: Rig, instance: Instance, made: Environment) -> Service:
-    """How an instance is run."""
+    """How an instance is run in an environment."""
+    folder = rig.installed(made.folder)
+    path = ":".join((*env.paths(made, folder), *SYSTEM_PATHS))
+    words = command(rig, instance, f"{env.prefix(folder)}/bin/python", rig.program(PROGRAM), KEY_FILE)
+    given = environment(rig, instance, {**env.variables(made), "PATH": path})
+    return served(rig, instance, made, words, given)
+
+
+def served(
+    rig: Rig, instance: Instance, made: Installation, words: tuple[str, ...], variables: Mapping[str, str]
+) -> Service:
+    """How an instance is run.
+
+    Args:
+        rig: Its rig.
+        instance: The instance.
+        made: What it is run from.
+        words: Its command line.
+        variables: Its environment.
+    """
     variant = cast(Variant, instance.variant)
     warmup = variant.warmup
     warm = Request(ONE_TOKEN.path, {**(ONE_TOKEN.body or {}), "max_tokens": warmup.max_tokens}) if warmup else ONE_TOKEN
     return Service(
-        command=command(rig, instance, rig.installed(made.folder)),
-        environment=environment(rig, instance, made),
+        command=words,
+        environment=variables,
         sandbox=Sandbox(
             exposure=EXPOSURE,
             exposure_with_cards=EXPOSURE,

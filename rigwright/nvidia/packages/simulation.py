@@ -1,4 +1,4 @@
-"""What apt says that it would do, and what speaks against it: names of packages are no promise."""
+"""What apt says that it would do for a driver, and what speaks against it: names of packages are no promise."""
 
 from __future__ import annotations
 
@@ -7,30 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from rigwright.host import channel
-from rigwright.host.channel import one_of, text, word
+from rigwright.debs import simulation
 from rigwright.nvidia.driver.found import OF_A_DRIVER, Package
 from rigwright.nvidia.packages.versions import driver_of
 from rigwright.nvidia.packages.wanted import PREBUILT, Wanted
 
-# apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
-INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
-# with APT::Get::Purge, settings go too
-REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
 IMAGE = re.compile(r"linux-image-(?:unsigned-)?([0-9].*)")
 
 
 @dataclass(frozen=True)
-class Simulation:
-    """A transaction of apt's."""
-
-    installed: tuple[tuple[str, str, str], ...]
-    """(name, version that is there or nothing, new version)."""
-    removed: tuple[str, ...]
-    complaints: tuple[str, ...]
-    """What apt says in place of a transaction."""
-    offered: tuple[tuple[str, str], ...] = ()
-    """(name, version) of what archives have, where apt has complained."""
+class Simulation(simulation.Simulation):
+    """A transaction of apt's for a driver."""
 
     @property
     def drivers(self) -> tuple[Package, ...]:
@@ -47,47 +34,14 @@ class Simulation:
         return tuple(dict.fromkeys(matched[1] for name, *_ in self.installed if (matched := IMAGE.fullmatch(name))))
 
 
-SCHEMA: channel.Schema = {
-    "how": (one_of("archive", "kernel", "kept"),),
-    "said": (text,),
-    "offered": (word, word),
-}
-"""What templates/nvidia_driver/look.sh.j2 tells."""
-
-
 def read(output: Iterable[str]) -> tuple[str, Simulation]:
-    """Read what the looking job has written down.
-
-    Returns:
-        Where the driver would come from: `archive`, `kernel` for that with the kernel's metapackage, or `kept` for kept
-        files; and what apt would do then.
-
-    Raises:
-        ValueError: that is not what it was asked for.
-    """
-    told = channel.read(output, SCHEMA)
-    return told.one("how"), parse(told.one("said").splitlines(), told.many("offered"))
+    """As `rigwright.debs.simulation.read`."""
+    return simulation.read(output, Simulation)
 
 
 def parse(lines: Iterable[str], offered: Iterable[tuple[str, str]] = ()) -> Simulation:
-    """Read what `apt-get --simulate` printed, standard error too.
-
-    Args:
-        lines: What it printed.
-        offered: (name, version) of what archives have.
-    """
-    installed, removed, complaints = [], [], []
-    for line in lines:
-        if matched := INSTALL.fullmatch(line):
-            installed.append((_plain(matched[1]), matched[2] or "", matched[3]))
-        elif matched := REMOVE.fullmatch(line):
-            removed.append(_plain(matched[1]))
-        elif line.startswith("E: "):
-            complaints.append(line.removeprefix("E: "))
-        elif complaints and line.startswith("   "):
-            # the solver of apt 3.0 says why, in lines of its own
-            complaints[-1] += f" {line.strip()}"
-    return Simulation(tuple(installed), tuple(removed), tuple(complaints), tuple(offered))
+    """As `rigwright.debs.simulation.parse`."""
+    return simulation.parse(lines, Simulation, offered)
 
 
 def objections(seen: Simulation, one: Wanted) -> list[str]:
@@ -133,7 +87,3 @@ def _others(seen: Simulation, one: Wanted) -> list[str]:
     asked = {name: {driver_of(version) for other, version in seen.offered if other == name} for name in one.exact}
     whole = set.intersection(*asked.values()) if asked else set()
     return sorted(whole - {""}) if one.version not in whole else []
-
-
-def _plain(name: str) -> str:
-    return name.partition(":")[0]

@@ -1,9 +1,10 @@
 """Judge an environment before it is used: `python3 -m rigwright_envs.judge PHASE TREE`, as root, beside plan.json.
 
 TREE is what somebody else has put together; nothing of it is run, nothing of it is written to, and no link in it is
-followed. PHASE `conda` comes when conda packages are all that is there, for none of their code has run yet: it writes
-down what they list. PHASE `all` comes last: every file must be one that a locked package lists, with the bytes that it
-says; of wheels, the wheel itself is asked. Prints the SHA-256 of each into files.sha256.
+followed. PHASE `patches` comes before anything is there: wheels must list what their patches are for. PHASE `conda`
+comes when conda packages are all that is there, for none of their code has run yet: it writes down what they list.
+PHASE `all` comes last: every file must be one that a locked package lists, with the bytes that it says, or what a patch
+makes of it; of wheels, the wheel itself is asked. Prints the SHA-256 of each into files.sha256.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ def judge(top: Path, plan: Mapping[str, Any], conda: Mapping[str, str], said: An
             if path in conda and conda[path] != digest:
                 wrong.append(f"{shown(path)} is a conda package's, and {Path(one['path']).name} has another one")
             listed.setdefault(path, set()).add(digest)
+    for patch in plan["patches"]:
+        for target in patch["targets"]:
+            listed[site + target["path"]] = {target["after"]}
     for name, content in plan["texts"].items():
         listed[name] = {hashlib.sha256(content.encode()).hexdigest()}
     # programs that a distribution has are written when it is installed, and so is what is said of that
@@ -66,6 +70,25 @@ def judge(top: Path, plan: Mapping[str, Any], conda: Mapping[str, str], said: An
     if wrong:
         raise Refused("\n".join(wrong[:SHOWN]))
     return found
+
+
+def patched(plan: Mapping[str, Any]) -> None:
+    """Have every wheel that is patched list what its patches are for.
+
+    Raises:
+        Refused: with every file of which one has another.
+    """
+    wheels = {Path(one["path"]).name: Path(one["path"]) for one in plan["wheels"]}
+    wrong = []
+    for patch in plan["patches"]:
+        listed = dict(of_wheel(wheels[patch["wheel"]], ""))
+        for target in patch["targets"]:
+            found = listed.get(target["path"])
+            if found != target["before"]:
+                said = f"expected {target['before'] or 'no file'}, found {found or 'no file'}"
+                wrong.append(f"patch {patch['name']}: {target['path']} of {shown(patch['wheel'])}: {said}")
+    if wrong:
+        raise Refused("\n".join(wrong[:SHOWN]))
 
 
 def _other(tree: Tree, listed: Mapping[str, set[str]]) -> Iterator[str]:
@@ -93,6 +116,9 @@ def main() -> int:
     plan = json.loads(Path("plan.json").read_text())
     kept = Path("conda.json")
     try:
+        if phase == "patches":
+            patched(plan)
+            return 0
         if phase == "conda":
             kept.write_text(json.dumps(of_conda(top, plan)))
             return 0

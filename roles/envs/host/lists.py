@@ -44,10 +44,10 @@ def of_wheel(path: Path, site: str) -> Iterator[tuple[str, str]]:
             (name,) = filter(RECORD.fullmatch, wheel.namelist())
             with wheel.open(name) as file:
                 content = file.read(LARGEST + 1)
-        rows = _rows(content[:LARGEST].decode(), path.name)
+        found = rows(content[:LARGEST].decode(), path.name)
     except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
         raise Refused(f"{path.name} has no list of its files that can be read") from None
-    for listed, digest in rows:
+    for listed, digest in found:
         place, _, rest = listed.partition(".data/")
         scheme, _, inner = rest.partition("/")
         if rest and "/" not in place:
@@ -67,21 +67,25 @@ def of_distributions(top: Path, tree: Tree, wanted: Mapping[str, str]) -> Iterat
     for relative in sorted(tree.files):
         if of := DIST_INFO.fullmatch(relative):
             found[spelt(of[2])] = of[3]
-            for path, digest in _rows(text(top, relative), relative):
+            for path, digest in rows(text(top, relative), relative):
                 yield os.path.normpath(of[1] + path), digest
     if found != wanted:
         other = sorted(f"{name} {version}" for name, version in set(found.items()) ^ set(wanted.items()))
         raise Refused(f"not the locked distributions: {', '.join(map(shown, other))}")
 
 
-def _rows(content: str, name: str) -> list[tuple[str, str]]:
-    """The rows of a RECORD (packaging.python.org, "Recording installed projects"): path, and SHA-256 or ""."""
+def rows(content: str, name: str) -> list[tuple[str, str]]:
+    """The rows of a RECORD (packaging.python.org, "Recording installed projects"): path, and SHA-256 or "".
+
+    Raises:
+        Refused: it cannot be read.
+    """
     found = []
     try:
-        rows = list(csv.reader(io.StringIO(content)))
+        read = list(csv.reader(io.StringIO(content)))
     except csv.Error:
         raise Refused(f"{name} cannot be read") from None
-    for row in rows:
+    for row in read:
         if len(row) != 3:
             raise Refused(f"{name} has a row that is none: {shown(row)}")
         algorithm, _, encoded = row[1].partition("=")

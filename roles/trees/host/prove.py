@@ -15,6 +15,8 @@ from .look import Entry, Host, says
 # Of an engine beside what its own list has: written around the installation.
 BESIDE = frozenset(("build.json", "build.log", "files.sha256", "activate", "tree"))
 
+ESCAPED = {"n": "\n", "r": "\r"}
+
 
 def unproven(tree: Path, kind: str, entries: dict[str, Entry], host: Host) -> list[str]:
     """What of a tree that nobody has recorded is not as its own list has it, or the deploy."""
@@ -30,11 +32,19 @@ def unproven(tree: Path, kind: str, entries: dict[str, Entry], host: Host) -> li
     root = (
         next((f"{one}/" for one in entries if re.fullmatch("site/nvidia/cu[0-9]+", one)), "") if kind == "cuda" else ""
     )
-    lines = (tree / "files.sha256").read_text(errors="surrogateescape").splitlines()
-    rows = (line.split(None, 1) for line in lines)
-    listed = {root + name.lstrip("*").removeprefix("./"): digest for digest, name in rows}
+    rows = sums((tree / "files.sha256").read_bytes())
+    listed = {root + name.removeprefix("./"): digest for name, digest in rows}
     more = [name for name in files if name not in listed and name not in BESIDE] if kind == "engine" else []
     return [name for name in listed if files.get(name) != listed[name]] + more
+
+
+def sums(listing: bytes) -> Iterator[tuple[str, str]]:
+    """Path and SHA-256 of each line as sha256sum writes it: a backslash before one says that its name has some."""
+    for line in filter(None, listing.split(b"\n")):
+        digest, _, name = os.fsdecode(line).partition(" ")
+        if digest.startswith("\\"):
+            name = re.sub(r"\\(.)", lambda found: ESCAPED.get(found[1], found[1]), name)
+        yield name[1:], digest.lstrip("\\")
 
 
 def installed(tree: Path) -> Iterator[tuple[str, str]]:

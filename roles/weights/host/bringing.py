@@ -21,6 +21,7 @@ from .peers import Peer
 from .place import Place
 from .progress import FETCHING, FOR_PEER, VERIFYING, WAITING, Board, say
 from .records import File, name
+from .registry import Registries
 from .spec import DiskFull, Refused, Source, Spec, Wanted
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -44,6 +45,7 @@ class Means:
         self.token_file = token if credentials and token.is_file() else None
         self.token = token.read_text().strip() if self.token_file else ""
         self.packages = Packages(spec)
+        self.registries = Registries(spec, credentials)
         self.client = Client(spec.hub_python, spec.pace, self.token_file, spec.redirects)
         bases = {source.base for wanted in spec.files for source in wanted.sources if source.kind == "peer"}
         self.peers = {base: Peer(base, board.identity, spec.pace) for base in bases}
@@ -228,6 +230,8 @@ class Bringing:
         hub, redirects = source.kind == "hub", self.means.spec.redirects
         with self.means.slots:
             self._say_state(FETCHING)
+            if source.kind == "registry":
+                return self.means.registries.fetch(source, self.file, self.part, last=last)
             url = self._address(source)
             return download(url, self.part, size, pace, last=last, token=token, hub=hub, redirects=redirects)
 

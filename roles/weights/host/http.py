@@ -98,7 +98,7 @@ def get(
         Refused: the address leads to where it must not.
     """
     usual = [f"max-time = {max(5, pace.connect)}", f"connect-timeout = {pace.connect}"]
-    return _followed(Address(url, login=login), [*usual, *options], most, body=True, redirects=redirects)
+    return followed(Address(url, login=login), [*usual, *options], most, body=True, redirects=redirects)
 
 
 def download(
@@ -109,6 +109,7 @@ def download(
     *,
     last: bool,
     token: str = "",
+    anybodys: bool = False,
     hub: bool = False,
     redirects: frozenset[str] = frozenset(),
 ) -> int:
@@ -123,6 +124,7 @@ def download(
         pace: how patient to be.
         last: there is no other source.
         token: for the address's own origin, and no other.
+        anybodys: whether the token is given to everybody who asks.
         hub: whether the server is a hub.
         redirects: origins that it may lead to although they are not public.
 
@@ -134,7 +136,7 @@ def download(
         DiskFull: there is no room.
     """
     address = url if isinstance(url, Address) else Address(url)
-    if token and not address.url.startswith("https://"):
+    if token and not anybodys and not address.url.startswith("https://"):
         raise Refused("the token is not sent over plain http")
     rate, seconds = (pace.least, pace.longest) if last else (pace.slowest, pace.seconds)
     options = [
@@ -150,7 +152,7 @@ def download(
         before = size_of(part)
         if before >= size:
             return answers
-        answer = _followed(address, options, size + 1, token=token, redirects=redirects)
+        answer = followed(address, options, size + 1, token=token, redirects=redirects)
         grown = size_of(part) > before
         answers += grown
         if answer.exit == 0:
@@ -188,7 +190,7 @@ def _explained(answer: Answer) -> tuple[str, str]:
     return answer.headers.get("x-error-code", ""), answer.headers.get("x-error-message", "")
 
 
-def _followed(
+def followed(
     address: Address,
     options: list[str],
     most: int,

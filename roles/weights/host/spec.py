@@ -54,9 +54,9 @@ class Source:
     """Where a file may be had. Of which kind it is decides which of the other fields are set."""
 
     kind: str
-    """`sent`, `peer`, `hub`, `index`, `channel` or `http`."""
+    """`sent`, `peer`, `hub`, `index`, `channel`, `registry` or `http`."""
     base: str = ""
-    """Of an index or a channel: empty for the host's own default."""
+    """Of an index or a channel: empty for the host's own default; of a registry without a slash at its end."""
     endpoint: str = ""
     repository: str = ""
     revision: str = ""
@@ -67,6 +67,8 @@ class Source:
     name: str = ""
     token: bool = False
     """Whether the run's token is for this hub."""
+    login: str = ""
+    """Of a registry: the name of the credential with its login; empty without one."""
     xet: bool = False
     """Whether this hub may send its client to the addresses of Xet, which nobody judges here."""
 

@@ -1,0 +1,74 @@
+"""What the checks of containers share."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+
+from checks import Drift
+from checks.survey.containers import CONTAINERS, Daemon
+from checks.survey.taken import Survey
+from rigwright.containers.found import ContainerFacts
+from rigwright.containers.plan import ContainerPlan, Refused, container_plan
+from rigwright.debs.sources import SourceFile
+from rigwright.declaration.rig import Rig
+
+RESTART = "`systemctl restart docker.service` once nothing runs on it"
+
+
+def with_docker(rig: Rig) -> None:
+    """Leave out what only Docker can be asked."""
+    if rig.containers and "docker" not in rig.containers.engines:
+        pytest.skip("Docker is not declared")
+
+
+def with_cards(rig: Rig) -> None:
+    """Leave out what only containers with cards can be asked."""
+    if not rig.cards:
+        pytest.skip("the rig declares no cards")
+
+
+def facts_of(survey: Survey) -> ContainerFacts:
+    """What the choice of packages needs to know of the host; what a daemon is to do is not asked here."""
+    seen = survey.read(CONTAINERS)
+    return ContainerFacts(
+        os_id=seen.os_id,
+        os_version=seen.os_version,
+        packages=MappingProxyType({one[0]: one[1] for one in seen.packages}),
+        candidates=MappingProxyType({one[0]: one[1] for one in seen.candidates}),
+        half=tuple(seen.half),
+        held=frozenset(seen.holds),
+        sources=tuple(SourceFile(path, text) for path, text in seen.sources),
+    )
+
+
+def packages(survey: Survey) -> dict[str, str]:
+    """Package -> the version that is installed."""
+    return {one[0]: one[1] for one in survey.read(CONTAINERS).packages}
+
+
+def planned(survey: Survey, rig: Rig) -> ContainerPlan:
+    """What the rig's containers come to on the host.
+
+    Raises:
+        Drift: they cannot be.
+    """
+    found = container_plan(rig, facts_of(survey))
+    if isinstance(found, Refused):
+        raise Drift("containers as they are declared", "; ".join(found.reasons), "do what that says, and deploy again")
+    return found
+
+
+def running(survey: Survey) -> Daemon:
+    """Docker's daemon.
+
+    Raises:
+        Drift: none runs, or it says nothing.
+    """
+    found = survey.read(CONTAINERS).daemon
+    if found is None:
+        raise Drift("Docker's daemon running", "none", "`journalctl -u docker.service` says why; deploy again")
+    if "ServerVersion" not in found.info:
+        raise Drift("an answer of Docker's daemon", "none", RESTART)
+    return found

@@ -1,0 +1,146 @@
+"""What runs containers: its packages, Docker's options and daemon, and the specs by which containers find cards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.lying import Lying
+from checks.survey.packages import Kept
+from checks.survey.section import Scene, Section
+from rigwright.containers import daemon
+from rigwright.containers.files import SOURCES, paths
+from rigwright.containers.found import (
+    COMMAND,
+    DISTRIBUTION_DOCKER,
+    PODMAN,
+    REFRESH_PATH,
+    REFRESH_UNIT,
+    SOCKET,
+    SPECS,
+    names,
+    store,
+)
+from rigwright.containers.tables import DOCKER, TOOLKIT
+from rigwright.supply.network import network
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A file of devices for containers."""
+
+    path: str
+    kind: str
+    """Of devices: nvidia.com/gpu; empty where it cannot be read."""
+    names: list[str]
+    paths: list[str]
+    """What of the host it names."""
+    missing: list[str]
+    """Those that are not there."""
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """Docker's daemon that runs."""
+
+    arguments: list[str]
+    info: dict[str, str]
+    """What it says of its options, by its own words for them, as JSON; empty where it says nothing."""
+    listens: list[str]
+    """ADDRESS:PORT of what it listens on by TCP."""
+    sockets: dict[str, Lying]
+    """What else it listens on: path -> what lies there."""
+    swarm: bool
+    """Whether it is one of a swarm, whose others it talks to."""
+    carded: list[list[str]] | None
+    """(name, how) of containers that run and have asked for cards: "cdi", or the name of the runtime or driver;
+    None where it does not say what runs on it."""
+    published: list[list[str]] | None
+    """(name, address or nothing for every one, port and protocol) of what they have published; None likewise."""
+
+
+@dataclass(frozen=True)
+class File:
+    """What lies at one of our paths."""
+
+    path: str
+    kind: str
+    mode: str
+    uid: int
+    gid: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Containers:
+    """All of it."""
+
+    os_id: str
+    os_version: str
+    packages: list[list[str]]
+    """(name, version)."""
+    candidates: list[list[str]]
+    """(name, the version that apt would install)."""
+    half: list[str]
+    holds: list[str]
+    recorded: list[list[str]]
+    kept: dict[str, list[Kept]]
+    """Group of packages -> the sets of it whose files are kept."""
+    sources: list[list[str]]
+    """(path, text) of apt's."""
+    options: str | None
+    record: str
+    daemon: Daemon | None
+    files: list[File]
+    specs: list[Spec]
+    loaded: str
+    """The driver that is loaded, in the kernel's own words."""
+    units: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What apt's update of one file of sources ended with and printed."""
+
+    source: str
+    status: int
+    said: str
+
+
+@dataclass(frozen=True)
+class Archives:
+    """The same of each."""
+
+    read: list[Read]
+
+
+def asks(scene: Scene) -> dict[str, object] | None:
+    """What of it concerns a rig."""
+    rig = scene.rig
+    if not rig.containers:
+        return None
+    return {
+        "packages": list(names(rig)),
+        "candidates": [DISTRIBUTION_DOCKER, COMMAND, PODMAN],
+        "store": store(rig),
+        "groups": sorted(rig.container_groups),
+        "deep": scene.deep,
+        "options": daemon.PATH,
+        "socket": SOCKET,
+        "files": list(paths(rig)),
+        "specs": list(SPECS),
+        "units": [REFRESH_UNIT, REFRESH_PATH] if rig.cards else [],
+    }
+
+
+def archives(scene: Scene) -> dict[str, object] | None:
+    """Which sources of ours there are to be read."""
+    rig = scene.rig
+    if not rig.container_groups:
+        return None
+    net = network(rig)
+    sources = [SOURCES.format(name) for name in (TOOLKIT, DOCKER)]
+    return {"sources": sources, "authority": net.authority, "proxy": net.proxy, "none": net.no_proxy}
+
+
+CONTAINERS: Section[Containers] = Section("containers", Containers, asks, limit=60.0)
+CONTAINER_ARCHIVES: Section[Archives] = Section("container_archives", Archives, archives, limit=130.0)

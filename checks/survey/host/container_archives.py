@@ -1,0 +1,20 @@
+"""Whether apt can read and verify each of our sources for containers, with nothing of the host's own lists touched."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from checks.survey.host import apt
+
+
+def look(asked: dict[str, Any]) -> dict[str, object]:
+    """What an update of apt's ends with and prints, for each of them that is there.
+
+    Args:
+        asked: `sources`, their files; the rest as for `archive`.
+    """
+    shared = {name: asked[name] for name in ("authority", "proxy", "none")}
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        found = list(pool.map(lambda source: apt.update(source, shared), asked["sources"]))
+    return {"read": [one for one in found if one["source"]]}

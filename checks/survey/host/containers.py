@@ -1,0 +1,103 @@
+"""What containers run on and find cards by: packages, Docker's options and daemon, specs of devices and their units."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+import stat
+from typing import Any
+
+from checks.survey.host import apt, common, docker, dpkg, keeping
+
+ROOT = ""  # a test has a folder for a host
+LARGEST = 1 << 20  # of a spec; one of sixteen cards has 60 KB
+LOADED = re.compile(r"^NVRM version:.*  ([0-9]+\.[0-9.]+)  ", re.MULTILINE)
+# a line of YAML as the toolkit writes it
+ROW = re.compile(r'^\s*(?:- )?"?(hostPath|path|name)"?:\s*"?([^"\n]*?)"?,?\s*$', re.MULTILINE)
+# in whatever way somebody has written it, the whole file on one line too
+KIND = re.compile(r"""["']?\bkind["']?\s*:\s*["']?([A-Za-z0-9.-]+/[A-Za-z0-9_.-]+)""")
+
+
+def lying(path: str) -> dict[str, object] | None:
+    """What lies at a path; None for nothing."""
+    try:
+        seen = os.lstat(f"{ROOT}{path}")
+    except OSError:
+        return None
+    kind = "file" if stat.S_ISREG(seen.st_mode) else "link" if stat.S_ISLNK(seen.st_mode) else "no file"
+    text = common.read(f"{ROOT}{path}") if kind == "file" else None
+    return {
+        "path": path,
+        "kind": kind,
+        "mode": f"{stat.S_IMODE(seen.st_mode):o}",
+        "uid": seen.st_uid,
+        "gid": seen.st_gid,
+        "sha256": hashlib.sha256((text or "").encode()).hexdigest(),
+    }
+
+
+def specs(folders: list[str]) -> list[dict[str, object]]:
+    """The specs in some folders; a folder that is a link to another of them is looked at once."""
+    found = []
+    for path in sorted({os.path.realpath(one) for folder in folders for one in glob.glob(f"{ROOT}{folder}/*")}):
+        if not path.endswith((".yaml", ".json")):
+            continue
+        text = common.read(path, most=LARGEST) or ""
+        rows, kind = ROW.findall(text), KIND.search(text)
+        said = sorted({value for key, value in rows if key in ("hostPath", "path") and value.startswith("/")})
+        found.append(
+            {
+                "path": path.removeprefix(ROOT),
+                "kind": kind[1] if kind else "",
+                "names": sorted({value for key, value in rows if key == "name"}),
+                "paths": said,
+                "missing": [one for one in said if not os.path.exists(f"{ROOT}{one}")],
+            }
+        )
+    return found
+
+
+def units(wanted: list[str]) -> dict[str, dict[str, str]]:
+    """What systemd has of some units."""
+    if not wanted:
+        return {}
+    properties = "Id,UnitFileState,ActiveState,Result,ExecStart,ExecCondition,NeedDaemonReload"
+    said = common.run("systemctl", "show", f"--property={properties}", "--", *wanted)
+    rows = (dict(line.partition("=")[::2] for line in common.lines(part)) for part in said.split("\n\n"))
+    return {row["Id"]: row for row in rows if "Id" in row}
+
+
+def look(asked: dict[str, Any]) -> dict[str, object]:
+    """All of it.
+
+    Args:
+        asked: `packages` and `candidates`, names; `store`, our folder; `groups`, of packages whose files are kept
+            there, and `deep`, whether all bytes of those are read; `options`, Docker's; `socket`, of its daemon;
+            `files`, paths that may be ours; `specs`, folders; `units`, names.
+    """
+    there = [one for one in dpkg.packages() if one.name in asked["packages"]]
+    offered = common.run("apt-cache", "policy", "--", *asked["candidates"], limit=45.0)
+    rows = re.findall(r"^([^ :]+)(?::[^ ]*)?:\n(?:  Installed: .*\n)?  Candidate: (\S+)$", offered, re.MULTILINE)
+    recorded = common.lines(common.read(f"{ROOT}{asked['store']}/installed") or "")
+    about = apt.release()
+    loaded = LOADED.search(common.read(f"{ROOT}/proc/driver/nvidia/version") or "")
+    return {
+        "os_id": about["os_id"],
+        "os_version": about["os_version"],
+        "packages": [[one.name, one.version] for one in there if one.state == "installed"],
+        "candidates": [list(row) for row in rows if row[1] != "(none)"],
+        "half": [one.name for one in there if one.state != "installed"],
+        "holds": [one.name for one in there if one.want == "hold"],
+        "recorded": [line.split(" ", 1) for line in recorded if " " in line],
+        "kept": {name: keeping.kept(f"{asked['store']}/kept/{name}", asked["deep"]) for name in asked["groups"]},
+        "sources": [[path, common.read(f"{ROOT}{path}") or ""] for path in apt.sources()],
+        "options": common.read(f"{ROOT}{asked['options']}"),
+        "record": common.read(f"{ROOT}{asked['store']}/daemon.json") or "",
+        "daemon": docker.running(asked["socket"]),
+        "files": [one for path in asked["files"] if (one := lying(path))],
+        "specs": specs(asked["specs"]),
+        "loaded": loaded[1] if loaded else "",
+        "units": units(asked["units"]),
+    }

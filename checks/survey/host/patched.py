@@ -1,0 +1,72 @@
+"""Files that patches have changed, what Python has compiled of them, and processes that may have loaded either."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from checks.survey.host import common
+
+GROUPS = "/sys/fs/cgroup"
+MOST = 16 << 20  # bytes; a file that is patched has ten million at most
+SHOWN = 20  # of a list
+BOOTED = re.compile(r"^btime ([0-9]+)$", re.MULTILINE)
+BEGUN = 19
+"""Where /proc/PID/stat has a process's beginning, after its name (proc_pid_stat(5))."""
+
+
+def look(asked: dict[str, list[str]]) -> dict[str, object]:
+    """All of them.
+
+    Args:
+        asked: `files`, paths of what patches have changed; `units`, services that run it.
+    """
+    booted = BOOTED.search(common.read("/proc/stat", 64 << 20) or "")
+    return {
+        "files": {path: one(Path(path)) for path in asked["files"]},
+        "units": {unit: running(unit, int(booted[1]) if booted else 0) for unit in asked["units"]},
+    }
+
+
+def one(path: Path) -> dict[str, object]:
+    """A file, and what Python has compiled of it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return {"digest": "", "written": 0.0, "stale": []}
+    with os.fdopen(handle, "rb") as file:
+        content, state = file.read(MOST), os.fstat(handle)
+    found = sorted((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")) if path.suffix == ".py" else []
+    written = [state.st_mtime, *(compiled.lstat().st_mtime for compiled in found)]
+    stale = [compiled.name for compiled in found if not is_of(compiled, state)]
+    return {"digest": hashlib.sha256(content).hexdigest(), "written": max(written), "stale": stale[:SHOWN]}
+
+
+def is_of(compiled: Path, source: os.stat_result) -> bool:
+    """Whether Python would load it in place of this file: it was made of one of this time and length (PEP 552)."""
+    try:
+        with compiled.open("rb") as file:
+            _, flags, moment, size = struct.unpack("<IIII", file.read(16))
+    except (OSError, struct.error):
+        return False
+    # one of a hash may be believed without a look at the source
+    return (flags, moment, size) == (0, int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF)
+
+
+def running(unit: str, booted: int) -> list[dict[str, object]]:
+    """The processes of a service, and when each began."""
+    path = common.run("systemctl", "show", "--property=ControlGroup", "--value", "--", unit).strip()
+    ticks = os.sysconf("SC_CLK_TCK")
+    found: list[dict[str, object]] = []
+    for folder, _, names in os.walk(f"{GROUPS}{path}") if path.strip("/") else ():
+        if "cgroup.procs" not in names:
+            continue
+        for pid in (common.read(f"{folder}/cgroup.procs") or "").split():
+            with suppress(IndexError, ValueError):  # it has ended meanwhile
+                fields = (common.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+                found.append({"pid": int(pid), "begun": booted + int(fields[BEGUN]) / ticks})
+    return found

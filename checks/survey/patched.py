@@ -1,0 +1,58 @@
+"""Files of environments that patches have changed, and since when what runs there has been running."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checks.survey.section import Scene, Section
+from rigwright.declaration.rig import Rig
+from rigwright.envs.env import Environment, prefix, site
+from rigwright.patches.patch import becomes
+
+
+@dataclass(frozen=True)
+class File:
+    """One of them."""
+
+    digest: str
+    """SHA-256; empty where it is not there."""
+    written: float
+    """When it was last, or what Python has compiled of it, in seconds since 1970."""
+    stale: list[str]
+    """What Python has compiled of another file in its place."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process of an instance."""
+
+    pid: int
+    begun: float
+    """In seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Patched:
+    """All of them."""
+
+    files: dict[str, File]
+    """By its path."""
+    units: dict[str, list[Running]]
+    """Service of an instance that runs in a patched environment -> its processes."""
+
+
+def files(rig: Rig, made: Environment) -> dict[str, str]:
+    """The absolute path of every file that patches have changed, and its SHA-256."""
+    folder = f"{prefix(rig.installed(made.folder))}/{site(made)}"
+    return {f"{folder}/{path}": digest for path, digest in becomes(made.patches).items()}
+
+
+def _asks(scene: Scene) -> dict[str, list[str]] | None:
+    rig, made = scene.rig, scene.desired.installations
+    patched = {name: one for name, one in made.items() if isinstance(one, Environment) and one.patches}
+    paths = [path for one in patched.values() for path in files(rig, one)]
+    units = [one.unit for one in rig.instances if one.installed_as in patched]
+    return {"files": paths, "units": units} if paths else None
+
+
+PATCHED: Section[Patched] = Section("patched", Patched, _asks)

@@ -1,0 +1,134 @@
+"""The packages that containers stand on, and what may change them."""
+
+import hashlib
+
+import pytest
+
+from checks import DEPLOY, Drift, check
+from checks.containers import packages, planned
+from checks.kept import wrong as of_kept
+from checks.nvidia import none
+from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
+from checks.survey.taken import Survey
+from rigwright.containers.files import paths, settings, source_path
+from rigwright.containers.found import store
+from rigwright.debs.group import differing
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.packages import verdicts
+
+
+@check(
+    "K03",
+    "container toolkit and Docker are the locked ones, all of each",
+    severity="high",
+    why="their packages are made for each other: of two versions, containers start without cards or not at all",
+)
+def test_packages(survey: Survey, rig: Rig, containers: object) -> None:
+    plan, there = planned(survey, rig), packages(survey)
+    if not plan.groups:
+        pytest.skip("all of them are the distribution's")
+    wrong = [line for group in plan.groups for line in differing(group, there)]
+    none(" and ".join(f"{group.name} {group.version}" for group in plan.groups), wrong, DEPLOY)
+
+
+@check(
+    "K04",
+    "the packages that containers stand on are held",
+    severity="high",
+    why="an upgrade at night restarts Docker's daemon, and whatever runs on it ends",
+)
+def test_held(survey: Survey, rig: Rig, containers: object) -> None:
+    plan = planned(survey, rig)
+    if not plan.holds:
+        pytest.skip("all of them are the distribution's")
+    holds = set(survey.read(CONTAINERS).holds)
+    none("all of them held", [f"{name} is not held" for name in plan.holds if name not in holds], DEPLOY)
+
+
+@check(
+    "K05",
+    "apt can verify the archives of toolkit and Docker",
+    severity="high",
+    why="with a key that apt no longer takes, neither can be installed or repaired from there",
+)
+def test_archives(survey: Survey, rig: Rig, containers: object) -> None:
+    plan = planned(survey, rig)
+    if not plan.groups or rig.bundle_folder:
+        pytest.skip("nothing comes from an archive of ours")
+    read = {one.source: one for one in survey.read(CONTAINER_ARCHIVES).read}
+    unknown = []
+    for group in plan.groups:
+        one = read.get(source_path(group))
+        if one is None:
+            raise Drift(f"the source {source_path(group)}", "none", DEPLOY)
+        away, differences = verdicts.archive(one.status, one.said)
+        unknown += [away] if away else []
+        for difference in differences:
+            raise Drift(difference.expected, difference.found, difference.next_step)
+    if unknown:
+        pytest.skip(unknown[0])
+
+
+@check(
+    "K06",
+    "no source names an archive of ours a second time",
+    severity="high",
+    why="apt reads no lists at all where two sources of one archive name two keys: no update comes any more",
+)
+def test_leftovers(survey: Survey, rig: Rig, containers: object) -> None:
+    none("no other source of the same archives", planned(survey, rig).leftovers, f"{DEPLOY} by setting them aside")
+
+
+@check(
+    "K07",
+    "the settings of containers lie there as rendered",
+    severity="high",
+    why="a pin, a source or a unit's part that is not there any more shows weeks later, at an upgrade or a boot",
+)
+def test_settings(survey: Survey, rig: Rig, containers: object) -> None:
+    seen = survey.read(CONTAINERS)
+    files = settings(rig, planned(survey, rig), f"{seen.os_id}-{seen.os_version}")
+    there = {one.path: one for one in seen.files}
+    wrong = []
+    for file in files:
+        one = there.pop(file.path, None)
+        if one is None or one.kind != "file":
+            wrong.append(f"{file.path} is {one.kind if one else 'not there'}")
+        elif one.sha256 != hashlib.sha256(file.text.encode()).hexdigest():
+            wrong.append(f"{file.path} has another text")
+        elif (one.mode, one.uid, one.gid) != (file.mode, 0, 0):
+            wrong.append(f"{file.path} has mode {one.mode} of {one.uid}:{one.gid}")
+    wrong += [f"{path} is not declared" for path in paths(rig) if path in there]
+    none("all of them as rendered", wrong, DEPLOY)
+
+
+@check(
+    "K08",
+    "no package of another toolkit or Docker is there beside ours",
+    severity="high",
+    why="two runtimes of one name, and which of them a container gets depends on the order of an upgrade",
+)
+def test_replaced(survey: Survey, rig: Rig, containers: object) -> None:
+    seen, plan = survey.read(CONTAINERS), planned(survey, rig)
+    half = [f"the installation of {name} was not ended" for name in seen.half]
+    none("none of them", [*plan.removed, *half], f"{DEPLOY}; `dpkg --audit` says more")
+
+
+@check(
+    "K09",
+    "the package files that are kept are the locked ones",
+    severity="high",
+    why="they are what is installed again once the archive has dropped them",
+)
+def test_kept(survey: Survey, rig: Rig, containers: object) -> None:
+    """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
+    found = survey.read(CONTAINERS).kept
+    if not any(found.values()):
+        pytest.skip("none are kept")
+    folder, differing_files = f"{store(rig)}/kept", list[str]()
+    for name, sets in found.items():
+        group = rig.container_groups[name]
+        rows = {row.sha256: row for row in group.packages.values()}
+        differing_files += of_kept(f"{folder}/{name}", sets, rows, group.kept)
+    cure = f"remove that folder of {folder}: what is installed stays, and the next version's files are kept again"
+    none("kept package files as they were fetched", differing_files, cure)

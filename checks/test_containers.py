@@ -1,0 +1,202 @@
+"""Containers: engines that are new enough, Docker's options in force, and specs that name the cards as they are."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from checks import DEPLOY, Drift, check
+from checks.containers import RESTART, packages, running, with_cards, with_docker
+from checks.nvidia import none
+from checks.survey.cards import CARDS
+from checks.survey.containers import CONTAINERS
+from checks.survey.taken import Survey
+from rigwright.containers import daemon
+from rigwright.containers.daemon import Unreadable
+from rigwright.containers.files import program
+from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, SPEC, store
+from rigwright.debs.versions import numbers, upstream
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cards.smi import those_that_answer
+
+KIND = "nvidia.com/gpu"
+DRIVER = re.compile(r"(?:\.so\.|/firmware/nvidia/)([0-9]{3}\.[0-9.]*[0-9])")
+PACKAGES = {"docker": ("docker-ce", "docker.io"), "podman": ("podman",)}
+# What a daemon calls its options that are in force (docs.docker.com/reference/api/engine, GET /info)
+CALLED = {
+    "log-driver": "LoggingDriver",
+    "data-root": "DockerRootDir",
+    "live-restore": "LiveRestoreEnabled",
+    "debug": "Debug",
+    "storage-driver": "Driver",
+    "labels": "Labels",
+}
+REFRESH = f"`systemctl start {REFRESH_UNIT}`, and `journalctl -u {REFRESH_UNIT}` if it stays so"
+# Addresses may have a user and his password in them.
+USER = re.compile(r"(?<=://)[^/@\s\"]+(?=@)")
+
+
+@check(
+    "C01",
+    "what runs containers is new enough for the specs of cards",
+    severity="high",
+    why="an older one reads no such spec, and its containers start without cards",
+)
+def test_engines(survey: Survey, rig: Rig, containers: object) -> None:
+    there = packages(survey)
+    wrong = []
+    for engine in rig.containers.engines if rig.containers else ():
+        least = rig.container_tables.least(engine)
+        name = next((one for one in PACKAGES[engine] if one in there), "")
+        if not name:
+            wrong.append(f"no {engine}")
+        elif numbers(there[name]) < numbers(least):
+            wrong.append(f"{name} {upstream(there[name])}, and {least} is needed")
+        elif engine == "docker" and (said := _version(survey)) and numbers(said) < numbers(least):
+            wrong.append(f"the daemon that runs is Docker {said}, and {least} is needed")
+    none("each engine that is declared", wrong, DEPLOY)
+
+
+def _version(survey: Survey) -> str:
+    """What Docker's daemon says that it is, which may be another than its package's; empty where none says anything."""
+    found = survey.read(CONTAINERS).daemon
+    return str(json.loads(found.info.get("ServerVersion", '""'))) if found else ""
+
+
+@check(
+    "C02",
+    "Docker's daemon.json has what is declared",
+    severity="high",
+    why="what is not in it is lost at the daemon's next start, and containers that want cards with it",
+)
+def test_options(survey: Survey, rig: Rig, containers: object) -> None:
+    with_docker(rig)
+    wanted = daemon.wanted(rig)
+    if not wanted:
+        pytest.skip("no options are declared")
+    seen = survey.read(CONTAINERS)
+    if seen.record and daemon.record(seen.record) is None:
+        cure = "remove it: what is in daemon.json then counts as its operator's"
+        raise Drift(f"{store(rig)}/daemon.json, which says which options are ours", "one that cannot be read", cure)
+    try:
+        there = daemon.options(seen.options)
+    except Unreadable as error:
+        raise Drift(f"options in {daemon.PATH}", str(error), "put it right, and deploy again") from None
+    wrong = [f"{'.'.join(path)} is {USER.sub('...', json.dumps(found))}" for path, found in _other(wanted, there)]
+    none("each option as it is declared", wrong, DEPLOY)
+
+
+def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in wanted.items():
+        found = there.get(name) if isinstance(there, dict) else None
+        if isinstance(value, dict) and value:
+            yield from _other(value, found, (*above, name))
+        elif found != value:
+            yield (*above, name), found
+
+
+@check(
+    "C03",
+    "Docker's daemon runs with the options that are declared",
+    severity="high",
+    why="what was written after its start counts from the next one, which comes at a bad time",
+    blind="options that a daemon does not tell of: GET /info names some of them",
+)
+def test_in_force(survey: Survey, rig: Rig, containers: object) -> None:
+    with_docker(rig)
+    seen, wanted, wrong = running(survey), daemon.wanted(rig), []
+    said = {name: json.loads(text) for name, text in seen.info.items()}
+    for option, called in CALLED.items():
+        if option in wanted and not _means(option, wanted[option], said.get(called)):
+            wrong.append(f"{option} is {json.dumps(said.get(called))}")
+    if rig.cards:
+        runtimes = said.get("Runtimes")
+        runtime = runtimes.get("nvidia") if isinstance(runtimes, dict) else None
+        path = wanted["runtimes"]["nvidia"]["path"]
+        if not isinstance(runtime, dict):
+            wrong.append("it has no runtime nvidia")
+        elif runtime.get("path") != path:
+            wrong.append(f"its runtime nvidia is {json.dumps(runtime.get('path'))}")
+        folders = said.get("CDISpecDirs") or []
+        if not {"/run/cdi", "/var/run/cdi"} & set(map(str, folders)):
+            wrong.append("it reads no specs of cards")
+    none("each option as it is declared", wrong, RESTART)
+
+
+def _means(option: str, wanted: Any, said: Any) -> bool:
+    """Whether what a daemon says is what an option asks for; below its data each range of users has a folder."""
+    if option == "data-root" and isinstance(said, str):
+        return f"{said}/".startswith(f"{str(wanted).rstrip('/')}/")
+    return bool(said == wanted)
+
+
+@check(
+    "C05",
+    "the spec names the cards and the driver as they are",
+    severity="critical",
+    why="a spec of the driver before names libraries that are gone: no container with cards starts",
+)
+def test_spec(survey: Survey, rig: Rig, containers: object) -> None:
+    with_cards(rig)
+    seen = survey.read(CONTAINERS)
+    spec = next((one for one in seen.specs if one.path == SPEC), None)
+    if spec is None or spec.kind != KIND:
+        raise Drift(f"a spec of {KIND} at {SPEC}", spec.kind if spec and spec.kind else "none", REFRESH)
+    wrong = [f"{path} is not there" for path in spec.missing]
+    wrong += [
+        f"{path} is of {found[1]}, and {seen.loaded or 'none'} is loaded"
+        for path in spec.paths
+        if (found := DRIVER.search(path)) and found[1] != seen.loaded
+    ]
+    if not any(DRIVER.search(path) for path in spec.paths):
+        wrong.append("it names no file of a driver")
+    said = survey.read(CARDS).answers["gpus"]
+    cards, _ = those_that_answer(said.status, said.out)
+    wrong += [f"it has no card {card.uuid}" for card in cards if card.uuid not in spec.names]
+    wrong += ["it has no device all"] if "all" not in spec.names else []
+    none("each card and each file of the driver that is loaded", wrong, REFRESH)
+
+
+@check(
+    "C06",
+    "one spec names the cards, and no other",
+    severity="high",
+    why="of two, the older one wins or neither does: what was written by hand does not follow the driver",
+)
+def test_one_spec(survey: Survey, rig: Rig, containers: object) -> None:
+    with_cards(rig)
+    others = [
+        one.path for one in survey.read(CONTAINERS).specs if one.path != SPEC and one.kind.startswith("nvidia.com/")
+    ]
+    none(f"{SPEC} alone", others, f"`rm {' '.join(others)}` if nobody needs what it says")
+
+
+@check(
+    "C07",
+    "the spec is written anew at boot, and after each change of the driver",
+    severity="high",
+    why="a spec that nobody writes is that of the driver before, after the next upgrade or boot",
+)
+def test_units(survey: Survey, rig: Rig, containers: object) -> None:
+    with_cards(rig)
+    seen = survey.read(CONTAINERS).units
+    wrong = []
+    for unit in (REFRESH_UNIT, REFRESH_PATH):
+        row = seen.get(unit, {})
+        state = row.get("UnitFileState") or "not there"
+        if state != "enabled":
+            wrong.append(f"{unit} is {state}")
+        if row.get("ActiveState") == "failed":
+            wrong.append(f"{unit} has failed ({row.get('Result')})")
+        if row.get("NeedDaemonReload") == "yes":
+            wrong.append(f"systemd has not read {unit} again")
+    if seen.get(REFRESH_PATH, {}).get("ActiveState") not in ("active", None):
+        wrong.append(f"{REFRESH_PATH} does not watch")
+    runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
+    if f"argv[]=/bin/sh {program(rig)} ;" not in runs or runs.count("argv[]=") != 1:
+        wrong.append(f"{REFRESH_UNIT} runs something else")
+    if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
+        wrong.append(f"{REFRESH_UNIT} has a condition of its own")
+    none("both of them as we set them up", wrong, DEPLOY)

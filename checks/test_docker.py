@@ -1,0 +1,100 @@
+"""Docker's daemon: who reaches it, and what its containers have and publish."""
+
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from checks import Drift, check, expect
+from checks.containers import RESTART, running, with_cards, with_docker
+from checks.nvidia import none
+from checks.packets.rig import Scenery, places
+from checks.survey.containers import CONTAINERS
+from checks.survey.firewall import FIREWALL
+from checks.survey.taken import Survey
+from rigwright.containers import daemon
+from rigwright.containers.daemon import Unreadable
+from rigwright.containers.started import given
+from rigwright.declaration.rig import Rig
+
+ROOTS = (0o660, 0o600)  # modes of the socket
+METRICS = "metrics-addr"  # its figures, and no way in
+SWARM = {"2377", "7946"}  # ports (docs.docker.com/engine/swarm, "Open protocols and ports between the hosts")
+
+
+@check(
+    "C04",
+    "Docker's daemon is reached at its socket alone, by root and its group",
+    severity="critical",
+    why="who reaches it is root: any container may have the whole host",
+)
+def test_reached(survey: Survey, rig: Rig, containers: object) -> None:
+    with_docker(rig)
+    seen, there = running(survey), dict[str, Any]()
+    with suppress(Unreadable):  # C02 tells of it
+        there = daemon.options(survey.read(CONTAINERS).options)
+    # from its next start on
+    hosts = there["hosts"] if isinstance(there.get("hosts"), list) else []
+    wrong = [f"it is to listen on {one}" for one in hosts if not str(one).startswith(("fd://", "unix://"))]
+    figures = [str(there.get(METRICS, "")), *(said for name, said in given(seen.arguments) if name == METRICS)]
+    known = {one.rpartition(":")[2] for one in figures} | (SWARM if seen.swarm else set())
+    wrong += [f"it listens on {one}" for one in seen.listens if one.rpartition(":")[2] not in known]
+    for path, lying in sorted(seen.sockets.items()):
+        if lying.mode not in ROOTS or lying.owner != "root" or lying.group not in ("root", "docker"):
+            wrong.append(f"its socket {path} has mode {lying.mode:o} of {lying.owner}:{lying.group}")
+        if lying.listed:
+            wrong.append(f"its socket {path} has an access list")
+    cure = "take that out of its unit, docker.socket or daemon.json, and restart it; `setfacl -b` takes a list away"
+    none("its socket alone, of root and its group", wrong or ([] if seen.sockets else ["it has none"]), cure)
+
+
+@check(
+    "C08",
+    "no container that runs has its cards by the older way",
+    severity="low",
+    why="at the next `systemctl daemon-reload`, which each upgrade may do, it loses them until it is started again",
+)
+def test_carded(survey: Survey, rig: Rig, containers: object) -> None:
+    with_cards(rig)
+    with_docker(rig)
+    old = [f"{name} has them by {how}" for name, how in _told(survey, "carded") if how != "cdi"]
+    cure = "start it again with `--device nvidia.com/gpu=all`, or in a compose file with `driver: cdi`"
+    expect("by specs", "; ".join(old), cure, holds=not old)
+
+
+def _told(survey: Survey, what: str) -> list[list[str]]:
+    """What Docker's daemon tells of what runs on it; nothing where it does not run.
+
+    Raises:
+        Drift: it says nothing of that.
+    """
+    found = survey.read(CONTAINERS).daemon
+    rows: list[list[str]] | None = getattr(found, what) if found else []
+    if rows is None:
+        raise Drift("Docker's word for what runs on it", "none", RESTART)
+    return rows
+
+
+@check(
+    "C09",
+    "no container publishes a port past a firewall that closes this host",
+    severity="low",
+    why="Docker's own rules come before the host's: ufw says that a port is closed, and it is open to everybody",
+    blind="ports of podman's containers, which are its own process's: a firewall keeps others from them as from any",
+)
+def test_published(survey: Survey, rig: Rig, containers: object) -> None:
+    with_docker(rig)
+    ports = [row for row in _told(survey, "published") if not row[1] or not ip_address(row[1]).is_loopback]
+    if not ports:
+        return
+    try:
+        closed = Scenery(rig, survey.read(FIREWALL)).closed()
+    except ValueError as error:
+        raise Drift("rules that can be read", str(error), "look at `nft list ruleset`") from None
+    if not closed:
+        pytest.skip("no firewall closes this host to others")
+    declared = {one.address for one in places(rig)}
+    open_ = [f"{name} publishes {port} of {at or 'every address'}" for name, at, port in ports if at not in declared]
+    cure = "publish it on 127.0.0.1 alone (`-p 127.0.0.1:PORT:PORT`), or keep others out in the chain DOCKER-USER"
+    none(f"none, as {closed} closes this host", open_, cure)

@@ -1,0 +1,239 @@
+"""Instances that are served from images: what the kernel has in force of their containers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import cast
+
+import pytest
+
+from checks import DEPLOY, Drift, check, expect
+from checks.listing import none
+from checks.survey.accounts import ACCOUNTS
+from checks.survey.images import IMAGES, Seen
+from checks.survey.images import Container as Found
+from checks.survey.kernel import KERNEL
+from checks.survey.processes import PROCESSES, Process
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.container import Container
+from rigwright.host.plan import Desired
+
+# File systems that podman makes for a container, each of its own; nobody writes to what the kernel shows of itself.
+MADE = {
+    **dict.fromkeys(("/dev", "/dev/shm", "/run", "/tmp", "/var/tmp"), "tmpfs"),  # noqa: S108 # a container's
+    **{"/dev/pts": "devpts", "/dev/mqueue": "mqueue", "/proc": "proc", "/sys": "sysfs", "/sys/fs/cgroup": "cgroup2"},
+}
+# What podman tells a container of itself.
+TOLD = ("/etc/group", "/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/resolv.conf", "/run/.containerenv")
+# Parts of the kernel's file systems that podman covers, or shows read-only (containers.conf(5), "base_hosts_file" and
+# on; OCI runtime specification, maskedPaths and readonlyPaths).
+COVERED = re.compile(r"/(proc|sys)/(?!self|[0-9]).+")
+# What CDI brings along with a card: the driver's programs, libraries, settings and sockets.
+DRIVER = re.compile(r".*(nvidia|libcuda|libnv|libGL|libEGL|libGLES|gsp_|vulkan|glvnd|egl|gbm)[^/]*|.*/nvidia.*")
+DEVICES = frozenset(f"/dev/{name}" for name in ("full", "null", "pts/ptmx", "random", "tty", "urandom", "zero"))
+OF_CARDS = re.compile(r"/dev/(nvidia(ctl|-uvm|-uvm-tools|-modeset)|nvidia-caps/.*|dri/.*)")
+SPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
+# What podman, and a shell before it, give to each container.
+USUAL = frozenset(("container", "HOSTNAME", "HOME", "PATH", "TERM"))
+CONMON = "/usr/bin/conmon"
+
+
+@pytest.fixture(scope="session")
+def declared(rig: Rig, desired: Desired, contained: Instance) -> Container:
+    """What an instance runs in."""
+    service = contained.kind.service(rig, contained, desired.installations[contained.installed_as])
+    return cast(Container, service.container)
+
+
+@pytest.fixture(scope="session")
+def found(survey: Survey, contained: Instance, declared: Container) -> Found:
+    """Its container."""
+    one = survey.read(IMAGES).units[contained.unit]
+    if not one.first:
+        raise Drift("a container", "none", DEPLOY)
+    return one
+
+
+@pytest.fixture(scope="session")
+def restart(contained: Instance) -> str:
+    """What gives it a container as it is declared."""
+    return f"`systemctl restart {contained.unit}`"
+
+
+@pytest.fixture(scope="session")
+def within(survey: Survey, contained: Instance, found: Found) -> list[Process]:
+    """The processes of its container, the first one first."""
+    own = [one for one in survey.read(PROCESSES).units[contained.unit].processes if _inside(one, found)]
+    return sorted(own, key=lambda one: one.pid != found.first)
+
+
+def _inside(process: Process, found: Found) -> bool:
+    return f"{process.group}/".startswith(f"{found.group}/")
+
+
+@check(
+    "I01",
+    "its container is made of the locked image",
+    severity="critical",
+    why="another image under the same name is another program",
+)
+def test_image(found: Found, restart: str) -> None:
+    none([] if found.locked else ["no such image in the store"], "the locked image", DEPLOY)
+    wrong = [path for path in found.layers if path not in found.locked]
+    wrong += [f"none of {path}" for path in found.locked if path not in found.layers]
+    expect(", ".join(wrong[:3]), "the layers of the locked image", restart, holds=found.layers == found.locked)
+
+
+@check(
+    "I02",
+    "its container runs the declared command, with the declared variables",
+    severity="critical",
+    why="an option or a variable that somebody added serves something else",
+)
+def test_command(declared: Container, found: Found, within: list[Process], restart: str) -> None:
+    first = within[0]
+    expect(" ".join(first.words), " ".join(declared.command), restart, holds=tuple(first.words) == declared.command)
+    image, cards = ({one.partition("=")[0]: one for one in told} for told in (found.variables, found.brought))
+    own = {name: f"{name}={value}" for name, value in declared.environment.items()}
+    wanted, has = {**image, **own}, {name: f"{name}={value}" for name, value in first.environment.items()}
+    wrong = [
+        f"{name} {first.environment.get(name, 'unset')}, not {one.partition('=')[2]}"
+        for name, one in wanted.items()
+        if has.get(name) != one and (name in own or name not in cards or has.get(name) != cards[name])
+    ]
+    wrong += [f"the variable {name}" for name in sorted({*has} - {*wanted} - USUAL) if has[name] != cards.get(name)]
+    none(wrong, "the image's variables, those of its cards, and those that are declared", restart)
+
+
+@check(
+    "I03",
+    "what runs in its container is its own user, without a privilege",
+    severity="critical",
+    why="a service that is root, or may become so, takes the box along when it is taken over",
+    blind="which system calls its filter refuses: the kernel says only that there is one",
+)
+def test_privileges(survey: Survey, rig: Rig, contained: Instance, within: list[Process], restart: str) -> None:
+    user = survey.read(ACCOUNTS).user(rig.user(contained))
+    if user is None:
+        raise Drift(f"the user {rig.user(contained)}", "none", DEPLOY)
+    wrong = [f"process {one.pid} has {said}" for one in within for said in _privileged(one, user.uid, user.gid)]
+    none(wrong, f"the user {user.uid} and its group, and no privileges", restart)
+
+
+def _privileged(process: Process, uid: int, gid: int) -> Iterable[str]:
+    status = process.status
+    if {*status["Uid"].split()} != {str(uid)}:
+        yield f"the user ids {' '.join(status['Uid'].split())}"
+    if {*status["Gid"].split(), *status["Groups"].split()} != {str(gid)}:
+        yield f"the groups {' '.join([*status['Gid'].split(), *status['Groups'].split()])}"
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        if int(status[kind], 16):
+            yield f"capabilities ({kind} {status[kind]})"
+    if status["NoNewPrivs"] != "1":
+        yield "the right to gain privileges"
+    if status["Seccomp"] != "2":
+        yield "every system call"
+
+
+@check(
+    "I04",
+    "its container sees what is declared of the host, and writes to its own alone",
+    severity="critical",
+    why="a folder of the host's in it is a way out, and other weights are another model",
+    blind="which of the driver's files CDI has brought to a container with cards",
+)
+def test_mounts(declared: Container, found: Found, restart: str) -> None:
+    wanted = {one.target: one.writable for one in declared.mounts}
+    there = {one.target: one for one in found.mounts}
+    wrong = [f"something else at {place} than the host" for place in found.elsewhere]
+    wrong += [f"nothing mounted at {place}" for place in wanted if place not in there]
+    wrong += [said for one in found.mounts for said in _strange(one, wanted, bool(declared.devices))]
+    none(wrong, "what is declared, and nothing to write to but its own", restart)
+
+
+def _strange(one: Seen, wanted: dict[str, bool], cards: bool) -> Iterable[str]:
+    if one.target in wanted:
+        if one.writable != wanted[one.target]:
+            yield f"{one.target}, which it {'may' if one.writable else 'may not'} write to"
+    elif one.target == "/":
+        if one.kind != "overlay" or one.writable:
+            yield f"a root that is {one.kind}{', and that it may write to' if one.writable else ''}"
+    elif one.target in MADE:
+        if one.kind != MADE[one.target] or (one.target in ("/sys", "/sys/fs/cgroup") and one.writable):
+            yield f"{one.kind} at {one.target}"
+        elif one.hosts and one.kind != "cgroup2":
+            yield f"the host's own {one.kind} at {one.target}"
+    elif one.writable or not (
+        one.target in TOLD or COVERED.fullmatch(one.target) or (cards and DRIVER.fullmatch(one.target))
+    ):
+        yield f"{one.root} at {one.target}"
+
+
+@check(
+    "I05",
+    "its container has no network, and namespaces of its own",
+    severity="critical",
+    why="in the host's network it listens and sends, in the host's others it sees its neighbours",
+)
+def test_namespaces(survey: Survey, found: Found, within: list[Process], restart: str) -> None:
+    first = survey.read(PROCESSES).first
+    wrong = [
+        f"process {one.pid} in the host's {space} namespace"
+        for one in within
+        for space in SPACES
+        if one.spaces.get(space) in (None, first.spaces.get(space))
+    ]
+    wrong += [f"the interface {name}" for name in found.interfaces if name != "lo"]
+    none(wrong, "namespaces of its own, and no interface but its own loopback", restart)
+
+
+@check(
+    "I06",
+    "its container has the device files of its cards, and no others",
+    severity="critical",
+    why="without them it computes on the processor, or not at all; another's card, or a disk, is not its own",
+)
+def test_devices(survey: Survey, contained: Instance, found: Found, restart: str) -> None:
+    minors = [one.minor for one in survey.read(KERNEL).cards] if contained.cards else []
+    own = {f"/dev/nvidia{minor}" for index, minor in enumerate(minors) if index in contained.cards and minor}
+    usual = [path for path in found.devices if path in DEVICES or (contained.cards and OF_CARDS.fullmatch(path))]
+    wrong = [path for path in found.devices if path not in usual and path not in own]
+    wrong += [f"none of {path}" for path in sorted(own - {*found.devices})]
+    wrong += [f"{path}, which is another device on the host" for path in found.forged]
+    none(wrong, "the device files of its cards", f"{restart}, once `nvidia-ctk cdi list` has all cards")
+    if len(own) != len(contained.cards):
+        raise Drift(f"{len(contained.cards)} cards that the driver has", str(len(own)), DEPLOY)
+
+
+@check(
+    "I07",
+    "what starts and watches its container is the distribution's",
+    severity="critical",
+    why="conmon and podman are root, and whoever is in their place has the box",
+)
+def test_conmon(survey: Survey, contained: Instance, found: Found, restart: str) -> None:
+    processes = survey.read(PROCESSES)
+    wrong = []
+    for one in processes.units[contained.unit].processes:
+        if _inside(one, found):
+            continue
+        if one.exe != CONMON:
+            wrong.append(f"process {one.pid}, {one.exe}, beside it in its unit")
+        for what, path in (entry.partition(" ")[::2] for entry in one.code):
+            if what != "file" or path in processes.code:
+                wrong.append(f"{path or 'code of no file'} in {one.exe}")
+    cure = "`dpkg --verify` says what is not a package's, and `apt-get install --reinstall` brings it back; then "
+    none(wrong, f"{CONMON} with its libraries alone", cure + restart)
+
+
+@check(
+    "I08",
+    "no other container of ours is left",
+    severity="high",
+    why="what an earlier variant left holds cards and memory",
+)
+def test_nothing_is_left(survey: Survey) -> None:
+    cure = "`systemctl stop` the unit that it is of, or end its processes, and remove the folder"
+    none(survey.read(IMAGES).beside, "containers of declared instances alone", cure)

@@ -1,0 +1,52 @@
+"""`rigwright patches`: what engines are changed by. Nothing but the inventory and what lies beside it is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from cli.declared import INVENTORY, LIMIT, named, rig_of
+from cli.tables import show
+from rigwright.inventory import layers
+from rigwright.patches.patch import Patch, load
+from rigwright.problems import Invalid
+
+COLUMNS = ("rig", "engine", "patch", "of", "verdict", "until", "why")
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@click.option("--all", "everything", is_flag=True, help="Those that nothing carries, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) -> None:
+    """What each engine and environment of INVENTORY is changed by, why, and until when.
+
+    No host is contacted.
+    """
+    rows: list[dict[str, object]] = []
+    carried: set[str] = set()
+    for name, data in named(inventory, limit).items():
+        for what, found in sorted(rig_of(name, data.get("rig")).patches.items()):
+            rows += [_row(one, name, what) for one in found]
+            carried |= {one.name for one in found}
+    if everything:
+        try:
+            there = load(layers(Path(inventory), "patches"))
+        except Invalid as error:
+            raise click.ClickException(str(error)) from None
+        rows += [_row(one) for name, one in sorted(there.items()) if name not in carried]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    show(COLUMNS, [tuple(str(row[column]) for column in COLUMNS) for row in rows] or [("none",)])
+
+
+def _row(patch: Patch, rig: str = "", engine: str = "") -> dict[str, object]:
+    """What is said of a patch; of one that nothing carries, without rig and engine."""
+    keys = patch.keys
+    said = {"of": f"{keys.of} {', '.join(keys.versions)}", "verdict": keys.verdict, "until": keys.until}
+    more = {"source": keys.source, "licence": keys.licence, "where": keys.where, "tested": keys.tested}
+    return {"rig": rig, "engine": engine, "patch": patch.name, **said, "why": keys.why, **more, "files": patch.becomes}

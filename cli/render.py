@@ -1,0 +1,48 @@
+"""`rigwright render`: what is declared, in the words of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.declared import INVENTORY, LIMIT, named, rig_of
+from rigwright.problems import unknown
+
+
+@click.command()
+@INVENTORY
+@click.option("--compose", "name", required=True, metavar="INSTANCE", help="The instance, as a compose file.")
+@click.option(
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder to write it to, with what lies beside it.",
+)
+@LIMIT
+def render(inventory: str, name: str, into: Path | None, limit: str | None) -> None:
+    """Print an instance of INVENTORY as Docker's compose would run it, without Rigwright.
+
+    Of instances that are served from images. No host is contacted.
+    """
+    rigs = {host: rig_of(host, data.get("rig")) for host, data in named(inventory, limit).items()}
+    having = {host: one for host, rig in rigs.items() for one in rig.instances if one.name == name}
+    if not having:
+        names = {one.name for rig in rigs.values() for one in rig.instances}
+        raise click.ClickException(f"--compose: {unknown('instance', name, names)}")
+    host, *others = having
+    if others:
+        raise click.ClickException(f"--compose: {name} is on {', '.join(having)}: name one of them with --limit")
+    files = having[host].kind.compose(rigs[host], having[host])
+    if not files:
+        kind = having[host].engine.kind
+        raise click.ClickException(f"--compose: {name} is served by {kind}, which runs in no container")
+    if into is None:
+        click.echo(next(iter(files.values())), nl=False)
+        return
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (into / file).write_text(text)
+    except OSError as error:
+        raise click.ClickException(f"--into: {error.filename}: {error.strerror}") from None
+    click.echo(f"{into}: {', '.join(files)}")

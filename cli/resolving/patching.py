@@ -1,0 +1,226 @@
+"""Patches against what is locked, and against what is newer: the bytes that they are for are looked at."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from pypi_simple import DistributionPackage
+
+from cli.resolving import ranged, web, wheels
+from cli.resolving.index import newest_source
+from cli.resolving.resolver import Resolver
+from cli.resolving.web import Unavailable
+from rigwright.declaration.rig import Rig
+from rigwright.engines.kind import InstallingKind
+from rigwright.engines.llama_cpp.keys import Engine
+from rigwright.patches.apply import Read, Refused, outcome
+from rigwright.patches.patch import Patch, chosen
+from rigwright.problems import Problem
+from rigwright.supply.lock import Artefact
+from roles.progress import progress
+
+
+@dataclass(frozen=True)
+class Patched:
+    """What of a rig's is patched, and what that is made of."""
+
+    what: str
+    """An engine's or an environment's name."""
+    patches: tuple[Patch, ...]
+    versions: Mapping[str, str]
+    """What of it can be patched -> the version that is locked."""
+    rows: tuple[Artefact, ...]
+    subtree: str = ""
+
+    def row(self, patch: Patch) -> Artefact | None:
+        """The locked file that a patch changes files of; None where that is not known: of an image."""
+        name = canonicalize_name(patch.keys.of)
+        wheel = next((one for one in self.rows if one.kind == "wheel" and canonicalize_name(one.name) == name), None)
+        return wheel or next((one for one in self.rows if one.kind == "source"), None)
+
+
+def of_rigs(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> list[Patched]:
+    """Everything that is patched, each once.
+
+    Args:
+        rigs: As they are while their lock is being made.
+        rows: Input -> what it is locked as.
+    """
+    found: dict[str, Patched] = {}
+    for rig in rigs:
+        for env in rig.envs:
+            packages = tuple(rows.get(env.keys.packages, ()))
+            versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
+            found[env.name] = Patched(env.name, env.patches, versions, packages)
+        for one in rig.instances:
+            if isinstance(one.kind, InstallingKind) and one.patches:
+                made = tuple(row for name in one.kind.inputs(one.engine) for row in rows.get(name, ()))
+                of = one.kind.patchable(one.engine, made) if made else {}
+                subtree = one.engine.subtree if isinstance(one.engine, Engine) else ""
+                found[one.engine_name] = Patched(one.engine_name, one.patches, of, made, subtree)
+    return [one for one in found.values() if one.patches]
+
+
+class Patching:
+    """What looks at those bytes."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.resolver = resolver
+
+    def refusals(self, patched: Iterable[Patched]) -> list[Problem]:
+        """Every patch that is not for what is locked, or does not become what it says."""
+        found = []
+        for one in patched:
+            names = {patch.name: patch for patch in one.patches}
+            _, unfit = chosen(names, names, one.versions, one.what)
+            if unfit:
+                found += [Problem(one.patches[0].file, one.what, line) for line in unfit]
+                continue
+            for patch in one.patches:
+                found += [Problem(patch.file, one.what, line) for line in self._refusal(one, patch)]
+        return found
+
+    def _refusal(self, one: Patched, patch: Patch) -> list[str]:
+        row = one.row(patch)
+        if row is None:
+            return []
+        try:
+            with self._reading(one, row) as read:
+                outcome(patch.plan, read)
+        except Refused as error:
+            return [f"{line} (in {row.file})" for line in str(error).splitlines()]
+        except Unavailable as error:
+            return [f"patch {patch} cannot be judged: {row.file} {error}"]
+        return []
+
+    @contextmanager
+    def _reading(self, one: Patched, row: Artefact) -> Iterator[Read]:
+        given = self.resolver.from_dir / row.file if self.resolver.from_dir else None
+        if not (given and given.is_file() and web.hash_file(given, lambda *_: None).sha256 == row.sha256):
+            given = None
+        if row.kind == "wheel":
+            if given:
+                with ranged.of_wheel(given) as (read, _):
+                    yield read
+                return
+            package = next((p for p in self._wheels(row) if p.filename == row.file), None)
+            if package is None:
+                raise Unavailable("is not on the index any more")
+            with self._wheel(package, row.size) as (read, _):
+                yield read
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            path = given or self._fetched(row, Path(folder) / "source")
+            with ranged.of_source(path, one.subtree) as read:
+                yield read
+
+    def _wheels(self, row: Artefact) -> list[DistributionPackage]:
+        return self.resolver.index.wheels(row.name, row.version)
+
+    @contextmanager
+    def _wheel(self, package: DistributionPackage, size: int) -> Iterator[tuple[Read, dict[str, str]]]:
+        with progress.task("lock", f"looking into {package.filename}") as task:
+
+            def report(done: int, total: int) -> None:
+                task.at(done, total, "bytes")
+
+            with (
+                ranged.opened(self.resolver.session, package.url, size, report) as file,
+                ranged.of_wheel(file) as found,
+            ):
+                yield found
+
+    def _fetched(self, row: Artefact, path: Path) -> Path:
+        urls = self.resolver.addresses(row)
+        for source in row.sources:
+            if source.startswith("index:"):
+                urls = [*urls, self.resolver.index.source(source.removeprefix("index:"), row.version).url]
+        failed = ["has no address here"]
+        for url in urls:
+            try:
+                with progress.task("lock", f"fetching {row.file}, which is patched") as task, path.open("wb") as into:
+                    got = web.fetch(self.resolver.session, url, lambda at, of: task.at(at, of, "bytes"), into)
+            except Unavailable as error:
+                failed.append(f"{url} {error}")
+                continue
+            if got.sha256 == row.sha256:
+                return path
+            failed.append(f"{url} has another file of that name")
+        raise Unavailable("; ".join(failed[1:] or failed))
+
+    def newer(self, patched: Iterable[Patched]) -> tuple[list[str], list[str]]:
+        """What newer versions mean for patches, a line each, and what could not be looked at."""
+        moved, unseen = [], []
+        for one in patched:
+            for patch in one.patches:
+                row = one.row(patch)
+                try:
+                    line = self._newer(patch, row) if row else ""
+                except Unavailable as error:
+                    unseen.append(f"patch {patch}: {error}")
+                else:
+                    moved += [f"patch {patch} of {one.what}: {line}"] if line else []
+        return moved, unseen
+
+    def _newer(self, patch: Patch, row: Artefact) -> str:
+        if row.kind == "source":
+            projects = [source.removeprefix("index:") for source in row.sources if source.startswith("index:")]
+            newest = newest_source(self.resolver.index.page(projects[0]).packages) if projects else ""
+            if not newest or Version(newest) <= Version(row.version):
+                return ""
+            return _said(patch, newest) or f"{newest} is on the index; whether it needs it shows once it is locked"
+        package = self._newest(row)
+        if package is None:
+            return ""
+        version = str(package.version)
+        with self._wheel(package, self.resolver.index.content(package).size) as (read, listed):
+            return _needed(patch, version, read, listed) or _said(patch, version) or _moved(patch, version, listed)
+
+    def _newest(self, row: Artefact) -> DistributionPackage | None:
+        """The wheel of the newest version after the locked one, for the same Python."""
+        there = [one for one in self.resolver.index.page(row.name).packages if one.package_type == "wheel"]
+        later = {one.version for one in there if one.version and not one.is_yanked}
+        for version in sorted((v for v in later if _release(v) > _release(row.version)), key=_release, reverse=True):
+            if not _release(version).is_prerelease and row.python:
+                of_it = [one for one in there if one.version == version]
+                if best := wheels.best(of_it, row.python, None):
+                    return best
+        return None
+
+
+def _release(version: str) -> Version:
+    return Version(version)
+
+
+def _needed(patch: Patch, version: str, read: Read, listed: Mapping[str, str]) -> str:
+    """Why a version has no need of a patch, or still has one; empty where its bytes do not say."""
+    targets = patch.keys.targets
+    if all(listed.get(one.path) == one.after for one in targets):
+        return f"{patch.keys.of} {version} has what it does, byte by byte: it can go"
+    if patch.keys.marker and (content := read(targets[0].path)) and patch.keys.marker.encode() in content:
+        return f"{patch.keys.of} {version} has its marker in {targets[0].path}: it can go"
+    if all(listed.get(one.path) == one.before for one in targets):
+        return f"{patch.keys.of} {version} has the same files as before: it is needed, and fits as it is"
+    return ""
+
+
+def _said(patch: Patch, version: str) -> str:
+    """What its own head says of a version."""
+    first = patch.keys.included_in
+    return (
+        f"its head says that {patch.keys.of} {first} and newer have it, such as {version}"
+        if (first and Version(version) >= Version(first))
+        else ""
+    )
+
+
+def _moved(patch: Patch, version: str, listed: Mapping[str, str]) -> str:
+    other = next(one.path for one in patch.keys.targets if listed.get(one.path) != one.before)
+    found = "another" if other in listed else "no"
+    return f"{patch.keys.of} {version} has {found} {other}: it has to be looked at anew"

@@ -1,0 +1,159 @@
+"""Files of archives that are elsewhere: of a wheel, those that are asked for; of a source, it is fetched whole."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, BinaryIO
+
+import requests
+
+from cli.resolving import web
+from cli.resolving.web import Unavailable
+from rigwright.patches.apply import LARGEST, Read, Refused
+from roles.envs.host.lists import rows
+from roles.envs.host.tree import Refused as Unlisted
+
+AHEAD = 64 << 10  # bytes that are asked for at once, at least
+
+
+class WithoutRanges(Exception):
+    """A server that gives whole files alone."""
+
+
+class Ranged(io.RawIOBase):
+    """A file on the web, of which only what is read is asked for."""
+
+    def __init__(self, session: requests.Session, url: str, size: int) -> None:
+        self.session, self.url, self.size = session, url, size
+        self.at = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self.at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Read from another byte."""
+        self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.size}[whence]
+        return self.at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # typeshed has a wider one
+        """Read as much as fits, or is left.
+
+        Raises:
+            Unavailable: its server does not answer.
+            WithoutRanges: it answers with the whole file.
+        """
+        count = min(len(buffer), self.size - self.at)
+        if count <= 0:
+            return 0
+        asked = web.PLAIN | {"Range": f"bytes={self.at}-{self.at + count - 1}"}
+        try:
+            with self.session.get(self.url, stream=True, headers=asked, timeout=web.TIMEOUT) as answer:
+                answer.raise_for_status()
+                if answer.status_code != 206:
+                    raise WithoutRanges
+                found = next(answer.iter_content(count), b"")[:count]
+        except requests.RequestException as error:
+            raise web.unavailable(error) from None
+        buffer[: len(found)] = found
+        self.at += len(found)
+        return len(found)
+
+
+@contextmanager
+def opened(session: requests.Session, url: str, size: int, report: web.Report) -> Iterator[BinaryIO]:
+    """A file on the web as one that can be read anywhere, for as long as the block runs.
+
+    Args:
+        session: As `web.session` makes it.
+        url: Where it is.
+        size: Its bytes.
+        report: Is told how far it is, where its server gives it whole alone.
+
+    Raises:
+        Unavailable: it is not to be had.
+    """
+    remote = Ranged(session, url, size)
+    try:
+        if remote.seek(-1, io.SEEK_END) and not remote.read(1):
+            raise Unavailable("is shorter than its index says")
+    except WithoutRanges:
+        with tempfile.TemporaryFile() as file:
+            web.fetch(session, url, report, file)
+            file.seek(0)
+            yield file
+        return
+    remote.seek(0)
+    yield io.BufferedReader(remote, AHEAD)
+
+
+@contextmanager
+def of_wheel(file: BinaryIO | Path) -> Iterator[tuple[Read, dict[str, str]]]:
+    """What reads files of a wheel that it lists, and that list: path -> SHA-256.
+
+    Raises:
+        Unavailable: it is no wheel.
+    """
+    try:
+        with zipfile.ZipFile(file) as wheel:
+            (name,) = [one for one in wheel.namelist() if one.count("/") == 1 and one.endswith(".dist-info/RECORD")]
+            with wheel.open(name) as record:
+                paths = dict(rows(record.read(LARGEST).decode(), name))
+
+            def read(path: str) -> bytes | None:
+                if path not in paths:
+                    return None
+                with wheel.open(path) as found:
+                    return _bounded(found)
+
+            yield read, paths
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, Unlisted) as error:
+        raise Unavailable(f"is no wheel that can be read: {error}") from None
+
+
+@contextmanager
+def of_source(path: Path, subtree: str) -> Iterator[Read]:
+    """What reads plain files of a source archive, by their paths below a folder inside its top folder.
+
+    Raises:
+        Unavailable: it is no such archive.
+    """
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            members = {one.name: one for one in archive}
+            top = next(iter(members), "").partition("/")[0]
+
+            def read(name: str) -> bytes | None:
+                one = members.get("/".join(part for part in (top, subtree, name) if part))
+                if one is None:
+                    return None
+                found = archive.extractfile(one) if one.isreg() else None
+                if found is None:
+                    raise Refused("it is a link, or no plain file")
+                return _bounded(found)
+
+            yield read
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise Unavailable(f"is no source archive that can be read: {error}") from None
+
+
+def _bounded(file: IO[bytes]) -> bytes:
+    content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise Refused(f"it has more than {LARGEST:,} bytes")
+    return content

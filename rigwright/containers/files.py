@@ -1,0 +1,100 @@
+"""The files that a rig's containers have on a host, as text; one function says which there are."""
+
+from __future__ import annotations
+
+from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, SPEC
+from rigwright.containers.plan import ContainerPlan
+from rigwright.containers.tables import DOCKER, TOOLKIT, KnownArchive
+from rigwright.debs.group import Group
+from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cards.files import Setting
+from rigwright.nvidia.packages.pins import PRIORITY
+from rigwright.render import render
+
+OWNED = "# Written by rigwright for containers; changes here are undone by the next deploy."
+PREFERENCES = "/etc/apt/preferences.d/rigwright-containers"
+UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-containers"
+DROP_IN = f"/etc/systemd/system/{REFRESH_UNIT}.d/rigwright.conf"
+PATH_DROP_IN = f"/etc/systemd/system/{REFRESH_PATH}.d/rigwright.conf"
+UDEV = "/etc/udev/rules.d/71-rigwright-cdi.rules"
+SOURCES = "/etc/apt/sources.list.d/rigwright-{}.sources"
+# Seconds that the cards may take to answer after a boot, or a module's change.
+PATIENCE = 90
+# Seconds after which a refresh that came to nothing is tried again.
+AGAIN = 30
+
+
+def source_path(group: Group) -> str:
+    """The file of apt's sources that names a group's archive."""
+    return SOURCES.format(TOOLKIT if group.name == TOOLKIT else DOCKER)
+
+
+def program(rig: Rig) -> str:
+    """What writes the spec of the cards."""
+    return f"{rig.roots.config}/containers/refresh"
+
+
+def paths(rig: Rig) -> tuple[str, ...]:
+    """Every one of these files that may be ours; one that `settings` does not name is removed."""
+    sources = (SOURCES.format(TOOLKIT), SOURCES.format(DOCKER))
+    return (*sources, PREFERENCES, UNATTENDED, DROP_IN, PATH_DROP_IN, UDEV, program(rig))
+
+
+def folders(rig: Rig, settings: tuple[Setting, ...]) -> tuple[str, ...]:
+    """The folders that they need and that are ours alone."""
+    own = {one.path.rpartition("/")[0] for one in settings if one.path in (DROP_IN, PATH_DROP_IN, program(rig))}
+    return tuple(sorted(own))
+
+
+def others(settings: tuple[Setting, ...]) -> tuple[str, ...]:
+    """Those of the system's that they need, which it may lack."""
+    return tuple(one.path.rpartition("/")[0] for one in settings if one.path == UDEV)
+
+
+def settings(rig: Rig, plan: ContainerPlan, system: str) -> tuple[Setting, ...]:
+    """The files that a rig's containers have; none of them is empty.
+
+    Args:
+        rig: The rig.
+        plan: For its host.
+        system: Its host's, such as debian-13.
+    """
+    # what a bundle brings nobody asks an archive for
+    asked = () if rig.bundle_folder else plan.groups
+    files = {source_path(group): _source(rig, group, system) for group in asked}
+    if plan.groups:
+        pins = "\n".join(group.pin(PRIORITY) for group in plan.groups)
+        files[PREFERENCES] = render("containers/preferences.j2", owned=OWNED, pins=pins)
+        files[UNATTENDED] = render("containers/unattended.j2", owned=OWNED, names=plan.holds)
+    found = [Setting(path, text) for path, text in files.items()]
+    if any(group.name == TOOLKIT for group in plan.groups):
+        values = {"owned": OWNED, "program": program(rig), "patience": PATIENCE, "again": AGAIN}
+        found += [
+            Setting(DROP_IN, render("containers/refresh.service.j2", **values)),
+            Setting(PATH_DROP_IN, render("containers/refresh.path.j2", owned=OWNED)),
+            Setting(UDEV, render("containers/refresh.rules.j2", owned=OWNED, unit=REFRESH_UNIT)),
+            Setting(program(rig), render("containers/refresh.sh.j2", owned=OWNED, spec=SPEC, patience=PATIENCE), "755"),
+        ]
+    return tuple(sorted(found, key=lambda one: one.path))
+
+
+def archive_of(rig: Rig, group: Group) -> tuple[str, KnownArchive]:
+    """The name of a group's archive among a rig's mirrors, and what the tables say of it."""
+    if group.name == TOOLKIT:
+        return TOOLKIT, rig.container_tables.toolkit
+    return DOCKER, rig.container_tables.docker
+
+
+def addresses(rig: Rig, group: Group, system: str) -> tuple[list[str], str]:
+    """Where a group's archive is looked for, in order, and its suite and components, as apt's sources have them."""
+    name, known = archive_of(rig, group)
+    found = [known.sources(base, system) for base in rig.mirrors.get(name) or (known.base,)]
+    return [address for address, _ in found], found[0][1]
+
+
+def _source(rig: Rig, group: Group, system: str) -> str:
+    where, suite = addresses(rig, group, system)
+    suite, _, component = suite.partition(" ")
+    return render(
+        "containers/archive.sources.j2", owned=OWNED, archive=where, suite=suite, component=component, key=group.key
+    )

@@ -1,0 +1,76 @@
+"""What letting go of a host's containers does: the values of templates/containers/release.sh.j2."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from rigwright.containers import daemon
+from rigwright.containers.daemon import Options, Unreadable
+from rigwright.containers.files import PREFERENCES, paths
+from rigwright.containers.found import IN_FORCE, SPEC, ContainerFacts, store
+from rigwright.containers.started import ends
+from rigwright.declaration.rig import Rig
+
+WAITS = "Docker runs with the options that were ours until its daemon is started again: containers run on it"
+LOST = "what is ours of Docker's options stays: {}/daemon.json, which says what that is, cannot be read"
+
+
+def release(rig: Rig, facts: ContainerFacts, removing: bool = False) -> dict[str, object]:
+    """What has to be known to let go of them.
+
+    Args:
+        rig: The rig.
+        facts: Its host.
+        removing: Whether our packages go, too; otherwise the spec stays with those that write it.
+    """
+    return {
+        "container_store": store(rig),
+        "container_files": [path for path in paths(rig) if path != PREFERENCES],
+        "container_preferences": PREFERENCES,
+        "container_spec": SPEC if removing else "",
+        "container_folders": [f"{rig.roots.config}/containers"],
+        "in_force": IN_FORCE,
+        **_options(rig, facts),
+    }
+
+
+def notes(rig: Rig, facts: ContainerFacts) -> list[str]:
+    """What the operator is told of letting go, beforehand."""
+    return cast(list[str], _options(rig, facts)["daemon_notes"])
+
+
+def _options(rig: Rig, facts: ContainerFacts) -> dict[str, object]:
+    """What Docker's options go back to, and what has its daemon take that."""
+    before = daemon.record(facts.record)
+    found = _options_of(facts.found)
+    nothing: dict[str, object] = {
+        "daemon_json": "",
+        "daemon_as": "",
+        "daemon_text": "",
+        "daemon_step": "",
+        "daemon_notes": [LOST.format(store(rig))] if facts.record and before is None else [],
+    }
+    there = _options_of(facts.options)
+    # somebody has taken it away or written it anew meanwhile: it is theirs
+    if before is None or not before.set or there is None or facts.odd:
+        return nothing
+    made, _ = daemon.merged(there, {}, before)
+    same = found is not None and (found == made or daemon.untouched(there, found, before))
+    how = "absent" if before.absent and not made else "found" if same else "text"
+    step = daemon.step(_options_of(facts.in_force), made, before.names) if facts.docker_runs else ""
+    waits = step == "restart" and ends(facts, made)
+    return nothing | {
+        "daemon_json": daemon.PATH,
+        "daemon_as": how,
+        "daemon_text": daemon.text(made),
+        "daemon_step": "" if waits else step,
+        "daemon_notes": [WAITS] if waits else [],
+    }
+
+
+def _options_of(text: str | None) -> Options | None:
+    """The options of a daemon.json; None for none, and for one that cannot be read."""
+    try:
+        return None if text is None else daemon.options(text)
+    except Unreadable:
+        return None

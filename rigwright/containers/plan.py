@@ -1,0 +1,276 @@
+"""What a rig's containers come to on a host, and why not: a pure function of rig, lock, tables and host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from rigwright.containers import daemon, started
+from rigwright.containers.daemon import Options, Record, Unreadable
+from rigwright.containers.found import COMMAND, DISTRIBUTION_DOCKER, PODMAN, ContainerFacts, store
+from rigwright.containers.tables import DOCKER, TOOLKIT, Engine, group_of
+from rigwright.debs.group import Group, differing
+from rigwright.debs.versions import numbers, upstream
+from rigwright.declaration.rig import Rig
+
+# Docker's packages that are a Docker: a distribution's, and its own.
+DAEMONS = (DISTRIBUTION_DOCKER, "docker-ce")
+
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """What a host's containers come to."""
+
+    groups: tuple[Group, ...]
+    """Locked packages: the toolkit, and Docker's own."""
+    distribution: tuple[str, ...]
+    """Packages of the distribution's archive."""
+    removed: tuple[str, ...]
+    """Packages that go with those that come."""
+    leftovers: tuple[str, ...]
+    """Files of apt's sources that name the same archives, and go."""
+    options: Options | None
+    """What the daemon.json comes to; None where it is left as it is."""
+    record: Record
+    """What is then written down of it."""
+    step: str
+    """What has the daemon take that: `reload`, `restart` or nothing."""
+    restarting: str
+    """Why the daemon is started again; empty where it is not."""
+    notes: tuple[str, ...]
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """All that has to be there."""
+        return (*self.distribution, *(name for one in self.groups for name in one.packages))
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """What apt is to keep as it is."""
+        return tuple(sorted(name for one in self.groups for name in one.packages))
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A host cannot have them."""
+
+    reasons: tuple[str, ...]
+    """All of them, each with what to do."""
+
+
+def container_plan(rig: Rig, facts: ContainerFacts) -> ContainerPlan | Refused:
+    """What a rig's containers come to.
+
+    Args:
+        rig: One that declares some.
+        facts: Its host.
+    """
+    if rig.bundle:  # what else its apt knows of is not asked
+        bundled = rig.bundle.packages(facts.system).versions
+        facts = replace(facts, candidates=MappingProxyType(bundled))
+    refuse: list[str] = []
+    notes: list[str] = []
+    known, keys = rig.container_tables, rig.containers
+    engines = keys.engines if keys else ()
+    groups: list[Group] = []
+    distribution: list[str] = []
+    if rig.cards and (toolkit := rig.container_groups.get(TOOLKIT)):
+        groups.append(toolkit)
+    if "docker" in engines:
+        one, names = _docker(rig, facts, refuse)
+        groups += [one] if one else []
+        distribution += names
+    if "podman" in engines:
+        distribution += _podman(rig, facts, refuse)
+    refuse += _unbundled(rig, facts, groups)
+    removed = [
+        name
+        for one in groups
+        for name in (known.toolkit if one.name == TOOLKIT else known.docker).replaces
+        if name in facts.packages
+    ]
+    leftovers = _leftovers(rig, facts, groups, refuse)
+    made, record, step, why = _daemon(rig, facts, engines, groups, refuse)
+    notes += [f"{path} names the cards, too, and is somebody else's: remove it" for path in facts.foreign_specs]
+    notes += [
+        f"{path} names an archive that is ours to bring: it goes to where `remove` has it back" for path in leftovers
+    ]
+    if refuse:
+        return Refused(tuple(refuse))
+    return ContainerPlan(
+        tuple(groups), tuple(distribution), tuple(removed), leftovers, made, record, step, why, tuple(notes)
+    )
+
+
+def lacking(one: ContainerPlan, facts: ContainerFacts) -> list[str]:
+    """What a host lacks of the packages, in words; nothing where it has all."""
+    found = [f"{name} is not installed" for name in one.distribution if name not in facts.packages]
+    for group in one.groups:
+        found += differing(group, dict(facts.packages))
+    found += [f"{name} is still installed" for name in one.removed]
+    return found + [f"the installation of {name} was not ended" for name in facts.half]
+
+
+def unheld(one: ContainerPlan, facts: ContainerFacts) -> list[str]:
+    """What of them apt does not keep as it is, in words."""
+    return [f"{name} is not held" for name in one.holds if name not in facts.held]
+
+
+def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[Group | None, list[str]]:
+    """The locked packages of Docker that are to be there, or else names of the distribution's."""
+    least, keys = rig.container_tables.least("docker"), rig.containers
+    source = keys.docker if keys else None
+    locked = rig.container_groups.get(group_of(DOCKER, facts.system))
+    there = next((name for name in DAEMONS if name in facts.packages), "")
+    if source == "docker" and locked is None:
+        refuse.append(f"no Docker is locked for {facts.system}: {_ask(facts.system)}")
+        return None, []
+    if locked and source != "distribution" and (there != DISTRIBUTION_DOCKER or source == "docker"):
+        if _new(locked.version, least):
+            return locked, []
+        refuse.append(f"Docker {locked.version} is locked, and specs of cards need {least}: lock a newer one")
+        return None, []
+    if there == "docker-ce" and source is None:
+        if not _new(facts.packages[there], least):
+            refuse.append(f"{_old(there, facts.packages[there], least)}: {_ask(facts.system)}")
+        return None, []  # the operator's own, new enough
+    if there == "docker-ce":
+        refuse.append(
+            'docker-ce is there, and containers.docker is "distribution": remove docker-ce, docker-ce-cli and '
+            "containerd.io, or leave that key out"
+        )
+        return None, []
+    version = facts.packages.get(DISTRIBUTION_DOCKER) or facts.candidates.get(DISTRIBUTION_DOCKER, "")
+    if not version:
+        refuse.append(_nowhere(rig, facts, DISTRIBUTION_DOCKER, _ask(facts.system)))
+    elif not _new(version, least):
+        if locked and source is None:
+            return locked, []
+        refuse.append(f"{_old(DISTRIBUTION_DOCKER, version, least)}: {_ask(facts.system)}")
+    if "podman-docker" in facts.packages:
+        refuse.append(f"podman-docker is there, which cannot stay beside {DISTRIBUTION_DOCKER}: remove it")
+    # in newer releases its command is a package of its own
+    command = [COMMAND] if COMMAND in facts.candidates else []
+    return None, [DISTRIBUTION_DOCKER, *command]
+
+
+def _podman(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> list[str]:
+    least = rig.container_tables.least("podman")
+    version = facts.packages.get(PODMAN) or facts.candidates.get(PODMAN, "")
+    if not version:
+        refuse.append(_nowhere(rig, facts, PODMAN, "take it out of containers.engines"))
+    elif not _new(version, least):
+        refuse.append(
+            f"{_old(PODMAN, version, least)}: take it out of containers.engines, or install a newer release of the "
+            "distribution"
+        )
+    return [PODMAN]
+
+
+def _nowhere(rig: Rig, facts: ContainerFacts, name: str, instead: str) -> str:
+    if rig.bundle:
+        return f"{rig.bundle.folder} has no {name} for {facts.system}: {_anew(facts.system)}"
+    return f"no archive of {facts.system} has {name}: {instead}"
+
+
+def _unbundled(rig: Rig, facts: ContainerFacts, groups: list[Group]) -> list[str]:
+    """Which locked packages would have to come, and are not in the rig's bundle with all that they need."""
+    if rig.bundle is None:
+        return []
+    there = facts.system in rig.bundle.systems
+    return [
+        f"{rig.bundle.folder} has no {one.name} {one.version} for {facts.system}: {_anew(facts.system)}"
+        for one in groups
+        if differing(one, dict(facts.packages)) and not (there and all(map(rig.bundle.find, one.packages.values())))
+    ]
+
+
+def _leftovers(rig: Rig, facts: ContainerFacts, groups: list[Group], refuse: list[str]) -> tuple[str, ...]:
+    """Files of apt's sources that name an archive of ours a second time: apt refuses two that differ in their key."""
+    from rigwright.containers.files import source_path
+
+    found: list[str] = []
+    if rig.bundle_folder:  # then ours is not among the sources
+        return ()
+    for group in groups:
+        known = rig.container_tables.toolkit if group.name == TOOLKIT else rig.container_tables.docker
+        for file in facts.sources:
+            named, others = file.names(known.origins)
+            if not named or file.path == source_path(group):
+                continue
+            if others:
+                refuse.append(
+                    f"{file.path} names {known.origins[0]}, and other archives: take that line out, or apt reads the "
+                    "same archive twice with two keys"
+                )
+            else:
+                found.append(file.path)
+    return tuple(dict.fromkeys(found))
+
+
+def _daemon(
+    rig: Rig, facts: ContainerFacts, engines: tuple[Engine, ...], groups: list[Group], refuse: list[str]
+) -> tuple[Options | None, Record, str, str]:
+    """What the daemon.json comes to, what is written down of it, what has the daemon take it, and why it restarts."""
+    before = daemon.record(facts.record) if facts.record else Record()
+    ours = daemon.wanted(rig) if "docker" in engines else {}
+    if before is None:
+        refuse.append(
+            f"{store(rig)}/daemon.json, which says what of Docker's options is ours, cannot be read: remove it, and "
+            f"what is in {daemon.PATH} now counts as its operator's"
+        )
+        return None, Record(), "", ""
+    try:
+        if facts.odd and (ours or before.set):
+            raise Unreadable(f"is {facts.odd}")
+        there = daemon.options(facts.options) if ours or before.set else {}
+    except Unreadable as error:
+        refuse.append(f"{daemon.PATH} {error}: put it right, or remove it")
+        return None, before, "", ""
+    if "docker" in engines:
+        refuse += started.objections(rig, facts, there, ours)
+    if not ours and not before.set:
+        return None, before, "", ""
+    made, record = daemon.merged(there, ours, before, facts.options is None)
+    step = daemon.step(_read(facts.in_force), made, before.names | record.names) if facts.docker_runs else ""
+    why = "its options have changed" if step == "restart" else ""
+    # a daemon that is to keep them reads that before it ends
+    ends = facts.running and not started.lives(facts, made)
+    moved = [group for group in groups if group.name != TOOLKIT and differing(group, dict(facts.packages))]
+    if facts.docker_runs and moved:
+        why, ends = f"{moved[0].name} {moved[0].version} is installed", ends or started.ends(facts, there)
+    if why and ends and not (rig.containers and rig.containers.restart):
+        what = f"on it run {', '.join(facts.containers)}" if facts.containers else "it does not say what runs on it"
+        refuse.append(
+            f"Docker's daemon has to be started again ({why}), and {what}: stop those, declare containers.restart, or "
+            'deploy {"live-restore": True} in containers.daemon alone first, by which they stay'
+        )
+    return made, record, step, why
+
+
+def _read(text: str | None) -> Options | None:
+    """The options that a daemon has; None where nobody knows."""
+    try:
+        return None if text is None else daemon.options(text)
+    except Unreadable:
+        return None
+
+
+def _new(version: str, least: str) -> bool:
+    return numbers(version) >= numbers(least)
+
+
+def _old(name: str, version: str, least: str) -> str:
+    return f"{name} {upstream(version)} is too old: it reads specs of cards from {least} on"
+
+
+def _anew(system: str) -> str:
+    return f"make it again with `rigwright bundle --system {system}`"
+
+
+def _ask(system: str) -> str:
+    return (
+        f'write [inputs."{group_of(DOCKER, system)}"] with kind = "deb", sources = '
+        f'["docker:{system.partition("-")[0]}"] and the exact version into catalog/ beside the inventory, and run '
+        "`rigwright lock`"
+    )

@@ -1,0 +1,45 @@
+"""What a deploy does for a host's containers, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright.containers import daemon
+from rigwright.containers.daemon import Unreadable
+from rigwright.containers.found import ContainerFacts
+from rigwright.containers.plan import ContainerPlan, lacking, unheld
+from rigwright.containers.tables import TOOLKIT
+
+
+def pending(facts: ContainerFacts, plan: ContainerPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What it would do, each with why.
+
+    Args:
+        facts: The host.
+        plan: Its own.
+    """
+    named = [f"{one.name} {one.version}" for one in plan.groups] + list(plan.distribution)
+    if missing := lacking(plan, facts):
+        yield f"install {', '.join(named)}", tuple(missing)
+    elif loose := unheld(plan, facts):
+        yield f"hold {', '.join(named)}", tuple(loose)
+    if plan.leftovers:
+        yield (
+            f"set {', '.join(plan.leftovers)} aside",
+            ("they name an archive that is ours to bring, with another key",),
+        )
+    if plan.options is not None and (facts.options is None or not _same(facts.options, plan)):
+        yield f"merge options into {daemon.PATH}", ("they are not there as they are declared",)
+    if plan.step or plan.restarting:
+        how = "have Docker's daemon read its options" if plan.step == "reload" else "restart Docker's daemon"
+        yield how, (plan.restarting or "its options have changed",)
+    idle = tuple(f"{unit} is {state}" for unit, state in facts.refresh if state != "enabled")
+    if any(one.name == TOOLKIT for one in plan.groups) and (facts.stale or idle) and not missing:
+        yield "write the spec of the cards", (*facts.stale, *idle)
+
+
+def _same(text: str, plan: ContainerPlan) -> bool:
+    try:
+        return daemon.options(text) == plan.options
+    except Unreadable:
+        return False

@@ -1,0 +1,118 @@
+"""What apt says that it would do, and what speaks against it: names of packages are no promise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rigwright.debs.group import Group
+from rigwright.debs.versions import upstream
+from rigwright.host import channel
+from rigwright.host.channel import one_of, text, word
+
+# apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
+INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
+# with APT::Get::Purge, settings go too
+REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A transaction of apt's."""
+
+    installed: tuple[tuple[str, str, str], ...]
+    """(name, version that is there or nothing, new version)."""
+    removed: tuple[str, ...]
+    complaints: tuple[str, ...]
+    """What apt says in place of a transaction."""
+    offered: tuple[tuple[str, str], ...] = ()
+    """(name, version) of what archives have, where apt has complained."""
+
+
+S = TypeVar("S", bound=Simulation)
+SCHEMA: channel.Schema = {
+    "how": (one_of("archive", "kernel", "kept"),),
+    "said": (text,),
+    "offered": (word, word),
+}
+"""What a looking job tells (templates/debs/look.sh.j2, templates/nvidia_driver/look.sh.j2)."""
+
+
+def read(output: Iterable[str], made: type[S]) -> tuple[str, S]:
+    """Read what the looking job has written down.
+
+    Args:
+        output: Its lines.
+        made: What a transaction is to be.
+
+    Returns:
+        Where the packages would come from: `archive`, `kernel` for that with a kernel's metapackage, or `kept` for kept
+        files; and what apt would do then.
+
+    Raises:
+        ValueError: that is not what it was asked for.
+    """
+    told = channel.read(output, SCHEMA)
+    return told.one("how"), parse(told.one("said").splitlines(), made, told.many("offered"))
+
+
+def parse(lines: Iterable[str], made: type[S], offered: Iterable[tuple[str, str]] = ()) -> S:
+    """Read what `apt-get --simulate` printed, standard error too.
+
+    Args:
+        lines: What it printed.
+        made: What a transaction is to be.
+        offered: (name, version) of what archives have.
+    """
+    installed, removed, complaints = [], [], []
+    for line in lines:
+        if matched := INSTALL.fullmatch(line):
+            installed.append((_plain(matched[1]), matched[2] or "", matched[3]))
+        elif matched := REMOVE.fullmatch(line):
+            removed.append(_plain(matched[1]))
+        elif line.startswith("E: "):
+            complaints.append(line.removeprefix("E: "))
+        elif complaints and line.startswith("   "):
+            # the solver of apt 3.0 says why, in lines of its own
+            complaints[-1] += f" {line.strip()}"
+    return made(tuple(installed), tuple(removed), tuple(complaints), tuple(offered))
+
+
+def objections(seen: Simulation, one: Group, removed: Collection[str]) -> list[str]:
+    """Why a transaction must not happen, each with what to do; nothing where it may.
+
+    Args:
+        seen: What apt would do.
+        one: The packages that are to come.
+        removed: Those that may go.
+    """
+    if seen.complaints:
+        if gone := _others(seen, one):
+            return [
+                f"{one.name} {one.version} is not to be had: the archive has {', '.join(gone)}; name one of those in "
+                "catalog/ beside the inventory and run `rigwright lock`, or name a mirror that still has it"
+            ]
+        return [f"apt finds no way to {one.name}: {'; '.join(seen.complaints)}"]
+    found = []
+    if surplus := [name for name in seen.removed if name not in removed]:
+        found.append(
+            f"apt would remove {', '.join(surplus)}: remove or update those yourself if they can go, then deploy again"
+        )
+    return found + [
+        f"{name} would come as {new}, and {one.packages[name].version} is locked: `apt-cache policy {name}` names who "
+        "has it"
+        for name, _, new in seen.installed
+        if name in one.packages and new != one.packages[name].version
+    ]
+
+
+def _others(seen: Simulation, one: Group) -> list[str]:
+    """The versions that archives have where they lack a locked one; nothing where that is not the trouble."""
+    lacking = [name for name, row in one.packages.items() if (name, row.version) not in seen.offered]
+    return sorted({f"{name} {upstream(version)}" for name, version in seen.offered if name in lacking[:1]})
+
+
+def _plain(name: str) -> str:
+    return name.partition(":")[0]

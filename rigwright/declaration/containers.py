@@ -1,0 +1,80 @@
+"""What a rig's containers need of the lock, found or refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+
+from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
+from rigwright.debs.group import Group, group
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.entry import RigEntry
+from rigwright.declaration.instance import Instance
+from rigwright.supply.answers import complaint
+from rigwright.supply.lock import Lock
+
+
+def containers_of(
+    entry: RigEntry, catalog: Catalog, lock: Lock, file: str, refuse: Callable[[str, str], None]
+) -> dict[str, Group]:
+    """The locked packages that an entry's containers may need: the toolkit, and each system's Docker.
+
+    Args:
+        entry: The entry.
+        catalog: What is asked for.
+        lock: What is locked.
+        file: The inventory, for messages.
+        refuse: Is told a key and what is wrong with it.
+    """
+    keys = entry.containers
+    if keys is None:
+        return {}
+    names = {name for name in (*catalog.inputs, *lock.groups) if name.startswith(f"{DOCKER}-")}
+    wanted = sorted(name for name in names if "docker" in keys.engines and keys.docker != "distribution")
+    if entry.cards:
+        wanted.append(TOOLKIT)
+    found = {}
+    for name in wanted:
+        one = group(lock, name)
+        if name == TOOLKIT and one is None and name not in catalog.inputs:
+            refuse(
+                "containers",
+                f"no container toolkit is locked, and containers find cards by it: write [inputs.{TOOLKIT}] with kind "
+                f'= "deb", sources = ["{TOOLKIT}:stable/deb/amd64"] and the exact version, such as "1.20.0", into '
+                f"catalog/ beside the inventory, and run `rigwright lock {file}`",
+            )
+        elif wrong := complaint(name, "deb", catalog.inputs, lock, file):
+            refuse("containers", wrong)
+        elif one:
+            found[name] = one
+    return found
+
+
+def refuse_uncontained(instances: Iterable[Instance], entry: RigEntry, refuse: Callable[[str, str], None]) -> None:
+    """Refuse instances whose containers would not find their cards: nothing brings the spec that names those.
+
+    Args:
+        instances: All of the entry's.
+        entry: The entry.
+        refuse: Is told a key and what is wrong with it.
+    """
+    engines = entry.containers.engines if entry.containers else ()
+    for one in instances:
+        by = one.kind.contained_by
+        if one.cards and by and by not in engines:
+            among = f" {by} among the engines:" if engines else ""
+            refuse(
+                f"instances.{one.name}.variant",
+                f"{one.variant_name}: runs in a container, which finds its cards by the toolkit of containers: "
+                f'declare{among} "containers": {json.dumps({"engines": [*engines, by]})}',
+            )
+
+
+def groups_for(groups: Mapping[str, Group], system: str) -> tuple[Group, ...]:
+    """Those of a rig's locked packages that a host may have.
+
+    Args:
+        groups: The rig's, by the lock's names.
+        system: The host's, such as debian-13.
+    """
+    return tuple(groups[name] for name in (TOOLKIT, group_of(DOCKER, system)) if name in groups)

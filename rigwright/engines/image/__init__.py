@@ -1,0 +1,143 @@
+"""Engines that come as container images: fetched by digest, run by podman in the control group of their unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from packaging.utils import canonicalize_name
+
+from rigwright.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.declaration.catalog import Catalog, Model
+from rigwright.declaration.entry import Roots
+from rigwright.declaration.models import Selection
+from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.image import compose, install, run
+from rigwright.engines.image.keys import Engine, Variant
+from rigwright.engines.keys import EngineKeys
+from rigwright.engines.kind import Installation, InstallingKind, Job, Service
+from rigwright.engines.log import Begun, Cause
+from rigwright.engines.vllm import Vllm
+from rigwright.supply import lock
+from rigwright.supply.lock import Artefact
+
+if TYPE_CHECKING:
+    from rigwright.host.facts import HostFacts
+
+
+class _Inside(Vllm):
+    """vLLM whose version the catalogue says: no lock knows what is in an image."""
+
+    def release(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> str:
+        return cast(Engine, engine).version
+
+
+INSIDE = _Inside()
+
+
+# What podman says, and crun by it.
+CAUSES = (
+    Cause(
+        "unresolvable CDI devices",
+        f"{SPEC} does not name its cards: `journalctl -u {REFRESH_UNIT}` says why, and deploy writes it anew",
+    ),
+    Cause("failed to stat CDI host device", f"{SPEC} is of another driver: deploy writes it anew"),
+    Cause(f"waits for {SPEC}", f"there is none, for the cards do not answer: `journalctl -u {REFRESH_UNIT}` says why"),
+)
+# The first podman that reads CDI 0.7, which the container toolkit writes, and what releases have that have an older one
+# (packages.debian.org, packages.ubuntu.com).
+LEAST_PODMAN = "5.1"
+OLDER_PODMAN = {
+    ("debian", "12"): "4.3.1",
+    ("ubuntu", "22.04"): "3.4.4",
+    ("ubuntu", "24.04"): "4.9.3",
+}
+
+
+class Image(InstallingKind):
+    """A container image."""
+
+    name = "image"
+    engine_keys = Engine
+    variant_keys = Variant
+    packages = ("crun", "podman", "skopeo")
+    travels = True
+    pieces = "layers"
+    contained_by = "podman"
+    causes = (*INSIDE.causes, *CAUSES)
+    marks = INSIDE.marks
+
+    def begun(self, lines: Iterable[str]) -> Begun:
+        """What is in it says the same as elsewhere."""
+        return INSIDE.begun(lines)
+
+    def paths(self, instance: Instance) -> tuple[str, ...]:
+        """Those of what is in it."""
+        return INSIDE.paths(instance)
+
+    def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
+        """The image."""
+        return {cast(Engine, engine).image: "image"}
+
+    def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
+        """What the catalogue says that is in it: no lock knows."""
+        return {canonicalize_name(cast(Engine, engine).serves): cast(Engine, engine).version}
+
+    def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
+        """Those of what is in it."""
+        return INSIDE.parts(model, selection)
+
+    def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
+        """What the version in it takes, if the catalogue has it."""
+        return INSIDE.known(catalog, engine, artefacts)
+
+    def refusals(
+        self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
+    ) -> list[str]:
+        """What the version in it would not start with, and patches that a mount over a file is none for."""
+        brought = [
+            f"patch {one} brings {target.path}: of an image, patches change files that are in it"
+            for one in instance.patches
+            for target in one.keys.targets
+            if target.before is None
+        ]
+        return [*brought, *INSIDE.refusals(instance, roots, folder, capabilities)]
+
+    def reserved(self, instance: Instance) -> dict[str, str]:
+        """What of its options and variables a catalogue may not say by itself."""
+        return INSIDE.reserved(instance)
+
+    def unfit(self, system: tuple[str, str]) -> list[str]:
+        """A podman that cannot give a container its cards, or keep it in its unit's control group."""
+        if (version := OLDER_PODMAN.get(system)) is None:
+            return []
+        return [
+            f"{' '.join(system)} has podman {version}, and engines that come as images need {LEAST_PODMAN} or newer: "
+            "install debian 13, or serve by another kind of engine"
+        ]
+
+    def notes(self, instance: Instance) -> list[str]:
+        """As for what is in it."""
+        return INSIDE.notes(instance)
+
+    def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
+        """The image, unpacked."""
+        return install.installation(rig, name, cast(Engine, engine))
+
+    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+        """templates/image/install.sh.j2."""
+        return install.script(rig, made, job)
+
+    def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
+        """podman's command line."""
+        return run.service(rig, instance, made)
+
+    def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:
+        """The same container."""
+        made = install.installation(rig, instance.engine_name, cast(Engine, instance.engine))
+        service = run.service(rig, instance, made)
+        return compose.compose(instance, service, run.container(rig, instance, made))
+
+
+KIND = Image()

@@ -1,0 +1,123 @@
+"""What an image is on a host: locked blobs, unpacked by skopeo into a store that podman only reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from rigwright.declaration.rig import Rig
+from rigwright.engines.image.keys import Engine
+from rigwright.engines.kind import FILES, MARKER, Installation, Job
+from rigwright.patches.patch import PROGRAM, Patch, becomes, named
+from rigwright.render import render
+from rigwright.supply import images
+from rigwright.weights.records import below_models
+
+# Raised when the steps change in a way that changes what they install.
+RECIPE = 1
+# vLLM's images take 30 GB of disk, unpacked from 9 GB.
+GROWN = 3.4
+# KiB that stay free while it is unpacked: what preflight leaves.
+RESERVE_KIB = 1 << 20
+# What the image is called in its store, and in the layout that it is unpacked from.
+REFERENCE = "localhost/rigwright:locked"
+# The store's folder in the installation's, and that of what is mounted over files of the image.
+STORE, CHANGED = "store", "changed"
+# What takes them out of the image, as text.
+ORIGINALS = Path(__file__).with_name("originals.py").read_text()
+
+
+@dataclass(frozen=True)
+class Unpacked(Installation):
+    """An image, and what is mounted over files of it."""
+
+    patches: tuple[Patch, ...] = ()
+    site: str = ""
+    """Where they are in it."""
+
+    def changed(self, folder: str) -> dict[str, str]:
+        """File of a host -> the path in the image that it is mounted over.
+
+        Args:
+            folder: The installation's, on the host.
+        """
+        return {f"{folder}/{CHANGED}/{path}": f"{self.site}/{path}" for path in becomes(self.patches)}
+
+
+def installation(rig: Rig, name: str, engine: Engine) -> Unpacked:
+    """What an engine's image is on every host."""
+    artefacts = rig.engine_artefacts[name]
+    manifest, configuration = images.manifest(artefacts), images.configuration(artefacts)
+    patches, site = rig.patches.get(name, ()), engine.site or ""
+    over: dict[str, object] = {"patches": becomes(patches), "site": site} if patches else {}
+    inputs = [RECIPE, manifest.sha256, *([over] if over else [])]
+    digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
+    fetched = [one for one in artefacts if not one.is_written]
+    return Unpacked(
+        name=name,
+        version=engine.version,
+        digest=digest,
+        artefacts=artefacts,
+        what=f"unpack the image {engine.image} {manifest.version}{named(patches)}",
+        record={
+            "engine": name,
+            "digest": digest,
+            "image": {"sha256": manifest.sha256, "id": configuration.sha256, "version": manifest.version},
+            **over,
+        },
+        installed_kib=int(sum(one.size for one in fetched) * GROWN) // 1024,
+        patches=patches,
+        site=site,
+    )
+
+
+def patching(made: Unpacked, job: Job, image: str) -> str:
+    """The step that changes copies of its files, for nobody to run; empty where nothing of it is changed."""
+    if not made.patches:
+        return ""
+    return render(
+        "image/patch.sh.j2",
+        originals=ORIGINALS,
+        store=f"{job.target}/{STORE}",
+        image=image,
+        site=made.site,
+        into=CHANGED,
+        paths=sorted(becomes(made.patches)),
+        program=PROGRAM,
+        plan=json.dumps({"patches": [one.plan for one in made.patches]}),
+    )
+
+
+def script(rig: Rig, made: Installation, job: Job) -> str:
+    """The job that unpacks it."""
+    made = cast(Unpacked, made)
+    manifest, configuration = images.manifest(made.artefacts), images.configuration(made.artefacts)
+    blobs = {one.sha256: f"{rig.roots.models}/{below_models(one)}" for one in made.artefacts if not one.is_written}
+    named = {
+        "mediaType": images.media_type(manifest),
+        "digest": f"sha256:{manifest.sha256}",
+        "size": manifest.size,
+        "annotations": {"org.opencontainers.image.ref.name": REFERENCE},
+    }
+    return render(
+        "image/install.sh.j2",
+        job=job,
+        ledger=rig.ledger,
+        manifest=manifest,
+        image=configuration.sha256,
+        blobs=blobs,
+        layout=json.dumps({"imageLayoutVersion": "1.0.0"}),
+        index=json.dumps({"schemaVersion": 2, "manifests": [named]}),
+        reference=REFERENCE,
+        store=STORE,
+        reserve_kib=RESERVE_KIB,
+        patching=patching(made, job, configuration.sha256),
+        changed=CHANGED,
+        becomes=becomes(made.patches),
+        inputs=json.dumps(made.record),
+        marker=MARKER,
+        files=FILES,
+    )

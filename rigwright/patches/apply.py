@@ -1,0 +1,299 @@
+"""Unified diffs, applied as they are written or not at all: no fuzz, and bytes before and after by their SHA-256.
+
+Python's own library alone: hosts run this file by itself, as nobody, `python3 -I apply.py PLAN TOP`, to patch what lies
+below a folder. PLAN is JSON: `patches`, each with `name`, `diff` (text) and `targets`, each with `path`, `before` (none
+where the patch brings the file), `after`, and `text` where the whole file is given. Either all of it is applied, or the
+exit status is 1 and what was found is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LARGEST = 10_000_000
+"""Bytes of a diff, of a file that it changes, and of what that becomes."""
+NOTHING = "/dev/null"
+"""What a diff has in the place of a file's name where there is none."""
+PATH = re.compile(r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_][A-Za-z0-9._+@-]*(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._+@-]+)*")
+HUNK = re.compile(rb"@@ -(0|[1-9][0-9]{0,6})(?:,([0-9]{1,7}))? \+(0|[1-9][0-9]{0,6})(?:,([0-9]{1,7}))? @@(?: .*)?")
+UNENDED = b"\\ No newline at end of file"
+# What git writes of a change of the text of one file, and nothing else.
+BESIDE = re.compile(rb"diff --git a/\S+ b/\S+|index [0-9a-f]{7,64}\.\.[0-9a-f]{7,64}(?: 100644)?|new file mode 100644")
+
+
+class Refused(Exception):
+    """A patch that cannot be applied as it is written; the text says why."""
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """One place of a file that is changed."""
+
+    at: int
+    """How many lines of the file come before it."""
+    before: tuple[bytes, ...]
+    """Lines with their ends, as they are to be found there."""
+    after: tuple[bytes, ...]
+
+
+def path_refusal(path: str) -> str:
+    """Why a path cannot be a target; empty where it can."""
+    if path.startswith("/"):
+        return "is absolute: paths are from the package's or the source's top"
+    if ".." in path.split("/"):
+        return "leads out of where it is applied, by .."
+    return "" if PATH.fullmatch(path) else "has other characters than letters, digits and ._+@-"
+
+
+def content_refusal(content: bytes) -> str:
+    """Why bytes are no text that patches are made of; empty where they are."""
+    if len(content) > LARGEST:
+        return f"has {len(content):,} bytes, and {LARGEST:,} are the most"
+    if b"\0" in content:
+        return "is binary"
+    if b"\r" in content:
+        return "has carriage returns (CRLF): save it with plain line ends"
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return "is no UTF-8"
+    return ""
+
+
+def parse(diff: bytes) -> dict[str, tuple[Hunk, ...]]:
+    """Read a unified diff: path -> the places that it changes there, in order.
+
+    Raises:
+        Refused: it is none, or has what is not applied exactly: names that differ, modes, binaries, hunks that change
+            nothing, overlap or are cut.
+    """
+    if wrong := content_refusal(diff):
+        raise Refused(wrong)
+    found: dict[str, tuple[Hunk, ...]] = {}
+    lines = diff.split(b"\n")
+    if lines.pop():
+        raise Refused("its last line has no end: it was cut")
+    at = 0
+    while at < len(lines):
+        if not lines[at].startswith(b"--- "):
+            if not BESIDE.fullmatch(lines[at]):
+                raise Refused(f"line {at + 1} is nothing of a unified diff of texts: {_said(lines[at])}")
+            at += 1
+            continue
+        path = _path(lines, at)
+        if path in found:
+            raise Refused(f"{path} is there twice")
+        found[path], at = _hunks(lines, at + 2, path)
+    if not found:
+        raise Refused("it changes no file")
+    return found
+
+
+def _path(lines: list[bytes], at: int) -> str:
+    names = [line[4:].decode().partition("\t")[0] for line in lines[at : at + 2]]
+    if len(names) < 2 or not lines[at + 1].startswith(b"+++ "):
+        raise Refused(f"line {at + 2} does not begin with +++")
+    old, new = names
+    if new == NOTHING:
+        raise Refused(f"line {at + 2} removes {old}: a patch changes files, or brings them")
+    if not new.startswith("b/") or not (old == NOTHING or old.startswith("a/")):
+        raise Refused(f"line {at + 1} does not name a/PATH and b/PATH: make it with git diff --no-index, or diff -u")
+    path = new[2:]
+    if wrong := path_refusal(path):
+        raise Refused(f"line {at + 2}: {path} {wrong}")
+    if old not in (NOTHING, f"a/{path}"):
+        raise Refused(f"line {at + 1} renames {old[2:]} to {path}")
+    return path
+
+
+def _hunks(lines: list[bytes], at: int, path: str) -> tuple[tuple[Hunk, ...], int]:
+    found: list[Hunk] = []
+    grown = 0
+    while at < len(lines) and lines[at].startswith(b"@@ "):
+        made = HUNK.fullmatch(lines[at])
+        if not made:
+            raise Refused(f"line {at + 1} begins no hunk: {_said(lines[at])}")
+        start, old, new = int(made[1]), int(made[2] or 1), int(made[4] or 1)
+        hunk, end = _hunk(lines, at + 1, old, new, start - bool(old))
+        if hunk.before == hunk.after:
+            raise Refused(f"{path}: the hunk of line {at + 1} changes nothing")
+        if found and hunk.at < found[-1].at + len(found[-1].before):
+            raise Refused(f"{path}: the hunk of line {at + 1} overlaps the one before it")
+        if int(made[3]) - bool(new) != hunk.at + grown:
+            raise Refused(f"{path}: the hunk of line {at + 1} does not end where it says")
+        grown += len(hunk.after) - len(hunk.before)
+        found.append(hunk)
+        at = end
+    if not found:
+        raise Refused(f"{path} has no hunks")
+    return tuple(found), at
+
+
+def _hunk(lines: list[bytes], at: int, old: int, new: int, start: int) -> tuple[Hunk, int]:
+    begun = at
+    before: list[bytes] = []
+    after: list[bytes] = []
+    while len(before) < old or len(after) < new:
+        line = lines[at] if at < len(lines) else b""
+        if line[:1] not in (b" ", b"-", b"+"):
+            raise Refused(f"the hunk of line {begun} is cut at line {at + 1}: {_said(line)}")
+        text = line[1:] + b"\n"
+        at += 1
+        if at < len(lines) and lines[at] == UNENDED:
+            text, at = line[1:], at + 1
+        if line[:1] != b"+":
+            before.append(text)
+        if line[:1] != b"-":
+            after.append(text)
+    if len(before) != old or len(after) != new:
+        raise Refused(f"the hunk of line {begun} has other numbers of lines than it says")
+    return Hunk(start, tuple(before), tuple(after)), at
+
+
+def applied(content: bytes, hunks: tuple[Hunk, ...]) -> bytes:
+    """What a file becomes.
+
+    Raises:
+        Refused: a hunk's lines are not exactly where it says.
+    """
+    lines = content.splitlines(keepends=True)
+    made: list[bytes] = []
+    done = 0
+    for hunk in hunks:
+        end = hunk.at + len(hunk.before)
+        there = tuple(lines[hunk.at : end])
+        if there != hunk.before:
+            wrong = next((n for n, line in enumerate(there) if line != hunk.before[n]), len(there))
+            found = _said(there[wrong]) if wrong < len(there) else "the file's end"
+            raise Refused(f"line {hunk.at + wrong + 1}: expected {_said(hunk.before[wrong])}, found {found}")
+        made += lines[done : hunk.at]
+        made += hunk.after
+        done = end
+    return b"".join([*made, *lines[done:]])
+
+
+def _said(line: bytes) -> str:
+    return repr(line.decode(errors="replace").rstrip("\n")[:100])
+
+
+def sha256(content: bytes | None) -> str:
+    """Of bytes, in hexadecimal digits; `no file` of none."""
+    return "no file" if content is None else hashlib.sha256(content).hexdigest()
+
+
+Read = Callable[[str], "bytes | None"]
+"""Gives the bytes at a path; None where nothing is there. Raises Refused where it is no file."""
+
+
+def outcome(patch: Mapping[str, Any], read: Read) -> dict[str, bytes]:
+    """Path -> bytes of every file that a patch changes, after it.
+
+    Args:
+        patch: One of PLAN's.
+        read: What is there before it.
+
+    Raises:
+        Refused: with every file that is not what it is to be, before or after.
+    """
+    made: dict[str, bytes] = {}
+    wrong = []
+    hunks = parse(patch["diff"].encode()) if patch["diff"] else {}
+    for target in patch["targets"]:
+        path = target["path"]
+        try:
+            made[path] = _one(target, read(path), hunks.get(path))
+        except Refused as error:
+            wrong.append(f"{path}: {error}")
+    if wrong:
+        raise Refused("\n".join(f"patch {patch['name']}: {line}" for line in wrong))
+    return made
+
+
+def _one(target: Mapping[str, Any], before: bytes | None, hunks: tuple[Hunk, ...] | None) -> bytes:
+    expected = target["before"] or sha256(None)
+    if (found := sha256(before)) != expected:
+        raise Refused(f"expected {expected}, found {found}: it is another version than the patch is for")
+    content = before or b""
+    if "text" in target:
+        after = str(target["text"]).encode()
+    elif wrong := content_refusal(content):
+        raise Refused(wrong)
+    elif hunks is None:
+        raise Refused("the diff does not change it")
+    else:
+        after = applied(content, hunks)
+    if after == before:
+        raise Refused("it changes nothing")
+    if (found := sha256(after)) != target["after"]:
+        raise Refused(f"it becomes {found}, and the patch says {target['after']}")
+    return after
+
+
+def on_disk(top: Path, path: str) -> bytes | None:
+    """What lies at a path below a folder; no link is followed.
+
+    Raises:
+        Refused: it is no plain file, or a folder above it is none.
+    """
+    place = top
+    *folders, name = path.split("/")
+    for folder in folders:
+        place = place / folder
+        if not place.is_symlink() and not place.exists():
+            return None
+        if not stat.S_ISDIR(place.lstat().st_mode):
+            raise Refused(f"{place.relative_to(top)} is a link, or no folder")
+    try:
+        mode = (place / name).lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise Refused("it is a link, or no plain file")
+    with (place / name).open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise Refused(f"it has more than {LARGEST:,} bytes")
+    return content
+
+
+def write(top: Path, files: Mapping[str, bytes]) -> Iterator[str]:
+    """Put files below a folder, each as a new one in the place of the old one; gives the path of each."""
+    for path, content in files.items():
+        place = top / path
+        mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else 0o644
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # a file that has other names, as one that was unpacked into a cache, keeps its bytes under those
+        beside = place.with_name(f".{place.name}.patched")
+        beside.write_bytes(content)
+        beside.chmod(mode)
+        beside.replace(place)
+        for compiled in place.parent.glob(f"__pycache__/{place.stem}.*.pyc"):
+            compiled.unlink()
+        yield path
+
+
+def main() -> int:
+    """Apply what PLAN says below TOP; the exit status."""
+    plan, top = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    files: dict[str, bytes] = {}
+    said = []
+    for patch in plan["patches"]:
+        try:
+            files |= outcome(patch, lambda path: on_disk(top, path))
+        except Refused as error:
+            said.append(str(error))
+    lines = said or [f"patched {path}" for path in write(top, files)]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return int(bool(said))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The keys of a patch: patch.toml in its folder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from rigwright.patches.apply import path_refusal
+from rigwright.problems import Frozen
+from rigwright.types import FileName, Sha256, Text, Version, matching
+
+# What patches of llama.cpp's source tree are of; all others are of a Python distribution.
+LLAMA_CPP = "llama.cpp"
+
+
+def _path(path: str) -> str:
+    if wrong := path_refusal(path):
+        raise ValueError(f"a path inside of what it changes: it {wrong}")
+    return path
+
+
+TargetPath = Annotated[str, AfterValidator(_path)]
+Paragraph = Annotated[str, matching(r"[^\x00-\x1f\x7f]{1,2000}", "1 to 2000 characters on one line")]
+Distribution = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", f"a Python distribution, or {LLAMA_CPP}")]
+Verdict = Literal["needed", "yours", "included", "impossible"]
+
+
+class Target(Frozen):
+    """A file that a patch changes, or brings."""
+
+    path: TargetPath = Field(
+        description="From where its distribution is installed, as the wheel's own list has it, such as "
+        "`vllm/envs.py`; of llama.cpp from the top of its source."
+    )
+    before: Sha256 | None = Field(
+        default=None, description="SHA-256 of the file that is to be there; without it none may be."
+    )
+    after: Sha256 = Field(description="SHA-256 of what it becomes.")
+    file: FileName | None = Field(
+        default=None, description="A file beside patch.toml that it becomes, whole; without it the diff changes it."
+    )
+
+    @model_validator(mode="after")
+    def _changes(self) -> Target:
+        if self.before == self.after:
+            raise ValueError(f"another SHA-256 after than before: {self.path} is not changed")
+        return self
+
+
+class PatchKeys(Frozen):
+    """What a patch is for, and what it makes of which files; or why there is none."""
+
+    of: Distribution = Field(
+        description="What it changes: a distribution of an environment or image, such as `vllm`, or `llama.cpp`."
+    )
+    versions: tuple[Version, ...] = Field(min_length=1, description="The versions of that which it is for, exactly.")
+    verdict: Verdict = Field(
+        default="needed",
+        description="`needed`: here it is; `yours`: needed, and your own folder of its name beside the inventory has "
+        "it; `included`: these versions have it; `impossible`: it cannot be. The last three have no files.",
+    )
+    why: Paragraph = Field(description="What it is for.")
+    source: Text = Field(description="Where it is from.")
+    licence: Text = Field(description="Of the change, such as Apache-2.0.")
+    until: Text = Field(description="When it can go, for people.")
+    included_in: Version | None = Field(
+        default=None, description="The first version that has it, by its own project, if one is known."
+    )
+    marker: Text | None = Field(
+        default=None, description="A text that the first target's file has in a version that no longer needs it."
+    )
+    where: Paragraph | None = Field(default=None, description="Where in the code the verdict was seen.")
+    tested: Paragraph | None = Field(default=None, description="How.")
+    diff: FileName | None = Field(default=None, description="A file beside patch.toml: a unified diff.")
+    targets: tuple[Target, ...] = Field(default=(), description="Every file that it changes or brings.")
+
+    @field_validator("targets")
+    @classmethod
+    def _each_once(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        paths = [one.path for one in targets]
+        if twice := sorted({path for path in paths if paths.count(path) > 1}):
+            raise ValueError(f"one table a file: {twice[0]} is there twice")
+        return targets
+
+    @model_validator(mode="after")
+    def _whole(self) -> PatchKeys:
+        if self.verdict != "needed" and (self.targets or self.diff):
+            raise ValueError(f"without diff and targets: its verdict is {self.verdict}")
+        if self.verdict == "needed" and not self.targets:
+            raise ValueError("given targets: it changes no file")
+        if self.diff is None and (without := [one.path for one in self.targets if one.file is None]):
+            raise ValueError(f"given a diff, or a file of {without[0]}")
+        if self.diff is not None and all(one.file for one in self.targets) and self.targets:
+            raise ValueError("without diff: every target has a file of its own")
+        return self

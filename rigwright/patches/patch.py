@@ -1,0 +1,214 @@
+"""Patches as they are declared: read from their folders, and judged as far as that takes no bytes of an engine's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from pydantic import TypeAdapter, ValidationError
+
+from rigwright import toml
+from rigwright.patches.apply import LARGEST, Hunk, Refused, content_refusal, parse
+from rigwright.patches.keys import PatchKeys, Target
+from rigwright.problems import Invalid, Problem, unknown
+from rigwright.types import Name
+
+# What applies them on hosts, as text.
+PROGRAM = Path(__file__).with_name("apply.py").read_text()
+HEAD = "patch.toml"
+"""The file of a patch's folder with its keys."""
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+_Refuse = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A patch of one name."""
+
+    name: str
+    keys: PatchKeys
+    file: str = ""
+    """Its head, for messages."""
+    diff: str = ""
+    texts: tuple[tuple[str, str], ...] = ()
+    """Path of each target that is given whole, and its text."""
+
+    @property
+    def becomes(self) -> dict[str, str]:
+        """Path -> SHA-256 of every file after it: all that of it counts for what is installed."""
+        return {one.path: one.after for one in self.keys.targets}
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """It as `rigwright.patches.apply` reads it."""
+        texts = dict(self.texts)
+        return {
+            "name": self.name,
+            "diff": self.diff,
+            "targets": [
+                {"path": one.path, "before": one.before, "after": one.after}
+                | ({"text": texts[one.path]} if one.path in texts else {})
+                for one in self.keys.targets
+            ],
+        }
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def load(folders: Iterable[Path]) -> dict[str, Patch]:
+    """Every patch of several folders by name, a later folder's in place of an earlier one's.
+
+    Raises:
+        Invalid: with every mistake in them.
+    """
+    found: dict[str, Patch] = {}
+    problems: list[Problem] = []
+    for folder in folders:
+        for place in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if place.name.startswith(".") or (place.is_file() and not place.is_symlink()):
+                continue  # a page about them may lie there
+            try:
+                found[place.name] = read(place)
+            except Invalid as error:
+                problems += error.problems
+    if problems:
+        raise Invalid(problems)
+    return found
+
+
+def read(place: Path) -> Patch:
+    """The patch of a folder.
+
+    Raises:
+        Invalid: with every mistake in it.
+    """
+    head = place / HEAD
+    problems: list[Problem] = []
+
+    def refuse(key: str, text: str) -> None:
+        problems.append(Problem(str(head), key, text))
+
+    try:
+        _NAME.validate_python(place.name)
+    except ValidationError:
+        refuse("the folder", f"{place.name} is no name for a patch: small letters, digits and dashes, at most 48")
+    if place.is_symlink():
+        refuse("the folder", "is a link: a patch is what lies here")
+    if problems:
+        raise Invalid(problems)
+    keys = toml.parse(head, PatchKeys)
+    diff = _content(place, keys.diff, "diff", refuse) if keys.diff else b""
+    texts = {
+        one.path: content
+        for one in keys.targets
+        if one.file and (content := _content(place, one.file, f"targets.{one.path}", refuse)) is not None
+    }
+    for one in keys.targets:
+        if one.path in texts and (found := hashlib.sha256(texts[one.path]).hexdigest()) != one.after:
+            refuse(f"targets.{one.path}", f"{one.file} has SHA-256 {found}, and after is {one.after}")
+    if diff:
+        try:
+            _compare(keys.targets, _hunks(diff), refuse)
+        except Refused as error:
+            refuse("diff", f"{keys.diff}: {error}")
+    if problems:
+        raise Invalid(problems)
+    said = tuple((path, content.decode()) for path, content in texts.items())
+    return Patch(place.name, keys, str(head), (diff or b"").decode(), said)
+
+
+_hunks = cache(parse)
+
+
+def _content(place: Path, name: str, key: str, refuse: _Refuse) -> bytes | None:
+    """The text of a file beside a head; None after refusing it."""
+    path = place / name
+    if path.is_symlink() or not path.is_file():
+        refuse(key, f"{name} is {'a link' if path.is_symlink() else 'not there'}: it is a file beside {HEAD}")
+        return None
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if wrong := content_refusal(content):
+        refuse(key, f"{name} {wrong}")
+        return None
+    return content
+
+
+def _compare(targets: Iterable[Target], hunks: Mapping[str, tuple[Hunk, ...]], refuse: _Refuse) -> None:
+    """Have a diff change exactly the targets that no file is given of."""
+    by_diff = {one.path for one in targets if one.file is None}
+    whole = {one.path for one in targets if one.file}
+    for path in hunks:
+        if path in whole:
+            refuse(f"targets.{path}", "the diff changes it, and a whole file is given of it")
+        elif path not in by_diff:
+            refuse("targets", f"the diff changes {path}: it needs a table with SHA-256 before and after")
+    for path in sorted(by_diff - hunks.keys()):
+        refuse(f"targets.{path}", f"the diff does not change it; it changes {', '.join(sorted(hunks))}")
+
+
+def becomes(patches: Iterable[Patch]) -> dict[str, str]:
+    """Path -> SHA-256 of all files that patches change: what an installation's digest is made of beside the rest."""
+    return dict(sorted(item for one in patches for item in one.becomes.items()))
+
+
+def named(patches: Iterable[Patch]) -> str:
+    """What a plan adds of patches to what will be done; nothing without any."""
+    names = ", ".join(map(str, patches))
+    return f", patched by {names}" if names else ""
+
+
+def chosen(
+    names: Iterable[str], patches: Mapping[str, Patch], versions: Mapping[str, str] | None, what: str
+) -> tuple[tuple[Patch, ...], list[str]]:
+    """The patches that an engine or an environment names, and what is wrong with that, a line each.
+
+    Args:
+        names: As it names them.
+        patches: All that there are.
+        versions: What of it can be patched -> the version of that; names as an index spells them. None where nobody
+            knows them yet.
+        what: It, for people.
+    """
+    found: list[Patch] = []
+    wrong: list[str] = []
+    changed: dict[str, str] = {}
+    for name in names:
+        one = patches.get(name)
+        if one is None:
+            wrong.append(unknown("patch", name, patches))
+        elif one in found:
+            wrong.append(f"patch {name} is there twice")
+        elif refusal := _unfit(one, versions, what):
+            wrong.append(f"patch {name} {refusal}")
+        else:
+            found.append(one)
+            for path in one.becomes:
+                if path in changed:
+                    wrong.append(f"patches {changed[path]} and {name} both change {path}: make one of them")
+                changed.setdefault(path, name)
+    return tuple(found), wrong
+
+
+def _unfit(one: Patch, versions: Mapping[str, str] | None, what: str) -> str:
+    """Why a patch is not for what names it; empty where it is."""
+    keys = one.keys
+    if keys.verdict == "yours":
+        return f"comes from you: {one.file} says what it is, and your own folder of its name has it"
+    if keys.verdict != "needed":
+        words = {"included": "is not needed", "impossible": "cannot be"}
+        return f"{words[keys.verdict]} with {keys.of} {', '.join(keys.versions)}: {keys.why}"
+    if versions is None:
+        return ""
+    there = versions.get(canonicalize_name(keys.of))
+    if there is None:
+        return f"is of {keys.of}, and {what} has none"
+    if there not in keys.versions:
+        return f"is for {keys.of} {', '.join(keys.versions)}, and {what} has {there}"
+    return ""

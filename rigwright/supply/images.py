@@ -1,0 +1,253 @@
+"""Container images: what a manifest says, which rows of a lock one becomes, and where registries have its blobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rigwright.supply.artefact import MANIFEST, TEXT, Artefact
+
+if TYPE_CHECKING:
+    from rigwright.supply.inputs import Input
+
+CONFIGURATION, LAYER = "config", "layer"
+# What Linux on x86_64 is called by image indexes (OCI image specification, image-index.md).
+PLATFORM = {"os": "linux", "architecture": "amd64"}
+# Registries that a catalogue may name without an inventory's mirrors -> where they answer.
+REGISTRIES = {
+    "docker-hub": "https://registry-1.docker.io",
+    "ghcr": "https://ghcr.io",
+    "nvcr": "https://nvcr.io",
+    "quay": "https://quay.io",
+}
+_OCI, _DOCKER = "application/vnd.oci.image.", "application/vnd.docker.distribution.manifest."
+INDEXES = (f"{_OCI}index.v1+json", f"{_DOCKER}list.v2+json")
+MANIFESTS = (f"{_OCI}manifest.v1+json", f"{_DOCKER}v2+json")
+# Media types of layers that are fetched from where the manifest is (OCI image specification, layer.md; Docker's image
+# manifest, version 2, schema 2) -> how a file of one is called.
+LAYERS = {
+    f"{_OCI}layer.v1.tar": "tar",
+    f"{_OCI}layer.v1.tar+gzip": "tar.gz",
+    f"{_OCI}layer.v1.tar+zstd": "tar.zst",
+    "application/vnd.docker.image.rootfs.diff.tar.gzip": "tar.gz",
+    "application/vnd.docker.image.rootfs.diff.tar": "tar",
+}
+CONFIGURATIONS = (f"{_OCI}config.v1+json", "application/vnd.docker.container.image.v1+json")
+MOST_BYTES = 1 << 63  # of a blob (OCI image specification, descriptor.md: int64)
+MOST_LAYERS = 127  # of a Linux overlay that containers/storage mounts
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_REPOSITORY = re.compile(r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+class Unfit(ValueError):
+    """What a registry says is no image that could be locked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Blob:
+    """What a descriptor says of a blob."""
+
+    media_type: str
+    sha256: str
+    size: int
+    """Bytes."""
+
+
+def refuse(wanted: Input) -> None:
+    """Refuse an input of kind `image` that says too much or too little.
+
+    Raises:
+        ValueError: with what it must be.
+    """
+    if not wanted.version or not wanted.sources or wanted.model_fields_set - {"kind", "version", "sources"}:
+        raise ValueError("an image: version, which is its tag, and sources, nothing else")
+    if not _TAG.fullmatch(wanted.version):
+        raise ValueError(f"of a tag of letters, digits, dots and dashes, not {wanted.version}")
+    for source in wanted.sources:
+        _, repository = _parted(source)
+        if source.startswith(("index:", "hub:")) or not _REPOSITORY.fullmatch(repository):
+            raise ValueError(f"from REGISTRY:REPOSITORY, such as docker-hub:vllm/vllm-openai, not {source}")
+
+
+def _parted(source: str) -> tuple[str, str]:
+    """The registry, by name or by address, and the repository."""
+    scheme, _, rest = source.partition(":")
+    if scheme not in ("http", "https"):
+        return scheme, rest
+    place, _, repository = rest.removeprefix("//").partition("/")
+    return f"{scheme}://{place}", repository
+
+
+def places(source: str, mirrors: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+    """Where a source's repository is had: base address, without a slash at its end, and repository, in order.
+
+    Args:
+        source: `REGISTRY:REPOSITORY`, or a registry's address with the repository as its path.
+        mirrors: An inventory's: base addresses by a registry's name.
+    """
+    registry, repository = _parted(source)
+    bases = (registry,) if "://" in registry else mirrors.get(registry) or (REGISTRIES.get(registry, ""),)
+    return [(base.rstrip("/"), repository) for base in bases if base]
+
+
+def address(base: str, repository: str, sha256: str) -> str:
+    """Where a registry has a blob (OCI distribution specification, "Pulling blobs")."""
+    return f"{base}/v2/{repository}/blobs/sha256:{sha256}"
+
+
+def addresses(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Where one blob of an image is, in order; nowhere for what the lock has itself."""
+    if artefact.is_written:
+        return []
+    found = [place for source in artefact.sources for place in places(source, mirrors)]
+    return [address(base, repository, artefact.sha256) for base, repository in found]
+
+
+def chosen(content: bytes, media_type: str) -> Blob | None:
+    """The manifest for Linux on x86_64 that an index names; None where the content is no index.
+
+    Args:
+        content: What a registry has answered to a tag.
+        media_type: What it calls that.
+
+    Raises:
+        Unfit: an index names none, or is none that can be read.
+    """
+    said = _document(content)
+    if _type(said, media_type) not in INDEXES:
+        return None
+    listed = said.get("manifests")
+    rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+    for row in rows:
+        platform = row.get("platform")
+        if isinstance(platform, dict) and PLATFORM.items() <= platform.items():
+            return _blob(row, MANIFESTS, "manifest")
+    raise Unfit("has no image for Linux on x86_64")
+
+
+def rows(name: str, wanted: Input, content: bytes, media_type: str = "") -> list[Artefact]:
+    """The rows of an image: its manifest, its configuration, and each layer once.
+
+    Args:
+        name: The input's.
+        wanted: The input.
+        content: The manifest.
+        media_type: What the registry calls it, where it does not say so itself.
+
+    Raises:
+        Unfit: it is no manifest of an image that podman would run.
+    """
+    said = _document(content)
+    if _type(said, media_type) not in MANIFESTS:
+        raise Unfit(f"answers with {_type(said, media_type) or 'something'}, which is no image's manifest")
+    if len(content) > TEXT:
+        raise Unfit(f"has a manifest of {len(content)} bytes: at most {TEXT} can be locked")
+    configuration, layers = parts(content)
+    digest = hashlib.sha256(content).hexdigest()
+    named = [
+        (MANIFEST, "json", Blob(_type(said, media_type), digest, len(content))),
+        (CONFIGURATION, "json", configuration),
+        *((LAYER, LAYERS[one.media_type], one) for one in dict.fromkeys(layers)),
+    ]
+    return [
+        Artefact(
+            kind="image",
+            name=what,
+            version=str(wanted.version),
+            group=name,
+            file=f"{what}-{one.sha256[:16]}.{ending}",
+            sha256=one.sha256,
+            size=one.size,
+            sources=wanted.sources,
+            text=content.decode() if what == MANIFEST else None,
+        )
+        for what, ending, one in named
+    ]
+
+
+def parts(content: bytes) -> tuple[Blob, tuple[Blob, ...]]:
+    """A manifest's configuration and layers, the lowest first.
+
+    Raises:
+        Unfit: it has others than can be fetched and run.
+    """
+    said = _document(content)
+    layers = said.get("layers")
+    if not isinstance(layers, list) or not 0 < len(layers) <= MOST_LAYERS:
+        raise Unfit(f"names no layers, or more than {MOST_LAYERS}")
+    configuration = _blob(said.get("config"), CONFIGURATIONS, "configuration")
+    found = tuple(_blob(one, tuple(LAYERS), "layer") for one in layers)
+    if len({one.sha256 for one in (configuration, *found)}) != len({configuration, *found}):
+        raise Unfit("names one blob twice, as two things")
+    return configuration, found
+
+
+def manifest(artefacts: Sequence[Artefact]) -> Artefact:
+    """The row of an image's manifest among all of it."""
+    return next(one for one in artefacts if one.name == MANIFEST)
+
+
+def configuration(artefacts: Sequence[Artefact]) -> Artefact:
+    """The row of its configuration; its SHA-256 is what podman calls the image's id."""
+    return next(one for one in artefacts if one.name == CONFIGURATION)
+
+
+def media_type(artefact: Artefact) -> str:
+    """What a locked manifest is, in the words of registries."""
+    return _type(_document(str(artefact.text).encode()), MANIFESTS[0])
+
+
+def mismatch(wanted: Input, found: Sequence[Artefact]) -> str:
+    """What the lock has other than an input of kind `image` asks for: "" where they agree."""
+    for row in found:
+        if row.kind != wanted.kind:
+            return f"is locked with kind {row.kind}, not {wanted.kind}"
+        if row.version != wanted.version:
+            return f"is locked with version {row.version}, not {wanted.version}"
+        if row.sources != wanted.sources:
+            return f"is locked with sources {', '.join(row.sources)}, not {', '.join(wanted.sources)}"
+    whole = [row for row in found if row.name == MANIFEST]
+    try:
+        configuration, layers = parts(str(whole[0].text).encode()) if len(whole) == 1 else (None, ())
+    except Unfit:
+        configuration, layers = None, ()
+    named = {one.sha256: one.size for one in (*([configuration] if configuration else ()), *layers)}
+    if not named or named != {row.sha256: row.size for row in found if row.name != MANIFEST}:
+        return "is locked with other blobs than its manifest names"
+    return ""
+
+
+def _document(content: bytes) -> dict[str, object]:
+    try:
+        # a lock has it as text, byte for byte
+        said = json.loads(content.decode())
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise Unfit("answers with no document of an image")
+    return said
+
+
+def _type(said: Mapping[str, object], told: str) -> str:
+    own = said.get("mediaType")
+    return own if isinstance(own, str) else told.partition(";")[0].strip()
+
+
+def _blob(row: object, types: Sequence[str], what: str) -> Blob:
+    """What a descriptor says (OCI image specification, descriptor.md)."""
+    if not isinstance(row, dict):
+        raise Unfit(f"names no {what}")
+    kind, digest, size = (row.get(key) for key in ("mediaType", "digest", "size"))
+    found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
+    if not isinstance(kind, str) or kind not in types:
+        raise Unfit(f"has a {what} of the kind {str(kind)[:100]}, which is refused")
+    if found is None or not isinstance(size, int) or isinstance(size, bool) or not 0 < size < MOST_BYTES:
+        raise Unfit(f"has a {what} without SHA-256 and size")
+    if row.get("urls"):
+        raise Unfit(f"names addresses of its own for a {what}, which is refused")
+    return Blob(kind, found[1], size)

@@ -1,0 +1,214 @@
+"""Operations on what runs containers: apt's sources of others, Docker's daemon, and the specs of cards."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Generator, Sequence
+
+from pyinfra import host, logger
+from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
+from pyinfra.api.exceptions import FactProcessError
+
+from rigwright.containers import daemon, found
+from rigwright.containers.daemon import Options
+from rigwright.containers.found import IN_FORCE, REFRESH_PATH, REFRESH_UNIT, ContainerFacts, store
+from rigwright.containers.plan import ContainerPlan, unheld
+from rigwright.containers.started import ends, lives
+from rigwright.declaration.rig import Rig
+from rigwright.render import render
+from roles.operations.files import Entries, Entry
+from roles.operations.working import Working, guarded
+
+KEPT = 2  # sets of package files of each archive that stay: the one that is installed, and the one before
+Commands = Generator[FunctionCommand, None, None]
+
+
+class ContainersNow(FactBase[ContainerFacts]):
+    """What a host has for containers, in one command."""
+
+    def command(self, script: str) -> StringCommand:
+        """The probe."""
+        return StringCommand("sh", "-c", QuoteString(script))
+
+    def process(self, output: list[str]) -> ContainerFacts:
+        """Read what it tells."""
+        try:
+            return found.parse(output)
+        except ValueError as error:
+            raise FactProcessError(f"its containers: {error}") from error
+
+
+def look(rig: Rig) -> ContainerFacts | None:
+    """What the running deploy's host has; None where looking failed, and with it this host."""
+    facts: ContainerFacts | None = host.get_fact(ContainersNow, script=found.script(rig))
+    return facts
+
+
+@operation()
+def set_aside(paths: Sequence[str], folder: str) -> Generator[StringCommand, None, None]:
+    """Move files away that name an archive of ours a second time; a removal has them back.
+
+    + paths: the files
+    + folder: where they go, each at its path
+    """
+    if not paths:
+        host.noop("no source of somebody else's is in the way")
+    for path in paths:
+        place = QuoteString(f"{folder}{path.rpartition('/')[0]}")
+        yield StringCommand("mkdir -p", place, "&& mv -f", QuoteString(path), place)
+
+
+@operation()
+def kept_aside(path: str, copy: str, record: str) -> Generator[StringCommand, None, None]:
+    """Keep a copy of a file as it was before us.
+
+    + path: the file
+    + copy: where it goes
+    + record: what is written down of the file once it is ours: later than that it is no more as it was
+    """
+    there = host.get_fact(Entries, paths=[path, record])
+    if there.get(path, Entry()).kind != "file" or there.get(record, Entry()).kind != "absent":
+        host.noop("it is kept, or there was none")
+        return
+    yield StringCommand("cp -p", QuoteString(path), QuoteString(copy))
+
+
+@operation()
+def held(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, lacking: bool) -> Commands:
+    """Hold packages that are there, and write down which those are.
+
+    + rig: the rig
+    + plan: its host's
+    + facts: what was found before the run
+    + lacking: whether the run has brought some
+    """
+    recorded = {name: facts.packages[name] for name in plan.packages if name in facts.packages}
+    if not lacking and not unheld(plan, facts) and dict(facts.recorded) == recorded:
+        host.noop("the packages are held")
+        return
+    yield FunctionCommand(guarded, (_hold, rig, plan), {})
+
+
+@operation()
+def in_force(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, lacking: bool) -> Commands:
+    """Have Docker's daemon run with the options that are there now, by as little as that takes.
+
+    + rig: the rig
+    + plan: its host's
+    + facts: what was found before the run
+    + lacking: whether the run has brought packages
+    """
+    if facts.docker_runs and not plan.step and not lacking:
+        host.noop("Docker's daemon has its options")
+        return
+    step = plan.step if facts.docker_runs else "restart"
+    yield FunctionCommand(guarded, (_take, rig, step, plan.options or {}), {})
+
+
+@operation()
+def undisturbed(rig: Rig) -> Commands:
+    """Go on only where Docker's packages, which restart its daemon, end nobody's containers by that.
+
+    + rig: the rig
+    """
+    yield FunctionCommand(guarded, (_undisturbed, rig), {})
+
+
+@operation()
+def refreshed(rig: Rig, facts: ContainerFacts, changed: bool) -> Commands:
+    """Have the spec of the cards name them as they are, now and after each boot.
+
+    + rig: the rig
+    + facts: what was found before the run
+    + changed: whether the run has changed what writes it, or the packages
+    """
+    if not changed and not facts.stale and all(state == "enabled" for _, state in facts.refresh):
+        host.noop("the spec names the cards as they are")
+        return
+    yield FunctionCommand(guarded, (_refresh, rig), {})
+
+
+def _look(one: Working) -> ContainerFacts:
+    return found.parse(one.shell.run(found.script(one.rig)))
+
+
+def _hold(one: Working, plan: ContainerPlan) -> bool:
+    facts, folder = _look(one), store(one.rig)
+    before = set(one.shell.run(f"cat {shlex.quote(f'{folder}/held')} 2>/dev/null || true"))
+    # what the operator has held is not ours to let go of one day
+    ours = [name for name in plan.holds if name in before or name not in facts.held]
+    one.write(folder, "held", ours)
+    one.write(
+        folder, "installed", (f"{name} {facts.packages[name]}" for name in plan.packages if name in facts.packages)
+    )
+    known = [name for name in sorted(before - set(ours)) if name in facts.held]
+    one.mark("unhold", known)
+    one.mark("hold", ours)
+    for group in plan.groups:
+        # what an interrupted job has left is newer than what there is to go back to
+        script = f"rm -rf fetched.* ./*.new; ls -1dt */ | tail -n +{KEPT + 1:d} | xargs -r rm -rf"
+        one.shell.run(f"! cd {shlex.quote(f'{folder}/kept/{group.name}')} 2>/dev/null || {{ {script}; }}")
+    left = unheld(plan, _look(one))
+    return one.error(*left) if left else True
+
+
+def _undisturbed(one: Working) -> bool:
+    facts = _look(one)
+    return _consented(one, facts, daemon.options(facts.options))
+
+
+def _consented(one: Working, facts: ContainerFacts, options: Options) -> bool:
+    if not ends(facts, options) or (one.rig.containers and one.rig.containers.restart):
+        return True
+    names = ", ".join(facts.containers) or "it does not say what"
+    return one.error(f"refused: containers have been started on Docker since this run began: {names}")
+
+
+def _take(one: Working, step: str, options: Options) -> bool:
+    facts = _look(one)
+    if step == "restart" and ends(facts, options) and lives(facts, options):
+        # a daemon keeps them from when it has read that, and takes the rest when it is started
+        one.shell.run("systemctl reload docker.service")
+        facts = _look(one)
+    if step == "restart" and not _consented(one, facts, options):
+        return False
+    if not facts.docker_runs:
+        how = "systemctl reset-failed docker.service 2>/dev/null; systemctl enable -q --now docker.service"
+    else:
+        # systemd starts it three times a minute at most, whoever has started it before
+        again = "systemctl reset-failed docker.service; " if step == "restart" else ""
+        how = f"{again}systemctl {shlex.quote(step)} docker.service" if step else ""
+    if how:
+        logger.info(f"{one.host.print_prefix}Docker's daemon takes its options: {step}")
+        if not _awaited(one, "rw-job-docker-options", how):
+            return one.error("Docker's daemon does not take its options: read `journalctl -u docker.service`")
+    one.shell.run(render("containers/in_force.sh.j2", in_force=IN_FORCE, daemon_json=daemon.PATH))
+    if not _look(one).docker_runs:
+        return one.error("Docker's daemon does not run: read `journalctl -u docker.service`")
+    return True
+
+
+def _awaited(one: Working, unit: str, script: str) -> bool:
+    """Run what takes as long as a daemon or the cards do, through lost connections; whether it succeeds."""
+    done = shlex.quote(one.done(unit))
+    return one.job(unit, f"rm -f {done}\n{{ {script}; }} && touch {done}")
+
+
+def _refresh(one: Working) -> bool:
+    units = shlex.join((REFRESH_UNIT, REFRESH_PATH))
+    # what is wrong is asked for afterwards, and said with the unit's own words
+    script = (
+        f"systemctl daemon-reload; systemctl enable --quiet {units} 2>/dev/null; systemctl start {REFRESH_PATH}; "
+        f"systemctl reset-failed {REFRESH_UNIT} 2>/dev/null; systemctl restart {REFRESH_UNIT} || true"
+    )
+    _awaited(one, "rw-job-cdi", script)
+    now = _look(one)
+    for line in now.stale:
+        one.error(f"the spec of the cards is not right: {line}")
+    if now.stale:
+        for line in one.shell.run(f"journalctl -b -u {REFRESH_UNIT} -n 10 -o cat --no-pager 2>/dev/null || true"):
+            one.error(f"  {line}")
+    off = [(unit, state) for unit, state in now.refresh if state != "enabled"]
+    for unit, state in off:
+        one.error(f"{unit} is {state}, and has to start at boot: `systemctl status {unit}` says more")
+    return not now.stale and not off

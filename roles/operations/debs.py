@@ -1,0 +1,123 @@
+"""Operations on packages that are locked one by one, from an archive beside the distribution's."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Generator, Mapping
+from dataclasses import dataclass, field
+
+from pyinfra import host, logger
+from pyinfra.api import FunctionCommand, operation
+
+from rigwright.debs import simulation
+from rigwright.debs.group import Group, differing
+from rigwright.debs.simulation import Simulation, objections
+from rigwright.declaration.rig import Rig
+from rigwright.render import render
+from rigwright.supply.bundle import LocalFile, Packages
+from rigwright.supply.network import network
+from roles.operations.jobs import sent
+from roles.operations.working import Working, guarded
+
+Commands = Generator[FunctionCommand, None, None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Packages that a host is to have."""
+
+    group: Group
+    folder: str
+    """Where files of it are kept: a folder each set of them."""
+    sources: tuple[tuple[str, str], ...]
+    """Our files of apt's sources, each with the words for whose archive it names."""
+    removed: tuple[str, ...] = ()
+    """Packages that go with it."""
+    files: tuple[LocalFile, ...] = ()
+    """Its own in the rig's bundle; none without one."""
+    distribution: Packages = field(default_factory=Packages)
+    """What that has of the distribution's, for what they need."""
+
+    @property
+    def kept(self) -> str:
+        """The folder of this set."""
+        return f"{self.folder}/{self.group.kept}"
+
+
+@operation()
+def brought(rig: Rig, wanted: Wanted, there: Mapping[str, str], kept: bool, half: Collection[str]) -> Commands:
+    """Bring locked packages, and keep their files. What apt would do is judged before it does anything.
+
+    + rig: the rig
+    + wanted: the packages
+    + there: package -> the version that is installed, as found before the run
+    + kept: whether files of this set are kept
+    + half: packages whose installation was begun and not ended
+    """
+    missing = differing(wanted.group, dict(there)) + [name for name in wanted.removed if name in there]
+    if not missing and not half:
+        host.noop(f"{wanted.group.name} {wanted.group.version} is there")
+        return
+    yield FunctionCommand(guarded, (_bring, rig, wanted, kept), {})
+
+
+def _bring(one: Working, wanted: Wanted, kept: bool) -> bool:
+    group = wanted.group
+    look, install = f"rw-job-{group.name}-look", f"rw-job-{group.name}"
+    # what an earlier run has begun goes on by itself
+    if one.active(install) and not one.job(install, ""):
+        return False
+    values: dict[str, object] = {
+        "network": network(one.rig),
+        "ledger": one.rig.ledger,
+        "component": "",
+        "source_files": wanted.sources,
+    }
+    # apt says by lists alone what it would do: the files of the others need not be sent
+    lists = wanted.distribution.with_files_of(())
+    targets = [*group.targets, *(f"{name}-" for name in wanted.removed)]
+    script = render(
+        "debs/look.sh.j2",
+        **values,
+        done=one.done(look),
+        sent=sent(one.jobs, look) if wanted.files else "",
+        packages=lists,
+        files=wanted.files,
+        targets=targets,
+        names=sorted(group.packages),
+        removed=wanted.removed,
+        kept=wanted.kept if kept or wanted.files else "",
+    )
+    if not one.job(look, script, (*lists.files, *wanted.files) if wanted.files else ()):
+        return False
+    how, seen = simulation.read(one.shell.run(f"cat {shlex.quote(one.done(look))}"), Simulation)
+    if reasons := objections(seen, group, wanted.removed):
+        if seen.complaints and wanted.files:
+            reasons.append("what the bundle has does not fit this host: where it is older than its own, make it again")
+        return one.error(*(f"refused: {reason}" for reason in reasons))
+    if how == "kept":
+        if not wanted.files:
+            logger.warning(
+                f"{one.host.print_prefix}the archive has dropped {group.name} {group.version}: it comes from kept files"
+            )
+        targets = [f"{name}-" for name in wanted.removed]
+    coming = {name for name, _, _ in seen.installed} & set(group.packages)
+    needed = wanted.distribution.with_files_of({name for name, _, _ in seen.installed})
+    script = render(
+        "debs/install.sh.j2",
+        **values,
+        done=one.done(install),
+        sent=sent(one.jobs, install) if wanted.files else "",
+        packages=needed,
+        what=f"{group.name} {group.version}",
+        folder=wanted.folder,
+        targets=targets,
+        kept=wanted.kept if how == "kept" else "",
+        hashes=[(name, group.packages[name].sha256) for name in sorted(coming)],
+        names=sorted(coming),
+        # the files of a part are no way back to it
+        whole=coming == set(group.packages),
+        version=group.kept,
+        fresh=[name for name, before, _ in seen.installed if not before],
+    )
+    return one.job(install, script, needed.files if wanted.files else ())

@@ -1,0 +1,161 @@
+"""Blobs of container images: registries that ask for a token give one to anybody who may pull (distribution's
+specification, "Token authentication"), each for one repository and for minutes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+from .answers import passing, sentence
+from .http import MOST_WITHOUT_BYTES, UNTRUSTED, Address, Answer, download, followed, get, size_of
+from .reach import Unsafe, judged, origin
+from .records import File
+from .spec import DiskFull, Refused, Source, Spec
+
+FRESH = 45.0
+"""Seconds for which a token is used: the least that one lasts is 60."""
+LONGEST = 60
+"""Seconds for an answer."""
+_PART = re.compile(r'([a-z]+)="([^"\\]*)"')
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one repository is entered."""
+
+    token: str = ""
+    login: str = ""
+    """`USER:PASSWORD`, where it asks for these with each request."""
+    until: float = 0.0
+
+
+class Registries:
+    """Those of one run."""
+
+    def __init__(self, spec: Spec, credentials: str) -> None:
+        self.pace, self.redirects, self.credentials = spec.pace, spec.redirects, credentials
+        self.lock = threading.Lock()
+        self.known: dict[tuple[str, str], Way] = {}
+
+    def fetch(self, source: Source, file: File, part: Path, *, last: bool) -> int:
+        """Fetch a blob into a part; a token is good for minutes, and a large one takes longer.
+
+        Args:
+            source: of kind registry.
+            file: the locked one.
+            part: may hold the beginning already.
+            last: there is no other source.
+
+        Returns:
+            how many answers the bytes came from.
+
+        Raises:
+            Refused: the registry does not bring it, or lets nobody in.
+            DiskFull: there is no room.
+        """
+        url = f"{source.base}/v2/{source.repository}/blobs/sha256:{file.sha256}"
+        answers, anybodys = 0, not source.login
+        while True:
+            way, before = self._entered(source), size_of(part)
+            address = Address(url, login=way.login)
+            try:
+                return answers + download(
+                    address,
+                    part,
+                    file.size,
+                    self.pace,
+                    last=last,
+                    token=way.token,
+                    anybodys=anybodys,
+                    redirects=self.redirects,
+                )
+            except DiskFull:
+                raise
+            except Refused:
+                if not way.token or size_of(part) <= before:
+                    raise
+                answers += 1
+                with self.lock:
+                    self.known.pop((source.base, source.repository), None)
+
+    def _entered(self, source: Source) -> Way:
+        key = (source.base, source.repository)
+        with self.lock:
+            way = self.known.get(key)
+            if way is None or way.until < time.monotonic():
+                way = self.known[key] = self._way(source)
+        return way
+
+    def _way(self, source: Source) -> Way:
+        answer = self._asked(f"{source.base}/v2/")
+        if answer.status == 401:
+            scheme, _, rest = answer.headers.get("www-authenticate", "").partition(" ")
+            said = dict(_PART.findall(rest))
+            if scheme.lower() == "basic":
+                if not source.login:
+                    raise Refused("it asks for user and password: name a file with them among the registries")
+                return Way(login=self._login(source), until=time.monotonic() + FRESH)
+            if scheme.lower() == "bearer" and "realm" in said:
+                return Way(self._token(source, said), until=time.monotonic() + FRESH)
+            raise Refused("it asks for what nobody here can show")
+        if not answer.status:
+            more = ": if that is a network's own authority, name it as ca_file" if answer.exit == UNTRUSTED else ""
+            raise Refused(f"{answer.said}{more}")
+        if passing(answer.status) or answer.status == 403:
+            raise Refused(sentence(answer.status))
+        # some servers have the blobs and no more of a registry
+        return Way(until=time.monotonic() + FRESH)
+
+    def _login(self, source: Source) -> str:
+        """`USER:PASSWORD` for a registry; empty without one."""
+        if not source.login:
+            return ""
+        if not source.base.startswith("https://"):
+            raise Refused("the login is not sent over plain http")
+        try:
+            return base64.b64decode(Path(self.credentials, source.login).read_text()).decode()
+        except (OSError, ValueError) as error:
+            raise Refused("its login was not sent: deploy again") from error
+
+    def _asked(self, url: str) -> Answer:
+        limits = (f"max-time = {LONGEST}", f"connect-timeout = {self.pace.connect}", 'output = "/dev/null"')
+        for count in range(self.pace.tries):
+            answer = followed(Address(url), [*limits], MOST_WITHOUT_BYTES, redirects=self.redirects)
+            if answer.status and not passing(answer.status):
+                break
+            if count + 1 < self.pace.tries:
+                time.sleep(self.pace.pause)
+        return answer
+
+    def _token(self, source: Source, said: dict[str, str]) -> str:
+        """Ask the token server that the registry names for a token to pull with."""
+        realm = said["realm"]
+        asked = {"scope": f"repository:{source.repository}:pull"}
+        asked |= {"service": said["service"]} if "service" in said else {}
+        url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(asked)}"
+        try:
+            pinned = judged(url, f"{source.base}/v2/", self.redirects | {origin(source.base)})
+        except Unsafe as error:
+            raise Refused(f"its token server: {error}") from None
+        login = self._login(source)
+        if login and not realm.startswith("https://"):
+            raise Refused("it names a token server without https, to which no login is sent")
+        options = (f"max-time = {LONGEST}", *pinned)
+        answer = get(url, self.pace, options=options, redirects=self.redirects, login=login)
+        if answer.exit != 0:
+            raise Refused(f"its token server: {sentence(answer.status) if answer.status >= 400 else answer.said}")
+        try:
+            found = json.loads(answer.body)
+            token = found.get("token") or found.get("access_token")
+        except (ValueError, AttributeError, RecursionError):
+            token = None
+        if not isinstance(token, str) or not re.fullmatch(r"[A-Za-z0-9._~+/=-]{1,16384}", token):
+            raise Refused(f"its token server {origin(realm)} answers with no token")
+        return token

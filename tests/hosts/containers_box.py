@@ -1,0 +1,127 @@
+"""What the tests of containers begin from: a stand-in for the toolkit's archive beside the driver's, and a host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lab.labs import Lab
+from lab.nvidia import toolkit
+from lab.nvidia.keys import Key
+from rigwright.containers import tables
+from tests.hosts import drivers
+from tests.hosts.drivers import OLD, Box
+
+TOOLKIT, NEWER = "1.19.1", "1.20.0"
+FOUR = {
+    "libnvidia-container1",
+    "libnvidia-container-tools",
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+}
+BUNDLE = "the bundle"
+DISKS = ("/var/lib/docker", "/var/lib/containers")
+INPUT = """
+[inputs.container-toolkit]
+kind = "deb"
+version = "{}"
+sources = ["container-toolkit:stable/deb/amd64"]
+"""
+
+
+DOCKER = """
+[inputs.docker-{}]
+kind = "deb"
+version = "{}"
+sources = ["docker:debian"]
+"""
+
+
+@dataclass
+class ContainersBox(Box):
+    """A host with cards and a driver, and the archives that both and the toolkit come from."""
+
+    def offers(self, *versions: str) -> None:
+        """Have the toolkit's archive hold these versions."""
+        debs = [deb for version in versions for deb in toolkit.toolkit(version)]
+        toolkit.write_toolkit(self.lab.shelf, debs, self.key)
+
+    def contains(
+        self, driver: str = "", version: str = TOOLKIT, own_docker: str = "", bundle: bool = False, **containers: Any
+    ) -> None:
+        """Declare containers, and lock driver and toolkit, and Docker's own packages where their version is given.
+
+        Args:
+            driver: Its version; by default the one that the host has.
+            version: The toolkit's.
+            own_docker: That of Docker's own packages; none without it.
+            bundle: Whether the rig gets what it lacks from a bundle, which is made.
+            containers: Keys of the inventory.
+        """
+        known = tables.tables(tables.SHIPPED.parents[2])
+        own = self.folder / tables.PLACE
+        own.parent.mkdir(parents=True, exist_ok=True)
+        text = tables.SHIPPED.read_text()
+        for one in known.archives.values():
+            text = text.replace(one.fingerprint, self.key.fingerprint)
+        own.write_text(text)
+        url = self.lab.shelf_url
+        mirrors = {"nvidia": [f"{url}/nvidia"], "container-toolkit": [f"{url}/{toolkit.TOOLKIT}"]}
+        mirrors["docker"] = [f"{url}/{toolkit.DOCKER}"]
+        also: dict[str, Any] = {"containers": containers} if containers else {}
+        # a bundle has no driver: the one that runs is the operator's then
+        also |= {"bundle": BUNDLE, "driver": {}} if bundle else {}
+        self.declare({**also, "mirrors": mirrors})
+        inputs = INPUT.format(version) + (DOCKER.format(self.system, own_docker) if own_docker else "")
+        self.lock(driver or OLD[self.system], inputs)
+        if bundle:
+            self.rig("bundle", "--system", self.system)
+
+    @property
+    def toolkit(self) -> set[str]:
+        """The versions that its packages have."""
+        said = self.host.run(f"dpkg-query -W -f '${{Version}} ' {' '.join(sorted(FOUR))}", check=False)
+        return {one.partition("-")[0] for one in said.split()}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Docker's."""
+        found: dict[str, Any] = json.loads(self.host.run("cat /etc/docker/daemon.json"))
+        return found
+
+    def says(self, name: str) -> str:
+        """What Docker's daemon says of itself."""
+        return self.host.run(f"docker info -f '{{{{.{name}}}}}'").strip()
+
+    @property
+    def spec(self) -> str:
+        """The driver that the spec of the cards is of."""
+        said = self.host.run("grep -oE 'libcuda.so.[0-9.]+$' /run/cdi/nvidia.yaml | sort -u", check=False)
+        return said.strip().removeprefix("libcuda.so.")
+
+
+@pytest.fixture(scope="module")
+def containers_box(
+    lab: Lab,
+    release: str,
+    key: Key,
+    tmp_path_factory: pytest.TempPathFactory,
+    undriven_layer: str,
+    driven_layer: str,
+) -> Callable[[], ContainersBox]:
+    """Boots a host whose older driver runs, for containers to come to; the toolkit's archive has two versions."""
+
+    def boot() -> ContainersBox:
+        folder = tmp_path_factory.mktemp("containers") / "box"
+        layers = (driven_layer, undriven_layer)
+        made = drivers.boot(lab, release, folder, key, *layers, disks=DISKS)
+        one = ContainersBox(made.lab, made.host, made.folder, made.key)
+        one.publish(drivers.OLD[release], drivers.NEW[release])
+        one.offers(TOOLKIT, NEWER)
+        return one
+
+    return boot

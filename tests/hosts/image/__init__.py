@@ -1,0 +1,205 @@
+"""A small image that answers as vLLM does, for real registries and real podman, and a box that serves it.
+
+Its Python is this machine's; its `vllm` is `server.py` beside this file: what launches it, the door before its paths
+and its command line are those of the real one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import oci, vllm_model
+from lab.hosts import Host
+from lab.labs import Lab
+from lab.oci import File, Image
+from rigwright.supply.inputs import Input
+from rigwright.supply.lock import Artefact, text
+from tests.hosts.support import PORT, api_key, write_inventory
+
+SERVER = Path(__file__).with_name("server.py")
+REGISTRY_PORT = 5000
+REGISTRY = "/etc/docker/registry/config.yml"
+REPOSITORY = "vllm/stand-in"
+MODEL = vllm_model.NAME
+WEIGHTS = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=("*",))
+# Modules of the standard library that are large, and that no server needs.
+LEFT = re.compile(
+    r"(test|idlelib|ensurepip|lib2to3|tkinter|turtledemo|pydoc_data|config-.*|site-packages|dist-packages)"
+)
+CATALOG = (
+    "".join(
+        f"""
+[engines.vllm-image{mark}]
+kind = "image"
+image = "stand-in"
+serves = "vllm"
+version = "{version}"
+"""
+        for mark, version in (("", "0.21.0+cpu"), ("-carded", "0.21.0"))
+    )
+    + f"""
+[inputs.stand-in]
+kind = "image"
+version = "TAG"
+sources = ["lan:{REPOSITORY}"]
+
+[models.tiny]
+folder = "{MODEL}"
+"""
+    + "".join(
+        f"""
+[variants."image/{name}"]
+engine = "vllm-image{mark}"
+model = "tiny"
+max_model_len = {length}
+max_num_seqs = 4
+shm_size = "1G"
+ready_timeout = 60
+cards = {cards}
+"""
+        for name, mark, length, cards in (
+            ("tiny", "", 4096, 0),
+            ("other", "", 2048, 0),
+            ("carded", "-carded", 4096, 1),
+        )
+    )
+)
+WEIGHTS_CATALOG = f"""
+[inputs.{MODEL}]
+kind = "weight"
+version = "{WEIGHTS.version}"
+sources = ["{WEIGHTS.sources[0]}"]
+include = ["*"]
+"""
+
+
+# What the driver's libraries are linked against: an image brings it.
+LIBC = [f"/lib/x86_64-linux-gnu/{name}" for name in ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6")]
+
+
+def python() -> dict[str, File]:
+    """This machine's own Python with its library, at the places that it is built for."""
+    program = Path(os.path.realpath(sys.executable))
+    library = Path(os.__file__).parent
+    found = {
+        "usr/bin/python3": File(link=str(program)),
+        "bin": File(link="usr/bin"),
+        "tmp": File(folder=True, mode=0o1777),
+    }
+    found |= {_at(program): File(program.read_bytes(), 0o755)}
+    modules = [path for path in library.rglob("*") if path.is_file() and path.suffix in (".py", ".so")]
+    wanted = [path for path in modules if not LEFT.fullmatch(path.relative_to(library).parts[0])]
+    found |= {_at(path): File(path.read_bytes()) for path in wanted}
+    needed = {
+        one for path in (program, *wanted) if path.suffix in ("", ".so") or path == program for one in _linked(path)
+    }
+    needed |= {Path(path) for path in LIBC if Path(path).exists()}
+    return found | {_at(path): File(path.read_bytes(), 0o755) for path in needed}
+
+
+def _at(path: Path) -> str:
+    # where the loader looks, whatever leads there on this machine
+    return str(path).lstrip("/")
+
+
+def _linked(program: Path) -> set[Path]:
+    told = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
+    return {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, re.MULTILINE)}
+
+
+def site() -> str:
+    """Where its packages are."""
+    if "/usr/lib/python3" in os.__file__:
+        return "/usr/lib/python3/dist-packages"
+    return str(Path(os.__file__).parent / "site-packages")
+
+
+def image(mark: str = "one", layers: int = 0) -> Image:
+    """The image; another one for another mark, and with so many layers more."""
+    place = site().lstrip("/")
+    files = {
+        **{f"{place}/vllm/{path}__init__.py": File() for path in ("", "entrypoints/", "entrypoints/cli/")},
+        f"{place}/vllm/entrypoints/cli/main.py": File(SERVER.read_bytes()),
+        "etc/mark": File(mark.encode()),
+        "etc/passwd": File(b"root:x:0:0::/:/bin/sh\n"),
+        "var/tmp": File(folder=True, mode=0o1777),
+        "work": File(folder=True, mode=0o755),
+    }
+    env = ["PATH=/usr/bin:/bin", "IMAGE_SAYS=hello"]
+    more = [{f"many/{number}": File(str(number).encode())} for number in range(layers)]
+    return oci.image(python(), files, *more, Env=env, WorkingDir="/work", Entrypoint=["/no/such/program"])
+
+
+@dataclass
+class Box:
+    """A host with a registry on it, and its inventory."""
+
+    lab: Lab
+    host: Host
+    folder: Path
+    tag: str = "v1"
+
+    @property
+    def registry(self) -> str:
+        """The registry's base address."""
+        return f"http://{self.host.address}:{REGISTRY_PORT}"
+
+    def with_registry(self) -> None:
+        """Have the distribution's own registry, for everybody."""
+        self.host.run(
+            "apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "
+            "docker-registry skopeo"
+        )
+        self.host.run(f"sed -i '/^auth:/,/^[a-z]/{{/^auth:/d;/^  /d}}' {REGISTRY} && systemctl restart docker-registry")
+
+    def push(self, one: Image, tag: str = "v1") -> None:
+        """Have an image in the registry."""
+        layout = self.folder / "layout"
+        shutil.rmtree(layout, ignore_errors=True)
+        one.write(layout, tag)
+        self.host.run("rm -rf /root/layout && mkdir /root/layout")
+        packed = subprocess.run(["tar", "-C", str(layout), "-cf", "-", "."], capture_output=True, check=True).stdout
+        subprocess.run(self.host.ssh_command("tar -C /root/layout -xf -"), input=packed, check=True)
+        to = f"docker://127.0.0.1:{REGISTRY_PORT}/{REPOSITORY}:{tag}"
+        self.host.run(f"skopeo copy --preserve-digests --dest-tls-verify=false oci:/root/layout:{tag} {to}")
+
+    def declare(self, variant: str = "image/tiny", **rig: Any) -> Path:
+        """Write inventory and catalogue, and the lock of the weights."""
+        mirrors = {"shelf": [self.lab.shelf_url], "lan": [self.registry]}
+        instances = {"chat": {"variant": variant, "port": PORT}}
+        path = write_inventory(self.folder, self.lab, self.host, **{"instances": instances, "mirrors": mirrors, **rig})
+        for noun in ("catalog", "locks"):
+            (self.folder / noun).mkdir(exist_ok=True)
+        (self.folder / "catalog/box.toml").write_text(CATALOG.replace("TAG", self.tag))
+        (self.folder / "catalog/weights.toml").write_text(WEIGHTS_CATALOG)
+        vllm_model.write(self.lab.shelf / MODEL)
+        rows = [_row(one) for one in sorted((self.lab.shelf / MODEL).iterdir())]
+        (self.folder / "locks/weights.lock.toml").write_text(text(rows, "catalog/weights.toml"))
+        return path
+
+    def about(self) -> dict[str, Any]:
+        """What the server says of itself, and of what it sees."""
+        asked = f'curl -s -H "Authorization: Bearer {api_key(self.host)}" http://127.0.0.1:{PORT}/about'
+        said: dict[str, Any] = json.loads(self.host.run(asked))
+        return said
+
+
+def _row(path: Path) -> Artefact:
+    content = path.read_bytes()
+    return Artefact.model_validate(
+        {
+            **{"kind": "weight", "name": MODEL, "group": MODEL, "version": WEIGHTS.version, "file": path.name},
+            **{"selection": WEIGHTS.selection, "sources": WEIGHTS.sources_of(path.name), "size": len(content)},
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "text": content.decode() if path.name == "config.json" else None,
+        }
+    )

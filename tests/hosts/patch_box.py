@@ -1,0 +1,59 @@
+"""Patches for throwaway hosts: made of a kept wheel, and of what a file of it is to become."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
+from lab.wheels import CACHE
+from rigwright.supply.lock import Artefact
+
+HEAD = """\
+of = {of}
+versions = [{version}]
+why = "to be seen"
+source = "written by a test"
+licence = "Apache-2.0"
+until = "the test ends"
+diff = "change.diff"
+
+[[targets]]
+path = {path}
+before = "{before}"
+after = "{after}"
+"""
+
+
+def content(row: Artefact, path: str) -> str:
+    """A text file of a kept wheel."""
+    with zipfile.ZipFile(CACHE / row.sha256[:16] / row.file) as wheel:
+        return wheel.read(path).decode()
+
+
+def write(folder: Path, row: Artefact, path: str, after: str, before: str | None = None) -> None:
+    """Write a patch of a file of a kept wheel.
+
+    Args:
+        folder: Its own, whose name is its name.
+        row: The wheel's.
+        path: In the wheel.
+        after: What the file becomes.
+        before: What it is of; what the wheel has without.
+    """
+    write_of(folder, row.name, row.version, path, content(row, path) if before is None else before, after)
+
+
+def write_of(folder: Path, of: str, version: str, path: str, before: str, after: str) -> None:
+    """Write a patch of a file of something of a version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [text.splitlines(keepends=True) for text in (before, after)]
+    (folder / "change.diff").write_text("".join(difflib.unified_diff(*lines, f"a/{path}", f"b/{path}")))
+    quoted = {name: json.dumps(value) for name, value in {"of": of, "version": version, "path": path}.items()}
+    (folder / "patch.toml").write_text(HEAD.format(**quoted, before=_sha256(before), after=_sha256(after)))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,215 @@
+"""Patches on a real host: what is patched lies beside, does what its patch says, and goes as it came."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from lab.hosts import Host
+from lab.labs import Lab
+from lab.tunnel import tunnel
+from rigwright.inventory import ROOT
+from tests.hosts import env_box, patch_box, vllm_box
+from tests.hosts.conftest import Boot
+from tests.hosts.env_box import Ground
+from tests.hosts.support import PORT, check, deploy, red, red_lines, write_inventory
+from tests.locks import lock_text
+
+# neither Python nor what patches it is the release's own
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
+
+TITLE = "packaging/__init__.py"
+NAME = "louder"
+COMPILING = Path(__file__).with_name("engine_deploy.py")
+
+
+@pytest.fixture(scope="session")
+def made(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """What hosts fetch from."""
+    lab.up([])  # its network, for what is served there
+    with env_box.ground(lab, tmp_path_factory.mktemp("channel")) as found:
+        yield found
+
+
+def said(*words: str) -> str:
+    """What `rigwright` prints."""
+    done = subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def title(inventory: Path) -> str:
+    """What the patched module says, as anybody who enters the environment sees it."""
+    return said("shell", str(inventory), "small", "python", "-c", "import packaging; print(packaging.__title__)")
+
+
+def test_it_comes_beside_stays_and_goes(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
+    host = boot()
+    row = next(row for row in made.packages if row.name == "packaging")
+    before = patch_box.content(row, TITLE)
+    plain = env_box.write(tmp_path / "plain", lab, host, made)
+    assert deploy(plain).status == 0
+    first = env_box.folder_of(host)
+    assert title(plain) == "packaging"
+
+    patched = env_box.write(tmp_path / "patched", lab, host, made, patches=(NAME,))
+    after = before.replace('"packaging"', '"PACKAGING"', 1)
+    patch_box.write(tmp_path / "patched/patches" / NAME, row, TITLE, after)
+    assert f"patched by {NAME}" in said("plan", str(patched))
+    run = deploy(patched)
+    assert run.status == 0, run.said
+    assert "Engines | Install small" in run.changed
+    assert title(patched) == "PACKAGING"
+    assert deploy(patched).changed == []
+    assert red(patched) == set()
+    (second,) = {*host.run(f"ls -d {env_box.FOLDER}/small-*").split()} - {first}
+    site = f"{second}/env/lib/python*/site-packages/packaging"
+    # it was compiled after it was patched, and for these bytes: nobody could do it later
+    (compiled,) = host.run(f"ls {site}/__pycache__/__init__.*.pyc").split()
+    assert "PACKAGING" in host.run(f"strings {compiled} || cat {compiled}")
+    assert host.run(f"find {site}/__init__.py -newer {compiled}") == ""
+
+    host.run(f"sed -i s/PACKAGING/Packaging/ {site}/__init__.py")
+    assert red(patched) == {"L02", "V04"}
+    (cure,) = [line for line in red_lines(patched)["L02"] if "remove" in line][:1]
+    assert second in cure
+    host.run(f"rm -r {second}")
+    assert deploy(patched).status == 0
+    assert red(patched) == set()
+
+    moved = env_box.write(tmp_path / "moved", lab, host, made, patches=(NAME,))
+    other = before.replace("26", "27")
+    patch_box.write(tmp_path / "moved/patches" / NAME, row, TITLE, other.replace("Core", "core"), before=other)
+    run = deploy(moved)
+    assert run.status == 1
+    assert f"patch {NAME}: {TITLE} of {row.file}: expected " in run.said
+    assert "unpacking" not in host.run("cat $(ls -td /var/lib/rigwright/jobs/rw-job-small-*/log | head -n 1)")
+    assert set(host.run(f"ls -d {env_box.FOLDER}/small-*").split()) == {first, second}
+
+    run = deploy(plain)
+    assert run.status == 0, run.said
+    assert "Engines | Install small" not in run.changed
+    assert title(plain) == "packaging"
+    assert red(plain) == set()
+
+
+VERSION = "vllm/entrypoints/serve/instrumentator/basic.py"
+
+
+def version(host: Host) -> dict[str, str]:
+    """What the instance says of itself."""
+    with tunnel(host, PORT) as local:
+        answer: dict[str, str] = requests.get(f"http://127.0.0.1:{local}/version", timeout=20).json()
+    return answer
+
+
+@pytest.mark.all_only
+def test_vllm_itself_is_patched_and_served(boot: Boot, vllm: vllm_box.Ground, tmp_path: Path) -> None:
+    host = boot(*vllm.layers)
+    row = next(row for row in vllm.packages if row.name == "vllm")
+    before = patch_box.content(row, VERSION)
+    patched = vllm_box.write(tmp_path / "patched", host, vllm, patches=(NAME,))
+    after = before.replace('{"version": VLLM_VERSION}', '{"version": VLLM_VERSION, "patched": "yes"}')
+    patch_box.write(tmp_path / "patched/patches" / NAME, row, VERSION, after)
+    run = deploy(patched)
+    assert run.status == 0, run.said[-4000:]
+    assert version(host) == {"version": "0.21.0", "patched": "yes"}
+    verdicts = check(patched)
+    assert (verdicts["V04"], verdicts["L02"], verdicts["S21"]) == ("ok", "ok", "ok")
+
+    # as if it had been changed under the process, which goes on with what it has loaded
+    (file,) = host.run(f"grep -l patched {env_box.FOLDER}/vllm-*/env/lib/python*/site-packages/{VERSION}").split()
+    host.run(f"touch $(dirname {file})/__pycache__/basic.*.pyc")
+    (line,) = red_lines(patched)["V04"]
+    assert "rigwright-chat.service" in line
+    host.run("systemctl restart rigwright-chat")
+    assert "V04" not in red(patched)
+
+    plain = vllm_box.write(tmp_path / "plain", host, vllm)
+    run = deploy(plain)
+    assert run.status == 0, run.said[-4000:]
+    assert version(host) == {"version": "0.21.0"}
+    assert red(plain) - {"F09"} == set()
+
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.18)
+project(small C)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+add_executable(llama-server server.c)
+"""
+SERVER = """
+#include <stdio.h>
+int main(void) {
+  puts("plain");
+  return 0;
+}
+"""
+ENGINE = """
+[engines.small]
+kind = "llama.cpp"
+source = "small"
+commit = "0123456789abcdef0123456789abcdef01234567"
+patches = [PATCHES]
+
+[variants."small/demo"]
+engine = "small"
+model = "tiny-rig"
+context = 4096
+"""
+
+
+def compiled_box(folder: Path, lab: Lab, host: Host, patches: str = "", server: str = SERVER) -> Path:
+    """An inventory with an engine that is compiled in a second."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, text in {"CMakeLists.txt": CMAKE, "server.c": server}.items():
+            member = tarfile.TarInfo(f"small/{name}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    content = packed.getvalue()
+    digest = hashlib.sha256(content).hexdigest()
+    file = f"small-{digest[:8]}.tar.gz"
+    (lab.shelf / file).write_bytes(content)
+    row = {"kind": "source", "name": "small", "version": "1", "file": file, "sha256": digest}
+    lines = [f'{key} = "{value}"' for key, value in row.items()]
+    lines += [f"size = {len(content)}", f'sources = ["shelf:{file}"]']
+    instances = {"chat": {"variant": "small/demo", "port": PORT}}
+    inventory = write_inventory(folder, lab, host, instances=instances)
+    for noun in ("catalog", "locks"):
+        (folder / noun).mkdir(exist_ok=True)
+    (folder / "catalog/small.toml").write_text(ENGINE.replace("PATCHES", patches))
+    (folder / "locks/small.lock.toml").write_text(lock_text("\n[[artefact]]\n" + "\n".join(lines) + "\n"))
+    return inventory
+
+
+def test_a_source_is_compiled_as_it_is_patched(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+    host = boot()
+    plain = compiled_box(tmp_path / "plain", lab, host)
+    assert deploy(plain, file=COMPILING).status == 0
+    patched = compiled_box(tmp_path / "patched", lab, host, f'"{NAME}"')
+    place = tmp_path / "patched/patches" / NAME
+    patch_box.write_of(place, "llama.cpp", "1", "server.c", SERVER, SERVER.replace("plain", "patched"))
+    run = deploy(patched, file=COMPILING)
+    assert run.status == 0, run.said
+    servers = host.run(f"ls {env_box.FOLDER}/small-*/bin/llama-server").split()
+    assert {host.run(one).strip() for one in servers} == {"plain", "patched"}
+    assert deploy(patched, file=COMPILING).changed == []
+
+    # the same version, built anew upstream
+    moved = compiled_box(tmp_path / "moved", lab, host, f'"{NAME}"', SERVER + "\n")
+    shutil.copytree(tmp_path / "patched/patches", tmp_path / "moved/patches")
+    run = deploy(moved, file=COMPILING)
+    assert run.status == 1
+    assert f"patch {NAME}: server.c: expected " in run.said
+    assert host.run(f"ls {env_box.FOLDER}/small-*/bin/llama-server").split() == servers
+    assert deploy(plain, file=COMPILING).changed == []

@@ -1,0 +1,77 @@
+"""Rigs with containers, what is locked for them, and hosts that have some."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from rigwright.containers.entry import Containers
+from rigwright.containers.found import ContainerFacts
+from rigwright.containers.plan import ContainerPlan, Refused, container_plan
+from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
+from rigwright.debs.group import Group
+from rigwright.declaration.rig import Rig
+from rigwright.supply.lock import Artefact
+from tests.unit.samples import artefact, card
+from tests.unit.samples import rig as plain
+
+SYSTEM = "debian-13"
+FOUR = (
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+)
+FIVE = ("containerd.io", "docker-buildx-plugin", "docker-ce", "docker-ce-cli", "docker-compose-plugin")
+OWN_DOCKER = group_of(DOCKER, SYSTEM)
+IN_DEBIAN = {"docker.io": "26.1.5+dfsg1-9+b9", "docker-cli": "26.1.5+dfsg1-9+b9", "podman": "5.4.2+ds1-2+b2"}
+KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n-----END PGP PUBLIC KEY BLOCK-----\n"
+
+
+def row(name: str, version: str, group: str) -> Artefact:
+    """A locked package."""
+    file = f"{name}_{version.rpartition(':')[2]}_amd64.deb"
+    return artefact(kind="deb", name=name, version=version, group=group, file=file, sources=[f"x:{file}"])
+
+
+def toolkit(version: str = "1.20.0") -> Group:
+    """The four packages."""
+    return Group(TOOLKIT, version, {name: row(name, f"{version}-1", TOOLKIT) for name in FOUR}, KEY)
+
+
+def docker(version: str = "28.5.2") -> Group:
+    """Docker's own five."""
+    five = {name: row(name, f"5:{version}-1~debian.13~trixie", OWN_DOCKER) for name in FIVE}
+    return Group(OWN_DOCKER, version, five, KEY)
+
+
+def rig(*groups: Group, cards: bool = True, mirrors: dict[str, Any] | None = None, **containers: Any) -> Rig:
+    """One with cards, and Docker unless it says otherwise."""
+    made = plain(cards=(card("8.6"),) if cards else (), mirrors=mirrors or {})
+    keys = Containers.model_validate({"engines": ("docker",), **containers})
+    return replace(made, containers=keys, container_groups={one.name: one for one in groups or (toolkit(),)})
+
+
+def host(*groups: Group, **changes: Any) -> ContainerFacts:
+    """One of Debian 13, on which some groups are installed, and packages by name."""
+    there = {name: one.version for group in groups for name, one in group.packages.items()}
+    values = {
+        "packages": MappingProxyType(there | changes.pop("packages", {})),
+        "candidates": MappingProxyType(IN_DEBIAN),
+    }
+    return ContainerFacts("debian", "13", **{**values, **changes})
+
+
+def planned(one: Rig, facts: ContainerFacts) -> ContainerPlan:
+    """What it comes to."""
+    found = container_plan(one, facts)
+    assert isinstance(found, ContainerPlan), found
+    return found
+
+
+def reasons(one: Rig, facts: ContainerFacts) -> tuple[str, ...]:
+    """Why it comes to nothing."""
+    found = container_plan(one, facts)
+    assert isinstance(found, Refused), found
+    return found.reasons

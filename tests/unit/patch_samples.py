@@ -1,0 +1,81 @@
+"""A small patch as it lies in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from rigwright.patches.keys import PatchKeys
+from rigwright.patches.patch import Patch, read
+from rigwright.toml import tomllib
+
+BEFORE = 'WORDS = "hello"\n'
+AFTER = 'WORDS = "HELLO"\n'
+DIFF = """\
+--- a/demo/words.py
++++ b/demo/words.py
+@@ -1 +1 @@
+-WORDS = "hello"
++WORDS = "HELLO"
+"""
+
+
+def sha256(text: str) -> str:
+    """Of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def head(**changes: Any) -> str:
+    """The text of a patch.toml; None leaves a key out."""
+    keys: dict[str, Any] = {
+        "of": "demo",
+        "versions": ["1.0"],
+        "why": "to be heard",
+        "source": "written here",
+        "licence": "Apache-2.0",
+        "until": "demo 2.0",
+        "diff": "change.diff",
+        "targets": [{"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFTER)}],
+    }
+    keys |= changes
+    targets = keys.pop("targets")
+    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items() if value is not None]
+    for target in targets:
+        lines += [
+            "[[targets]]",
+            *(f"{key} = {json.dumps(value)}" for key, value in target.items() if value is not None),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def write(folder: Path, files: dict[str, str] | None = None, **changes: Any) -> Path:
+    """Write a patch.
+
+    Args:
+        folder: Its own, whose name is its name.
+        files: Beside its head and its diff.
+        **changes: Keys of the head.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "patch.toml").write_text(head(**changes))
+    for name, text in ({"change.diff": DIFF} | (files or {})).items():
+        (folder / name).write_bytes(text.encode())
+    return folder
+
+
+def sample(of: str = "demo") -> Patch:
+    """One that lies in no folder."""
+    return Patch("louder", PatchKeys.model_validate(tomllib.loads(head(of=of))), "/patches/louder/patch.toml", DIFF)
+
+
+def made(folder: Path, name: str = "louder", **changes: Any) -> Patch:
+    """A patch as it is read.
+
+    Args:
+        folder: Where it is written first.
+        name: Its name.
+        **changes: Keys of the head, and `files` of `write`.
+    """
+    return read(write(folder / name, **changes))

@@ -1,0 +1,263 @@
+"""`rigwright lock` of container images, against a registry on the loopback interface."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli import main
+from cli.resolving import web
+from cli.resolving.registry import Place, Registries
+from lab.oci import File, Image, image
+from rigwright.problems import Invalid
+from rigwright.supply import images
+from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.lock import text as lock_text
+from tests.unit import tls
+from tests.unit.file_server import FileServer, Handler, file_server, status, whole
+from tests.unit.image_samples import rows
+from tests.unit.registry_server import REPOSITORY, Registry
+
+CATALOG = f"""
+[inputs.served]
+kind = "image"
+version = "v0.21.0"
+sources = ["docker-hub:{REPOSITORY}"]
+"""
+INVENTORY = """
+from rigwright.inventory import hosts
+
+rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "mirrors": {{"docker-hub": ["{url}/"]}}}}}})
+"""
+SMALL = image({"bin/one": File(b"one", 0o755)}, {"bin/two": File(b"two")}, Env=["A=b"])
+
+
+class World:
+    """A box's folder and its registry."""
+
+    def __init__(self, folder: Path, files: FileServer) -> None:
+        self.folder, self.files = folder, files
+        (folder / "catalog").mkdir()
+        self.catalog(CATALOG)
+        (folder / "rig.py").write_text(INVENTORY.format(url=files.url))
+
+    def catalog(self, text: str) -> None:
+        (self.folder / "catalog/mine.toml").write_text(text)
+
+    def lock(self, *options: str) -> Result:
+        return CliRunner().invoke(main, ["lock", str(self.folder / "rig.py"), *options])
+
+    def rows(self) -> tuple[Artefact, ...]:
+        return Lock.load([self.folder / "locks"]).groups["served"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with file_server() as files:
+        yield World(tmp_path, files)
+
+
+def blobs(rows: tuple[Artefact, ...]) -> dict[str, int]:
+    return {row.sha256: row.size for row in rows}
+
+
+def sizes(one: Image) -> dict[str, int]:
+    return {digest: len(content) for digest, content in one.blobs.items()}
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("docker", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_image_is_locked_by_its_digest_with_every_blob(
+    world: World, guarded: bool, docker: bool, listed: bool
+) -> None:
+    one = image({"bin/one": File(b"one")}, {"bin/two": File(b"two")}, docker=docker)
+    arm = image({"bin/one": File(b"arm")})
+    other = json.loads(arm.index("arm64"))["manifests"][0]
+    Registry(world.files, guarded).push(one, "v0.21.0", one.index("amd64", other) if listed else b"")
+    done = world.lock()
+    assert done.exit_code == 0, done.output
+    rows = world.rows()
+    assert blobs(rows) == sizes(one)
+    manifest = images.manifest(rows)
+    assert (manifest.sha256, manifest.text) == (one.digest, one.manifest.decode())
+    assert images.configuration(rows).sha256 == json.loads(one.manifest)["config"]["digest"][7:]
+    assert {row.kind for row in rows} == {"image"}
+    # nothing of its layers is fetched to be locked
+    assert not [asked for asked in world.files.asked if "/blobs/" in asked.path]
+    assert world.lock("--check").exit_code == 0
+
+
+def test_a_layer_that_is_there_twice_is_fetched_once(world: World) -> None:
+    layer = {"bin/one": File(b"one")}
+    one = image(layer, layer)
+    Registry(world.files).push(one, "v0.21.0")
+    assert world.lock().exit_code == 0
+    assert len(world.rows()) == 3
+
+
+def test_a_locked_image_stays_though_its_tag_moves_and_check_says_so(world: World) -> None:
+    registry = Registry(world.files)
+    registry.push(SMALL, "v0.21.0")
+    assert world.lock().exit_code == 0
+    moved = image({"bin/one": File(b"another")})
+    registry.push(moved, "v0.21.0")
+    before = world.rows()
+    assert world.lock().output.splitlines()[0] == "no change"
+    assert world.rows() == before
+    looked = world.lock("--check")
+    assert looked.exit_code == 1
+    assert f"served: the tag v0.21.0 is sha256:{moved.digest} now, and another is locked" in looked.output
+    assert world.lock("--refresh").exit_code == 0
+    assert blobs(world.rows()) == sizes(moved)
+
+
+def test_an_image_that_is_gone_upstream_is_told(world: World) -> None:
+    Registry(world.files).push(SMALL, "v0.21.0")
+    assert world.lock().exit_code == 0
+    world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", status(404))
+    looked = world.lock("--check")
+    assert (looked.exit_code, "answers 404" in looked.output) == (1, True)
+    world.files.serve("v2/", status(503))
+    assert world.lock("--check").exit_code == 2
+
+
+def changed(**keys: object) -> bytes:
+    return json.dumps({**json.loads(SMALL.manifest), **keys}).encode()
+
+
+LAYER = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{'0' * 64}", "size": 5}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"<html>", "answers with no document of an image"),
+        (b"[" * 100_000, "answers with no document of an image"),
+        (b"{}", "answers with something, which is no image's manifest"),
+        (changed(mediaType="text/plain"), "answers with text/plain, which is no image's manifest"),
+        (changed(layers=[]), "names no layers, or more than 127"),
+        (changed(layers=[LAYER] * 128), "names no layers, or more than 127"),
+        (changed(layers=[{**LAYER, "mediaType": "application/x-foreign"}]), "of the kind application/x-foreign"),
+        (changed(layers=[{**LAYER, "digest": "md5:0"}]), "has a layer without SHA-256 and size"),
+        (changed(layers=[{**LAYER, "size": -1}]), "has a layer without SHA-256 and size"),
+        (changed(config=None), "names no configuration"),
+        (changed(layers=[{**LAYER, "urls": ["http://169.254.169.254/x"]}]), "names addresses of its own for a layer"),
+        (changed(layers=[LAYER, {**LAYER, "size": 6}]), "names one blob twice, as two things"),
+        (changed(layers=[{**LAYER, "size": 10**400}]), "has a layer without SHA-256 and size"),
+        (SMALL.manifest.decode().encode("utf-16"), "answers with no document of an image"),
+        (b'{"mediaType": "\xed\xa0\x80"}', "answers with no document of an image"),
+        (image({"a": File(b"a")}).index("arm64"), "has no image for Linux on x86_64"),
+        (changed(more="x" * 70_000), "at most 65536 can be locked"),
+    ],
+)
+def test_what_is_no_image_is_refused_in_one_sentence(world: World, content: bytes, text: str) -> None:
+    world.files.serve("v2/", whole(b"{}"))
+    world.files.serve(f"v2/{REPOSITORY}/manifests/v0.21.0", whole(content))
+    done = world.lock()
+    assert done.exit_code == 1
+    assert text in done.output
+    assert not (world.folder / "locks").exists()
+
+
+@pytest.mark.parametrize("path", ["v2/", "token"])
+def test_an_answer_without_end_is_not_read_to_its_end(world: World, path: str) -> None:
+    registry = Registry(world.files, guarded=True)
+    registry.push(SMALL, "v0.21.0")
+    place = next(one for one in world.files.answers if one.startswith(path))
+    left = Event()
+
+    def endless(handler: Handler, start: int) -> None:
+        handler.begin(200, 1 << 40)
+        try:
+            for _ in range(200):
+                handler.wfile.write(b" " * (1 << 20))
+        except OSError:
+            left.set()
+
+    world.files.serve(place, endless)
+    assert world.lock().exit_code == 1
+    assert left.wait(10)
+
+
+def test_a_token_is_asked_for_anew_once_it_is_no_longer_fresh(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    Registry(world.files, guarded=True).push(SMALL, "v0.21.0")
+    registries = Registries(web.session(), lambda source: [Place(world.files.url, REPOSITORY)])
+    (place,) = registries.places("lan:x")
+    row = rows(SMALL)[0]
+    now = 1000.0
+    monkeypatch.setattr("cli.resolving.registry.monotonic", lambda: now)
+    for seconds in (0, 40, 40, 40):
+        now += seconds
+        registries.blob(row, place)
+    asked = [one for one in world.files.asked if one.path.startswith("token")]
+    assert len(asked) == 2
+
+
+def test_a_manifest_that_is_another_than_its_index_names_is_refused(world: World) -> None:
+    registry = Registry(world.files)
+    registry.push(SMALL, "v0.21.0", SMALL.index())
+    world.files.serve(f"v2/{REPOSITORY}/manifests/sha256:{SMALL.digest}", whole(image({"a": File(b"a")}).manifest))
+    assert "another manifest than its index names" in world.lock().output
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ('sources = ["index:vllm"]', "REGISTRY:REPOSITORY"),
+        ('sources = ["docker-hub:Up/Case"]', "REGISTRY:REPOSITORY"),
+        ('sources = ["docker-hub:a/b"]\nrequirements = ["x"]', "its tag, and sources, nothing else"),
+    ],
+)
+def test_an_input_that_is_no_image_is_refused(world: World, line: str, text: str) -> None:
+    world.catalog(f'[inputs.served]\nkind = "image"\nversion = "v1"\n{line}\n')
+    done = world.lock()
+    assert done.exit_code != 0
+    assert text in done.output
+
+
+@pytest.mark.parametrize("row", ["config", "layer"])
+def test_a_lock_without_one_of_the_blobs_is_no_answer(world: World, row: str) -> None:
+    Registry(world.files).push(SMALL, "v0.21.0")
+    assert world.lock().exit_code == 0
+    left = [one for one in world.rows() if one.name != row]
+    (world.folder / "locks/mine.lock.toml").write_text(lock_text(left, "catalog/mine.toml"))
+    assert "served is locked with other blobs than its manifest names" in world.lock("--check").output
+
+
+def test_a_manifest_in_a_lock_is_the_one_of_its_digest(world: World) -> None:
+    Registry(world.files).push(SMALL, "v0.21.0")
+    assert world.lock().exit_code == 0
+    manifest = images.manifest(world.rows())
+    with pytest.raises((Invalid, ValueError), match="one of them was changed"):
+        Artefact.model_validate({**manifest.model_dump(), "text": f" {manifest.text}"})
+    with pytest.raises((Invalid, ValueError), match="an image's manifest has it"):
+        Artefact.model_validate({**manifest.model_dump(), "text": None})
+
+
+def test_a_registry_that_asks_for_a_login_is_locked_from_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = base64.b64encode(b"robot:password-0123").decode()
+    for name, value in tls.trusting().items():
+        monkeypatch.setenv(name, value)
+    with file_server(certificate=tls.server()) as files:
+        world = World(tmp_path, files)
+        Registry(files, guarded=True, login=login).push(SMALL, "v0.21.0")
+        assert "answers 401" in world.lock().output
+        with_login = INVENTORY.replace(
+            '"mirrors"', '"registries": {{"docker-hub": {{"login_file": "login"}}}}, "mirrors"'
+        )
+        (tmp_path / "rig.py").write_text(with_login.format(url=files.url))
+        (tmp_path / "login").write_text(login)
+        done = world.lock()
+        assert done.exit_code == 0, done.output
+        assert blobs(world.rows()) == sizes(SMALL)
+        shown = {one.path.partition("?")[0] for one in files.asked if one.authorization == f"Basic {login}"}
+        assert shown == {"token"}

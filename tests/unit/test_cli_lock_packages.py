@@ -1,0 +1,93 @@
+"""`rigwright lock`, the container toolkit and Docker, against small archives that the real apt reads and verifies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.resolving import web
+from rigwright.containers.tables import tables
+from tests.unit.conftest import NO_INDEX
+from tests.unit.driver_world import Signer
+from tests.unit.file_server import FileServer
+from tests.unit.packages_world import CATALOG, DOCKER, FIVE, FOUR, PackagesWorld
+
+
+@pytest.fixture
+def box(
+    files: FileServer, drivers_key: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PackagesWorld]:
+    monkeypatch.setenv("PIP_INDEX_URL", NO_INDEX)
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(web, "PAUSES", (0.0, 0.0))
+    yield PackagesWorld(tmp_path / "box", files, drivers_key)
+    tables.cache_clear()
+
+
+def test_all_packages_of_an_archive_are_locked_with_its_key(box: PackagesWorld, drivers_key: Signer) -> None:
+    assert box.locked() == ["+ container-toolkit 1.20.0, 4 packages", f"+ {DOCKER} 28.5.2, 5 packages"]
+    groups = box.read.groups
+    four = {row.name: row for row in groups["container-toolkit"]}
+    assert {name: row.version for name, row in four.items()} == {
+        **dict.fromkeys(FOUR, "1.20.0-1"),
+        "container-toolkit": drivers_key.fingerprint,
+    }
+    file = "nvidia-container-toolkit-base_1.20.0-1_amd64.deb"
+    assert four["nvidia-container-toolkit-base"].sources == (
+        f"container-toolkit:stable/deb/amd64/{file}",
+        f"https://nvidia.github.io/libnvidia-container/stable/deb/amd64/{file}",
+    )
+    five = {row.name: row for row in groups[DOCKER]}
+    assert {name: five[name].version for name in FIVE} == {
+        **dict.fromkeys(("docker-ce", "docker-ce-cli"), "5:28.5.2-1~debian.13~trixie"),
+        # these have versions of their own, and the newest goes with each
+        **dict.fromkeys(
+            ("containerd.io", "docker-buildx-plugin", "docker-compose-plugin"), "1.7.28-1~debian.13~trixie"
+        ),
+    }
+    assert five["docker"].sources == ("docker:debian/gpg", "https://download.docker.com/linux/debian/gpg")
+    assert box.read.keys == dict.fromkeys(("container-toolkit", DOCKER), drivers_key.armoured)
+    box.files.asked.clear()
+    assert (box.locked(), box.files.asked) == (["no change"], [])
+    assert box.lock("--check").output.splitlines()[-1] == f"{DOCKER} 28.5.2: {box.files.url}/docker/debian has 29.1.0"
+
+
+def test_a_version_that_the_archive_lacks_is_refused_with_those_that_it_has(box: PackagesWorld) -> None:
+    box.asks(CATALOG.replace("1.20.0", "1.18.0"))
+    (line,) = box.refused()
+    assert (
+        "has no nvidia-container-toolkit 1.18.0; of nvidia-container-toolkit it has 1.19.1, 1.20.0~rc.1, 1.20.0" in line
+    )
+
+
+def test_another_key_than_the_tables_know_is_refused(box: PackagesWorld, drivers_key: Signer) -> None:
+    box.knows("A" * 40)
+    lines = box.refused()
+    assert len(lines) == 2
+    for line in lines:
+        assert f"is the key {drivers_key.fingerprint}, and the tables of containers know {'A' * 40}" in line
+
+
+def test_another_folder_than_the_tables_know_is_refused(box: PackagesWorld) -> None:
+    box.asks(CATALOG.replace("docker:debian", "docker:ubuntu"))
+    (line,) = box.refused()
+    assert line.endswith(f"inputs.{DOCKER}: cannot be locked: docker:ubuntu is refused: it is had from docker:debian")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("container-toolkit]", "container-tolkit]", 'no input of packages is called "container-tolkit"; did you mean'),
+        ("docker-debian-13]", "docker-debian-11]", 'no input of packages is called "docker-debian-11"'),
+        ('"docker:debian"', '"nvidia:debian"', "inputs.docker-debian-13.sources: nvidia: is refused: must be docker:"),
+    ],
+)
+def test_packages_are_called_after_what_is_brought_by_packages(
+    box: PackagesWorld, before: str, after: str, said: str
+) -> None:
+    box.asks(CATALOG.replace(before, after).replace("28.5.2", "580.95.05"))
+    (line,) = box.refused()
+    assert said in line

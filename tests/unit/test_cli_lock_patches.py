@@ -1,0 +1,210 @@
+"""`rigwright lock` looks into what is locked: a patch of other bytes is refused, and newer versions are judged."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cli.resolving.patching import Patched, Patching
+from cli.resolving.resolver import Resolver
+from rigwright.supply.lock import Artefact, text
+from tests.unit.conftest import locking
+from tests.unit.env_samples import conda
+from tests.unit.file_server import file_server, whole
+from tests.unit.index_server import Package
+from tests.unit.lock_world import World
+from tests.unit.patch_samples import AFTER, BEFORE, made, sha256, write
+from tests.unit.samples import artefact
+
+CATALOG = """
+[inputs.pk]
+kind = "wheel"
+python = "3.10.20"
+requirements = ["demo"]
+
+[envs.small]
+python = "py"
+packages = "pk"
+distribution = "demo"
+imports = ["demo"]
+patches = ["louder"]
+"""
+INVENTORY = """
+from rigwright.inventory import hosts
+
+rigs = hosts({"box": {"ssh_hostname": "127.0.0.1", "envs": ["small"]}})
+"""
+
+
+def wheel(version: str = "1.0", **files: str) -> bytes:
+    """A wheel of demo with these files, and ballast that nobody asks for."""
+    info = f"demo-{version}.dist-info"
+    given = {"words.py": BEFORE} | files
+    contents = {f"demo/{name}": text_.encode() for name, text_ in given.items()}
+    contents[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: demo\nVersion: {version}\n".encode()
+    rows = "".join(f"{path},sha256={_encoded(content)},{len(content)}\n" for path, content in contents.items())
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as made:
+        made.writestr("demo/ballast.bin", bytes(300_000))
+        for path, content in contents.items():
+            made.writestr(path, content)
+        made.writestr(f"{info}/WHEEL", "")
+        made.writestr(f"{info}/RECORD", f"{rows}{info}/RECORD,,\n")
+    return buffer.getvalue()
+
+
+def _encoded(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+
+
+def publish(world: World, content: bytes, version: str = "1.0", *, ranges: bool = True) -> Package:
+    package = world.index.add("demo", Package(f"demo-{version}-py3-none-any.whl", content))
+    if ranges:
+        world.files.serve(f"files/{package.file}", whole(content))
+    return package
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A box with a small environment that is patched."""
+    with file_server() as files:
+        box = locking(tmp_path, files, "json", monkeypatch)
+        box.catalog(CATALOG)
+        (box.folder / "rig.py").write_text(INVENTORY)
+        (box.folder / "locks").mkdir(exist_ok=True)
+        own = text([conda()], "catalog/py.toml").partition("\n")[2]
+        (box.folder / "locks/py.lock.toml").write_text(own)
+        publish(box, wheel())
+        write(box.folder / "patches/louder")
+        yield box
+
+
+def sent(world: World, package: str = "demo-1.0-py3-none-any.whl") -> list[str | None]:
+    return [one.range for one in world.files.asked if one.path == f"files/{package}" and one.method == "GET"]
+
+
+def said(world: World, *options: str) -> str:
+    done = world.lock(*options)
+    assert done.exit_code == 1, done.output
+    return " ".join(done.output.split())
+
+
+def test_one_that_fits_is_locked_and_little_of_the_wheel_is_asked_for(world: World) -> None:
+    world.locked()
+    ranges = sent(world)
+    assert ranges
+    assert None not in ranges
+    assert world.locked() == ["no change"]
+
+
+def test_a_server_without_ranges_gives_the_whole_wheel(world: World) -> None:
+    publish(world, wheel(), ranges=False)
+    world.locked()
+    assert None in sent(world)
+
+
+def test_a_wheel_of_this_machine_is_read_in_place(world: World, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "demo-1.0-py3-none-any.whl").write_bytes(wheel())
+    assert world.lock("--from-dir", str(given)).exit_code == 0
+    (uvs_own,) = sent(world)  # for its metadata
+    assert uvs_own
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"before": "0" * 64}, f"demo/words.py: expected {'0' * 64}, found {sha256(BEFORE)}: it is another version"),
+        ({"after": "0" * 64}, f"demo/words.py: it becomes {sha256(AFTER)}, and the patch says {'0' * 64}"),
+    ],
+)
+def test_one_that_is_for_other_bytes_is_refused(world: World, changes: dict[str, str], found: str) -> None:
+    target = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFTER)} | changes
+    write(world.folder / "patches/louder", targets=[target])
+    assert f"patches/louder/patch.toml: small: patch louder: {found}" in said(world)
+    assert world.text == ""
+
+
+def test_an_engine_that_moved_under_a_patch_is_refused(world: World) -> None:
+    """The same version, built anew, as vLLM 0.21.0 was."""
+    world.locked()
+    locked = world.text
+    publish(world, wheel(**{"words.py": "WORDS = 'hi'\n"}))
+    there = f"expected {sha256(BEFORE)}, found {sha256(chr(10).join(['WORDS = ' + repr('hi'), '']))}"
+    assert f"patch louder: demo/words.py: {there}" in said(world)
+    assert world.text == locked
+
+
+def test_one_for_another_version_is_refused_once_that_is_known(world: World) -> None:
+    write(world.folder / "patches/louder", versions=["0.9"])
+    assert "small: patch louder is for demo 0.9, and small has 1.0" in said(world)
+
+
+def test_a_name_that_no_patch_has_is_refused(world: World) -> None:
+    world.catalog(CATALOG.replace('"louder"', '"lauder"'))
+    assert 'small: no patch is called "lauder"; did you mean "louder"?' in world.lock().output
+
+
+def archive(path: Path, **files: str | None) -> Artefact:
+    """A source archive of llama.cpp inside of another project, and its row; a link in the place of None."""
+    with tarfile.open(path, "w:gz") as packed:
+        for name, content in {"words.py": BEFORE, **files}.items():
+            info = tarfile.TarInfo(f"llama-1.0/vendor/llama.cpp/demo/{name}")
+            info.size = len(content or "")
+            if content is None:
+                info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            packed.addfile(info, io.BytesIO((content or "").encode()))
+    own = hashlib.sha256(path.read_bytes()).hexdigest()
+    return artefact(kind="source", name="llama", file=path.name, sha256=own, size=path.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    ("files", "subtree", "line"),
+    [
+        ({}, "vendor/llama.cpp", ""),
+        ({}, "", f"demo/words.py: expected {sha256(BEFORE)}, found no file"),
+        ({"words.py": AFTER}, "vendor/llama.cpp", f"expected {sha256(BEFORE)}, found {sha256(AFTER)}"),
+        ({"words.py": None}, "vendor/llama.cpp", "demo/words.py: it is a link, or no plain file (in llama-1.0.tar.gz)"),
+    ],
+)
+def test_a_source_is_looked_into_below_its_subtree(tmp_path: Path, files: Any, subtree: str, line: str) -> None:
+    row = archive(tmp_path / "llama-1.0.tar.gz", **files)
+    one = Patched("engine", (made(tmp_path, of="llama.cpp"),), {"llama-cpp": "1.0"}, (row,), subtree)
+    found = Patching(cast(Resolver, SimpleNamespace(from_dir=tmp_path))).refusals([one])
+    assert [line in str(problem) for problem in found] == [True for _ in line[:1]]
+
+
+@pytest.mark.parametrize(
+    ("newer", "changes", "line"),
+    [
+        ({"words.py": AFTER}, {}, "demo 2.0 has what it does, byte by byte: it can go"),
+        ({"words.py": 'WORDS = "LOUD"\n'}, {"marker": "LOUD"}, "demo 2.0 has its marker in demo/words.py: it can go"),
+        ({}, {}, "demo 2.0 has the same files as before: it is needed, and fits as it is"),
+        ({"words.py": "x"}, {"included_in": "1.9"}, "its head says that demo 1.9 and newer have it, such as 2.0"),
+        ({"words.py": "x"}, {"included_in": "2.1"}, "demo 2.0 has another demo/words.py: it has to be looked at anew"),
+    ],
+)
+def test_check_says_what_a_newer_version_means(
+    world: World, newer: dict[str, str], changes: dict[str, Any], line: str
+) -> None:
+    write(world.folder / "patches/louder", **changes)
+    world.locked()
+    assert not [one for one in world.checked(0) if one.startswith("patch")]
+    publish(world, wheel("2.0", **newer), "2.0")
+    assert f"patch louder of small: {line}" in world.checked(1)
+
+
+def test_check_that_cannot_look_into_a_newer_one_says_so(world: World) -> None:
+    world.locked()
+    publish(world, b"no wheel", "2.0")
+    assert any(one.startswith("could not look: patch louder: is no wheel") for one in world.checked(2))

@@ -1,0 +1,85 @@
+"""`rigwright patches`: what engines carry, from the inventory and what lies beside it alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli import main
+from rigwright.supply.lock import text
+from tests.unit.env_samples import conda
+from tests.unit.patch_samples import AFTER, sha256, write
+from tests.unit.samples import wheel
+
+CATALOG = """
+[envs.small]
+python = "py"
+packages = "pk"
+distribution = "demo"
+imports = ["demo"]
+patches = ["louder"]
+"""
+INVENTORY = """
+from rigwright.inventory import hosts
+
+rigs = hosts({"box": {"ssh_hostname": "127.0.0.1", "envs": ["small"]}})
+"""
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    for name in ("catalog", "locks"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "catalog/mine.toml").write_text(CATALOG)
+    rows = [conda(), wheel("demo", version="1.0", group="pk")]
+    (tmp_path / "locks/mine.lock.toml").write_text(text(rows, "catalog/mine.toml"))
+    (tmp_path / "rig.py").write_text(INVENTORY)
+    write(tmp_path / "patches/louder")
+    write(tmp_path / "patches/other", verdict="impossible", diff=None, targets=[])
+    return tmp_path
+
+
+def asked(box: Path, verb: str, *options: str) -> Result:
+    return CliRunner().invoke(main, [verb, str(box / "rig.py"), *options])
+
+
+def test_what_each_engine_carries_why_and_until_when(box: Path) -> None:
+    done = asked(box, "patches")
+    assert done.exit_code == 0, done.output
+    _, row = done.stdout.splitlines()
+    assert row.split() == ["box", "small", "louder", "demo", "1.0", "needed", "demo", "2.0", "to", "be", "heard"]
+    (found,) = json.loads(asked(box, "patches", "--json").stdout)
+    assert found["files"] == {"demo/words.py": sha256(AFTER)}
+
+
+def test_all_there_are(box: Path) -> None:
+    found = {row["patch"]: row for row in json.loads(asked(box, "patches", "--all", "--json").stdout)}
+    assert found["louder"]["engine"] == "small"
+    assert (found["other"]["engine"], found["other"]["verdict"]) == ("", "impossible")
+
+
+def test_none(box: Path) -> None:
+    (box / "catalog/mine.toml").write_text(CATALOG.replace('["louder"]', "[]"))
+    assert asked(box, "patches").stdout.split()[-1] == "none"
+
+
+@pytest.mark.parametrize("verb", ["patches", "validate"])
+def test_an_inventory_says_all_that_is_wrong_with_its_patches(box: Path, verb: str) -> None:
+    (box / "catalog/mine.toml").write_text(CATALOG.replace('["louder"]', '["lauder", "other", "louder", "more"]'))
+    write(box / "patches/more", versions=["1.0", "1.1"])
+    said = asked(box, verb).output.splitlines()
+    assert [line.partition("small: ")[2].partition("; allowed")[0] for line in said] == [
+        'no patch is called "lauder"; did you mean "louder"?',
+        "patch other cannot be with demo 1.0: to be heard",
+        "patches louder and more both change demo/words.py: make one of them",
+    ]
+
+
+def test_a_patch_that_cannot_be_read_is_said_with_everything_else(box: Path) -> None:
+    write(box / "patches/louder", files={"change.diff": "no diff\n"})
+    write(box / "patches/other", why=None)
+    said = asked(box, "validate").output
+    assert said.count("patch.toml: ") == 2

@@ -1,0 +1,157 @@
+"""`rigwright render --compose`: a compose file that runs what podman is told to run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cli import main
+from rigwright.engines.image import KIND
+from rigwright.engines.image.compose import CACHE, COMPOSE, SOCKETS
+from rigwright.engines.image.run import KEY
+from rigwright.engines.kind import Kind
+from rigwright.engines.vllm.command import LAUNCHER, PROGRAM
+from tests.unit.image_samples import made, rig, rows, served
+from tests.unit.samples import Box, entry
+
+
+def both(**changes: Any) -> tuple[dict[str, Any], list[str]]:
+    """A service of the file, and podman's words."""
+    box = rig(served(**changes))
+    (instance,) = box.instances
+    document = yaml.safe_load(KIND.compose(box, instance)[COMPOSE])
+    assert document["name"] == "rigwright-chat"
+    return document["services"]["chat"], list(KIND.service(box, instance, made(box)).command)
+
+
+def given(words: list[str], option: str) -> list[str]:
+    return [word.partition("=")[2] for word in words if word.startswith(f"--{option}=")]
+
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"cards": ()},
+    {"cards": (0, 2), "tensor_parallel_size": 2},
+    {"shm_size": "512M", "flags": {"enable-prefix-caching": True}},
+    {"environment": {"VLLM_LOGGING_LEVEL": "a $HOME ${X} %n 'b' \"c\" \\ # ünï"}},
+    # outside of the plane that JSON's escapes reach with one of them, and a backslash before what looks like two
+    {"environment": {"VLLM_LOGGING_LEVEL": "\U0001f600 \\ud83d\\ude00 \x85\u2028"}},
+]
+
+
+@pytest.mark.parametrize("changes", CASES)
+def test_a_compose_file_is_equal_in_effect_to_the_unit(changes: dict[str, Any]) -> None:
+    service, words = both(**changes)
+    at = next(index for index, word in enumerate(words) if re.fullmatch("[0-9a-f]{64}", word))
+    plain = [word.replace("$$", "$") for word in service["command"]]
+    assert [*service["entrypoint"], *plain] == [*given(words, "entrypoint"), *words[at + 1 :]]
+    environment = {name: value.replace("$$", "$") for name, value in service["environment"].items()}
+    assert sorted(f"{name}={value}" for name, value in environment.items()) == sorted(given(words, "env"))
+    assert service.get("devices", []) == given(words, "device")
+    assert [service["network_mode"]] == given(words, "network")
+    assert [service["ipc"]] == given(words, "ipc")
+    assert [service["shm_size"]] == given(words, "shm-size")
+    assert {"--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--no-healthcheck"} <= {*words}
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["healthcheck"] == {"disable": True}
+    assert not {"ports", "privileged", "volumes_from", "pid", "cap_add"} & service.keys()
+
+
+@pytest.mark.parametrize("changes", CASES)
+def test_what_it_sees_of_the_host_is_the_same(changes: dict[str, Any]) -> None:
+    service, words = both(**changes)
+    told = {target: (source, mode) for source, target, mode in (one.split(":") for one in given(words, "volume"))}
+    beside = set()
+    for volume in service["volumes"]:
+        source, mode = told.pop(volume["target"])
+        assert volume["read_only"] == (mode == "ro")
+        # nobody makes a folder in the place of what is missing
+        assert volume["bind"] == {"create_host_path": False}
+        if volume["source"] != source:
+            beside.add(volume["source"].removeprefix("./"))
+    assert told == {}
+    assert beside == {SOCKETS, CACHE, KEY, PROGRAM}
+
+
+def test_its_image_is_the_locked_one_by_digest() -> None:
+    service, _ = both()
+    digest = next(row.sha256 for row in rows() if row.name == "manifest")
+    assert service["image"] == f"docker.io/vllm/vllm-openai@sha256:{digest}"
+
+
+def test_an_image_of_a_registry_of_ones_own_is_named_by_its_address() -> None:
+    own = tuple(row.model_copy(update={"sources": ("lan:vllm/own",)}) for row in rows())
+    mirrors = {"lan": ("https://registry.lan:5000/",), "docker-hub": ("https://elsewhere.lan",)}
+    box = rig(served(), engine_artefacts={"vllm-image": own}, mirrors=mirrors)
+    document = yaml.safe_load(KIND.compose(box, box.instances[0])[COMPOSE])
+    assert document["services"]["chat"]["image"].startswith("registry.lan:5000/vllm/own@sha256:")
+    # one that everybody knows is called as everybody calls it
+    box = rig(served(), mirrors=mirrors)
+    document = yaml.safe_load(KIND.compose(box, box.instances[0])[COMPOSE])
+    assert document["services"]["chat"]["image"].startswith("docker.io/vllm/vllm-openai@sha256:")
+
+
+def test_what_only_the_host_knows_is_asked_for() -> None:
+    service, _ = both()
+    assert service["user"].startswith("${RW_USER:?")
+    assert service["mem_limit"].startswith("${RW_MEMORY:?")
+
+
+def test_what_compose_cannot_put_into_a_container_lies_beside_the_file() -> None:
+    # a file whose content is in compose's own is written into the container, whose root is read-only
+    service, _ = both()
+    assert not {"configs", "secrets"} & service.keys()
+    box = rig(served())
+    files = KIND.compose(box, box.instances[0])
+    assert files.keys() == {COMPOSE, PROGRAM}
+    assert files[PROGRAM] == LAUNCHER
+
+
+def test_a_stop_and_what_is_written_to_memory_are_as_podman_has_them() -> None:
+    service, _ = both()
+    assert service["stop_grace_period"] == "30s"
+    # podman's may be executed from, and Docker's only where that is said
+    assert service["tmpfs"] == ["/run:exec,mode=755", "/tmp:exec", "/var/tmp:exec"]
+
+
+def test_it_is_written_with_all_that_lies_beside_it(box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.inventory.write_text(INVENTORY.format(entries={"one": entry()}))
+    monkeypatch.setattr(Kind, "compose", lambda kind, rig, instance: {COMPOSE: "a: b\n", PROGRAM: "c"})
+    words = ["render", str(box.inventory), "--compose", "chat"]
+    assert CliRunner().invoke(main, words).output == "a: b\n"
+    done = CliRunner().invoke(main, [*words, "--into", str(tmp_path / "new/folder")])
+    assert done.exit_code == 0, done.output
+    assert {path.name: path.read_text() for path in (tmp_path / "new/folder").iterdir()} == {
+        COMPOSE: "a: b\n",
+        PROGRAM: "c",
+    }
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(main, [*words, "--into", str(tmp_path / "file/folder")])
+    assert (done.exit_code, "--into: " in done.output) == (1, True)
+
+
+INVENTORY = "from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words", "said"),
+    [
+        (["one"], ["chat"], "--compose: chat is served by llama.cpp, which runs in no container"),
+        (["one"], ["chta"], 'no instance is called "chta"; did you mean "chat"?'),
+        (["one", "two"], ["chat"], "chat is on one, two: name one of them with --limit"),
+        (["one", "two"], ["chat", "--limit", "two"], "served by llama.cpp"),
+    ],
+)
+def test_what_cannot_be_rendered_is_said_in_one_line(box: Box, hosts: list[str], words: list[str], said: str) -> None:
+    entries = {name: entry(ssh_hostname=f"192.0.2.{number}") for number, name in enumerate(hosts, start=1)}
+    box.inventory.write_text(INVENTORY.format(entries=entries))
+    done = CliRunner().invoke(main, ["render", str(box.inventory), "--compose", *words])
+    assert done.exit_code == 1
+    assert said in done.output
+    assert len(done.output.splitlines()) == 1

@@ -1,0 +1,164 @@
+"""Docker's options: merged, taken out again, and by what a daemon takes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rigwright.containers import daemon
+from rigwright.containers.daemon import Record, Unreadable
+from tests.unit.containing import rig
+
+NVIDIA: dict[str, Any] = {
+    "runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}},
+    "features": {"cdi": True},
+}
+THEIRS = {"data-root": "/srv/docker", "runtimes": {"crun": {"path": "/usr/bin/crun"}}, "features": {"cdi": False}}
+
+
+def test_a_rig_with_cards_asks_for_specs_and_a_runtime_by_name() -> None:
+    assert daemon.wanted(rig(daemon={"debug": True})) == NVIDIA | {"debug": True}
+    assert daemon.wanted(rig(cards=False, daemon={"debug": True})) == {"debug": True}
+    assert daemon.wanted(rig(engines=("podman",))) == {}
+
+
+@pytest.mark.parametrize(
+    ("there", "ours", "made"),
+    [
+        ({}, NVIDIA, NVIDIA),
+        ({"debug": True}, NVIDIA, NVIDIA | {"debug": True}),
+        (
+            THEIRS,
+            NVIDIA,
+            {
+                "data-root": "/srv/docker",
+                "runtimes": {"crun": {"path": "/usr/bin/crun"}, "nvidia": NVIDIA["runtimes"]["nvidia"]},
+                "features": {"cdi": True},
+            },
+        ),
+        (
+            {"log-opts": {"max-size": "1m"}},
+            {"log-opts": {"max-file": "3"}},
+            {"log-opts": {"max-size": "1m", "max-file": "3"}},
+        ),
+        ({"dns": ["10.0.0.1"]}, {"dns": ["10.0.0.2"]}, {"dns": ["10.0.0.2"]}),
+    ],
+)
+def test_options_are_merged_and_what_was_there_comes_back(
+    there: dict[str, Any], ours: dict[str, Any], made: dict[str, Any]
+) -> None:
+    found, record = daemon.merged(there, ours, Record())
+    assert found == made
+    again, same = daemon.merged(found, ours, record)
+    assert (again, same) == (found, record)
+    known = daemon.record(record.text())
+    assert known == record
+    back, left = daemon.merged(found, {}, known)
+    assert back == there
+    assert left.set == {}
+
+
+def test_what_somebody_has_changed_since_stays_theirs() -> None:
+    found, record = daemon.merged({"debug": False}, {"debug": True, "mtu": 1400}, Record())
+    found["mtu"] = 9000
+    found["data-root"] = "/srv/docker"
+    back, _ = daemon.merged(found, {}, record)
+    assert back == {"debug": False, "mtu": 9000, "data-root": "/srv/docker"}
+
+
+def test_an_option_that_is_declared_no_more_goes_back_while_others_stay() -> None:
+    found, record = daemon.merged({"debug": False}, {"debug": True, "mtu": 1400}, Record())
+    found, record = daemon.merged(found, {"mtu": 1500}, record)
+    assert found == {"debug": False, "mtu": 1500}
+    assert record.set == {("mtu",): 1500}
+    assert daemon.merged(found, {}, record)[0] == {"debug": False}
+
+
+def test_what_is_declared_no_more_is_known_as_ours_until_it_is_gone() -> None:
+    found, before = daemon.merged({"debug": False}, {"debug": True, "mtu": 1400}, Record())
+    _, after = daemon.merged(found, {"mtu": 1500}, before)
+    between = after.beside(before)
+    # the run ends here: the next one finds the daemon.json of before
+    made, record = daemon.merged(found, {"mtu": 1500}, between)
+    assert (made, record) == ({"debug": False, "mtu": 1500}, after)
+    assert daemon.merged(found, {}, before.beside(before))[0] == {"debug": False}
+
+
+@pytest.mark.parametrize("found", [{"runtimes": {}}, {"features": None}, {"log-opts": {}, "debug": True}, {}])
+def test_options_that_nobody_has_changed_since_are_known(found: dict[str, Any]) -> None:
+    made, record = daemon.merged(found, {**NVIDIA, "log-opts": {"tag": "x"}}, Record())
+    assert daemon.untouched(made, found, record)
+    assert not daemon.untouched({**made, "mtu": 9000}, found, record)
+
+
+def test_what_was_written_down_says_whether_there_was_a_file() -> None:
+    _, record = daemon.merged({}, NVIDIA, Record(), absent=True)
+    _, record = daemon.merged(NVIDIA, NVIDIA | {"debug": True}, record)
+    assert record.absent
+    assert daemon.merged(NVIDIA | {"debug": True}, {}, record) == ({}, Record(absent=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "no json", "[]", '{"absent": true}', '{"options": [{}], "absent": true}', "[" * 99_999),
+        '{"options": [{"path": [], "set": 1}], "absent": true}',
+        '{"options": [{"path": "debug", "set": 1}], "absent": true}',
+        '{"options": [{"path": ["debug", 5], "set": 1}], "absent": true}',
+        json.dumps({"options": [{"path": ["a"] * 5000, "set": 1}], "absent": True}),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
+    assert daemon.record(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [(None, {}), ("", {}), (" \n", {}), ('{"a": 1}', {"a": 1}), ('\ufeff{"a": 1}', {"a": 1}), ("\ufeff", {})],
+)
+def test_no_file_has_no_options(text: str | None, options: dict[str, Any]) -> None:
+    assert daemon.options(text) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "is no table of options"),
+        ("[" * 99_999, "is no JSON"),
+        ('{"a": ' * 99_999, "is no JSON"),
+        ('{"a": ' + "[" * 400 + "]" * 400 + "}", "has tables in tables, more than 32 deep"),
+        ('{"mtu": NaN}', "is no JSON: it has NaN"),
+        ('{"mtu": 1e999}', "is no JSON: it has Infinity"),
+        ('{"debug": true, "debug": false}', "has debug twice"),
+        ('{"runtimes": {"a": {"path": "x", "path": "y"}}}', "has path twice"),
+        ('// mine\n{"debug": true}', "is no JSON"),
+    ],
+)
+def test_what_is_no_table_of_options_is_refused(text: str, said: str) -> None:
+    with pytest.raises(Unreadable, match=said):
+        daemon.options(text)
+
+
+@pytest.mark.parametrize(
+    ("in_force", "made", "step"),
+    [
+        ({"debug": True}, {"debug": True}, ""),
+        # what its operator has written beside ours counts when he has the daemon take it
+        ({"debug": True}, {"debug": True, "bip": "10.0.0.1/24"}, ""),
+        ({"bip": "10.0.0.1/24"}, {"debug": True}, "reload"),
+        ({}, {"debug": True}, "reload"),
+        ({}, {"runtimes": NVIDIA["runtimes"]}, "reload"),
+        # that of CDI counts from a daemon's start
+        ({}, NVIDIA, "restart"),
+        ({"data-root": "/a"}, {"data-root": "/b", "debug": True}, "restart"),
+        (None, {}, "restart"),
+    ],
+)
+def test_a_daemon_is_restarted_only_where_reading_its_options_again_will_not_do(
+    in_force: dict[str, Any] | None, made: dict[str, Any], step: str
+) -> None:
+    ours = {name for table in (in_force or {}, made) for name in table} - {"bip"}
+    assert daemon.step(in_force, made, ours) == step

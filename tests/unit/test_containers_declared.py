@@ -1,0 +1,94 @@
+"""Containers in an inventory: what is judged while it loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rigwright.containers.tables import TOOLKIT
+from rigwright.inventory import load
+from tests.unit.containing import FOUR
+from tests.unit.sample_texts import LOCK
+from tests.unit.samples import Box, entry
+
+ROW = """
+[[artefact]]
+kind = "deb"
+name = "{name}"
+version = "1.20.0-1"
+group = "container-toolkit"
+file = "{name}_1.20.0-1_amd64.deb"
+sha256 = "{sha256}"
+size = 5
+sources = ["container-toolkit:stable/deb/amd64/{name}_1.20.0-1_amd64.deb", "https://h/{name}.deb"]
+"""
+INPUT = """
+[inputs.container-toolkit]
+kind = "deb"
+version = "{}"
+sources = ["container-toolkit:stable/deb/amd64"]
+"""
+DOCKER = {"containers": {"engines": ["docker"]}}
+
+
+@pytest.fixture
+def locked(box: Box) -> Box:
+    """A box whose toolkit is locked."""
+    rows = "".join(ROW.format(name=name, sha256=str(number) * 64) for number, name in enumerate(FOUR))
+    box.write("locks/box.lock.toml", LOCK.replace("artefacts = 2", "artefacts = 6") + rows)
+    return box
+
+
+def test_a_rig_with_containers_has_its_locked_toolkit(locked: Box) -> None:
+    ((_, data),) = locked.group({"box": entry(**DOCKER)})
+    rig = load(data["rig"])
+    assert rig.containers
+    assert rig.containers.engines == ("docker",)
+    one = rig.container_groups[TOOLKIT]
+    assert (one.version, set(one.packages)) == ("1.20.0", set(FOUR))
+
+
+def test_a_rig_without_containers_or_cards_needs_none(box: Box) -> None:
+    ((_, data),) = box.group({"box": entry()})
+    assert load(data["rig"]).container_groups == {}
+    chat = {"chat": {"variant": "llamacpp/cpu", "port": 8020}}
+    ((_, data),) = box.group({"box": entry(cards=[], instances=chat, **DOCKER)})
+    assert load(data["rig"]).container_groups == {}
+
+
+def test_a_toolkit_that_is_not_locked_is_refused_with_what_to_write(box: Box) -> None:
+    (line,) = box.refusal(**DOCKER)
+    assert line.startswith(f"{box.inventory}: box.containers: no container toolkit is locked")
+    assert "[inputs.container-toolkit]" in line
+
+
+def test_a_toolkit_that_is_locked_in_another_version_is_refused(locked: Box) -> None:
+    locked.write("catalog/more.toml", INPUT.format("1.20.1"))
+    (line,) = locked.refusal(**DOCKER)
+    assert "box.containers: container-toolkit is locked with version 1.20.0, not 1.20.1" in line
+
+
+@pytest.mark.parametrize(
+    ("containers", "said"),
+    [
+        ({}, "box.containers.engines: "),
+        ({"engines": []}, "box.containers.engines: "),
+        ({"engines": ["dockr"]}, "box.containers.engines[0]: 'dockr' is refused"),
+        ({"engines": ["docker", "docker"]}, "each named once"),
+        ({"engines": ["podman"], "restart": True}, "docker among the engines beside restart"),
+        ({"engines": ["docker"], "docker": "debian"}, "box.containers.docker: 'debian' is refused"),
+        ({"engines": ["docker"], "deamon": {}}, 'did you mean "daemon"'),
+        (
+            {"engines": ["docker"], "daemon": {"log-drivr": "x"}},
+            "it has none called 'log-drivr'; did you mean \"log-driver\"",
+        ),
+        ({"engines": ["docker"], "daemon": {"hosts": ["tcp://0.0.0.0:2375"]}}, "without hosts: who reaches"),
+        ({"engines": ["docker"], "daemon": {"runtimes": {}}}, "without runtimes: what containers need of it"),
+        ({"engines": ["docker"], "daemon": {"debug": {1, 2}}}, "a table of texts, numbers, truths, lists and tables"),
+        ({"engines": ["docker"], "daemon": []}, "a table of options"),
+    ],
+)
+def test_a_mistake_is_said_with_its_key(locked: Box, containers: dict[str, Any], said: str) -> None:
+    lines = locked.refusal(containers=containers)
+    assert any(said in line for line in lines), lines

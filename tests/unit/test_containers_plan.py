@@ -1,0 +1,296 @@
+"""What a rig's containers come to on a host, and what is refused before anything is touched."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from rigwright.containers import daemon
+from rigwright.containers.files import settings
+from rigwright.containers.plan import lacking, unheld
+from rigwright.containers.told import pending
+from rigwright.debs.group import Group
+from rigwright.debs.sources import SourceFile
+from rigwright.declaration.rig import Rig
+from rigwright.supply.bundle import Bundle, Row
+from tests.unit.containing import FIVE, FOUR, IN_DEBIAN, OWN_DOCKER, docker, host, planned, reasons, rig, toolkit
+
+OLDER = MappingProxyType({"docker.io": "20.10.24+dfsg1-1+deb12u1+b6", "podman": "4.3.1+ds1-8+deb12u1+b3"})
+
+
+@pytest.mark.parametrize(
+    ("locked", "keys", "facts", "groups", "distribution"),
+    [
+        # nothing there, nothing locked: the distribution's
+        ((), {}, {}, [], ["docker.io", "docker-cli"]),
+        ((), {"engines": ("docker", "podman")}, {}, [], ["docker.io", "docker-cli", "podman"]),
+        ((), {"engines": ("podman",)}, {}, [], ["podman"]),
+        # locked: its own
+        ((docker(),), {}, {}, [OWN_DOCKER], []),
+        ((docker(),), {"docker": "docker"}, {}, [OWN_DOCKER], []),
+        ((docker(),), {"docker": "distribution"}, {}, [], ["docker.io", "docker-cli"]),
+        # what is there and new enough stays
+        ((docker(),), {}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [], ["docker.io", "docker-cli"]),
+        ((docker(),), {"docker": "docker"}, {"packages": {"docker.io": "26.1.5+dfsg1-9"}}, [OWN_DOCKER], []),
+        ((), {}, {"packages": {"docker-ce": "5:29.1.0-1~debian.13~trixie"}}, [], []),
+        # too old, and a newer one is locked
+        ((docker(),), {}, {"packages": {"docker.io": "20.10.24+dfsg1-1"}}, [OWN_DOCKER], []),
+        # older releases have the command in the daemon's package
+        ((), {}, {"candidates": MappingProxyType({"docker.io": "28.2.2-0ubuntu1"})}, [], ["docker.io"]),
+    ],
+)
+def test_docker_is_what_is_there_or_locked_or_the_distributions(
+    locked: tuple[Any, ...], keys: dict[str, Any], facts: dict[str, Any], groups: list[str], distribution: list[str]
+) -> None:
+    plan = planned(rig(toolkit(), *locked, **keys), host(**facts))
+    assert [one.name for one in plan.groups] == ["container-toolkit", *groups]
+    assert list(plan.distribution) == distribution
+
+
+@pytest.mark.parametrize(
+    ("keys", "facts", "said"),
+    [
+        ({}, {"candidates": OLDER}, "docker.io 20.10.24+dfsg1 is too old: it reads specs of cards from 26.1 on"),
+        (
+            {"engines": ("podman",)},
+            {"candidates": OLDER},
+            "podman 4.3.1+ds1 is too old: it reads specs of cards from 5.1",
+        ),
+        (
+            {},
+            {"candidates": MappingProxyType({})},
+            'no archive of debian-13 has docker.io: write [inputs."docker-debian',
+        ),
+        ({"engines": ("podman",)}, {"candidates": MappingProxyType({})}, "no archive of debian-13 has podman"),
+        ({"docker": "docker"}, {}, "no Docker is locked for debian-13"),
+        ({}, {"packages": {"docker-ce": "5:25.0.5-1"}}, "docker-ce 25.0.5 is too old"),
+        (
+            {"docker": "distribution"},
+            {"packages": {"docker-ce": "5:28.5.2-1"}},
+            "docker-ce is there, and containers.docker",
+        ),
+        ({}, {"options": "{"}, "/etc/docker/daemon.json is no JSON"),
+        ({}, {"options": '{"mtu": 1, "mtu": 2}'}, "/etc/docker/daemon.json has mtu twice"),
+        ({}, {"odd": "a link"}, "/etc/docker/daemon.json is a link: put it right"),
+        ({}, {"odd": "no file"}, "/etc/docker/daemon.json is no file: put it right"),
+        ({}, {"record": "{"}, "/var/lib/rigwright/containers/daemon.json, which says what of Docker's options is ours"),
+        ({}, {"snap": True}, "a Docker that is a snap is there"),
+        ({}, {"packages": {"podman-docker": "5.4.2"}}, "podman-docker is there"),
+        ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs of /etc/docker/daemon.json has no /run"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
+    (reason,) = reasons(rig(**keys), host(**facts))
+    assert reason.startswith(said)
+
+
+DOCKERD = "/usr/sbin/dockerd"
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "said"),
+    [
+        ("/usr/local/bin/dockerd", "", "docker.service runs /usr/local/bin/dockerd, which is no package's"),
+        (DOCKERD, "--config-file /srv/d.json", "Docker's daemon is started with --config-file /srv/d.json"),
+        (DOCKERD, "--config-file=/srv/d.json", "Docker's daemon is started with --config-file /srv/d.json"),
+        (DOCKERD, "--config-file=/etc/docker/daemon.json -H fd://", ""),
+        (DOCKERD, "-H fd:// --containerd=/run/containerd/containerd.sock", ""),
+        (DOCKERD, "-H fd:// --log-driver=local", "Docker's daemon is started with a flag for log-driver"),
+        (DOCKERD, "--feature cdi=true", "Docker's daemon is started with a flag for features"),
+        (DOCKERD, "-DH fd:// --label a=b", "Docker's daemon is started with a flag for debug, labels"),
+        # of a runtime dockerd takes both
+        (DOCKERD, "--add-runtime crun=/usr/bin/crun", ""),
+    ],
+)
+def test_a_daemon_that_its_unit_starts_with_something_else_is_refused_before_it_fails(
+    program: str, words: str, said: str
+) -> None:
+    there = host(toolkit(), packages=IN_DEBIAN, docker_runs=True, program=program, arguments=(program, *words.split()))
+    one = rig(daemon={"log-driver": "journald", "debug": True, "labels": ["x"]})
+    if said:
+        (reason,) = reasons(one, there)
+        assert reason.startswith(said)
+    else:
+        assert planned(one, there).options
+
+
+def test_a_locked_docker_that_is_too_old_is_refused() -> None:
+    (reason,) = reasons(rig(toolkit(), docker("25.0.5")), host())
+    assert reason.startswith("Docker 25.0.5 is locked, and specs of cards need 26.1")
+
+
+def test_a_rig_without_cards_needs_no_toolkit() -> None:
+    plan = planned(rig(docker(), cards=False), host())
+    assert [one.name for one in plan.groups] == [OWN_DOCKER]
+    assert plan.options is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "step", "why"),
+    [
+        ({"docker_runs": False}, "", ""),
+        ({"in_force": ""}, "restart", "its options have changed"),
+        ({"in_force": json.dumps(daemon.wanted(rig()))}, "", ""),
+        ({"in_force": json.dumps({**daemon.wanted(rig()), "runtimes": {}})}, "reload", ""),
+        # when the daemon takes what its operator has written is his matter
+        ({"in_force": json.dumps(daemon.wanted(rig())), "options": '{"data-root": "/srv"}'}, "", ""),
+        ({"in_force": "{"}, "restart", "its options have changed"),
+        ({"in_force": json.dumps(daemon.wanted(rig())), "options": '{"cdi-spec-dirs": []}'}, "", ""),
+    ],
+)
+def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], step: str, why: str) -> None:
+    plan = planned(rig(), host(toolkit(), packages=IN_DEBIAN, **{"docker_runs": True, **facts}))
+    assert (plan.step, plan.restarting) == (step, why)
+
+
+@pytest.mark.parametrize(
+    ("keys", "facts", "refused"),
+    [
+        ({}, {"containers": ("web", "db")}, "on it run web, db"),
+        ({}, {"asked": False}, "it does not say what runs on it"),
+        ({}, {}, ""),
+        ({"restart": True}, {"containers": ("web",)}, ""),
+        # kept by the daemon that ends, and not by the one that starts
+        ({}, {"containers": ("web",), "live_restore": True}, "on it run web"),
+        ({"daemon": {"live-restore": True}}, {"containers": ("web",), "live_restore": True}, ""),
+        ({}, {"containers": ("web",), "live_restore": True, "arguments": ("dockerd", "--live-restore")}, ""),
+        # the daemon reads that one before it is started again
+        ({"daemon": {"live-restore": True}}, {"containers": ("web",)}, ""),
+        ({}, {"containers": ("web",), "options": '{"live-restore": true}'}, ""),
+    ],
+)
+def test_containers_that_a_restart_would_end_are_asked_about(
+    keys: dict[str, Any], facts: dict[str, Any], refused: str
+) -> None:
+    one, there = rig(**keys), host(toolkit(), packages=IN_DEBIAN, docker_runs=True, in_force="", **facts)
+    if refused:
+        (reason,) = reasons(one, there)
+        assert refused in reason
+        assert "declare containers.restart" in reason
+    else:
+        assert planned(one, there).restarting
+
+
+def test_another_version_of_docker_restarts_it_too() -> None:
+    there = host(
+        toolkit(), docker("28.5.1"), docker_runs=True, in_force=json.dumps(daemon.wanted(rig())), containers=("web",)
+    )
+    # its package's script starts it again before anything of ours can
+    live = rig(toolkit(), docker(), daemon={"live-restore": True})
+    (reason,) = reasons(live, there)
+    assert "(docker-debian-13 28.5.2 is installed)" in reason
+    kept = replace(there, live_restore=True, options=json.dumps(daemon.wanted(live)))
+    assert planned(live, kept).restarting
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "left"),
+    [
+        ("nvidia-docker.list", "deb https://nvidia.github.io/nvidia-docker/debian11/$(ARCH) /\n", True),
+        (
+            "nvidia-container-toolkit.list",
+            "deb [signed-by=/k] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /",
+            True,
+        ),
+        (
+            "x.sources",
+            "Types: deb\nURIs: https://NVIDIA.github.io/libnvidia-container/stable/deb/amd64\nSuites: /\n",
+            True,
+        ),
+        (
+            "x.sources",
+            "Enabled: no\nTypes: deb\nURIs: https://nvidia.github.io/libnvidia-container/\nSuites: /\n",
+            False,
+        ),
+        ("x.list", "# deb https://nvidia.github.io/nvidia-docker/debian11/amd64 /\n", False),
+        ("docker.list", "deb https://download.docker.com/linux/debian trixie stable\n", False),
+        (
+            "rigwright-container-toolkit.sources",
+            "Types: deb\nURIs: https://nvidia.github.io/libnvidia-container/x\nSuites: /\n",
+            False,
+        ),
+    ],
+)
+def test_sources_of_older_repositories_are_set_aside(file: str, text: str, left: bool) -> None:
+    path = f"/etc/apt/sources.list.d/{file}"
+    plan = planned(rig(), host(sources=(SourceFile(path, text),)))
+    assert plan.leftovers == ((path,) if left else ())
+
+
+def test_a_file_that_names_other_archives_too_is_left_to_its_owner() -> None:
+    text = "deb http://archive.lan/debian trixie main\ndeb https://nvidia.github.io/nvidia-docker/debian11/amd64 /\n"
+    (reason,) = reasons(rig(), host(sources=(SourceFile("/etc/apt/sources.list", text),)))
+    assert reason.startswith("/etc/apt/sources.list names https://nvidia.github.io/, and other archives")
+
+
+def test_packages_that_cannot_stay_go() -> None:
+    there = host(packages={"docker.io": "20.10.24-1", "runc": "1.1.5", "nvidia-docker2": "2.13.0-1", "curl": "8"})
+    plan = planned(rig(toolkit(), docker()), there)
+    assert plan.removed == ("nvidia-docker2", "docker.io", "runc")
+
+
+def test_what_a_host_lacks_is_said_in_words() -> None:
+    one, mixed = rig(toolkit(), docker()), host(toolkit("1.19.1"), docker(), half=("docker-ce",), held=frozenset(FOUR))
+    plan = planned(one, mixed)
+    assert lacking(plan, mixed) == [f"{name} is 1.19.1, not 1.20.0" for name in FOUR] + [
+        "the installation of docker-ce was not ended"
+    ]
+    assert unheld(plan, mixed) == [f"{name} is not held" for name in FIVE]
+    whole = host(toolkit(), docker(), held=frozenset((*FOUR, *FIVE)))
+    assert lacking(planned(one, whole), whole) == []
+    assert [what for what, _ in pending(whole, planned(one, whole))] == ["merge options into /etc/docker/daemon.json"]
+
+
+def bundled(tmp_path: Path, *groups: Group, packages: dict[str, str] = IN_DEBIAN, system: str = "debian-13") -> Bundle:
+    """A bundle with packages of a system, and locked ones."""
+    paths = {f"packages/{system}/0/pool/{name}_{version}_amd64.deb": "a" * 64 for name, version in packages.items()}
+    paths |= {f"debs/{one.name}/{row.file}": row.sha256 for one in groups for row in one.packages.values()}
+    rows = tuple(Row(path=path, sha256=digest, size=1) for path, digest in paths.items())
+    return Bundle(tmp_path, (system,), rows)
+
+
+def with_bundle(found: Bundle, *groups: Group, **keys: Any) -> Rig:
+    return replace(rig(*groups, **keys), bundle=found, bundle_folder=str(found.folder))
+
+
+def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: Path) -> None:
+    found = bundled(tmp_path, toolkit())
+    one = with_bundle(found, engines=("docker", "podman"))
+    # a host without lists, and with a source that somebody else has written
+    there = host(
+        candidates=MappingProxyType({}), sources=(SourceFile("/etc/apt/a.list", "deb https://nvidia.github.io/x /\n"),)
+    )
+    plan = planned(one, there)
+    assert plan.distribution == ("docker.io", "docker-cli", "podman")
+    assert plan.leftovers == ()
+    assert not [file.path for file in settings(one, plan, "debian-13") if file.path.endswith(".sources")]
+    assert [file.path for file in settings(rig(), planned(rig(), host()), "debian-13") if ".sources" in file.path]
+
+
+@pytest.mark.parametrize(
+    ("has", "there", "keys", "said"),
+    [
+        ({"packages": {}}, {}, {"engines": ("docker",)}, ["no docker.io for debian-13: make it again with `rigwright"]),
+        ({"packages": {}}, {}, {"engines": ("podman",)}, ["no podman for debian-13: make it again"]),
+        ({"packages": OLDER}, {}, {"engines": ("podman",)}, ["podman 4.3.1+ds1 is too old"]),
+        ({"system": "debian-12"}, {"packages": IN_DEBIAN}, {}, ["no container-toolkit 1.20.0 for debian-13: make it"]),
+        ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: make it again"]),
+    ],
+)
+def test_what_a_bundle_lacks_is_refused_with_what_to_do(
+    tmp_path: Path, has: dict[str, Any], there: dict[str, Any], keys: dict[str, Any], said: list[str]
+) -> None:
+    found = bundled(tmp_path, *has.pop("groups", (toolkit(),)), **has)
+    lines = reasons(with_bundle(found, **keys), host(**there))
+    assert len(lines) == len(said)
+    assert all(one in line for one, line in zip(said, lines, strict=True))
+
+
+def test_a_bundle_need_not_have_what_is_there(tmp_path: Path) -> None:
+    found = bundled(tmp_path, packages={}, system="debian-12")
+    assert planned(with_bundle(found), host(toolkit(), packages=IN_DEBIAN)).groups == (toolkit(),)

@@ -1,0 +1,150 @@
+"""The probe of a host's containers, run in a folder that stands in for a host."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rigwright.containers.found import SPECS, ContainerFacts, parse, script
+from tests.unit import programs
+from tests.unit.containing import rig
+from tests.unit.scripts import stand_in
+
+SYSTEMCTL = """
+case "$*" in
+  *is-active*docker.service) [ -e {root}/runs ] ;;
+  *MainPID*) echo 77 ;;
+  *InvocationID*) echo 0123 ;;
+  *ExecMainStartTimestamp*) echo 'Mon 2026-01-05 10:00:00 UTC' ;;
+  *is-enabled*) echo enabled ;;
+  *NeedDaemonReload*) echo no ;;
+  *is-active*nvidia-cdi-refresh.path) true ;;
+  *) false ;;
+esac
+"""
+CURL = """
+case "$*" in
+  */containers/json) echo '[{"Id": "0a", "Names": ["/web"]}]' ;;
+  */info) echo '{"LiveRestoreEnabled": true}' ;;
+esac
+"""
+DPKG = (
+    """printf '%s\\n' 'installed docker.io 26.1.5+dfsg1-9+b9' 'half-configured podman 5.4.2' 'config-files runc 1.1'"""
+)
+
+
+class Probed:
+    """A host's folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("proc/77", "etc/docker", "etc/cdi", "run/cdi", "snap"):
+            (root / name).mkdir(parents=True)
+        for name, body in {
+            "systemctl": SYSTEMCTL.format(root=root),
+            "curl": CURL,
+            "dpkg-query": DPKG,
+            "apt-cache": "printf 'podman:\\n  Installed: (none)\\n  Candidate: 5.4.2\\nx:\\n  Candidate: (none)\\n'",
+            "apt-mark": "echo docker-ce",
+            "nvidia-smi": "false",
+        }.items():
+            stand_in(root / "bin", name, body)
+        self.options = root / "etc/docker/daemon.json"
+
+    def runs(self, *words: str, program: str = "/usr/sbin/dockerd") -> None:
+        """Have Docker's daemon run."""
+        (self.root / "runs").touch()
+        (self.root / "proc/77/exe").symlink_to(program)
+        (self.root / "proc/77/cmdline").write_text("\0".join((program, *words, "")))
+
+    def look(self) -> ContainerFacts:
+        """What it tells."""
+        text = script(rig())
+        for place in ("/etc/docker/", "/proc/", "/snap/", "/run/rigwright-docker", *SPECS):
+            text = text.replace(f" {place}", f" {self.root}{place}").replace(f'"{place}', f'"{self.root}{place}')
+            text = text.replace(f"={place}", f"={self.root}{place}")
+        done = programs.run(["sh", "-c", text], env={"PATH": f"{self.root}/bin:{os.environ['PATH']}"})
+        assert done.stderr == ""
+        return parse(done.stdout.splitlines())
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Probed:
+    return Probed(tmp_path)
+
+
+def test_packages_and_their_state(host: Probed) -> None:
+    seen = host.look()
+    assert dict(seen.packages) == {"docker.io": "26.1.5+dfsg1-9+b9"}
+    assert (seen.half, dict(seen.candidates)) == (("podman",), {"podman": "5.4.2"})
+    assert (seen.docker_runs, seen.snap, seen.options, seen.odd, seen.arguments) == (False, False, None, "", ())
+
+
+def test_a_daemon_that_runs_its_program_its_words_and_what_is_on_it(host: Probed) -> None:
+    host.runs("-H", "fd://", "--label=a b", "--x=\x1b[2J", program="/usr/sbin/dockerd (deleted)")
+    seen = host.look()
+    assert seen.program == "/usr/sbin/dockerd"
+    assert seen.arguments[1:4] == ("-H", "fd://", "--label=a b")
+    assert "\x1b" not in seen.arguments[4]
+    assert (seen.containers, seen.asked, seen.live_restore) == (("web",), True, True)
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_what_a_daemon_has_read_is_what_was_there_before_it_began(host: Probed, written: bool) -> None:
+    host.runs()
+    host.options.write_text('{"debug": true}')
+    # its inode is of now, and so later than the daemon
+    assert host.look().in_force is None
+    (host.root / "run/rigwright-docker").write_text(
+        '0123\n{"debug": false}\n' if written else '0000\n{"debug": false}\n'
+    )
+    assert host.look().in_force == ('{"debug": false}' if written else None)
+    host.options.unlink()
+    assert host.look().in_force == ('{"debug": false}' if written else "")
+
+
+def test_options_with_their_mode_and_what_is_no_file(host: Probed) -> None:
+    host.options.write_text('{"debug": true}')
+    host.options.chmod(0o600)
+    seen = host.look()
+    assert (seen.options, seen.mode, seen.odd) == ('{"debug": true}', 0o600, "")
+    host.options.rename(host.root / "elsewhere.json")
+    host.options.symlink_to(host.root / "elsewhere.json")
+    assert (host.look().options, host.look().odd) == (None, "a link")
+    host.options.unlink()
+    host.options.mkdir()
+    assert (host.look().options, host.look().odd) == (None, "no file")
+
+
+def test_options_without_end_are_cut_and_so_refused(host: Probed) -> None:
+    host.options.write_text(json.dumps({"labels": ["x" * (2 << 20)]}))
+    assert len(host.look().options or "") == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "seen"),
+    [
+        ("nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n", True),
+        ("a.yaml", "kind: 'nvidia.com/gpu' # mine\n", True),
+        ("a.json", '{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[]}', True),
+        ("a b*.json", '{"kind" : "nvidia.com/mig"}', True),
+        # no engine reads it
+        ("nvidia.yaml.bak", "kind: nvidia.com/gpu\n", False),
+        ("other.yaml", "kind: vendor.com/net\n", False),
+    ],
+)
+def test_specs_of_others_in_whatever_way_they_are_written(host: Probed, name: str, text: str, seen: bool) -> None:
+    (host.root / "etc/cdi" / name).write_text(text)
+    (host.root / "run/cdi/nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    found = [path.removeprefix(str(host.root)) for path in host.look().foreign_specs]
+    assert found == ([f"/etc/cdi/{name}"] if seen else [])
+
+
+def test_a_snap_of_docker(host: Probed) -> None:
+    (host.root / "snap/bin").mkdir()
+    assert not host.look().snap
+    (host.root / "snap/bin/docker").touch()
+    assert host.look().snap

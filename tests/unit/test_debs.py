@@ -1,0 +1,228 @@
+"""Packages of another archive: what apt would do for them is judged, and the jobs that bring them do no more."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.debs.group import differing
+from rigwright.debs.simulation import Simulation, objections, parse, read
+from rigwright.debs.sources import SourceFile
+from rigwright.debs.versions import numbers, upstream
+from rigwright.render import render
+from rigwright.supply.network import network
+from tests.unit import programs
+from tests.unit.containing import FOUR, KEY, docker, toolkit
+from tests.unit.driver_jobs import APT_GET, DPKG, DPKG_QUERY, FILES, HERE
+from tests.unit.samples import rig
+from tests.unit.scripts import stand_in
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "counts"),
+    [
+        ("1.20.0-1", "1.20.0", (1, 20, 0)),
+        ("1.20.0~rc.1-1", "1.20.0~rc.1", (1, 20, 0)),
+        ("5:28.5.2-1~debian.13~trixie", "28.5.2", (28, 5, 2)),
+        ("26.1.5+dfsg1-9+b9", "26.1.5+dfsg1", (26, 1, 5)),
+        ("20.10.24+dfsg1-1+deb12u1+b6", "20.10.24+dfsg1", (20, 10, 24)),
+        ("1:2.3", "2.3", (2, 3)),
+        ("odd", "odd", ()),
+    ],
+)
+def test_what_a_maker_calls_a_version(version: str, said: str, counts: tuple[int, ...]) -> None:
+    assert (upstream(version), numbers(version)) == (said, counts)
+
+
+def test_a_set_of_packages_has_one_name_for_its_files_whatever_its_version() -> None:
+    one, other = docker(), docker()
+    assert one.kept == other.kept
+    assert one.kept.startswith("28.5.2-")
+    row = other.packages["containerd.io"]
+    other.packages["containerd.io"] = row.model_copy(update={"sha256": "f" * 64})
+    assert one.kept != other.kept
+
+
+def test_a_pin_is_of_one_version_a_package() -> None:
+    records = toolkit().pin(990).split("\n\n")
+    assert [record.splitlines()[0] for record in records] == [f"Package: {name}" for name in FOUR]
+    assert {record.splitlines()[1] for record in records} == {"Pin: version 1.20.0-1"}
+
+
+def test_what_differs_is_said_by_the_makers_versions() -> None:
+    there = dict.fromkeys(FOUR[:2], "1.20.0-1") | {FOUR[2]: "1.19.1-1"}
+    assert differing(toolkit(), there) == [
+        f"{FOUR[2]} is 1.19.1, not 1.20.0",
+        f"{FOUR[3]} is not installed, not 1.20.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "offered", "removed", "said"),
+    [
+        (["Inst libnvidia-container1 (1.20.0-1 x [amd64])", "Inst libseccomp2 (2.5 Debian [amd64])"], (), (), []),
+        (["Remv docker.io [26.1]"], (), ("docker.io",), []),
+        (["Remv theirs [1.0]"], (), (), ["apt would remove theirs"]),
+        (
+            ["Inst libnvidia-container1 [1.19.1-1] (1.20.1-1 x [amd64])"],
+            (),
+            (),
+            ["libnvidia-container1 would come as 1.20.1-1, and 1.20.0-1 is locked"],
+        ),
+        (
+            ["E: Broken packages", "   it cannot be"],
+            (),
+            (),
+            ["apt finds no way to container-toolkit: Broken packages it ca"],
+        ),
+        (
+            ["E: Version '1.20.0-1' for 'libnvidia-container-tools' was not found"],
+            (("libnvidia-container-tools", "1.19.1-1"),),
+            (),
+            ["container-toolkit 1.20.0 is not to be had: the archive has libnvidia-container-tools 1.19.1"],
+        ),
+    ],
+)
+def test_a_transaction_is_judged_before_it_happens(
+    lines: list[str], offered: tuple[tuple[str, str], ...], removed: tuple[str, ...], said: list[str]
+) -> None:
+    found = objections(parse(lines, Simulation, offered), toolkit(), removed)
+    assert len(found) == len(said)
+    for one, begins in zip(found, said, strict=True):
+        assert one.startswith(begins)
+
+
+def test_what_a_looking_job_tells_is_of_its_shape_or_refused() -> None:
+    with pytest.raises(ValueError, match="nothing that was asked for"):
+        read(["Inst x (1 y [amd64])"], Simulation)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "addresses"),
+    [
+        (
+            "a.list",
+            "deb [arch=amd64 signed-by=/k] https://a/x trixie main\n#deb https://b\ndeb-src http://c/ /\n",
+            ["https://a/x", "http://c/"],
+        ),
+        (
+            "a.sources",
+            "Types: deb\nURIs: https://a/x http://b/\n https://c/\nSuites: /\n\nEnabled: no\nURIs: https://d/\n",
+            ["https://a/x", "http://b/", "https://c/"],
+        ),
+        ("a.sources", "# URIs: https://a/\nuris: https://b/\n", ["https://b/"]),
+        ("a.list", "", []),
+    ],
+)
+def test_the_archives_that_a_file_of_sources_names(path: str, text: str, addresses: list[str]) -> None:
+    assert SourceFile(path, text).addresses() == addresses
+
+
+class Job:
+    """A folder that stands in for a host on which packages are brought, with stand-ins for apt and dpkg."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name, text in {"apt-get": APT_GET, "dpkg": DPKG, "dpkg-query": DPKG_QUERY}.items():
+            stand_in(root / "bin", name, text)
+        stand_in(root / "bin", "apt-cache", f"{HERE}; cat offered")
+        stand_in(root / "bin", "sleep", "true")
+        for folder in ("archive", "tmp"):
+            (root / folder).mkdir()
+        for name in (*FILES, "refuses"):
+            (root / name).touch()
+        (root / "broken").write_text("^nothing$\n")
+        (root / "owned").write_text("package curl\n")
+        (root / "x.sources").write_text(f"URIs: https://x/\n{KEY}")
+        self.contents = {name: f"{name}\n".encode() for name in FOUR}
+        for name, content in self.contents.items():
+            (root / f"archive/{name}_1.20.0-1_amd64.deb").write_bytes(content)
+
+    def run(self, name: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+        """Run a job."""
+        values: dict[str, Any] = {
+            "network": network(rig(mirrors={})),
+            "ledger": self.root / "owned",
+            "component": "",
+            "source_files": ((str(self.root / "x.sources"), "the archive of x"),),
+            "sent": "",
+            "done": self.root / "done",
+            "targets": [f"{one}=1.20.0-1" for one in FOUR],
+            "names": list(FOUR),
+            "kept": "",
+            "removed": [],
+            "what": "x 1.20.0",
+            "folder": self.root / "store",
+            "hashes": [(one, hashlib.sha256(content).hexdigest()) for one, content in self.contents.items()],
+            "whole": True,
+            "version": "1.20.0-abc",
+            "fresh": list(FOUR),
+        }
+        environment = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "TMPDIR": f"{self.root}/tmp"}
+        return programs.run(["sh", "-c", render(f"debs/{name}.sh.j2", **values | changes)], env=environment)
+
+    @property
+    def asked(self) -> list[str]:
+        return (self.root / "asked").read_text().splitlines()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def test_our_archive_is_read_alone_and_strictly_before_the_others(job: Job) -> None:
+    (job.root / "simulated").write_text("Inst libnvidia-container1 (1.20.0-1 x [amd64])\n")
+    done = job.run("look")
+    assert done.returncode == 0, done.stderr
+    assert job.asked[1:3] == ["update x.sources ", "update "]
+    how, seen = read((job.root / "done").read_text().splitlines(), Simulation)
+    assert (how, seen.installed) == ("archive", (("libnvidia-container1", "", "1.20.0-1"),))
+
+
+def test_an_archive_that_cannot_be_verified_ends_it(job: Job) -> None:
+    (job.root / "broken").write_text("^update x.sources\n")
+    done = job.run("look")
+    assert done.returncode == 1
+    assert "the archive of x cannot be used" in done.stdout
+    assert "x.sources is taken away until the next deploy" in done.stdout
+    assert not (job.root / "done").exists()
+
+
+def test_locked_packages_are_compared_kept_and_written_down(job: Job) -> None:
+    done = job.run("install")
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = job.root / "store/1.20.0-abc"
+    assert len((kept / "SHA256SUMS").read_text().splitlines()) == 4
+    assert (job.root / "owned").read_text().splitlines() == ["package curl", *(f"package {name}" for name in FOUR)]
+    assert [line.split()[0] for line in job.asked] == ["fetch", "install"]
+    assert (job.root / "done").exists()
+    assert sorted(path.name for path in (job.root / "store").iterdir()) == ["1.20.0-abc"]
+
+
+def test_a_file_that_is_not_the_locked_one_is_not_installed(job: Job) -> None:
+    (job.root / f"archive/{FOUR[2]}_1.20.0-1_amd64.deb").write_bytes(b"another")
+    done = job.run("install")
+    assert done.returncode == 1
+    assert f"{FOUR[2]}_1.20.0-1_amd64.deb is not the locked file" in done.stdout
+    assert [line.split()[0] for line in job.asked] == ["fetch"]
+    assert list((job.root / "store").iterdir()) == []
+
+
+def test_a_part_of_them_is_no_way_back_and_is_not_kept(job: Job) -> None:
+    assert job.run("install", whole=False).returncode == 0
+    assert list((job.root / "store").iterdir()) == []
+
+
+def test_what_did_not_come_is_not_ours(job: Job) -> None:
+    (job.root / "broken").write_text("^install \n")
+    (job.root / "there").write_text(f"{FOUR[0]}\n")
+    done = job.run("install")
+    assert done.returncode != 0
+    assert "apt-get has not ended this" in done.stdout
+    assert (job.root / "owned").read_text().splitlines() == ["package curl", f"package {FOUR[0]}"]

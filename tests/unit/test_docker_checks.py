@@ -1,0 +1,123 @@
+"""Docker's daemon as the survey finds it here, and what is made of what its containers publish."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from checks import test_docker
+from checks.survey.firewall import Firewall
+from checks.survey.host import containers, docker
+from checks.survey.taken import Survey
+from rigwright.declaration.entry import Share
+from tests.unit.checking import red_of
+from tests.unit.containing import rig
+from tests.unit.scripts import stand_in
+from tests.unit.test_container_checks import told
+from tests.unit.test_packets import AT
+
+INFO = {"ServerVersion": "28.5.2", "Swarm": {"LocalNodeState": "active"}, "Secret": "x"}
+PORT = {"IP": "0.0.0.0", "PrivatePort": 80, "PublicPort": 8080, "Type": "tcp"}
+ROW = {"Id": "0a", "Names": ["/web"], "Ports": [PORT]}
+MORE = {"Name": "/web", "HostConfig": {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}]}}
+ANSWERS = {"/info": INFO, "/containers/json": [ROW, {"Id": 5}, "odd"], "/containers/0a/json": MORE}
+
+
+@contextmanager
+def daemon(root: Path, answers: dict[str, Any]) -> Iterator[Path]:
+    """This process as Docker's daemon."""
+    stand_in(root / "bin", "systemctl", f"echo {os.getpid()}")
+    path = root / "docker.sock"
+    with closing(socket.socket(socket.AF_UNIX)) as server, closing(socket.create_server(("127.0.0.1", 0))):
+        server.bind(str(path))
+        path.chmod(0o666)
+        server.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                with client:
+                    asked = client.recv(65536).split()[1].decode()
+                    body = json.dumps(answers[asked]).encode() if asked in answers else b""
+                    status = b"200 OK" if body else b"500 No"
+                    client.sendall(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
+
+        threading.Thread(target=serve, daemon=True).start()
+        with patch.dict(os.environ, {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"}):
+            yield path
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_what_it_listens_on_is_seen_whatever_its_words_are(tmp_path: Path) -> None:
+    with daemon(tmp_path, ANSWERS) as path:
+        found = docker.running(str(path))
+    assert found
+    assert any(one.startswith("127.0.0.1:") for one in found["listens"])  # type: ignore[attr-defined]
+    assert found["sockets"][str(path)]["mode"] == 0o666  # type: ignore[index]
+    assert (found["info"], found["swarm"]) == ({"ServerVersion": '"28.5.2"'}, True)
+    assert (found["carded"], found["published"]) == ([["web", "cdi"]], [["web", "0.0.0.0", "8080/tcp"]])
+
+
+@pytest.mark.parametrize("answers", [{}, {"/info": [], "/containers/json": {"message": "no"}}])
+def test_one_that_says_nothing_has_said_nothing_of_what_runs_on_it(tmp_path: Path, answers: dict[str, Any]) -> None:
+    with daemon(tmp_path, answers) as path:
+        found = docker.running(str(path))
+    assert found
+    assert (found["info"], found["carded"], found["published"]) == ({}, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n", "nvidia.com/gpu"),
+        ("kind: 'nvidia.com/gpu' # mine\n", "nvidia.com/gpu"),
+        ('{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[]}', "nvidia.com/gpu"),
+        ("kind: vendor.com/net\n", "vendor.com/net"),
+        ("devices: []\n", ""),
+    ],
+)
+def test_a_spec_is_known_in_whatever_way_it_is_written(tmp_path: Path, text: str, kind: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    (found,) = containers.specs([str(tmp_path)])
+    assert found["kind"] == kind
+
+
+CLOSED = "*filter\n:INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT"
+OPEN = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT"
+
+
+@pytest.mark.parametrize(
+    ("rules", "published", "said"),
+    [
+        (CLOSED, ["web", "0.0.0.0", "8080/tcp"], "web publishes 8080/tcp of 0.0.0.0"),
+        (CLOSED, ["web", "", "53/udp"], "web publishes 53/udp of every address"),
+        (CLOSED, ["web", "10.77.4.11", "80/tcp"], "web publishes 80/tcp of 10.77.4.11"),
+        (CLOSED, ["web", "127.0.0.1", "8080/tcp"], ""),
+        (CLOSED, ["web", "10.77.4.12", "80/tcp"], ""),
+        # what everybody reaches anyhow surprises nobody
+        (OPEN, ["web", "0.0.0.0", "8080/tcp"], ""),
+        ("", ["web", "0.0.0.0", "8080/tcp"], ""),
+    ],
+)
+def test_what_is_published_past_a_firewall_is_said(rules: str, published: list[str], said: str) -> None:
+    one = replace(rig(), share=Share(address="10.77.4.12", port=8090, allow=("10.77.4.0/24",)))
+    seen = told(one)
+    seen["daemon"]["published"] = [published]
+    firewall = Firewall([], [], [], [], AT, {"iptables": rules}, ["eth0"], {}, [])
+    survey = Survey({"containers": {"told": seen}, "firewall": {"told": asdict(firewall)}})
+    found = red_of(test_docker, survey, rig=one, containers=None)
+    assert set(found) == ({"C09"} if said else set())
+    assert said in found.get("C09", "")

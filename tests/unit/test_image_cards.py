@@ -1,0 +1,91 @@
+"""Images with cards: the spec by which podman finds those is brought, and is there before a container starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright import toml
+from rigwright.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.declaration.containers import refuse_uncontained
+from rigwright.declaration.entry import RigEntry
+from rigwright.engines import kinds
+from rigwright.engines.image import KIND
+from rigwright.serving.units import unit
+from tests.unit.image_samples import made, rig, served
+from tests.unit.samples import Box
+
+PODMAN = {"engines": ["podman"]}
+
+
+def refused(containers: dict[str, Any] | None, cards: tuple[int, ...] = (0,)) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    entry = RigEntry.model_validate({"containers": containers} if containers else {})
+    refuse_uncontained([served(cards=cards)], entry, lambda *said: found.append(said))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("containers", "cure"),
+    [
+        (None, '"containers": {"engines": ["podman"]}'),
+        ({"engines": ["docker"]}, 'podman among the engines: "containers": {"engines": ["docker", "podman"]}'),
+    ],
+)
+def test_cards_without_what_brings_their_spec_are_refused_with_the_cure(
+    containers: dict[str, Any] | None, cure: str
+) -> None:
+    ((key, text),) = refused(containers)
+    assert key == "instances.chat.variant"
+    assert text.startswith("image/sample: ")
+    assert cure in text
+
+
+def test_it_is_refused_while_the_inventory_loads(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(kinds()["llama.cpp"]), "contained_by", "podman")
+    (line,) = box.refusal()
+    assert line.startswith(f"{box.inventory}: box.instances.")
+    assert '"containers": {"engines": ["podman"]}' in line
+
+
+def test_with_podman_among_the_containers_it_is_fine() -> None:
+    assert refused(PODMAN) == []
+    assert refused({"engines": ["docker", "podman"]}) == []
+
+
+def test_an_instance_without_cards_needs_none_of_it() -> None:
+    assert refused(None, cards=()) == []
+    assert REFRESH_UNIT not in text(cards=())
+    assert SPEC not in text(cards=())
+
+
+def text(cards: tuple[int, ...] = (0,)) -> str:
+    one = rig(served(cards=cards))
+    return unit(one, one.instances[0], made(one)).text
+
+
+def test_its_unit_starts_the_refresh_of_the_spec_and_waits_for_it() -> None:
+    lines = text().splitlines()
+    assert f"Wants={REFRESH_UNIT}" in lines
+    assert REFRESH_UNIT in next(line for line in lines if line.startswith("After=")).partition("=")[2].split()
+    # a card that does not answer for once is no reason not to try
+    assert not [line for line in lines if line.startswith(("Requires=", "BindsTo="))]
+
+
+def test_the_program_before_it_is_told_which_file_to_wait_for() -> None:
+    (line,) = [line for line in text().splitlines() if " make /run/" in line]
+    assert line.endswith(f" {SPEC}")
+
+
+def test_podman_reads_the_spec_that_follows_the_driver_and_none_that_somebody_has_written() -> None:
+    one = rig(served())
+    service = KIND.service(one, one.instances[0], made(one))
+    settings = service.programs[Path(service.environment["CONTAINERS_CONF"]).name]
+    assert toml.tomllib.loads(settings)["engine"]["cdi_spec_dirs"] == [str(Path(SPEC).parent)]
+
+
+def test_a_start_that_waits_for_the_spec_says_why() -> None:
+    (cause,) = [one for one in KIND.causes if one.said in f"waits for {SPEC}, by which podman finds the cards"]
+    assert REFRESH_UNIT in cause.text

@@ -1,0 +1,111 @@
+"""Images whose files are changed: taken out of the layers as a container would see them, and mounted over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rigwright.engines.container import Mount
+from rigwright.engines.image import KIND, originals
+from rigwright.engines.image.keys import Engine
+from rigwright.engines.image.run import container
+from tests.unit.image_samples import ENGINE, SITE, made, rig, served
+from tests.unit.patch_samples import AFTER, sample, sha256
+
+IMAGE = "1" * 64
+PATH = "vllm/words.py"
+
+
+class Store:
+    """A store of containers/storage with one image of some layers, the lowest first."""
+
+    def __init__(self, folder: Path, *layers: dict[str, str | None]) -> None:
+        self.folder = folder
+        ids = [f"{number:064x}" for number in range(len(layers))]
+        for name, files in zip(ids, layers, strict=True):
+            for path, text in files.items():
+                place = folder / "overlay" / name / "diff" / SITE[1:] / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if text is None:
+                    os.mknod(place, 0o20000)  # how an overlay says that a file is gone
+                elif text.startswith("-> "):
+                    place.symlink_to(text[3:])
+                else:
+                    place.write_text(text)
+        said = [{"id": name, "parent": parent} for name, parent in zip(ids, ["", *ids], strict=False)]
+        self.write("overlay-layers/layers.json", [{k: v for k, v in one.items() if v} for one in said])
+        self.write("overlay-images/images.json", [{"id": "0" * 64, "layer": ids[0]}, {"id": IMAGE, "layer": ids[-1]}])
+
+    def write(self, name: str, said: object) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(said))
+
+    def taken(self, into: Path, *paths: str) -> dict[str, str]:
+        """What comes out of it."""
+        command = [sys.executable, "-I", originals.__file__, str(self.folder), IMAGE, SITE, str(into), *paths]
+        subprocess.run(command, check=True)
+        return {str(one.relative_to(into)): one.read_text() for one in into.rglob("*") if one.is_file()}
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+
+
+@pytest.mark.parametrize(
+    ("layers", "found"),
+    [
+        ([{PATH: "one"}], "one"),
+        ([{PATH: "one"}, {"vllm/other.py": "x"}], "one"),
+        ([{PATH: "one"}, {PATH: "two"}], "two"),
+        ([{PATH: "one"}, {PATH: "-> /etc/passwd"}], ""),
+        ([{PATH: "one"}, {"vllm": "no folder any more"}], ""),
+        ([{"vllm": "-> /etc"}], ""),
+        ([{"other": "x"}], ""),
+        pytest.param([{PATH: "one"}, {PATH: None}], "", marks=needs_root),
+        pytest.param([{PATH: "one"}, {"vllm": None}], "", marks=needs_root),
+        pytest.param([{PATH: "one"}, {PATH: None}, {PATH: "three"}], "three", marks=needs_root),
+    ],
+)
+def test_a_file_is_the_one_that_a_container_would_see(
+    tmp_path: Path, layers: list[dict[str, str | None]], found: str
+) -> None:
+    taken = Store(tmp_path / "store", *layers).taken(tmp_path / "into", PATH)
+    assert taken == ({PATH: found} if found else {})
+
+
+def test_a_patched_image_is_another_installation_with_mounts_over_its_files() -> None:
+    plain, patched = rig(served()), rig(served(patches=(sample("vllm"),)))
+    assert made(plain).folder != made(patched).folder
+    assert made(patched).record["patches"] == {"demo/words.py": sha256(AFTER)}
+    assert made(patched).what == f"{made(plain).what}, patched by louder"
+    before, after = (container(one, one.instances[0], made(one)).mounts for one in (plain, patched))
+    assert len(after) == len(before) + 1
+    folder = f"/opt/rigwright/engines/{made(patched).folder}"
+    assert Mount(f"{folder}/changed/demo/words.py", f"{SITE}/demo/words.py") in after
+
+
+def test_where_its_packages_are_is_an_input_of_what_is_patched_alone() -> None:
+    one = rig(served(patches=(sample("vllm"),)))
+    elsewhere = ENGINE.model_copy(update={"site": "/elsewhere"})
+    assert KIND.installation(one, "vllm-image", elsewhere, None).folder != made(one).folder  # type: ignore[arg-type]
+    assert KIND.installation(rig(served()), "vllm-image", elsewhere, None).folder == made(rig(served())).folder  # type: ignore[arg-type]
+
+
+def test_a_patched_one_says_where_its_packages_are() -> None:
+    with pytest.raises(ValueError, match="given site: where the packages are"):
+        Engine(kind="image", image="served", serves="vllm", version="0.21.0", patches=("louder",))
+
+
+def test_a_file_that_is_not_in_it_is_not_brought() -> None:
+    one = sample("vllm")
+    (target,) = one.keys.targets
+    keys = one.keys.model_copy(update={"targets": (target.model_copy(update={"before": None}),)})
+    (box,) = rig(served(patches=(replace(one, keys=keys),))).instances
+    found = KIND.refusals(box, rig().roots, Path("/"))
+    assert found[0] == "patch louder brings demo/words.py: of an image, patches change files that are in it"

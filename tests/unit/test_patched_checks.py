@@ -1,0 +1,126 @@
+"""What patches have changed, as a host has it: whether it is what they say, and what runs began later."""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from checks import test_envs
+from checks.survey.host import common
+from checks.survey.host import patched as on_host
+from checks.survey.patched import PATCHED, files
+from checks.survey.section import Scene
+from checks.survey.taken import Survey
+from rigwright.declaration.rig import Rig
+from rigwright.envs.env import Environment
+from rigwright.host.plan import desired
+from tests.unit.checking import red_of, taken
+from tests.unit.env_samples import declared
+from tests.unit.patch_samples import AFTER, BEFORE, made
+from tests.unit.samples import facts, rig
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> tuple[Rig, Environment]:
+    """A rig with a patched environment, whose file lies there."""
+    box_ = rig(envs=(replace(declared(), patches=(made(tmp_path / "patches"),)),))
+    box_ = replace(box_, roots=box_.roots.model_copy(update={"software": str(tmp_path / "opt")}))
+    environment = desired(box_, facts()).installations["env"]
+    assert isinstance(environment, Environment)
+    file = Path(*files(box_, environment))
+    file.parent.mkdir(parents=True)
+    file.write_text(AFTER)
+    py_compile.compile(str(file), doraise=True)
+    return box_, environment
+
+
+def asked(box_: Rig) -> object:
+    return PATCHED.asks(Scene(box_, desired(box_, facts())))
+
+
+def red(box: tuple[Rig, Environment], **units: object) -> dict[str, str]:
+    box_, environment = box
+    answer = taken({"patched": (20.0, asked(box_))})
+    told = answer["patched"]["told"]
+    assert isinstance(told, dict)
+    told["units"] |= units
+    found = red_of(test_envs, Survey(answer), rig=box_, environment=environment)
+    return {name: text for name, text in found.items() if name == "V04"}
+
+
+def test_it_is_green_where_all_is_as_it_was_patched(box: tuple[Rig, Environment]) -> None:
+    assert red(box) == {}
+
+
+def test_a_rig_without_patches_is_asked_for_nothing() -> None:
+    assert asked(rig(envs=(declared(),))) is None
+
+
+def _unpatched(file: Path) -> None:
+    file.write_text(BEFORE)
+
+
+def _gone(file: Path) -> None:
+    file.unlink()
+
+
+def _link(file: Path) -> None:
+    file.rename(file.with_suffix(".kept"))
+    file.symlink_to(file.with_suffix(".kept"))
+
+
+def _stale(file: Path) -> None:
+    state = file.stat()
+    os.utime(file, (state.st_atime, state.st_mtime - 100))
+
+
+def _by_hash(file: Path) -> None:
+    py_compile.compile(str(file), doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_unpatched, "demo/words.py: "),
+        (_gone, "demo/words.py: nothing"),
+        (_link, "demo/words.py: nothing"),
+        (_stale, "words.cpython-"),
+        (_by_hash, "words.cpython-"),
+    ],
+)
+def test_another_file_and_what_is_compiled_of_another_one_are_seen(
+    box: tuple[Rig, Environment], change: object, said: str
+) -> None:
+    change(Path(*files(*box)))  # type: ignore[operator] # one of those above
+    assert said in red(box)["V04"]
+
+
+def test_a_process_that_began_before_it_was_patched_is_seen(box: tuple[Rig, Environment]) -> None:
+    box_, environment = box
+    written = Path(*files(*box)).stat().st_mtime
+    instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
+    serving = SimpleNamespace(instances=(instance,), installed=box_.installed)
+    for begun, wrong in ((written - 60, True), (written + 60, False)):
+        answer = taken({"patched": (20.0, asked(box_))})
+        answer["patched"]["told"]["units"] = {instance.unit: [{"pid": 7, "begun": begun}]}  # type: ignore[index]
+        found = red_of(test_envs, Survey(answer), rig=serving, environment=environment)
+        assert ("process 7 of rigwright-chat.service" in found.get("V04", "")) is wrong
+
+
+def test_when_processes_of_a_service_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "chat/container").mkdir(parents=True)
+    (tmp_path / "chat/cgroup.procs").write_text(f"{os.getpid()}\n")
+    (tmp_path / "chat/container/cgroup.procs").write_text("0\n")
+    monkeypatch.setattr(on_host, "GROUPS", str(tmp_path))
+    monkeypatch.setattr(common, "run", lambda *_: "/chat\n")
+    told = on_host.look({"files": [], "units": ["chat.service"]})["units"]
+    assert isinstance(told, dict)
+    (mine,) = told["chat.service"]
+    assert mine["pid"] == os.getpid()
+    assert 0 <= time.time() - mine["begun"] < 3600

@@ -1,0 +1,144 @@
+"""Patches as they are declared: what is wrong with one is said while an inventory loads, all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.inventory import ROOT
+from rigwright.patches.apply import LARGEST
+from rigwright.patches.patch import Patch, becomes, chosen, load
+from rigwright.problems import Invalid
+from tests.unit.patch_samples import AFTER, BEFORE, DIFF, sha256, write
+
+VERSIONS = {"demo": "1.0", "other": "2.0"}
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(Invalid) as error:
+        load([folder])
+    return str(error.value)
+
+
+def test_one_is_a_head_and_a_diff(tmp_path: Path) -> None:
+    write(tmp_path / "louder")
+    (tmp_path / "README.md").write_text("about them")
+    found = load([tmp_path / "absent", tmp_path])
+    assert list(found) == ["louder"]
+    assert found["louder"].becomes == {"demo/words.py": sha256(AFTER)}
+    assert found["louder"].plan["targets"] == [
+        {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFTER)}
+    ]
+
+
+def test_a_later_folder_wins(tmp_path: Path) -> None:
+    write(tmp_path / "ours/louder")
+    write(tmp_path / "ours/other")
+    write(tmp_path / "beside/louder", why="of the operator's own")
+    found = load([tmp_path / "ours", tmp_path / "beside"])
+    assert (sorted(found), found["louder"].keys.why) == (["louder", "other"], "of the operator's own")
+
+
+WHOLE = {"path": "demo/new.py", "after": sha256("x = 1\n"), "file": "new.py"}
+
+
+def test_a_file_may_be_given_whole(tmp_path: Path) -> None:
+    write(tmp_path / "more", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE])
+    assert load([tmp_path])["more"].plan["targets"][0]["text"] == "x = 1\n"
+
+
+TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFTER)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "files", "said"),
+    [
+        ({"why": None}, {}, "why: missing"),
+        ({"versoins": ["1"]}, {}, 'versoins: unknown key; did you mean "versions"?'),
+        ({"verdict": "maybe"}, {}, "verdict: 'maybe' is refused"),
+        ({"versions": []}, {}, "versions"),
+        ({"targets": []}, {}, "given targets: it changes no file"),
+        ({"diff": None}, {}, "given a diff, or a file of demo/words.py"),
+        ({"verdict": "included"}, {}, "without diff and targets: its verdict is included"),
+        ({"targets": [TARGET | {"after": sha256(BEFORE)}]}, {}, "demo/words.py is not changed"),
+        ({"targets": [TARGET, TARGET]}, {}, "demo/words.py is there twice"),
+        ({"targets": [TARGET | {"path": "/etc/passwd"}]}, {}, "is absolute"),
+        ({"targets": [TARGET | {"path": "demo/../../x"}]}, {}, "by .."),
+        ({"targets": [TARGET | {"path": "demo/a b"}]}, {}, "other characters"),
+        ({"targets": [TARGET | {"path": "demo/others.py"}]}, {}, "the diff changes demo/words.py: it needs a table"),
+        ({"targets": [TARGET | {"path": "demo/others.py"}]}, {}, "does not change it; it changes demo/words.py"),
+        ({"targets": [TARGET, WHOLE]}, {"new.py": "x = 2\n"}, f"has SHA-256 {sha256('x = 2' + chr(10))}"),
+        ({"targets": [TARGET, WHOLE]}, {}, "new.py is not there"),
+        ({"targets": [TARGET | {"file": "new.py"}, {**WHOLE, "file": None}]}, {"new.py": AFTER}, "whole file is given"),
+        ({"diff": "../change.diff"}, {}, "a file name"),
+        ({"diff": "other.diff"}, {}, "other.diff is not there"),
+        ({}, {"change.diff": DIFF.replace("\n", "\r\n")}, "carriage returns"),
+        ({}, {"change.diff": "\0"}, "is binary"),
+        ({}, {"change.diff": "#" * (LARGEST + 1)}, "10,000,000 are the most"),
+        ({}, {"change.diff": "nothing\n"}, "change.diff: line 1 is nothing of a unified diff"),
+    ],
+)
+def test_what_is_wrong_with_one_is_said(tmp_path: Path, changes: Any, files: dict[str, str], said: str) -> None:
+    write(tmp_path / "louder", files=files, **changes)
+    assert said in refused(tmp_path)
+
+
+def test_all_of_it_is_said_at_once(tmp_path: Path) -> None:
+    write(tmp_path / "one", why=None)
+    write(tmp_path / "two", files={"change.diff": "nothing\n"}, targets=[TARGET, WHOLE])
+    write(tmp_path / "Three_")
+    (tmp_path / "link").symlink_to("one")
+    (tmp_path / "empty").mkdir()
+    said = refused(tmp_path)
+    assert [line.partition(": ")[0] for line in said.splitlines()] == [
+        str(tmp_path / name / "patch.toml") for name in ("Three_", "empty", "link", "one", "two", "two")
+    ]
+
+
+def test_a_linked_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "louder")
+    (tmp_path / "louder/change.diff").rename(tmp_path / "kept")
+    (tmp_path / "louder/change.diff").symlink_to("../kept")
+    assert "change.diff is a link" in refused(tmp_path)
+
+
+def patches(tmp_path: Path) -> dict[str, Patch]:
+    write(tmp_path / "louder")
+    write(tmp_path / "softer", why="the other way")
+    write(tmp_path / "more", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE])
+    write(tmp_path / "old", versions=["0.9"])
+    write(tmp_path / "elsewhere", of="llama.cpp")
+    for verdict in ("included", "impossible", "yours"):
+        write(tmp_path / verdict, verdict=verdict, diff=None, targets=[], files={})
+    return load([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["louder", "more"], []),
+        (["lauder"], ['no patch is called "lauder"; did you mean "louder"?']),
+        (["louder", "louder"], ["patch louder is there twice"]),
+        (["louder", "softer"], ["patches louder and softer both change demo/words.py"]),
+        (["old", "elsewhere"], ["is for demo 0.9, and the env has 1.0", "is of llama.cpp, and the env has none"]),
+        (["included", "impossible"], ["is not needed with demo 1.0: to be heard", "cannot be with demo 1.0"]),
+        (["yours"], ["your own folder of its name has it"]),
+    ],
+)
+def test_an_engine_names_those_that_are_for_it(tmp_path: Path, names: list[str], said: list[str]) -> None:
+    found, wrong = chosen(names, patches(tmp_path), VERSIONS, "the env")
+    assert len(wrong) == len(said)
+    assert all(text in line for text, line in zip(said, wrong, strict=True))
+    assert [str(one) for one in found] == (names if not said else [str(one) for one in found])
+
+
+def test_what_counts_is_what_files_become(tmp_path: Path) -> None:
+    one = patches(tmp_path)["louder"]
+    write(tmp_path / "again/louder", why="another reason", until="later")
+    assert becomes([one]) == becomes(load([tmp_path / "again"]).values())
+
+
+def test_what_is_shipped_is_sound() -> None:
+    assert all(one.keys.tested and one.keys.where for one in load([ROOT / "patches"]).values())

@@ -1,0 +1,45 @@
+"""The variants of images that are shipped: vLLM's own parser of that version takes them, on the cards they are for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.entry import Roots
+from rigwright.engines.image import KIND
+from rigwright.engines.image.keys import Engine, Variant
+from rigwright.inventory import ROOT
+from tests.unit import samples, vllm_samples
+from tests.unit.image_samples import rows
+from tests.unit.shipped import INT4
+
+CATALOG = Catalog.load([ROOT / "catalog"])
+VARIANTS = {name: one for name, one in CATALOG.variants.items() if isinstance(CATALOG.engines[one.engine], Engine)}
+
+
+def test_there_are_some() -> None:
+    assert {"image/default", "image/dual", "image/turbo"} <= VARIANTS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_this_version_starts_with_it(name: str) -> None:
+    variant = VARIANTS[name]
+    assert isinstance(variant, Variant)
+    engine = CATALOG.engines[variant.engine]
+    known = KIND.known(CATALOG, engine, rows())
+    made = samples.instance(
+        cards=tuple(range(variant.cards)),
+        engine_name=variant.engine,
+        engine=engine,
+        variant=variant,
+        variant_name=name,
+        model_name=variant.model,
+        parts=vllm_samples.model(INT4),
+        artefacts=rows(),
+        known=known,
+    )
+    assert KIND.refusals(made, Roots(), Path("/box"), frozenset({"8.6"})) == []
+    assert KIND.reserved(made) == {}
+    assert CATALOG.inputs[engine.image].kind == "image"  # type: ignore[attr-defined] # an image's
