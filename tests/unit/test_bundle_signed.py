@@ -47,6 +47,7 @@ class Host:
             (folder / name).touch()
         stand_in(folder / "bin", "apt-get", APT.format(folder))
         stand_in(folder / "bin", "dpkg", DPKG.format(folder))
+        stand_in(folder / "bin", "dpkg-query", "exit 1")
 
     def run(self, made: Bundle, *names: str) -> subprocess.CompletedProcess[str]:
         """Install packages from a bundle."""

@@ -40,6 +40,7 @@ class Host:
     def __init__(self, folder: Path, release: str = "debian") -> None:
         self.folder = folder
         stand_in(folder / "bin", "apt-get", APT)
+        stand_in(folder / "bin", "dpkg-query", "exit 1")
         (folder / "os-release").write_text(RELEASES[release])
 
     def run(
@@ -102,6 +103,14 @@ def test_archives_are_tried_in_order_until_one_has_the_packages(
     assert ("no apt mirror of this rig has the packages" in done.stdout) == bool(status and urls)
     tried = [url.rstrip("/") for url in urls if f":{url.rstrip('/')}" in broken]
     assert [f"the archive {url} did not do" in done.stdout for url in tried] == [True] * len(tried)
+
+
+def test_what_is_installed_is_not_upgraded_along_with_what_is_missing(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    stand_in(tmp_path / "bin", "dpkg-query", "case $4 in curl) printf installed ;; *) printf config-files ;; esac")
+    assert host.run(mirrored()).returncode == 0
+    asked = host.read("arguments")[1:]
+    assert [line.partition(" install ")[2] for line in asked] == ["g++", "g++"]
 
 
 def test_a_mirror_is_used_in_place_of_the_hosts_own_archives(tmp_path: Path) -> None:

@@ -184,8 +184,8 @@ def test_an_instance_has_settled_when_it_serves_or_has_failed(host: HostFolder, 
     assert host.sh(script(host, Activation((), (CHAT,)))).returncode == status
 
 
-# systemd's own restart of a unit that was failing begins beside the one that is asked for, and counts; the unit is seen as
-# it was until the job is run
+# systemd's own restart of a unit that was failing begins beside the one that is asked for, and counts; the unit is
+# seen as it was until the job is run
 BETWEEN_TRIES = """
 cd "$(dirname "$0")/../systemd"
 between() { printf 'ActiveState=activating\nSubState=auto-restart\nNRestarts=%s\nJob=7\n' "$1"; }
