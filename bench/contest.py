@@ -1,15 +1,18 @@
-"""One instance, served by two processes in turn: its unit's, and the same command line outside of any sandbox."""
+"""One instance, served by two processes in turn: its unit's, and the same command line outside of any sandbox, or the
+unit of another instance of its host in place of that.
+"""
 
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from paramiko import SSHException
 
-from bench.figures import BARE, PORT, UNIT
+from bench.figures import BARE, OTHER, PORT, UNIT
 from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import KEY_FILE, Installation, Service
 from rigwright.host.locks import LEASE
@@ -128,23 +131,46 @@ class Contest:
 
     remote: Root
     lease: Lease
-    instance: Instance
     unit: Deployed
+    other: Deployed | None = None
+    """What takes the place of the bare process."""
 
-    def serve(self, process: str) -> None:
-        """Serve it by a new process and nothing beside it: BARE, or that of its UNIT.
+    @property
+    def against(self) -> str:
+        """The process that the unit's takes turns with."""
+        return OTHER if self.other else BARE
+
+    @property
+    def units(self) -> list[str]:
+        """Units that serve when all is over."""
+        return [one.instance.unit for one in (self.unit, self.other) if one]
+
+    def asks(self, way: str) -> dict[str, str]:
+        """Where a way of serving is asked, and by what: members of `Asked`."""
+        one = self.other if way == OTHER and self.other else self.unit
+        at = one.instance.socket if way == OTHER else one.places[way]
+        return {"at": at, "key_file": one.key_file, "path": one.completions}
+
+    def serve(self, process: str) -> float:
+        """Serve it by a new process and nothing beside it: that of its UNIT, or of `against`. Returns after how many
+        seconds it was ready; the bare one is by its health alone, and by no answer.
 
         Raises:
             NotMeasured: it does not come up, or the lease is lost.
         """
         if self.lease.lost:
             raise NotMeasured(f"the lease is gone: {self.lease.lost}")
-        self.stop(self.instance.unit, BARE_UNIT)
-        if process != BARE:
-            self.start_unit()
-            return
+        self.stop(*self.units, BARE_UNIT)
+        began = time.monotonic()
+        if process == BARE:
+            self._start_bare()
+        else:
+            self.start_unit(self.other if process == OTHER and self.other else self.unit)
+        return time.monotonic() - began
+
+    def _start_bare(self) -> None:
         self._run(start_bare(self.unit))
-        limit = self.instance.variant.ready_timeout
+        limit = self.unit.instance.variant.ready_timeout
         ask = "curl --silent --fail --output /dev/null --max-time 5"
         ready = (
             f"until {ask} --unix-socket {BARE_SOCKET} http://localhost{self.unit.health}; do "
@@ -156,13 +182,13 @@ class Contest:
         """Stop units; one that is not there is stopped."""
         self._run("".join(f"systemctl stop {unit} 2>/dev/null; " for unit in units) + "true")
 
-    def start_unit(self) -> None:
-        """Start the instance's unit, which takes until it has answered.
+    def start_unit(self, one: Deployed) -> None:
+        """Start an instance's unit, which takes until it has answered.
 
         Raises:
             NotMeasured: it does not.
         """
-        unit = self.instance.unit
+        unit = one.instance.unit
         # starts by hand count for StartLimitBurst= too
         self._run(
             f"systemctl reset-failed {unit} 2>/dev/null; systemctl start {unit} || {{ {_last_words(unit)}; exit 1; }}"
@@ -189,41 +215,44 @@ def _last_words(unit: str) -> str:
     return f"journalctl --no-pager --output=cat --lines=15 --unit={unit} >&2"
 
 
-def guard(unit: str) -> str:
-    """The shell command that has the host itself serve the unit again as soon as nobody holds the lease any more."""
+def guard(*units: str) -> str:
+    """The shell command that has the host itself serve units again as soon as nobody holds the lease any more."""
     stop = "".join(f"systemctl stop {load}; " for load in (LOAD_UNIT, BARE_UNIT))
-    one = shlex.quote(unit)
-    start = f"systemctl reset-failed {one}; systemctl start {one}"
+    all_of_them = shlex.join(units)
+    start = f"systemctl reset-failed {all_of_them}; systemctl start {all_of_them}"
     words = ("flock", "--shared", LEASE, "sh", "-c", stop + start)
     return shlex.join(("systemd-run", "--quiet", "--collect", f"--unit={GUARD_UNIT}", *words))
 
 
 @contextmanager
-def contest(target: object, made: Deployed, doing: str, say: Callable[[str], None]) -> Iterator[Contest]:
-    """Hold the host's lease while the block runs; whatever becomes of it, the instance's unit serves after it.
+def contest(
+    target: object, made: Deployed, doing: str, say: Callable[[str], None], other: Deployed | None = None
+) -> Iterator[Contest]:
+    """Hold the host's lease while the block runs; whatever becomes of it, units of instances serve after it.
 
     Args:
         target: pyinfra's connected host.
         made: An instance that runs as it is declared.
         doing: What others are told who want the lease.
         say: Told what is under way.
+        other: Another one that runs, to take the place of the bare process.
 
     Raises:
-        NotMeasured: it does not run, it is another one's turn at this host, or the unit does not come up again.
+        NotMeasured: one does not run, it is another one's turn at this host, or a unit does not come up again.
     """
-    remote, name = Root(target), made.instance.unit
+    remote = Root(target)
     lease = Lease(target, doing)
     if refused := lease.take():
         raise NotMeasured(f"refused: {refused}")
     try:
-        for slot in made.slots:
+        for slot in (*made.slots, *(other.slots if other else ())):
             _runs(remote, slot)
-        found = Contest(remote, lease, made.instance, made)
-        remote.run(guard(name))
+        found = Contest(remote, lease, made, other)
+        remote.run(guard(*found.units))
         try:
             yield found
         finally:
-            say(f"{name} serves again")
+            say(f"starting {' and '.join(found.units)} again")
             _restore(found)
     except (Failed, OSError, SSHException) as error:
         raise NotMeasured(str(error)) from None
@@ -245,10 +274,12 @@ def _runs(remote: Root, slot: Slot) -> None:
 def _restore(made: Contest) -> None:
     try:
         made.stop(LOAD_UNIT, BARE_UNIT)
-        made.start_unit()
+        for one in (made.unit, made.other):
+            if one:
+                made.start_unit(one)
         made.stop(GUARD_UNIT)
     except NotMeasured as error:
         raise NotMeasured(
-            f"{error}\n{made.instance.unit} is not back; the host starts it by itself within {SILENCE} s: "
-            "look with `rigwright status`"
+            f"{error}\nnot back: {', '.join(made.units)}; the host starts what is missing by itself within "
+            f"{SILENCE} s: look with `rigwright status`"
         ) from None

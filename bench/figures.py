@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
-# outside of any sandbox, over a socket; the unit over its socket; the same through the port that systemd holds for it
-BARE, UNIT, PORT = "bare", "unit", "port"
-BESIDE = {UNIT: BARE, PORT: UNIT}
+# outside of any sandbox, over a socket, or in its place another instance's unit over its own; the unit over its socket;
+# the same through the port that systemd holds for it
+BARE, OTHER, UNIT, PORT = "bare", "other", "unit", "port"
 
 
 @dataclass(frozen=True)
@@ -183,6 +183,14 @@ class Report:
     requests: int
     """Of each stream, in each load."""
     rows: list[Row]
+    starts: dict[str, list[float]] = field(default_factory=dict)
+    """Process -> seconds until it was ready, in each of its turns."""
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """Way of serving -> the one that it is put in terms of."""
+        against = OTHER if any(row.way == OTHER for row in self.rows) else BARE
+        return {UNIT: against, PORT: UNIT}
 
     @property
     def streams(self) -> list[int]:
@@ -190,9 +198,9 @@ class Report:
         return list(dict.fromkeys(row.streams for row in self.rows))
 
     def pairs(self, streams: int, way: str) -> Pairs:
-        """A way of serving in terms of the one that stands beside it in BESIDE."""
+        """A way of serving in terms of the one that `beside` has for it."""
         found = {row.way: row.loads for row in self.rows if row.streams == streams}
-        both = list(zip(found[way], found[BESIDE[way]], strict=True))
+        both = list(zip(found[way], found[self.beside[way]], strict=True))
         return Pairs(
             tuple(one.tokens_a_second / other.tokens_a_second for one, other in both),
             tuple(one.first_s - other.first_s for one, other in both),
@@ -202,7 +210,7 @@ class Report:
         """For programs."""
         beside = {
             f"{way}_by_{other}": {str(count): self.pairs(count, way).as_json() for count in self.streams}
-            for way, other in BESIDE.items()
+            for way, other in self.beside.items()
         }
         said = {
             "date": self.date,
@@ -211,6 +219,7 @@ class Report:
             "output_tokens": self.output_tokens,
             "requests": self.requests,
             "rows": [row.as_json() for row in self.rows],
+            "starts_s": self.starts,
             **beside,
         }
         return json.dumps(said, indent=2) + "\n"

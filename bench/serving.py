@@ -1,6 +1,8 @@
-"""What the sandbox and the port cost: an instance as its unit serves it, beside the same command line bare.
+"""What the sandbox and the port cost: an instance as its unit serves it, beside the same command line bare; or what an
+image costs, or another variant, beside another instance of the same host.
 
-The two take turns, for a card's memory may not hold both; each turn is a new process. The unit's is asked over its
+The two take turns, for a card's memory may not hold both; each turn is a new process, and how long it takes until it is
+ready is noted, too. The unit's is asked over its
 socket and through its port alternately, load by load. Trust the ratios: what else the host does is on both sides.
 Whoever asks the instance meanwhile is in its figures, and gets no answer while it is stopped.
 """
@@ -15,15 +17,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from bench.contest import Contest, Deployed, NotMeasured, contest
-from bench.figures import BARE, PORT, UNIT, Load, Machine, Report, Row, parse
+from bench.figures import PORT, UNIT, Load, Machine, Report, Row, parse
 from bench.load import Asked
 from checks.looking import Box
 from rigwright.declaration.rig import Instance
 
 PROGRAM = Path(__file__).with_name("load.py")
 PROMPT = 200  # tokens of each request
-# Processes in the order of their turns, and the ways in which each is asked.
-TURNS = {UNIT: (UNIT, PORT), BARE: (BARE,)}
 CARD = "timeout 20 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || true"
 
 
@@ -36,6 +36,7 @@ def measure(
     loads: int,
     rounds: int,
     say: Callable[[str], None],
+    other: Instance | None = None,
 ) -> Report:
     """Put the same loads on all ways of serving, in turns.
 
@@ -48,10 +49,41 @@ def measure(
         loads: On each way of serving, in each turn.
         rounds: How often each process has its turn.
         say: Told what is under way.
+        other: Another one of the host's, to be asked in place of the bare process.
 
     Raises:
-        NotMeasured: the instance does not run or does not come up, or answers something else than was asked for.
+        NotMeasured: an instance does not run or does not come up, or answers something else than was asked for.
     """
+    slots = min(_slots(one, tokens) for one in (instance, other) if one)
+    doing = f"bench serving {instance.name} of {box.rig.inventory}"
+    made = box.desired().installations
+    mine = Deployed(box.rig, instance, made[instance.installed_as])
+    beside = Deployed(box.rig, other, made[other.installed_as]) if other else None
+    with contest(box.target, mine, doing, say, beside) as found:
+        # processes in the order of their turns, and the ways in which each is asked
+        ways = {UNIT: (UNIT, PORT), found.against: (found.against,)}
+        rows = {(count, way): Row(count, way) for count in streams for way in (found.against, UNIT, PORT)}
+        turns = [(number, process) for number in range(rounds) for process in ways]
+        starts: dict[str, list[float]] = {process: [] for process in ways}
+        warm = Asked("", "", slots, slots, 1, PROMPT, tokens, seed=0)
+        for done, (number, process) in enumerate(turns):
+            turn = f"round {number + 1} of {rounds}, {process} (turn {done + 1} of {len(turns)})"
+            say(f"{turn}: starting")
+            starts[process].append(found.serve(process))
+            say(f"{turn}: warming up")
+            for way in ways[process]:
+                _load(found, way, warm)
+            for count in streams:
+                say(f"{turn}: {count} streams x {requests} requests on {slots} slots, {loads} times")
+                asked = replace(warm, streams=count, requests=requests)
+                for way, load in _loads(found, ways[process], asked, range(number * loads, (number + 1) * loads)):
+                    rows[count, way].loads.append(load)
+        machine = _machine(box, instance, found)
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return Report(now, machine, PROMPT, tokens, requests, list(rows.values()), starts)
+
+
+def _slots(instance: Instance, tokens: int) -> int:
     if instance.variant.capacity is None:
         raise NotMeasured(f"{instance.name} does not say how many requests it serves at once")
     slots, room = instance.variant.capacity
@@ -59,27 +91,7 @@ def measure(
         raise NotMeasured(
             f"a slot of {instance.name} has {room} tokens: no room for {PROMPT} and an answer of {tokens}"
         )
-    rows = {(count, way): Row(count, way) for count in streams for way in (BARE, UNIT, PORT)}
-    turns = [(number, process) for number in range(rounds) for process in TURNS]
-    doing = f"bench serving {instance.name} of {box.rig.inventory}"
-    made = box.desired().installations[instance.installed_as]
-    with contest(box.target, Deployed(box.rig, instance, made), doing, say) as found:
-        warm = Asked("", found.unit.key_file, slots, slots, 1, PROMPT, tokens, seed=0, path=found.unit.completions)
-        for done, (number, process) in enumerate(turns):
-            turn = f"round {number + 1} of {rounds}, {process} (turn {done + 1} of {len(turns)})"
-            say(f"{turn}: starting")
-            found.serve(process)
-            say(f"{turn}: warming up")
-            for way in TURNS[process]:
-                _load(found, way, warm)
-            for count in streams:
-                say(f"{turn}: {count} streams x {requests} requests on {slots} slots, {loads} times")
-                asked = replace(warm, streams=count, requests=requests)
-                for way, load in _loads(found, TURNS[process], asked, range(number * loads, (number + 1) * loads)):
-                    rows[count, way].loads.append(load)
-        machine = _machine(box, instance, found)
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return Report(now, machine, PROMPT, tokens, requests, list(rows.values()))
+    return slots
 
 
 def _loads(found: Contest, ways: Sequence[str], asked: Asked, numbers: Iterable[int]) -> Iterator[tuple[str, Load]]:
@@ -92,7 +104,7 @@ def _loads(found: Contest, ways: Sequence[str], asked: Asked, numbers: Iterable[
 
 
 def _load(found: Contest, way: str, asked: Asked) -> Load:
-    said = found.load(json.dumps(asdict(replace(asked, at=found.unit.places[way]))), PROGRAM.read_text())
+    said = found.load(json.dumps(asdict(asked) | found.asks(way)), PROGRAM.read_text())
     try:
         return parse(said, asked.streams * asked.requests, asked.output_tokens)
     except ValueError as error:

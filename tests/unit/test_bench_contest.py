@@ -87,7 +87,7 @@ def test_the_way_back_is_there_before_anything_is_stopped(host: Host) -> None:
 @pytest.mark.parametrize("error", [Failed("it crashed"), OSError("the connection is gone")])
 def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: Host, error: Exception) -> None:
     with (
-        pytest.raises(NotMeasured, match=r"(it crashed|is gone)\n.* is not back; the host starts it by itself"),
+        pytest.raises(NotMeasured, match=r"(it crashed|is gone)\nnot back: .*; the host starts what is missing"),
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None),
     ):
         host.fails[f"systemctl start {CHAT.unit} ||"] = error
@@ -121,7 +121,7 @@ def test_an_instance_of_another_declaration_is_left_as_it_is(host: Host, name: s
 
 
 def test_one_process_is_stopped_before_the_other_is_started(host: Host) -> None:
-    found = Contest(host, host, CHAT, DECLARED)  # type: ignore[arg-type]
+    found = Contest(host, host, DECLARED)  # type: ignore[arg-type]
     found.serve("unit")
     found.serve("bare")
     stops = [number for number, script in enumerate(host.told) if script.startswith("systemctl stop")]
@@ -130,7 +130,7 @@ def test_one_process_is_stopped_before_the_other_is_started(host: Host) -> None:
 
 
 def test_without_the_lease_nothing_goes_on(host: Host) -> None:
-    found = Contest(host, host, CHAT, DECLARED)  # type: ignore[arg-type]
+    found = Contest(host, host, DECLARED)  # type: ignore[arg-type]
     host.lost = "the host has let go of it"
     with pytest.raises(NotMeasured, match="the lease is gone"):
         found.serve("bare")
@@ -166,6 +166,40 @@ def test_unit_and_port_are_the_same_process_asked_alternately(host: Host, monkey
     started = [script for script in host.told if f"systemctl start {CHAT.unit} ||" in script]
     assert len(started) == 3
     assert {row.way: len(row.loads) for row in report.rows} == {"bare": 6, "unit": 6, "port": 6}
+
+
+def test_another_instance_takes_the_place_of_the_bare_process(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = instance("code", port=8021)
+    both = rig(CHAT, code)
+    mine, other = (Deployed(both, one, installation()) for one in (CHAT, code))
+    for slot in (*mine.slots, *other.slots):
+        host.started_from[slot.unit] = slot.started_from
+    one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
+    asked: list[tuple[str, str]] = []
+
+    def load(made: Contest, arguments: str, program: str) -> str:
+        told = json.loads(arguments)
+        asked.append((told["at"], told["key_file"]))
+        return json.dumps({"seconds": 0.2, "requests": [one] * told["streams"] * told["requests"]})
+
+    monkeypatch.setattr(Contest, "load", load)
+    monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
+    made = {CHAT.installed_as: installation()}
+    box = SimpleNamespace(rig=both, target=None, desired=lambda: SimpleNamespace(installations=made))
+    report = measure(box, CHAT, [3], 1, 2, 1, 1, lambda text: None, code)  # type: ignore[arg-type]
+    assert {row.way: len(row.loads) for row in report.rows} == {"other": 1, "unit": 1, "port": 1}
+    assert report.beside == {"unit": "other", "port": "unit"}
+    assert {name: len(taken) for name, taken in report.starts.items()} == {"unit": 1, "other": 1}
+    assert (code.socket, other.key_file) in asked
+    assert (CHAT.socket, mine.key_file) in asked
+    assert not any("systemd-run" in script and BARE_UNIT in script.split("--")[0] for script in host.told)
+    # never both at a time; both serve when all is over, and the host itself would see to both
+    turns = [script for script in host.told if f"stop {CHAT.unit}" in script]
+    assert all(f"stop {code.unit}" in script for script in turns)
+    last = host.index(f"systemctl stop {GUARD_UNIT}")
+    assert max(host.index(f"systemctl start {one.unit} ||") for one in (CHAT, code)) < last
+    (guarded,) = [script for script in host.told if f"--unit={GUARD_UNIT}" in script]
+    assert f"systemctl start {CHAT.unit} {code.unit}" in guarded
 
 
 def test_requests_that_no_slot_has_room_for_are_refused(host: Host) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from bench.contest import BARE_SOCKET, BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, NotMeasured, guard, start_bare
 from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
 from cli import main
-from cli.bench import _port, _rows
+from cli.bench_serving import _port, _rows
 from rigwright.declaration.rig import COMPILED
 from rigwright.engines.kind import Sandbox, Service
 from rigwright.engines.llama_cpp.command import command

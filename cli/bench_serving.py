@@ -1,0 +1,113 @@
+"""`rigwright bench serving`: one instance by its unit, bare, through its port, or beside another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import click
+
+from bench.figures import PORT, Report
+from cli.bench_options import JSON, counts, say
+from cli.declared import INVENTORY
+from cli.tables import show
+from rigwright.problems import unknown
+
+
+@click.command()
+@INVENTORY
+@click.option("--limit", help="This host or group; of several, the first.")
+@click.option("--instance", help="By default the host's first.")
+@click.option("--beside", metavar="OTHER", help="Another instance, in place of the bare process.")
+@click.option("--streams", callback=counts, default="1,4,16", show_default=True, help="Requests under way at once.")
+@click.option("--requests", type=click.IntRange(1, 1000), default=2, show_default=True, help="Of a stream, each load.")
+@click.option("--tokens", type=click.IntRange(2, 4096), default=128, show_default=True, help="Of each answer.")
+@click.option("--loads", type=click.IntRange(1, 100), default=4, show_default=True, help="On each way, each round.")
+@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Turns of each of both.")
+@JSON
+def serving(
+    inventory: str,
+    limit: str | None,
+    instance: str | None,
+    beside: str | None,
+    streams: list[int],
+    requests: int,
+    tokens: int,
+    loads: int,
+    rounds: int,
+    file: str | None,
+) -> None:
+    """Time an instance as its hardened unit serves it, beside the same command line outside of any sandbox.
+
+    Three ways: `bare` and `unit`, each over a unix socket of its own, and `port`, that unit through its declared port,
+    which shows what the socket unit and the proxy in between cost. With --beside, `other` is in place of `bare`: what
+    an image costs beside an environment, or one variant beside another. A container has no bare way.
+    The instance of a host of INVENTORY must be deployed and run. It is stopped and started ROUNDS times, and is not
+    there for its clients in between: take a box that nobody is using. Its unit runs again at the end, whatever happens;
+    a deploy meanwhile is refused. More streams than the instance has slots wait their turn: that is in TTFT (time to
+    the first token). ITL is the time from one token to the next.
+    Example: rigwright bench serving ~/boxes/rig.py --limit box1 --instance chat
+    """
+    from checks.looking import boxes
+
+    found, gone = boxes(inventory, limit)
+    if not found:
+        raise click.ClickException(f"{', '.join(gone)}: cannot be reached")
+    box = found[0]
+    by_name = {one.name: one for one in box.rig.instances}
+    chosen = instance or next(iter(by_name), "")
+    for name in (chosen, beside):
+        if name is not None and name not in by_name:
+            raise click.ClickException(f"{box.name}: {unknown('instance', name, by_name) if name else 'no instance'}")
+    if beside == chosen:
+        raise click.ClickException(f"{box.name}: {chosen} beside itself: name another instance")
+
+    from bench import contest
+    from bench import serving as bench_serving
+
+    try:
+        other = by_name[beside] if beside else None
+        report = bench_serving.measure(box, by_name[chosen], streams, requests, tokens, loads, rounds, say, other)
+    except contest.NotMeasured as error:
+        raise click.ClickException(f"{box.name}: {error}") from None
+    if file:
+        Path(file).write_text(report.as_json())
+    columns = ("streams", "served", "tokens/s", "TTFT P50 ms", "TTFT P99 ms", "ITL P50 ms", "ITL P99 ms")
+    show((*columns, "beside", "tokens/s \N{DIVISION SIGN}", "from-to", "TTFT + ms", "from-to"), _rows(report))
+    click.echo(_port(report))
+    ready = ", ".join(f"{process} {median(taken):.1f} s" for process, taken in report.starts.items())
+    click.echo(f"from its start until it is ready: {ready}" + (f"; other is {beside}" if beside else ""))
+    on = report.machine
+    click.echo(
+        f"{report.date}, {on.host}, {on.instance} ({on.variant}, {on.slots} slots), {on.card or 'no card'}, "
+        f"{on.engine}, {on.cpus} CPUs; medians of {rounds} rounds x {loads} loads, {requests} requests a stream, "
+        f"each {report.prompt_tokens} tokens in and {tokens} out"
+    )
+
+
+def _rows(report: Report) -> list[tuple[str, ...]]:
+    """A line for each way of serving under so many streams, with what it is in terms of the one beside it."""
+    rows = []
+    for row in report.rows:
+        times = (row.first_s(50), row.first_s(99), row.gap_s(50), row.gap_s(99))
+        told: tuple[str, ...] = ("",) * 5
+        if row.way in report.beside:
+            pairs = report.pairs(row.streams, row.way)
+            ratios, later = pairs.ratios, [1000 * seconds for seconds in pairs.later_s]
+            told = (
+                *(report.beside[row.way], f"{pairs.ratio:.3f}", f"{min(ratios):.3f}-{max(ratios):.3f}"),
+                *(f"{1000 * pairs.later:+.2f}", f"{min(later):+.2f} to {max(later):+.2f}"),
+            )
+        figures = (f"{row.tokens_a_second:.1f}", *(f"{1000 * seconds:.2f}" for seconds in times))
+        rows.append((str(row.streams), row.way, *figures, *told))
+    return rows
+
+
+def _port(report: Report) -> str:
+    """What the port costs, in the worst of the numbers of streams."""
+    pairs = [report.pairs(count, PORT) for count in report.streams]
+    later, lost = max(1000 * one.later for one in pairs), max(100 * (1 - one.ratio) for one in pairs)
+    return (
+        f"socket unit and proxy, at worst: TTFT {later:+.2f} ms, tokens/s {-lost:+.1f} %; "
+        "goal: at most 1 ms later and 1 % less"
+    )
