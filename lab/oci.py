@@ -7,9 +7,10 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 OCI = "application/vnd.oci.image."
 DOCKER = "application/vnd.docker."
@@ -87,29 +88,74 @@ def image(*layers: Layer, docker: bool = False, **config: object) -> Image:
     )
     plain = [_tar(layer) for layer in layers]
     packed = [gzip.compress(one, 1, mtime=0) for one in plain]
-    configuration = _json(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": config,
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(one)}" for one in plain]},
-        }
-    )
+    configuration = _configuration([sha256(one) for one in plain], config)
     media_type = f"{DOCKER}distribution.manifest.v2+json" if docker else MANIFEST
-    manifest = _json(
-        {
-            "schemaVersion": 2,
-            "mediaType": media_type,
-            "config": _named(kinds[0], configuration),
-            "layers": [_named(kinds[1], one) for one in packed],
-        }
-    )
+    manifest = _manifest(media_type, _named(kinds[0], configuration), [_named(kinds[1], one) for one in packed])
     return Image(manifest, {sha256(one): one for one in (manifest, configuration, *packed)}, media_type)
+
+
+def of_trees(layout: Path, tag: str, trees: Sequence[tuple[Path, str]], left: Sequence[str], **config: object) -> None:
+    """Write an image of large trees as an OCI layout, a layer each, the lowest first.
+
+    Args:
+        layout: Where.
+        tag: What it is called there.
+        trees: Folders, and where they lie in the image, such as `opt/env`; `.` is its root.
+        left: Paths in the image, with all below them, that it does not get.
+        config: As `image` has it.
+    """
+    (layout / "blobs/sha256").mkdir(parents=True)
+    packed = [_tree(layout, *one, left) for one in trees]
+    configuration = _configuration([plain for plain, _ in packed], config)
+    manifest = _manifest(MANIFEST, _named(f"{OCI}config.v1+json", configuration), [one for _, one in packed])
+    Image(manifest, {sha256(one): one for one in (manifest, configuration)}).write(layout, tag)
+
+
+def _tree(layout: Path, folder: Path, at: str, left: Sequence[str]) -> tuple[str, dict[str, object]]:
+    """Its digest as it is, and what a manifest says of it packed."""
+    new = layout / "layer"
+    with open(new, "wb") as file:
+        whole = _Told(file)
+        with gzip.GzipFile(fileobj=whole, mode="wb", compresslevel=1, mtime=0) as zipped:
+            plain = _Told(zipped)
+            with tarfile.open(fileobj=plain, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+                tar.add(folder, at, filter=lambda one: None if one.name.removeprefix("./") in left else one)
+    digest = whole.digest.hexdigest()
+    new.rename(layout / "blobs/sha256" / digest)
+    return plain.digest.hexdigest(), {
+        "mediaType": f"{OCI}layer.v1.tar+gzip",
+        "digest": f"sha256:{digest}",
+        "size": whole.size,
+    }
+
+
+class _Told(io.RawIOBase):
+    """Writes on, and knows what it has written."""
+
+    def __init__(self, into: IO[bytes] | gzip.GzipFile) -> None:
+        self.into, self.digest, self.size = into, hashlib.sha256(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: bytes) -> int:  # type: ignore[override]
+        self.digest.update(content)
+        self.size += len(content)
+        return self.into.write(content)
 
 
 def sha256(content: bytes) -> str:
     """As digests have it."""
     return hashlib.sha256(content).hexdigest()
+
+
+def _configuration(plain: Sequence[str], config: Mapping[str, object]) -> bytes:
+    layers = {"type": "layers", "diff_ids": [f"sha256:{one}" for one in plain]}
+    return _json({"architecture": "amd64", "os": "linux", "config": config, "rootfs": layers})
+
+
+def _manifest(kind: str, configuration: Mapping[str, object], layers: Sequence[Mapping[str, object]]) -> bytes:
+    return _json({"schemaVersion": 2, "mediaType": kind, "config": configuration, "layers": layers})
 
 
 def _named(kind: str, content: bytes) -> dict[str, object]:

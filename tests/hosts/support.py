@@ -139,9 +139,9 @@ def served(host: Host) -> bool:
     return host.run("systemctl is-active rigwright-chat", check=False).strip() == "active"
 
 
-def api_key(host: Host) -> str:
-    """The key that the instance `chat` was given."""
-    unit = "/etc/systemd/system/rigwright-chat.service"
+def api_key(host: Host, instance: str = "chat") -> str:
+    """The key that an instance was given."""
+    unit = f"/etc/systemd/system/rigwright-{instance}.service"
     return host.run(f"cat $(sed -n 's/^LoadCredential=api-key://p' {unit})").strip()
 
 

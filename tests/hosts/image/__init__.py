@@ -169,8 +169,12 @@ class Box:
         self.host.run("rm -rf /root/layout && mkdir /root/layout")
         packed = subprocess.run(["tar", "-C", str(layout), "-cf", "-", "."], capture_output=True, check=True).stdout
         subprocess.run(self.host.ssh_command("tar -C /root/layout -xf -"), input=packed, check=True)
+        self.pushed("/root/layout", tag)
+
+    def pushed(self, layout: str, tag: str = "v1") -> None:
+        """Have a layout that lies on the host in its registry."""
         to = f"docker://127.0.0.1:{REGISTRY_PORT}/{REPOSITORY}:{tag}"
-        self.host.run(f"skopeo copy --preserve-digests --dest-tls-verify=false oci:/root/layout:{tag} {to}")
+        self.host.run(f"skopeo copy --preserve-digests --dest-tls-verify=false oci:{layout}:{tag} {to}")
 
     def declare(self, variant: str = "image/tiny", **rig: Any) -> Path:
         """Write inventory and catalogue, and the lock of the weights."""

@@ -1,0 +1,92 @@
+"""The real vLLM for the CPU as an image, beside the same environment as a unit of the same host."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+
+from lab import images, oci
+from lab.hosts import HostSpec
+from lab.labs import Lab
+from lab.tunnel import tunnel
+from lab.vllm_model import ANSWER
+from tests.hosts import vllm_box
+from tests.hosts.image import REPOSITORY, Box
+from tests.hosts.support import PORT, api_key, check, deploy, main_pid, red
+from tests.hosts.test_image import LENT_DISK, rigwright
+from tests.hosts.vllm_box import Ground
+
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+IMAGE = "vllm-image"
+# Folders of a whole system that a container has of its own, or has no use for.
+LEFT = (*("boot", "dev", "proc", "run", "sys", "tmp", "root"), "var/cache", "var/lib/apt", "var/log", "usr/share/doc")
+_, _VARIANT = vllm_box.CATALOG.split('[variants."vllm/tiny"]')
+_VARIANT = _VARIANT.partition('[variants."vllm/tiny-2"]')[0].replace("vllm/tiny", "image/tiny")
+CATALOG = f"""
+{vllm_box.CATALOG}
+[engines.{IMAGE}]
+kind = "image"
+image = "itself"
+serves = "vllm"
+version = "0.21.0+cpu"
+
+[inputs.itself]
+kind = "image"
+version = "v1"
+sources = ["lan:{REPOSITORY}"]
+
+[variants."image/tiny"]
+{_VARIANT.replace('engine = "vllm"', f'engine = "{IMAGE}"')}
+"""
+BOTH = {**vllm_box.INSTANCES, "boxed": {"variant": "image/tiny", "port": PORT + 1}}
+
+
+@pytest.fixture(scope="module")
+def box(lab: Lab, vllm: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """A host that serves vLLM from an environment, which is in an image of its registry, too."""
+    (host,) = lab.up([HostSpec("ivllm", "debian-13", disks=("/opt",))])
+    made = Box(lab, host, tmp_path_factory.mktemp("image"))
+    run = deploy(vllm_box.write(made.folder, host, vllm))
+    assert run.status == 0, run.said[-4000:]
+    made.with_registry()
+    disk = host.folder / "disks/opt"
+    (env,) = disk.glob("rigwright/envs/vllm-*/env")
+    place = Path("opt") / env.relative_to(disk)
+    layout = disk / "layout"
+    trees = [(images.base(images.RELEASES["debian-13"]), "."), (env, str(place))]
+    oci.of_trees(layout, "v1", trees, LEFT, Env=[f"PATH=/{place}/bin:/usr/bin:/bin"])
+    made.pushed("/opt/layout")
+    shutil.rmtree(layout)
+    yield made
+    host.destroy()
+
+
+def answers(box: Box, instance: str, port: int) -> str:
+    """What it says to the model's one question."""
+    with (
+        tunnel(box.host, port) as local,
+        OpenAI(base_url=f"http://127.0.0.1:{local}/v1", api_key=api_key(box.host, instance)) as client,
+    ):
+        asked = [{"role": "user", "content": "Hello?"}]
+        said = client.chat.completions.create(model="tiny", messages=asked, temperature=0)  # type: ignore[arg-type]
+        return (said.choices[0].message.content or "").strip()
+
+
+def test_vllm_itself_is_served_from_an_image_as_from_its_environment(box: Box, vllm: Ground) -> None:
+    mirrors = {"shelf": [box.lab.shelf_url], **vllm.source.mirrors, "lan": [box.registry]}
+    inventory = vllm_box.write(box.folder, box.host, vllm, CATALOG, instances=BOTH, mirrors=mirrors)
+    locked = rigwright("lock", str(inventory))
+    assert locked.returncode == 0, locked.stdout + locked.stderr
+    chat = main_pid(box.host)
+    run = deploy(inventory)
+    assert run.status == 0, run.said[-4000:]
+    # the one beside it has gone on
+    assert main_pid(box.host) == chat
+    assert answers(box, "chat", PORT) == answers(box, "boxed", PORT + 1) == "".join(ANSWER)
+    assert red(inventory) <= LENT_DISK
+    assert check(inventory)["I01"] == "ok"
+    assert deploy(inventory).changed == []
