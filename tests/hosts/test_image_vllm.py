@@ -49,20 +49,22 @@ BOTH = {**vllm_box.INSTANCES, "boxed": {"variant": "image/tiny", "port": PORT + 
 def box(lab: Lab, vllm: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """A host that serves vLLM from an environment, which is in an image of its registry, too."""
     (host,) = lab.up([HostSpec("ivllm", "debian-13", disks=("/opt",))])
-    made = Box(lab, host, tmp_path_factory.mktemp("image"))
-    run = deploy(vllm_box.write(made.folder, host, vllm))
-    assert run.status == 0, run.said[-4000:]
-    made.with_registry()
-    disk = host.folder / "disks/opt"
-    (env,) = disk.glob("rigwright/envs/vllm-*/env")
-    place = Path("opt") / env.relative_to(disk)
-    layout = disk / "layout"
-    trees = [(images.base(images.RELEASES["debian-13"]), "."), (env, str(place))]
-    oci.of_trees(layout, "v1", trees, LEFT, Env=[f"PATH=/{place}/bin:/usr/bin:/bin"])
-    made.pushed("/opt/layout")
-    shutil.rmtree(layout)
-    yield made
-    host.destroy()
+    try:
+        made = Box(lab, host, tmp_path_factory.mktemp("image"))
+        run = deploy(vllm_box.write(made.folder, host, vllm))
+        assert run.status == 0, run.said[-4000:]
+        made.with_registry()
+        disk = host.folder / "disks/opt"
+        (env,) = disk.glob("rigwright/envs/vllm-*/env")
+        place = Path("opt") / env.relative_to(disk)
+        layout = disk / "layout"
+        trees = [(images.base(images.RELEASES["debian-13"]), "."), (env, str(place))]
+        oci.of_trees(layout, "v1", trees, LEFT, Env=[f"PATH=/{place}/bin:/usr/bin:/bin"])
+        made.pushed("/opt/layout")
+        shutil.rmtree(layout)
+        yield made
+    finally:
+        host.destroy()
 
 
 def answers(box: Box, instance: str, port: int) -> str:
@@ -76,7 +78,7 @@ def answers(box: Box, instance: str, port: int) -> str:
         return (said.choices[0].message.content or "").strip()
 
 
-def test_vllm_itself_is_served_from_an_image_as_from_its_environment(box: Box, vllm: Ground) -> None:
+def test_vllm_itself_is_served_from_an_image_as_from_its_environment(box: Box, vllm: Ground, release: str) -> None:
     mirrors = {"shelf": [box.lab.shelf_url], **vllm.source.mirrors, "lan": [box.registry]}
     inventory = vllm_box.write(box.folder, box.host, vllm, CATALOG, instances=BOTH, mirrors=mirrors)
     locked = rigwright("lock", str(inventory))
