@@ -20,7 +20,8 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import Engine
 from rigwright.patches.apply import Read, Refused, outcome
-from rigwright.patches.patch import Patch, chosen
+from rigwright.patches.patch import Patch, becomes, chosen
+from rigwright.patches.shadow import before
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact
 from roles.progress import progress
@@ -91,8 +92,9 @@ class Patching:
         if row is None:
             return []
         try:
-            with self._reading(one, row) as read:
+            with self._reading(one, row) as (read, listed):
                 outcome(patch.plan, read)
+                return _unused(patch, {*listed, *becomes(one.patches)})
         except Refused as error:
             return [f"{line} (in {row.file})" for line in str(error).splitlines()]
         except Unavailable as error:
@@ -100,25 +102,25 @@ class Patching:
         return []
 
     @contextmanager
-    def _reading(self, one: Patched, row: Artefact) -> Iterator[Read]:
+    def _reading(self, one: Patched, row: Artefact) -> Iterator[tuple[Read, Mapping[str, str]]]:
         given = self.resolver.from_dir / row.file if self.resolver.from_dir else None
         if not (given and given.is_file() and web.hash_file(given, lambda *_: None).sha256 == row.sha256):
             given = None
         if row.kind == "wheel":
             if given:
-                with ranged.of_wheel(given) as (read, _):
-                    yield read
+                with ranged.of_wheel(given) as found:
+                    yield found
                 return
             package = next((p for p in self._wheels(row) if p.filename == row.file), None)
             if package is None:
                 raise Unavailable("is not on the index any more")
-            with self._wheel(package, row.size) as (read, _):
-                yield read
+            with self._wheel(package, row.size) as found:
+                yield found
             return
         with tempfile.TemporaryDirectory() as folder:
             path = given or self._fetched(row, Path(folder) / "source")
             with ranged.of_source(path, one.subtree) as read:
-                yield read
+                yield read, {}
 
     def _wheels(self, row: Artefact) -> list[DistributionPackage]:
         return self.resolver.index.wheels(row.name, row.version)
@@ -192,6 +194,15 @@ class Patching:
                 if best := wheels.best(of_it, row.python, None):
                     return best
         return None
+
+
+def _unused(patch: Patch, there: Iterable[str]) -> list[str]:
+    """What of a patch is never run, as Python imports something else in its place."""
+    return [
+        f"patch {patch}: {path} is never imported: {other} is in its place"
+        for path in patch.becomes
+        for other in before(path, there)
+    ]
 
 
 def _release(version: str) -> Version:

@@ -135,6 +135,13 @@ def test_one_that_is_for_other_bytes_is_refused(world: World, changes: dict[str,
     assert world.text == ""
 
 
+def test_one_of_a_module_that_is_never_imported_is_refused(world: World) -> None:
+    native = "words.cpython-310-x86_64-linux-gnu.so"
+    publish(world, wheel(**{native: "compiled"}))
+    assert f"patch louder: demo/words.py is never imported: demo/{native} is in its place" in said(world)
+    assert world.text == ""
+
+
 def test_an_engine_that_moved_under_a_patch_is_refused(world: World) -> None:
     """The same version, built anew, as vLLM 0.21.0 was."""
     world.locked()
