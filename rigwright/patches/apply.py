@@ -56,7 +56,7 @@ def path_refusal(path: str) -> str:
 def content_refusal(content: bytes) -> str:
     """Why bytes are no text that patches are made of; empty where they are."""
     if len(content) > LARGEST:
-        return f"has {len(content):,} bytes, and {LARGEST:,} are the most"
+        return f"has more than {LARGEST:,} bytes"
     if b"\0" in content:
         return "is binary"
     if b"\r" in content:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -78,8 +79,8 @@ class PatchKeys(Frozen):
     @field_validator("targets")
     @classmethod
     def _each_once(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-        paths = [one.path for one in targets]
-        if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        paths = Counter(one.path for one in targets)
+        if twice := sorted(path for path, times in paths.items() if times > 1):
             raise ValueError(f"one table a file: {twice[0]} is there twice")
         return targets
 
