@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -25,6 +27,11 @@ TargetPath = Annotated[str, AfterValidator(_path)]
 Paragraph = Annotated[str, matching(r"[^\x00-\x1f\x7f]{1,2000}", "1 to 2000 characters on one line")]
 Distribution = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", f"a Python distribution, or {LLAMA_CPP}")]
 Verdict = Literal["needed", "yours", "included", "impossible"]
+
+
+def nested(paths: Collection[str]) -> str:
+    """One of several files that would be below another one of them; empty where none is."""
+    return next((path for path in paths if any(str(one) in paths for one in PurePosixPath(path).parents)), "")
 
 
 class Target(Frozen):
@@ -82,6 +89,8 @@ class PatchKeys(Frozen):
         paths = Counter(one.path for one in targets)
         if twice := sorted(path for path, times in paths.items() if times > 1):
             raise ValueError(f"one table a file: {twice[0]} is there twice")
+        if below := nested(paths):
+            raise ValueError(f"files: {below} is below another one of them")
         return targets
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rigwright import toml
 from rigwright.patches.apply import LARGEST, Hunk, Refused, content_refusal, parse
-from rigwright.patches.keys import PatchKeys, Target
+from rigwright.patches.keys import PatchKeys, Target, nested
 from rigwright.problems import Invalid, Problem, unknown
 from rigwright.types import Name
 
@@ -220,6 +220,8 @@ def chosen(
                 if path in changed:
                     wrong.append(f"patches {changed[path]} and {name} both change {path}: make one of them")
                 changed.setdefault(path, name)
+    if below := nested(changed):
+        wrong.append(f"patch {changed[below]} brings {below}, which is below a file of another patch")
     return tuple(found), wrong
 
 

@@ -71,6 +71,9 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"verdict": "included"}, {}, "without diff and targets: its verdict is included"),
         ({"targets": [TARGET | {"after": sha256(BEFORE)}]}, {}, "demo/words.py is not changed"),
         ({"targets": [TARGET, TARGET]}, {}, "demo/words.py is there twice"),
+        ({"targets": [TARGET, WHOLE | {"path": "demo/words.py/x"}]}, {}, "words.py/x is below another one of them"),
+        ({"targets": [TARGET | {"path": "d" * 201}]}, {}, "is too long"),
+        ({"targets": [TARGET | {"path": "d/" * 500 + "x"}]}, {}, "is too long"),
         ({"targets": [TARGET | {"path": "/etc/passwd"}]}, {}, "is absolute"),
         ({"targets": [TARGET | {"path": "demo/../../x"}]}, {}, "by .."),
         ({"targets": [TARGET | {"path": "demo/a b"}]}, {}, "other characters"),
@@ -157,6 +160,7 @@ def patches(tmp_path: Path) -> dict[str, Patch]:
     write(tmp_path / "louder")
     write(tmp_path / "softer", why="the other way")
     write(tmp_path / "more", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE])
+    write(tmp_path / "below", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE | {"path": "demo/words.py/x"}])
     write(tmp_path / "old", versions=["0.9"])
     write(tmp_path / "elsewhere", of="llama.cpp")
     for verdict in ("included", "impossible", "yours"):
@@ -171,6 +175,7 @@ def patches(tmp_path: Path) -> dict[str, Patch]:
         (["lauder"], ['no patch is called "lauder"; did you mean "louder"?']),
         (["louder", "louder"], ["patch louder is there twice"]),
         (["louder", "softer"], ["patches louder and softer both change demo/words.py"]),
+        (["louder", "below"], ["patch below brings demo/words.py/x, which is below a file of another patch"]),
         (["old", "elsewhere"], ["is for demo 0.9, and the env has 1.0", "is of llama.cpp, and the env has none"]),
         (["included", "impossible"], ["is not needed with demo 1.0: to be heard", "cannot be with demo 1.0"]),
         (["yours"], ["your own folder of its name has it"]),
