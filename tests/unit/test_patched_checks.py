@@ -84,6 +84,28 @@ def _by_hash(file: Path) -> None:
     py_compile.compile(str(file), doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
 
 
+def _folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def _fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _compiled_fifo(file: Path) -> None:
+    (compiled,) = file.parent.glob("__pycache__/words.*.pyc")
+    compiled.unlink()
+    os.mkfifo(compiled)
+
+
+def _compiled_link(file: Path) -> None:
+    (compiled,) = file.parent.glob("__pycache__/words.*.pyc")
+    compiled.rename(file.with_suffix(".kept"))
+    compiled.symlink_to(file.with_suffix(".kept"))
+
+
 def _native(file: Path) -> None:
     file.with_name("words.cpython-310-x86_64-linux-gnu.so").touch()
 
@@ -98,6 +120,10 @@ def _package(file: Path) -> None:
     [
         (_native, "demo/words.py: words.cpython-310-x86_64-linux-gnu.so"),
         (_package, "demo/words.py: __init__.py"),
+        (_folder, "demo/words.py: nothing"),
+        (_fifo, "demo/words.py: nothing"),
+        (_compiled_fifo, "words.cpython-"),
+        (_compiled_link, "words.cpython-"),
         (_unpatched, "demo/words.py: "),
         (_gone, "demo/words.py: nothing"),
         (_link, "demo/words.py: nothing"),

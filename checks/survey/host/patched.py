@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -42,8 +43,12 @@ def one(path: Path, pattern: str) -> dict[str, object]:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return {"digest": "", "written": 0.0, "stale": [], **others}
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode):
+        os.close(handle)
+        return {"digest": "", "written": 0.0, "stale": [], **others}
     with os.fdopen(handle, "rb") as file:
-        content, state = file.read(MOST), os.fstat(handle)
+        content = file.read(MOST)
     found = sorted((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")) if path.suffix == ".py" else []
     written = [state.st_mtime, *(compiled.lstat().st_mtime for compiled in found)]
     stale = [compiled.name for compiled in found if not is_of(compiled, state)]
@@ -54,7 +59,7 @@ def one(path: Path, pattern: str) -> dict[str, object]:
 def is_of(compiled: Path, source: os.stat_result) -> bool:
     """Whether Python would load it in place of this file: it was made of one of this time and length (PEP 552)."""
     try:
-        with compiled.open("rb") as file:
+        with os.fdopen(os.open(compiled, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             _, flags, moment, size = struct.unpack("<IIII", file.read(16))
     except (OSError, struct.error):
         return False
