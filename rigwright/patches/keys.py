@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rigwright.patches.apply import path_refusal
 from rigwright.problems import Frozen
-from rigwright.types import FileName, Sha256, Text, Version, matching
+from rigwright.types import PLAIN, FileName, Sha256, Text, Version, matching
 
 # What patches of llama.cpp's source tree are of; all others are of a Python distribution.
 LLAMA_CPP = "llama.cpp"
@@ -24,7 +24,7 @@ def _path(path: str) -> str:
 
 
 TargetPath = Annotated[str, AfterValidator(_path)]
-Paragraph = Annotated[str, matching(r"[^\x00-\x1f\x7f]{1,2000}", "1 to 2000 characters on one line")]
+Paragraph = Annotated[str, matching(PLAIN + "{1,2000}", "1 to 2000 characters on one line")]
 Distribution = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", f"a Python distribution, or {LLAMA_CPP}")]
 Verdict = Literal["needed", "yours", "included", "impossible"]
 

@@ -63,6 +63,9 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
     ("changes", "files", "said"),
     [
         ({"why": None}, {}, "why: missing"),
+        ({"why": "red \x9b31m"}, {}, "why: 'red \\x9b31m' is refused: must be 1 to 2000 characters on one line"),
+        ({"why": "turned \u202e round"}, {}, "must be 1 to 2000 characters on one line"),
+        ({"until": "one\u2028two"}, {}, "must be 1 to 200 characters on one line"),
         ({"versoins": ["1"]}, {}, 'versoins: unknown key; did you mean "versions"?'),
         ({"verdict": "maybe"}, {}, "verdict: 'maybe' is refused"),
         ({"versions": []}, {}, "versions"),

@@ -106,7 +106,7 @@ def main() -> int:
     """Copy what is asked for; the exit status."""
     store, image, site, into, plan = sys.argv[1:]
     layers = list(chain(Path(store), image))
-    wrong = []
+    wrong: list[str] = []
     for path, pattern in json.loads(Path(plan).read_text())["shadows"].items():
         wrong += unused(layers, site, path, pattern)
         handle = opened(layers, f"{site}/{path}")
