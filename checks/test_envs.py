@@ -79,6 +79,8 @@ def test_patches(survey: Survey, rig: Rig, environment: Environment) -> None:
         expect(f"{path}: {found.files[path].digest or 'nothing'}", f"{path}: {digest}", cure)
     stale = [f"{path}: {name}" for path in wanted_ for name in found.files[path].stale]
     expect(", ".join(stale[:SHOWN]), "nothing compiled of another file", cure, holds=not stale)
+    instead = [f"{path}: {name}" for path in wanted_ for name in found.files[path].shadowed]
+    expect(", ".join(instead[:SHOWN]), "nothing that is imported in its place", cure, holds=not instead)
     written = max(found.files[path].written for path in wanted_)
     units = [one.unit for one in rig.instances if one.installed_as == environment.name]
     early = [

@@ -28,9 +28,10 @@ def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) 
     """
     rows: list[dict[str, object]] = []
     carried: set[str] = set()
-    for name, data in named(inventory, limit).items():
+    limited = named(inventory, limit)
+    for name, data in (named(inventory, None) if everything else limited).items():
         for what, found in sorted(rig_of(name, data.get("rig")).patches.items()):
-            rows += [_row(one, name, what) for one in found]
+            rows += [_row(one, name, what) for one in found if name in limited]
             carried |= {one.name for one in found}
     if everything:
         try:

@@ -159,7 +159,9 @@ MemorySize = Annotated[
     str, matching(r"[1-9][0-9]{0,5}[MGT]|[1-9][0-9]?%|100%", 'an amount of memory, such as "48G" or "80%"')
 ]
 Count = Annotated[int, Field(ge=0, strict=True)]
-Text = Annotated[str, matching(r"[^\x00-\x1f\x7f]{1,200}", "1 to 200 characters on one line")]
+# One that neither ends a line nor writes on the terminal: no controls, none of Unicode's for lines and directions.
+PLAIN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+Text = Annotated[str, matching(PLAIN + "{1,200}", "1 to 200 characters on one line")]
 RelativePath = Annotated[
     str,
     matching(

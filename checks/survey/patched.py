@@ -8,6 +8,7 @@ from checks.survey.section import Scene, Section
 from rigwright.declaration.rig import Rig
 from rigwright.envs.env import Environment, prefix, site
 from rigwright.patches.patch import becomes
+from rigwright.patches.shadow import shadows
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class File:
     """When it was last, or what Python has compiled of it, in seconds since 1970."""
     stale: list[str]
     """What Python has compiled of another file in its place."""
+    shadowed: list[str]
+    """What Python imports in its place."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ def files(rig: Rig, made: Environment) -> dict[str, str]:
     return {f"{folder}/{path}": digest for path, digest in becomes(made.patches).items()}
 
 
-def _asks(scene: Scene) -> dict[str, list[str]] | None:
+def _asks(scene: Scene) -> dict[str, object] | None:
     rig, made = scene.rig, scene.desired.installations
     patched = {name: one for name, one in made.items() if isinstance(one, Environment) and one.patches}
-    paths = [path for one in patched.values() for path in files(rig, one)]
+    paths = {path: shadows(path) for one in patched.values() for path in files(rig, one)}
     units = [one.unit for one in rig.instances if one.installed_as in patched]
     return {"files": paths, "units": units} if paths else None
 

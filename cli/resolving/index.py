@@ -115,13 +115,14 @@ def newest_source(packages: Iterable[DistributionPackage]) -> str:
         for one in packages
         if one.package_type == "sdist"
         and not one.is_yanked
-        and (version := _version(one))
+        and (version := released(one))
         and not version.is_prerelease
     ]
     return str(max(found)) if found else ""
 
 
-def _version(package: DistributionPackage) -> Version | None:
+def released(package: DistributionPackage) -> Version | None:
+    """The version of a file of an index; None where that is none."""
     try:
         return Version(package.version or "")
     except InvalidVersion:
@@ -129,4 +130,4 @@ def _version(package: DistributionPackage) -> Version | None:
 
 
 def _is(package: DistributionPackage, version: str) -> bool:
-    return _version(package) == Version(version)
+    return released(package) == Version(version)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 from pypi_simple import DistributionPackage
 
 from cli.resolving import ranged, web, wheels
-from cli.resolving.index import newest_source
+from cli.resolving.index import newest_source, released
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import Engine
 from rigwright.patches.apply import Read, Refused, outcome
-from rigwright.patches.patch import Patch, chosen
+from rigwright.patches.patch import Patch, becomes, chosen
+from rigwright.patches.shadow import before
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact
 from roles.progress import progress
@@ -91,8 +92,9 @@ class Patching:
         if row is None:
             return []
         try:
-            with self._reading(one, row) as read:
+            with self._reading(one, row) as (read, listed):
                 outcome(patch.plan, read)
+                return _unused(patch, {*listed, *becomes(one.patches)})
         except Refused as error:
             return [f"{line} (in {row.file})" for line in str(error).splitlines()]
         except Unavailable as error:
@@ -100,25 +102,25 @@ class Patching:
         return []
 
     @contextmanager
-    def _reading(self, one: Patched, row: Artefact) -> Iterator[Read]:
+    def _reading(self, one: Patched, row: Artefact) -> Iterator[tuple[Read, Mapping[str, str]]]:
         given = self.resolver.from_dir / row.file if self.resolver.from_dir else None
         if not (given and given.is_file() and web.hash_file(given, lambda *_: None).sha256 == row.sha256):
             given = None
         if row.kind == "wheel":
             if given:
-                with ranged.of_wheel(given) as (read, _):
-                    yield read
+                with ranged.of_wheel(given) as found:
+                    yield found
                 return
             package = next((p for p in self._wheels(row) if p.filename == row.file), None)
             if package is None:
                 raise Unavailable("is not on the index any more")
-            with self._wheel(package, row.size) as (read, _):
-                yield read
+            with self._wheel(package, row.size) as found:
+                yield found
             return
         with tempfile.TemporaryDirectory() as folder:
             path = given or self._fetched(row, Path(folder) / "source")
             with ranged.of_source(path, one.subtree) as read:
-                yield read
+                yield read, {}
 
     def _wheels(self, row: Artefact) -> list[DistributionPackage]:
         return self.resolver.index.wheels(row.name, row.version)
@@ -137,21 +139,27 @@ class Patching:
                 yield found
 
     def _fetched(self, row: Artefact, path: Path) -> Path:
-        urls = self.resolver.addresses(row)
+        # by what each is called: the index's own addresses can hold a password
+        urls = {url: url for url in self.resolver.addresses(row)}
+        failed = ["has no address here"]
         for source in row.sources:
             if source.startswith("index:"):
-                urls = [*urls, self.resolver.index.source(source.removeprefix("index:"), row.version).url]
-        failed = ["has no address here"]
-        for url in urls:
+                try:
+                    found = self.resolver.index.source(source.removeprefix("index:"), row.version)
+                except Unavailable as error:
+                    failed.append(str(error))
+                else:
+                    urls["the index"] = found.url
+        for said, url in urls.items():
             try:
                 with progress.task("lock", f"fetching {row.file}, which is patched") as task, path.open("wb") as into:
-                    got = web.fetch(self.resolver.session, url, lambda at, of: task.at(at, of, "bytes"), into)
+                    got = web.fetch(self.resolver.session, url, lambda at, of: task.at(at, of, "bytes"), into, row.size)
             except Unavailable as error:
-                failed.append(f"{url} {error}")
+                failed.append(f"{said} {error}")
                 continue
             if got.sha256 == row.sha256:
                 return path
-            failed.append(f"{url} has another file of that name")
+            failed.append(f"{said} has another file of that name")
         raise Unavailable("; ".join(failed[1:] or failed))
 
     def newer(self, patched: Iterable[Patched]) -> tuple[list[str], list[str]]:
@@ -162,7 +170,7 @@ class Patching:
                 row = one.row(patch)
                 try:
                     line = self._newer(patch, row) if row else ""
-                except Unavailable as error:
+                except (Refused, Unavailable) as error:
                     unseen.append(f"patch {patch}: {error}")
                 else:
                     moved += [f"patch {patch} of {one.what}: {line}"] if line else []
@@ -185,17 +193,22 @@ class Patching:
     def _newest(self, row: Artefact) -> DistributionPackage | None:
         """The wheel of the newest version after the locked one, for the same Python."""
         there = [one for one in self.resolver.index.page(row.name).packages if one.package_type == "wheel"]
-        later = {one.version for one in there if one.version and not one.is_yanked}
-        for version in sorted((v for v in later if _release(v) > _release(row.version)), key=_release, reverse=True):
-            if not _release(version).is_prerelease and row.python:
-                of_it = [one for one in there if one.version == version]
+        later = {version for one in there if (version := released(one)) and not one.is_yanked}
+        for version in sorted((one for one in later if one > Version(row.version)), reverse=True):
+            if not version.is_prerelease and row.python:
+                of_it = [one for one in there if released(one) == version]
                 if best := wheels.best(of_it, row.python, None):
                     return best
         return None
 
 
-def _release(version: str) -> Version:
-    return Version(version)
+def _unused(patch: Patch, there: Iterable[str]) -> list[str]:
+    """What of a patch is never run, as Python imports something else in its place."""
+    return [
+        f"patch {patch}: {path} is never imported: {other} is in its place"
+        for path in patch.becomes
+        for other in before(path, there)
+    ]
 
 
 def _needed(patch: Patch, version: str, read: Read, listed: Mapping[str, str]) -> str:
@@ -213,11 +226,10 @@ def _needed(patch: Patch, version: str, read: Read, listed: Mapping[str, str]) -
 def _said(patch: Patch, version: str) -> str:
     """What its own head says of a version."""
     first = patch.keys.included_in
-    return (
-        f"its head says that {patch.keys.of} {first} and newer have it, such as {version}"
-        if (first and Version(version) >= Version(first))
-        else ""
-    )
+    with suppress(InvalidVersion):  # of what no index numbers
+        if first and Version(version) >= Version(first):
+            return f"its head says that {patch.keys.of} {first} and newer have it, such as {version}"
+    return ""
 
 
 def _moved(patch: Patch, version: str, listed: Mapping[str, str]) -> str:

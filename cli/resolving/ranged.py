@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import lzma
+import struct
 import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -17,10 +19,24 @@ import requests
 from cli.resolving import web
 from cli.resolving.web import Unavailable
 from rigwright.patches.apply import LARGEST, Read, Refused
-from roles.envs.host.lists import rows
+from rigwright.problems import printable
+from roles.envs.host.lists import place, rows
 from roles.envs.host.tree import Refused as Unlisted
 
 AHEAD = 64 << 10  # bytes that are asked for at once, at least
+UNREADABLE = (
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading an archive raises where its bytes are none: zipfile and tarfile hand on what is below them."""
 
 
 class WithoutRanges(Exception):
@@ -94,7 +110,7 @@ def opened(session: requests.Session, url: str, size: int, report: web.Report) -
             raise Unavailable("is shorter than its index says")
     except WithoutRanges:
         with tempfile.TemporaryFile() as file:
-            web.fetch(session, url, report, file)
+            web.fetch(session, url, report, file, size)
             file.seek(0)
             yield file
         return
@@ -104,26 +120,39 @@ def opened(session: requests.Session, url: str, size: int, report: web.Report) -
 
 @contextmanager
 def of_wheel(file: BinaryIO | Path) -> Iterator[tuple[Read, dict[str, str]]]:
-    """What reads files of a wheel that it lists, and that list: path -> SHA-256.
+    """What reads files of a wheel that it lists, by where they are installed, and that list: path -> SHA-256.
 
     Raises:
-        Unavailable: it is no wheel.
+        Unavailable: it is no wheel; what reads raises it, too.
     """
-    try:
-        with zipfile.ZipFile(file) as wheel:
+    with ExitStack() as stack:
+        with _told("wheel"):
+            wheel = stack.enter_context(zipfile.ZipFile(file))
             (name,) = [one for one in wheel.namelist() if one.count("/") == 1 and one.endswith(".dist-info/RECORD")]
             with wheel.open(name) as record:
-                paths = dict(rows(record.read(LARGEST).decode(), name))
+                listed = rows(record.read(LARGEST).decode(), name)
+        paths = {installed: (path, digest) for path, digest in listed if (installed := place(path, ""))}
 
-            def read(path: str) -> bytes | None:
-                if path not in paths:
-                    return None
-                with wheel.open(path) as found:
-                    return _bounded(found)
+        def read(path: str) -> bytes | None:
+            if path not in paths:
+                return None
+            with _told("wheel"), wheel.open(paths[path][0]) as found:
+                return _bounded(found)
 
-            yield read, paths
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, Unlisted) as error:
-        raise Unavailable(f"is no wheel that can be read: {error}") from None
+        yield read, {path: digest for path, (_, digest) in paths.items()}
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Have whatever the library raises of an archive's bytes mean that it is none."""
+    try:
+        yield
+    except WithoutRanges:
+        raise Unavailable("has a server that gives parts of it, and then the whole") from None
+    except KeyError:
+        raise Unavailable(f"is no {what} that can be read: it lacks a file that it lists") from None
+    except (*UNREADABLE, Unlisted) as error:
+        raise Unavailable(f"is no {what} that can be read: {printable(str(error))}") from None
 
 
 @contextmanager
@@ -131,25 +160,25 @@ def of_source(path: Path, subtree: str) -> Iterator[Read]:
     """What reads plain files of a source archive, by their paths below a folder inside its top folder.
 
     Raises:
-        Unavailable: it is no such archive.
+        Unavailable: it is no such archive; what reads raises it, too.
     """
-    try:
-        with tarfile.open(path, "r:gz") as archive:
+    with ExitStack() as stack:
+        with _told("source archive"):
+            archive = stack.enter_context(tarfile.open(path, "r:gz"))
             members = {one.name: one for one in archive}
-            top = next(iter(members), "").partition("/")[0]
+        top = next(iter(members), "").partition("/")[0]
 
-            def read(name: str) -> bytes | None:
-                one = members.get("/".join(part for part in (top, subtree, name) if part))
-                if one is None:
-                    return None
-                found = archive.extractfile(one) if one.isreg() else None
-                if found is None:
-                    raise Refused("it is a link, or no plain file")
+        def read(name: str) -> bytes | None:
+            one = members.get("/".join(part for part in (top, subtree, name) if part))
+            if one is None:
+                return None
+            found = archive.extractfile(one) if one.isreg() else None
+            if found is None:
+                raise Refused("it is a link, or no plain file")
+            with _told("source archive"):
                 return _bounded(found)
 
-            yield read
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise Unavailable(f"is no source archive that can be read: {error}") from None
+        yield read
 
 
 def _bounded(file: IO[bytes]) -> bytes:

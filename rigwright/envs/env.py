@@ -14,6 +14,7 @@ from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.engines.kind import Installation
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.patches.patch import Patch, becomes, named
+from rigwright.patches.shadow import shadows
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
@@ -157,10 +158,13 @@ def plan(rig: Rig, made: Environment, folder: str) -> str:
 
 
 def patch_plan(made: Environment, patch: Patch) -> dict[str, object]:
-    """A patch as the programs in roles/envs/host/ read it: with the wheel that its files are of."""
+    """A patch as the programs in roles/envs/host/ read it: with the wheel that its files are of, and patterns of what
+    would be imported in the place of each.
+    """
     of = canonicalize_name(patch.keys.of)
     wheel = next(one for one in made.packages if canonicalize_name(one.name) == of)
-    return {**patch.plan, "wheel": wheel.file}
+    shadowed = {path: pattern for path in patch.becomes if (pattern := shadows(path))}
+    return {**patch.plan, "wheel": wheel.file, "shadows": shadowed}
 
 
 def site(made: Environment) -> str:

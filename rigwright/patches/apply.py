@@ -24,9 +24,9 @@ NOTHING = "/dev/null"
 """What a diff has in the place of a file's name where there is none."""
 PATH = re.compile(r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_][A-Za-z0-9._+@-]*(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._+@-]+)*")
 HUNK = re.compile(rb"@@ -(0|[1-9][0-9]{0,6})(?:,([0-9]{1,7}))? \+(0|[1-9][0-9]{0,6})(?:,([0-9]{1,7}))? @@(?: .*)?")
-UNENDED = b"\\ No newline at end of file"
-# What git writes of a change of the text of one file, and nothing else.
-BESIDE = re.compile(rb"diff --git a/\S+ b/\S+|index [0-9a-f]{7,64}\.\.[0-9a-f]{7,64}(?: 100644)?|new file mode 100644")
+UNENDED = b"\\ "  # begins what says that the line before has no end: the rest is in the language of whoever ran diff
+# What git and `diff -r` write of a change of the text of one file, and nothing else.
+BESIDE = re.compile(rb"diff (?:-[-A-Za-z0-9]+ )+a/\S+ b/\S+|index [0-9a-f.]+(?: 100(?:644|755))?|new file mode 100644")
 
 
 class Refused(Exception):
@@ -50,13 +50,15 @@ def path_refusal(path: str) -> str:
         return "is absolute: paths are from the package's or the source's top"
     if ".." in path.split("/"):
         return "leads out of where it is applied, by .."
+    if len(path) > 1000 or max(map(len, path.split("/"))) > 200:
+        return "is too long: 1000 characters, and 200 of a name, are the most"
     return "" if PATH.fullmatch(path) else "has other characters than letters, digits and ._+@-"
 
 
 def content_refusal(content: bytes) -> str:
     """Why bytes are no text that patches are made of; empty where they are."""
     if len(content) > LARGEST:
-        return f"has {len(content):,} bytes, and {LARGEST:,} are the most"
+        return f"has more than {LARGEST:,} bytes"
     if b"\0" in content:
         return "is binary"
     if b"\r" in content:
@@ -119,7 +121,7 @@ def _hunks(lines: list[bytes], at: int, path: str) -> tuple[tuple[Hunk, ...], in
     grown = 0
     while at < len(lines) and lines[at].startswith(b"@@ "):
         made = HUNK.fullmatch(lines[at])
-        if not made:
+        if not made or made[1] == b"0" != (made[2] or b"1"):
             raise Refused(f"line {at + 1} begins no hunk: {_said(lines[at])}")
         start, old, new = int(made[1]), int(made[2] or 1), int(made[4] or 1)
         hunk, end = _hunk(lines, at + 1, old, new, start - bool(old))
@@ -147,7 +149,7 @@ def _hunk(lines: list[bytes], at: int, old: int, new: int, start: int) -> tuple[
             raise Refused(f"the hunk of line {begun} is cut at line {at + 1}: {_said(line)}")
         text = line[1:] + b"\n"
         at += 1
-        if at < len(lines) and lines[at] == UNENDED:
+        if at < len(lines) and lines[at].startswith(UNENDED):
             text, at = line[1:], at + 1
         if line[:1] != b"+":
             before.append(text)
@@ -170,6 +172,8 @@ def applied(content: bytes, hunks: tuple[Hunk, ...]) -> bytes:
     for hunk in hunks:
         end = hunk.at + len(hunk.before)
         there = tuple(lines[hunk.at : end])
+        if hunk.at > len(lines):
+            raise Refused(f"line {hunk.at}: expected a line to add others after, found the file's end")
         if there != hunk.before:
             wrong = next((n for n, line in enumerate(there) if line != hunk.before[n]), len(there))
             found = _said(there[wrong]) if wrong < len(there) else "the file's end"
@@ -218,8 +222,7 @@ def outcome(patch: Mapping[str, Any], read: Read) -> dict[str, bytes]:
 
 
 def _one(target: Mapping[str, Any], before: bytes | None, hunks: tuple[Hunk, ...] | None) -> bytes:
-    expected = target["before"] or sha256(None)
-    if (found := sha256(before)) != expected:
+    if (found := sha256(before)) != (expected := target["before"] or sha256(None)):
         raise Refused(f"expected {expected}, found {found}: it is another version than the patch is for")
     content = before or b""
     if "text" in target:
@@ -230,6 +233,8 @@ def _one(target: Mapping[str, Any], before: bytes | None, hunks: tuple[Hunk, ...
         raise Refused("the diff does not change it")
     else:
         after = applied(content, hunks)
+    if len(after) > LARGEST:
+        raise Refused(f"it becomes {len(after):,} bytes, and {LARGEST:,} are the most")
     if after == before:
         raise Refused("it changes nothing")
     if (found := sha256(after)) != target["after"]:
@@ -243,21 +248,16 @@ def on_disk(top: Path, path: str) -> bytes | None:
     Raises:
         Refused: it is no plain file, or a folder above it is none.
     """
-    place = top
-    *folders, name = path.split("/")
-    for folder in folders:
-        place = place / folder
-        if not place.is_symlink() and not place.exists():
-            return None
-        if not stat.S_ISDIR(place.lstat().st_mode):
-            raise Refused(f"{place.relative_to(top)} is a link, or no folder")
+    place = top / path
     try:
-        mode = (place / name).lstat().st_mode
+        for folder in [*place.relative_to(top).parents][-2::-1]:
+            if not stat.S_ISDIR((top / folder).lstat().st_mode):
+                raise Refused(f"{folder} is a link, or no folder")
+        if not stat.S_ISREG(place.lstat().st_mode):
+            raise Refused("it is a link, or no plain file")
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(mode):
-        raise Refused("it is a link, or no plain file")
-    with (place / name).open("rb") as file:
+    with place.open("rb") as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise Refused(f"it has more than {LARGEST:,} bytes")
@@ -272,10 +272,11 @@ def write(top: Path, files: Mapping[str, bytes]) -> Iterator[str]:
         place.parent.mkdir(parents=True, exist_ok=True)
         # a file that has other names, as one that was unpacked into a cache, keeps its bytes under those
         beside = place.with_name(f".{place.name}.patched")
-        beside.write_bytes(content)
+        with beside.open("xb") as file:
+            file.write(content)
         beside.chmod(mode)
         beside.replace(place)
-        for compiled in place.parent.glob(f"__pycache__/{place.stem}.*.pyc"):
+        for compiled in place.parent.glob(f"__pycache__/{place.stem}.*.pyc") if place.suffix == ".py" else ():
             compiled.unlink()
         yield path
 

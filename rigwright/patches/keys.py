@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rigwright.patches.apply import path_refusal
 from rigwright.problems import Frozen
-from rigwright.types import FileName, Sha256, Text, Version, matching
+from rigwright.types import PLAIN, FileName, Sha256, Text, Version, matching
 
 # What patches of llama.cpp's source tree are of; all others are of a Python distribution.
 LLAMA_CPP = "llama.cpp"
@@ -21,9 +24,14 @@ def _path(path: str) -> str:
 
 
 TargetPath = Annotated[str, AfterValidator(_path)]
-Paragraph = Annotated[str, matching(r"[^\x00-\x1f\x7f]{1,2000}", "1 to 2000 characters on one line")]
+Paragraph = Annotated[str, matching(PLAIN + "{1,2000}", "1 to 2000 characters on one line")]
 Distribution = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", f"a Python distribution, or {LLAMA_CPP}")]
 Verdict = Literal["needed", "yours", "included", "impossible"]
+
+
+def nested(paths: Collection[str]) -> str:
+    """One of several files that would be below another one of them; empty where none is."""
+    return next((path for path in paths if any(str(one) in paths for one in PurePosixPath(path).parents)), "")
 
 
 class Target(Frozen):
@@ -78,9 +86,11 @@ class PatchKeys(Frozen):
     @field_validator("targets")
     @classmethod
     def _each_once(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-        paths = [one.path for one in targets]
-        if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        paths = Counter(one.path for one in targets)
+        if twice := sorted(path for path, times in paths.items() if times > 1):
             raise ValueError(f"one table a file: {twice[0]} is there twice")
+        if below := nested(paths):
+            raise ValueError(f"files: {below} is below another one of them")
         return targets
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rigwright import toml
 from rigwright.patches.apply import LARGEST, Hunk, Refused, content_refusal, parse
-from rigwright.patches.keys import PatchKeys, Target
+from rigwright.patches.keys import PatchKeys, Target, nested
 from rigwright.problems import Invalid, Problem, unknown
 from rigwright.types import Name
 
@@ -22,6 +23,10 @@ from rigwright.types import Name
 PROGRAM = Path(__file__).with_name("apply.py").read_text()
 HEAD = "patch.toml"
 """The file of a patch's folder with its keys."""
+LARGEST_HEAD = 1_000_000
+"""Bytes of that."""
+SHOWN = 3
+"""Files of a diff that are told."""
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _Refuse = Callable[[str, str], None]
 
@@ -100,19 +105,26 @@ def read(place: Path) -> Patch:
         refuse("the folder", f"{place.name} is no name for a patch: small letters, digits and dashes, at most 48")
     if place.is_symlink():
         refuse("the folder", "is a link: a patch is what lies here")
+    elif place.is_dir():
+        _bytes(place, HEAD, "the file", refuse, LARGEST_HEAD)
+    else:
+        refuse("the folder", "is none: a patch is a folder")
     if problems:
         raise Invalid(problems)
     keys = toml.parse(head, PatchKeys)
-    diff = _content(place, keys.diff, "diff", refuse) if keys.diff else b""
-    texts = {
-        one.path: content
-        for one in keys.targets
-        if one.file and (content := _content(place, one.file, f"targets.{one.path}", refuse)) is not None
-    }
+    diff = _content(place, keys.diff, "diff", refuse) if keys.diff else None
+    texts: dict[str, bytes] = {}
     for one in keys.targets:
-        if one.path in texts and (found := hashlib.sha256(texts[one.path]).hexdigest()) != one.after:
-            refuse(f"targets.{one.path}", f"{one.file} has SHA-256 {found}, and after is {one.after}")
-    if diff:
+        key = f"targets.{one.path}"
+        if not one.file or (content := _content(place, one.file, key, refuse)) is None:
+            continue
+        texts[one.path] = content
+        if (found := hashlib.sha256(content).hexdigest()) != one.after:
+            refuse(key, f"{one.file} has SHA-256 {found}, and after is {one.after}")
+        if sum(map(len, texts.values())) > LARGEST:
+            refuse(key, f"with {one.file} its files have more than {LARGEST:,} bytes together")
+            break
+    if diff is not None:
         try:
             _compare(keys.targets, _hunks(diff), refuse)
         except Refused as error:
@@ -126,15 +138,29 @@ def read(place: Path) -> Patch:
 _hunks = cache(parse)
 
 
+def _bytes(place: Path, name: str, key: str, refuse: _Refuse, most: int = LARGEST) -> bytes | None:
+    """A plain file of a patch's folder; None after refusing it."""
+    path = place / name
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            refuse(key, f"{name} is {'a link' if path.is_symlink() else 'no plain file'}: it lies here as it is")
+            return None
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        said = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        refuse(key, f"{name} {said}")
+        return None
+    if len(content) > most:
+        refuse(key, f"{name} has more than {most:,} bytes")
+        return None
+    return content
+
+
 def _content(place: Path, name: str, key: str, refuse: _Refuse) -> bytes | None:
     """The text of a file beside a head; None after refusing it."""
-    path = place / name
-    if path.is_symlink() or not path.is_file():
-        refuse(key, f"{name} is {'a link' if path.is_symlink() else 'not there'}: it is a file beside {HEAD}")
-        return None
-    with path.open("rb") as file:
-        content = file.read(LARGEST + 1)
-    if wrong := content_refusal(content):
+    content = _bytes(place, name, key, refuse)
+    if content is not None and (wrong := content_refusal(content)):
         refuse(key, f"{name} {wrong}")
         return None
     return content
@@ -149,8 +175,9 @@ def _compare(targets: Iterable[Target], hunks: Mapping[str, tuple[Hunk, ...]], r
             refuse(f"targets.{path}", "the diff changes it, and a whole file is given of it")
         elif path not in by_diff:
             refuse("targets", f"the diff changes {path}: it needs a table with SHA-256 before and after")
+    there = ", ".join([*sorted(hunks)[:SHOWN], *(["..."] if len(hunks) > SHOWN else [])])
     for path in sorted(by_diff - hunks.keys()):
-        refuse(f"targets.{path}", f"the diff does not change it; it changes {', '.join(sorted(hunks))}")
+        refuse(f"targets.{path}", f"the diff does not change it; it changes {there}")
 
 
 def becomes(patches: Iterable[Patch]) -> dict[str, str]:
@@ -193,6 +220,8 @@ def chosen(
                 if path in changed:
                     wrong.append(f"patches {changed[path]} and {name} both change {path}: make one of them")
                 changed.setdefault(path, name)
+    if below := nested(changed):
+        wrong.append(f"patch {changed[below]} brings {below}, which is below a file of another patch")
     return tuple(found), wrong
 
 

@@ -14,12 +14,15 @@ from typing import Any, cast
 
 import pytest
 
+from cli.resolving import ranged, web
 from cli.resolving.patching import Patched, Patching
 from cli.resolving.resolver import Resolver
+from cli.resolving.web import Unavailable
+from rigwright.patches.apply import LARGEST
 from rigwright.supply.lock import Artefact, text
 from tests.unit.conftest import locking
 from tests.unit.env_samples import conda
-from tests.unit.file_server import file_server, whole
+from tests.unit.file_server import file_server, whole, without_ranges
 from tests.unit.index_server import Package
 from tests.unit.lock_world import World
 from tests.unit.patch_samples import AFTER, BEFORE, made, sha256, write
@@ -45,18 +48,26 @@ rigs = hosts({"box": {"ssh_hostname": "127.0.0.1", "envs": ["small"]}})
 """
 
 
-def wheel(version: str = "1.0", **files: str) -> bytes:
-    """A wheel of demo with these files, and ballast that nobody asks for."""
+def wheel(version: str = "1.0", below: str = "", without: str = "", **files: str) -> bytes:
+    """A wheel of demo with these files, and ballast that nobody asks for.
+
+    Args:
+        version: Its version.
+        below: The folder of it in which they are.
+        without: What it lists and lacks.
+        **files: Those of its package.
+    """
     info = f"demo-{version}.dist-info"
     given = {"words.py": BEFORE} | files
-    contents = {f"demo/{name}": text_.encode() for name, text_ in given.items()}
+    contents = {f"{below}demo/{name}": text_.encode() for name, text_ in given.items()}
     contents[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: demo\nVersion: {version}\n".encode()
     rows = "".join(f"{path},sha256={_encoded(content)},{len(content)}\n" for path, content in contents.items())
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
         made.writestr("demo/ballast.bin", bytes(300_000))
         for path, content in contents.items():
-            made.writestr(path, content)
+            if path != without:
+                made.writestr(path, content)
         made.writestr(f"{info}/WHEEL", "")
         made.writestr(f"{info}/RECORD", f"{rows}{info}/RECORD,,\n")
     return buffer.getvalue()
@@ -121,6 +132,17 @@ def test_a_wheel_of_this_machine_is_read_in_place(world: World, tmp_path: Path) 
     assert uvs_own
 
 
+def test_files_that_a_wheel_keeps_elsewhere_are_where_they_are_installed(world: World) -> None:
+    publish(world, wheel(below="demo-1.0.data/purelib/"))
+    world.locked()
+
+
+def test_a_wheel_that_lacks_what_it_lists_is_said(world: World) -> None:
+    publish(world, wheel(without="demo/words.py"))
+    line = "patch louder cannot be judged: demo-1.0-py3-none-any.whl is no wheel that can be read: it lacks a file"
+    assert line in said(world)
+
+
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
@@ -132,6 +154,13 @@ def test_one_that_is_for_other_bytes_is_refused(world: World, changes: dict[str,
     target = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFTER)} | changes
     write(world.folder / "patches/louder", targets=[target])
     assert f"patches/louder/patch.toml: small: patch louder: {found}" in said(world)
+    assert world.text == ""
+
+
+def test_one_of_a_module_that_is_never_imported_is_refused(world: World) -> None:
+    native = "words.cpython-310-x86_64-linux-gnu.so"
+    publish(world, wheel(**{native: "compiled"}))
+    assert f"patch louder: demo/words.py is never imported: demo/{native} is in its place" in said(world)
     assert world.text == ""
 
 
@@ -184,6 +213,30 @@ def test_a_source_is_looked_into_below_its_subtree(tmp_path: Path, files: Any, s
     assert [line in str(problem) for problem in found] == [True for _ in line[:1]]
 
 
+def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, row: Artefact) -> str:
+    """What is said of a source that is on an index, whose files have this address."""
+    index = SimpleNamespace(source=lambda *_: SimpleNamespace(url=address))
+    resolver = SimpleNamespace(from_dir=None, addresses=lambda _: [], session=web.session(), index=index)
+    monkeypatch.setattr(web, "PAUSES", ())
+    row = row.model_copy(update={"sources": ("index:llama",)})
+    one = Patched("engine", (made(tmp_path, of="llama.cpp"),), {"llama-cpp": "1.0"}, (row,), "vendor/llama.cpp")
+    return " ".join(str(problem) for problem in Patching(cast(Resolver, resolver)).refusals([one]))
+
+
+def test_an_address_is_not_said_for_it_can_hold_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = archive(tmp_path / "llama-1.0.tar.gz")
+    line = fetched(tmp_path, monkeypatch, "http://me:secret@127.0.0.1:1/llama-1.0.tar.gz", row)
+    assert line.endswith("cannot be judged: llama-1.0.tar.gz the index cannot be reached")
+
+
+def test_no_more_of_a_source_is_taken_than_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = archive(tmp_path / "llama-1.0.tar.gz")
+    with file_server() as files:
+        files.serve("llama-1.0.tar.gz", whole(bytes(row.size + 1)))
+        line = fetched(tmp_path, monkeypatch, f"{files.url}/llama-1.0.tar.gz", row)
+    assert line.endswith(f"the index has more than the {row.size} bytes that are locked")
+
+
 @pytest.mark.parametrize(
     ("newer", "changes", "line"),
     [
@@ -191,6 +244,7 @@ def test_a_source_is_looked_into_below_its_subtree(tmp_path: Path, files: Any, s
         ({"words.py": 'WORDS = "LOUD"\n'}, {"marker": "LOUD"}, "demo 2.0 has its marker in demo/words.py: it can go"),
         ({}, {}, "demo 2.0 has the same files as before: it is needed, and fits as it is"),
         ({"words.py": "x"}, {"included_in": "1.9"}, "its head says that demo 1.9 and newer have it, such as 2.0"),
+        ({"words.py": "x"}, {"included_in": "b2"}, "demo 2.0 has another demo/words.py: it has to be looked at anew"),
         ({"words.py": "x"}, {"included_in": "2.1"}, "demo 2.0 has another demo/words.py: it has to be looked at anew"),
     ],
 )
@@ -204,7 +258,38 @@ def test_check_says_what_a_newer_version_means(
     assert f"patch louder of small: {line}" in world.checked(1)
 
 
-def test_check_that_cannot_look_into_a_newer_one_says_so(world: World) -> None:
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"no wheel", "is no wheel"),
+        (wheel("2.0", without="demo/words.py"), "is no wheel that can be read: it lacks a file that it lists"),
+        (wheel("2.0", **{"words.py": "x" * (LARGEST + 1)}), "it has more than 10,000,000 bytes"),
+    ],
+)
+def test_check_that_cannot_look_into_a_newer_one_says_so(world: World, content: bytes, line: str) -> None:
+    write(world.folder / "patches/louder", marker="LOUD")
     world.locked()
-    publish(world, b"no wheel", "2.0")
-    assert any(one.startswith("could not look: patch louder: is no wheel") for one in world.checked(2))
+    publish(world, content, "2.0")
+    assert any(one.startswith(f"could not look: patch louder: {line}") for one in world.checked(2))
+
+
+def test_a_server_that_gives_parts_and_then_the_whole_is_said() -> None:
+    content = wheel()
+    with file_server() as files, pytest.raises(Unavailable, match="gives parts of it, and then the whole"):
+        url = files.serve("demo.whl", whole(content), without_ranges(content))
+        with ranged.opened(web.session(), url, len(content), lambda *_: None) as file, ranged.of_wheel(file):
+            raise AssertionError("it was read")
+
+
+def test_names_of_a_wheel_do_not_write_on_the_terminal() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as made_:
+        made_.writestr("demo\x1b[2J-1.0.dist-info/RECORD", "one row\n")
+    with pytest.raises(Unavailable, match=r"demo\\x1b\[2J-1\.0.* has a row that is none"), ranged.of_wheel(buffer):
+        raise AssertionError("it was read")
+
+
+def test_a_file_of_an_index_without_a_version_is_passed_over(world: World) -> None:
+    world.locked()
+    world.index.add("demo", Package("demo-none_at_all-py3-none-any.whl", b"x"))
+    assert world.checked(0) == ["nothing moved"]

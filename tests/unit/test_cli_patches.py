@@ -61,6 +61,13 @@ def test_all_there_are(box: Path) -> None:
     assert (found["other"]["engine"], found["other"]["verdict"]) == ("", "impossible")
 
 
+def test_what_another_rig_carries_is_not_said_to_be_carried_by_none(box: Path) -> None:
+    more = INVENTORY.replace('{"box":', '{"plain": {"ssh_hostname": "192.0.2.7"}, "box":')
+    (box / "rig.py").write_text(more)
+    said = asked(box, "patches", "--all", "--limit", "plain", "--json").stdout
+    assert "louder" not in {row["patch"] for row in json.loads(said)}
+
+
 def test_none(box: Path) -> None:
     (box / "catalog/mine.toml").write_text(CATALOG.replace('["louder"]', "[]"))
     assert asked(box, "patches").stdout.split()[-1] == "none"

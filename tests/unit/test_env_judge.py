@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.patches.shadow import shadows
 from roles.envs.host.judge import judge, patched
 from roles.envs.host.lists import of_conda
 from roles.envs.host.tree import Refused
@@ -224,8 +225,9 @@ def test_one_that_is_a_link_itself_is_not_followed(env: Env) -> None:
 
 
 def _patched(env: Env, **target: object) -> Plan:
-    own = {"path": "demo/__init__.py", "before": _sha256("x = 1"), "after": _sha256("x = 2")}
-    env.plan["patches"] = [{"name": "two", "diff": "", "targets": [own | target], "wheel": env.top.name + ".whl"}]
+    own = {"path": "demo/__init__.py", "before": _sha256("x = 1"), "after": _sha256("x = 2")} | target
+    one = {"name": "two", "diff": "", "targets": [own], "wheel": env.top.name + ".whl"}
+    env.plan["patches"] = [one | {"shadows": {str(own["path"]): shadows(str(own["path"]))}}]
     return env.plan
 
 
@@ -244,6 +246,19 @@ def test_a_file_that_a_patch_brings_is_missed(env: Env) -> None:
     _patched(env, path="demo/more.py", before=None)
     with pytest.raises(Refused, match=r"demo/more\.py is missing"):
         env.judge()
+
+
+def test_a_patched_module_that_another_one_is_imported_for_is_refused(env: Env) -> None:
+    plan = _patched(env)
+    native = "demo/__init__.abi3.so"
+    env.write(f"{SITE}/demo/__init__.py", "x = 2")
+    env.write(f"{SITE}/{native}", "x")
+    env.record({f"{SITE}/demo/__init__.py": "x = 1", f"{SITE}/{native}": "x", "bin/demo": "#!python"})
+    env.wheel({"demo/__init__.py": "x = 1", native: "x"})
+    for judged in (env.judge, lambda: patched(plan)):
+        with pytest.raises(Refused) as refused:
+            judged()
+        assert str(refused.value) == f"patch two: demo/__init__.py is never imported: {native} is in its place"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from rigwright.engines.container import Mount
 from rigwright.engines.image import KIND, originals
 from rigwright.engines.image.keys import Engine
 from rigwright.engines.image.run import container
+from rigwright.patches.shadow import shadows
 from tests.unit.image_samples import ENGINE, SITE, made, rig, served
 from tests.unit.patch_samples import AFTER, sample, sha256
 
@@ -47,10 +48,18 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(said))
 
+    def run(self, into: Path, *paths: str) -> subprocess.CompletedProcess[str]:
+        """What is said of what comes out of it."""
+        plan = self.folder / "plan.json"
+        plan.write_text(json.dumps({"shadows": {path: shadows(path) for path in paths}}))
+        command = [sys.executable, "-I", originals.__file__, str(self.folder), IMAGE, SITE, str(into), str(plan)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
     def taken(self, into: Path, *paths: str) -> dict[str, str]:
         """What comes out of it."""
-        command = [sys.executable, "-I", originals.__file__, str(self.folder), IMAGE, SITE, str(into), *paths]
-        subprocess.run(command, check=True)
+        done = self.run(into, *paths)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert bool(done.stdout) == ("is no plain file of the image" in done.stdout)
         return {str(one.relative_to(into)): one.read_text() for one in into.rglob("*") if one.is_file()}
 
 
@@ -77,6 +86,48 @@ def test_a_file_is_the_one_that_a_container_would_see(
 ) -> None:
     taken = Store(tmp_path / "store", *layers).taken(tmp_path / "into", PATH)
     assert taken == ({PATH: found} if found else {})
+
+
+COMPILED = "vllm/__pycache__/words.cpython-312.pyc"
+NATIVE = "vllm/words.cpython-312-x86_64-linux-gnu.so"
+UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ([{PATH: "one"}, {NATIVE: "x"}], f"{PATH} is never imported: {NATIVE[5:]} is in its place\n"),
+        (
+            [{PATH: "one", "vllm/words/__init__.py": "x"}],
+            f"{PATH} is never imported: words/__init__.py is in its place\n",
+        ),
+        (
+            [{PATH: "one", COMPILED: UNCHECKED}],
+            f"{PATH} is never read: {COMPILED[5:]} is believed whatever its source is\n",
+        ),
+        ([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: CHECKED}], ""),
+        ([{PATH: "one", COMPILED: "-> /dev/zero"}], ""),
+        ([{PATH: "one", "vllm/words/x.py": "x", "vllm/swords.so": "x"}], ""),
+        ([{"vllm/words.so": "x"}, {"vllm": "no folder any more"}], f"{SITE}/{PATH} is no plain file of the image"),
+        pytest.param([{PATH: "one", NATIVE: "x"}, {NATIVE: None}], "", marks=needs_root),
+        pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: None}], "", marks=needs_root),
+        pytest.param([{PATH: "one", NATIVE: "x"}, {"vllm": None}], f"{SITE}/{PATH} is no plain file", marks=needs_root),
+    ],
+)
+def test_what_python_would_load_in_its_place_is_refused(
+    tmp_path: Path, layers: list[dict[str, str | None]], said: str
+) -> None:
+    done = Store(tmp_path / "store", *layers).run(tmp_path / "into", PATH)
+    assert (done.returncode, done.stderr) == (int("is never" in said), "")
+    assert done.stdout.startswith(said) if said else done.stdout == ""
+
+
+def test_a_program_stays_one(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", {PATH: "one"})
+    (file,) = store.folder.rglob("words.py")
+    file.chmod(0o755)
+    store.taken(tmp_path / "into", PATH)
+    assert (tmp_path / "into" / PATH).stat().st_mode & 0o777 == 0o755
 
 
 def test_a_patched_image_is_another_installation_with_mounts_over_its_files() -> None:

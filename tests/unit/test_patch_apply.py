@@ -91,6 +91,25 @@ def test_what_git_writes_is_read(tmp_path: Path) -> None:
     assert applied(b"", found["x/new.py"]) == b"new\n"
 
 
+@pytest.mark.parametrize(
+    "header", [b"diff -ruN a/p/x b/p/x\n", b"diff -r -u --new-file a/p/x b/p/x\n", b"index 0000000..1111111 100755\n"]
+)
+def test_what_else_is_said_of_a_change_of_one_text_is_passed_over(header: bytes) -> None:
+    assert parse(header + DIFF) == parse(DIFF)
+
+
+def test_diff_says_in_its_users_language_that_a_line_has_no_end() -> None:
+    diff = b"--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ Kein Zeilenumbruch am Dateiende.\n+b\n"
+    assert applied(b"a", parse(diff)["f"]) == b"b\n"
+
+
+def test_lines_are_added_at_the_end_and_not_beyond_it() -> None:
+    hunks = parse(b"--- a/f\n+++ b/f\n@@ -1,0 +2 @@\n+b\n")["f"]
+    assert applied(b"a\n", hunks) == b"a\nb\n"
+    with pytest.raises(Refused, match="line 1: expected a line to add others after, found the file's end"):
+        applied(b"", hunks)
+
+
 def changed(old: bytes, new: bytes) -> bytes:
     assert old in DIFF
     return DIFF.replace(old, new)
@@ -105,7 +124,7 @@ def changed(old: bytes, new: bytes) -> bytes:
         (changed(b"\n", b"\r\n"), "carriage returns"),
         (changed(b"+2\n", b"+\x00\n"), "is binary"),
         (changed(b"+2\n", b"+\xff\n"), "is no UTF-8"),
-        (b"#" * LARGEST + DIFF, "10,000,000 are the most"),
+        (b"#" * LARGEST + DIFF, "has more than 10,000,000 bytes"),
         (changed(b"pkg/", b"/etc/"), "is absolute"),
         (changed(b"pkg/", b"../"), "by .."),
         (changed(b"pkg/", b"x/../../"), "by .."),
@@ -125,6 +144,7 @@ def changed(old: bytes, new: bytes) -> bytes:
         ),
         (changed(b"@@ -7,3", b"@@ -2,3"), "overlaps"),
         (changed(b"+8,2", b"+9,2"), "does not end where it says"),
+        (changed(b"-1,3 +1,4", b"-0,3 +0,4"), "line 5 begins no hunk"),
         (changed(b"-1,3 +1,4", b"-1,4 +1,4"), "the hunk of line 5 is cut at line 11"),
         (changed(b"-1,3 +1,4", b"-1,2 +1,4"), "other numbers of lines"),
         (changed(b"-7,3 +8,2", b"-7,4 +8,2"), "the hunk of line 11 is cut at line 15"),
@@ -164,6 +184,7 @@ def test_nothing_is_searched_for_nearby(content: bytes, said: str) -> None:
         (patch(path="pkg/other.txt"), BEFORE, "the diff does not change it"),
         (patch(text=BEFORE.decode()), BEFORE, "it changes nothing"),
         (patch(before=digest(b"a\r\n")), b"a\r\n", "carriage returns"),
+        (patch(text="x" * (LARGEST + 1)), BEFORE, "it becomes 10,000,001 bytes, and 10,000,000 are the most"),
     ],
 )
 def test_bytes_before_and_after_are_the_declared_ones(made: dict[str, Any], there: bytes | None, said: str) -> None:
@@ -189,20 +210,32 @@ def top(tmp_path: Path) -> Path:
 
 
 def test_a_tree_is_patched_by_the_file_alone(top: Path, tmp_path: Path) -> None:
-    file, compiled = top / "pkg/numbers.txt", top / "pkg/__pycache__/numbers.cpython-310.pyc"
-    compiled.parent.mkdir()
+    file = top / "pkg/numbers.txt"
+    (top / "pkg/__pycache__").mkdir()
+    compiled, others = (top / f"pkg/__pycache__/{name}.cpython-310.pyc" for name in ("old", "numbers"))
     compiled.write_text("of the file before")
+    others.write_text("of numbers.py")
     file.chmod(0o755)
     (tmp_path / "cached").hardlink_to(file)
-    whole = {"path": "pkg/new/more.py", "before": None, "after": digest(b"x = 1\n"), "text": "x = 1\n"}
-    done = run(tmp_path, patch(), {"name": "more", "diff": "", "targets": [whole]})
-    assert (done.returncode, done.stdout) == (0, "patched pkg/numbers.txt\npatched pkg/new/more.py\n")
+    (top / "pkg/old.py").write_text("x = 0\n")
+    new = {"path": "pkg/new/more.py", "before": None, "after": digest(b"x = 1\n"), "text": "x = 1\n"}
+    old = new | {"path": "pkg/old.py", "before": digest(b"x = 0\n")}
+    done = run(tmp_path, patch(), {"name": "more", "diff": "", "targets": [new, old]})
+    said = "patched pkg/numbers.txt\npatched pkg/new/more.py\npatched pkg/old.py\n"
+    assert (done.returncode, done.stdout) == (0, said)
     assert file.read_bytes() == AFTER
     assert (file.stat().st_mode & 0o777, file.stat().st_nlink) == (0o755, 1)
     assert (tmp_path / "cached").read_bytes() == BEFORE
     assert (top / "pkg/new/more.py").read_text() == "x = 1\n"
-    assert not compiled.exists()
+    assert (compiled.exists(), others.exists()) == (False, True)
     assert run(tmp_path, patch()).returncode == 1
+
+
+def test_what_lies_where_it_is_written_first_is_left_alone(top: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("own")
+    (top / "pkg/.numbers.txt.patched").symlink_to(tmp_path / "own")
+    assert run(tmp_path, patch()).returncode == 1
+    assert ((tmp_path / "own").read_text(), (top / "pkg/numbers.txt").read_bytes()) == ("own", BEFORE)
 
 
 def _link(top: Path) -> None:

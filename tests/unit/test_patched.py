@@ -51,6 +51,8 @@ def test_what_it_is_called_and_why_is_no_input(tmp_path: Path) -> None:
 def test_hosts_are_told_of_which_wheel_each_patch_is(tmp_path: Path) -> None:
     one = patch(tmp_path)
     (told,) = json.loads(plan(rig(), env(one), "/opt/x/engines/env"))["patches"]
+    (shadowed,) = told.pop("shadows")
+    assert shadowed == "demo/words.py"
     assert told == one.plan | {"wheel": "demo-1.0-py3-none-any.whl"}
     assert json.loads(plan(rig(), made(), "/opt/x/engines/env"))["patches"] == []
 

@@ -84,9 +84,46 @@ def _by_hash(file: Path) -> None:
     py_compile.compile(str(file), doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
 
 
+def _folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def _fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _compiled_fifo(file: Path) -> None:
+    (compiled,) = file.parent.glob("__pycache__/words.*.pyc")
+    compiled.unlink()
+    os.mkfifo(compiled)
+
+
+def _compiled_link(file: Path) -> None:
+    (compiled,) = file.parent.glob("__pycache__/words.*.pyc")
+    compiled.rename(file.with_suffix(".kept"))
+    compiled.symlink_to(file.with_suffix(".kept"))
+
+
+def _native(file: Path) -> None:
+    file.with_name("words.cpython-310-x86_64-linux-gnu.so").touch()
+
+
+def _package(file: Path) -> None:
+    file.with_suffix("").mkdir()
+    (file.with_suffix("") / "__init__.py").touch()
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (_native, "demo/words.py: words.cpython-310-x86_64-linux-gnu.so"),
+        (_package, "demo/words.py: __init__.py"),
+        (_folder, "demo/words.py: nothing"),
+        (_fifo, "demo/words.py: nothing"),
+        (_compiled_fifo, "words.cpython-"),
+        (_compiled_link, "words.cpython-"),
         (_unpatched, "demo/words.py: "),
         (_gone, "demo/words.py: nothing"),
         (_link, "demo/words.py: nothing"),
@@ -119,7 +156,7 @@ def test_when_processes_of_a_service_began(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "chat/container/cgroup.procs").write_text("0\n")
     monkeypatch.setattr(on_host, "GROUPS", str(tmp_path))
     monkeypatch.setattr(common, "run", lambda *_: "/chat\n")
-    told = on_host.look({"files": [], "units": ["chat.service"]})["units"]
+    told = on_host.look({"files": {}, "units": ["chat.service"]})["units"]
     assert isinstance(told, dict)
     (mine,) = told["chat.service"]
     assert mine["pid"] == os.getpid()

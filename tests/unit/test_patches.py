@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,12 @@ def test_a_later_folder_wins(tmp_path: Path) -> None:
     assert (sorted(found), found["louder"].keys.why) == (["louder", "other"], "of the operator's own")
 
 
+def test_a_head_may_be_from_another_system(tmp_path: Path) -> None:
+    head = write(tmp_path / "louder") / "patch.toml"
+    head.write_bytes(head.read_bytes().replace(b"\n", b"\r\n"))
+    assert load([tmp_path])["louder"].becomes == {"demo/words.py": sha256(AFTER)}
+
+
 WHOLE = {"path": "demo/new.py", "after": sha256("x = 1\n"), "file": "new.py"}
 
 
@@ -56,6 +63,9 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
     ("changes", "files", "said"),
     [
         ({"why": None}, {}, "why: missing"),
+        ({"why": "red \x9b31m"}, {}, "why: 'red \\x9b31m' is refused: must be 1 to 2000 characters on one line"),
+        ({"why": "turned \u202e round"}, {}, "must be 1 to 2000 characters on one line"),
+        ({"until": "one\u2028two"}, {}, "must be 1 to 200 characters on one line"),
         ({"versoins": ["1"]}, {}, 'versoins: unknown key; did you mean "versions"?'),
         ({"verdict": "maybe"}, {}, "verdict: 'maybe' is refused"),
         ({"versions": []}, {}, "versions"),
@@ -64,6 +74,9 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"verdict": "included"}, {}, "without diff and targets: its verdict is included"),
         ({"targets": [TARGET | {"after": sha256(BEFORE)}]}, {}, "demo/words.py is not changed"),
         ({"targets": [TARGET, TARGET]}, {}, "demo/words.py is there twice"),
+        ({"targets": [TARGET, WHOLE | {"path": "demo/words.py/x"}]}, {}, "words.py/x is below another one of them"),
+        ({"targets": [TARGET | {"path": "d" * 201}]}, {}, "is too long"),
+        ({"targets": [TARGET | {"path": "d/" * 500 + "x"}]}, {}, "is too long"),
         ({"targets": [TARGET | {"path": "/etc/passwd"}]}, {}, "is absolute"),
         ({"targets": [TARGET | {"path": "demo/../../x"}]}, {}, "by .."),
         ({"targets": [TARGET | {"path": "demo/a b"}]}, {}, "other characters"),
@@ -76,7 +89,10 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"diff": "other.diff"}, {}, "other.diff is not there"),
         ({}, {"change.diff": DIFF.replace("\n", "\r\n")}, "carriage returns"),
         ({}, {"change.diff": "\0"}, "is binary"),
-        ({}, {"change.diff": "#" * (LARGEST + 1)}, "10,000,000 are the most"),
+        ({}, {"change.diff": "#" * (LARGEST + 1)}, "has more than 10,000,000 bytes"),
+        ({}, {"change.diff": ""}, "change.diff: it changes no file"),
+        ({}, {"patch.toml": "#" * 1_000_001}, "the file: patch.toml has more than 1,000,000 bytes"),
+        ({"targets": [TARGET | {"bfore": "0"}]}, {}, 'targets[0].bfore: unknown key; did you mean "before"?'),
         ({}, {"change.diff": "nothing\n"}, "change.diff: line 1 is nothing of a unified diff"),
     ],
 )
@@ -97,17 +113,57 @@ def test_all_of_it_is_said_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_linked_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["change.diff", "patch.toml"])
+def test_what_is_no_plain_file_is_refused_unread(tmp_path: Path, name: str) -> None:
     write(tmp_path / "louder")
-    (tmp_path / "louder/change.diff").rename(tmp_path / "kept")
-    (tmp_path / "louder/change.diff").symlink_to("../kept")
-    assert "change.diff is a link" in refused(tmp_path)
+    file = tmp_path / "louder" / name
+    file.rename(tmp_path / name)
+    file.symlink_to(f"../{name}")
+    assert f"{name} is a link" in refused(tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    assert f"{name} is no plain file" in refused(tmp_path)
+    file.unlink()
+    file.mkdir()
+    assert f"{name} is no plain file" in refused(tmp_path)
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "louder")
+    assert "the folder: is none" in refused(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    write(tmp_path / "louder")
+    monkeypatch.setattr(Path, "open", denied)
+    assert "patch.toml: the file: patch.toml cannot be read: Permission denied" in refused(tmp_path)
+
+
+def test_files_are_bounded_together_too(tmp_path: Path) -> None:
+    text = "#" * 6_000_000
+    after = sha256(text)
+    targets = [{"path": f"demo/{n}.py", "after": after, "file": "new.py"} for n in range(4000)]
+    write(tmp_path / "louder", files={"new.py": text}, diff=None, targets=targets)
+    assert refused(tmp_path).count("with new.py its files have more than 10,000,000 bytes together") == 1
+
+
+def test_a_patch_of_many_files_is_refused_in_a_moment(tmp_path: Path) -> None:
+    targets = [TARGET | {"path": f"demo/x{number}.py"} for number in range(4000)]
+    other = "".join(f"--- a/demo/{n}\n+++ b/demo/{n}\n@@ -1 +1 @@\n-a\n+b\n" for n in range(20_000))
+    write(tmp_path / "louder", files={"change.diff": other}, targets=targets)
+    said = refused(tmp_path)
+    assert "targets.demo/x0.py: the diff does not change it; it changes demo/0, demo/1, demo/10, ...\n" in said
+    assert len(said) < 10_000_000
 
 
 def patches(tmp_path: Path) -> dict[str, Patch]:
     write(tmp_path / "louder")
     write(tmp_path / "softer", why="the other way")
     write(tmp_path / "more", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE])
+    write(tmp_path / "below", files={"new.py": "x = 1\n"}, diff=None, targets=[WHOLE | {"path": "demo/words.py/x"}])
     write(tmp_path / "old", versions=["0.9"])
     write(tmp_path / "elsewhere", of="llama.cpp")
     for verdict in ("included", "impossible", "yours"):
@@ -122,6 +178,7 @@ def patches(tmp_path: Path) -> dict[str, Patch]:
         (["lauder"], ['no patch is called "lauder"; did you mean "louder"?']),
         (["louder", "louder"], ["patch louder is there twice"]),
         (["louder", "softer"], ["patches louder and softer both change demo/words.py"]),
+        (["louder", "below"], ["patch below brings demo/words.py/x, which is below a file of another patch"]),
         (["old", "elsewhere"], ["is for demo 0.9, and the env has 1.0", "is of llama.cpp, and the env has none"]),
         (["included", "impossible"], ["is not needed with demo 1.0: to be heard", "cannot be with demo 1.0"]),
         (["yours"], ["your own folder of its name has it"]),

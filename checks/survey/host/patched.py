@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from checks.survey.host import common
 
@@ -19,37 +21,45 @@ BEGUN = 19
 """Where /proc/PID/stat has a process's beginning, after its name (proc_pid_stat(5))."""
 
 
-def look(asked: dict[str, list[str]]) -> dict[str, object]:
+def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of them.
 
     Args:
-        asked: `files`, paths of what patches have changed; `units`, services that run it.
+        asked: `files`, paths of what patches have changed, and of each a pattern of what Python would import in its
+            place; `units`, services that run it.
     """
     booted = BOOTED.search(common.read("/proc/stat", 64 << 20) or "")
     return {
-        "files": {path: one(Path(path)) for path in asked["files"]},
+        "files": {path: one(Path(path), pattern) for path, pattern in asked["files"].items()},
         "units": {unit: running(unit, int(booted[1]) if booted else 0) for unit in asked["units"]},
     }
 
 
-def one(path: Path) -> dict[str, object]:
-    """A file, and what Python has compiled of it."""
+def one(path: Path, pattern: str) -> dict[str, object]:
+    """A file, what Python has compiled of it, and what it would import in its place."""
+    beside = (*path.parent.glob(f"{path.stem}.*"), *path.with_suffix("").glob("__init__.*"))
+    others = {"shadowed": sorted(other.name for other in beside if re.fullmatch(pattern, str(other)))[:SHOWN]}
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return {"digest": "", "written": 0.0, "stale": []}
+        return {"digest": "", "written": 0.0, "stale": [], **others}
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode):
+        os.close(handle)
+        return {"digest": "", "written": 0.0, "stale": [], **others}
     with os.fdopen(handle, "rb") as file:
-        content, state = file.read(MOST), os.fstat(handle)
+        content = file.read(MOST)
     found = sorted((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")) if path.suffix == ".py" else []
     written = [state.st_mtime, *(compiled.lstat().st_mtime for compiled in found)]
     stale = [compiled.name for compiled in found if not is_of(compiled, state)]
-    return {"digest": hashlib.sha256(content).hexdigest(), "written": max(written), "stale": stale[:SHOWN]}
+    digest = hashlib.sha256(content).hexdigest()
+    return {"digest": digest, "written": max(written), "stale": stale[:SHOWN], **others}
 
 
 def is_of(compiled: Path, source: os.stat_result) -> bool:
     """Whether Python would load it in place of this file: it was made of one of this time and length (PEP 552)."""
     try:
-        with compiled.open("rb") as file:
+        with os.fdopen(os.open(compiled, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             _, flags, moment, size = struct.unpack("<IIII", file.read(16))
     except (OSError, struct.error):
         return False

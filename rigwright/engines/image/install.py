@@ -12,6 +12,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines.image.keys import Engine
 from rigwright.engines.kind import FILES, MARKER, Installation, Job
 from rigwright.patches.patch import PROGRAM, Patch, becomes, named
+from rigwright.patches.shadow import shadows
 from rigwright.render import render
 from rigwright.supply import images
 from rigwright.weights.records import below_models
@@ -78,6 +79,7 @@ def patching(made: Unpacked, job: Job, image: str) -> str:
     """The step that changes copies of its files, for nobody to run; empty where nothing of it is changed."""
     if not made.patches:
         return ""
+    shadowed = {path: shadows(path) for path in sorted(becomes(made.patches))}
     return render(
         "image/patch.sh.j2",
         originals=ORIGINALS,
@@ -85,9 +87,8 @@ def patching(made: Unpacked, job: Job, image: str) -> str:
         image=image,
         site=made.site,
         into=CHANGED,
-        paths=sorted(becomes(made.patches)),
         program=PROGRAM,
-        plan=json.dumps({"patches": [one.plan for one in made.patches]}),
+        plan=json.dumps({"patches": [one.plan for one in made.patches], "shadows": shadowed}),
     )
 
 

@@ -1,16 +1,18 @@
 """Takes files out of an image's layers, as whoever starts it would find them: a store is read, and nothing is run.
 
-Python's own library alone: hosts run it by itself, as nobody, `python3 -I originals.py STORE IMAGE SITE INTO PATH...`.
-Each PATH below SITE, a folder of the image, is copied to INTO, where the image has it; what is a link is not.
+Python's own library alone: hosts run it by itself, as nobody, `python3 -I originals.py STORE IMAGE SITE INTO PLAN`.
+PLAN is JSON: `shadows` has each path below SITE, a folder of the image, that is copied to INTO, and a pattern of what
+Python would import in its place, which must not be there. What is a link is not copied.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MOST = 10_000_001
@@ -55,20 +57,69 @@ def found(layer: Path, parts: list[str]) -> int | None:
     return -1
 
 
+def opened(layers: Iterable[Path], path: str) -> int:
+    """The uppermost file at a path, opened; -1 where a container would see none."""
+    parts = [part for part in path.split("/") if part]
+    return next((one for layer in layers if (one := found(layer, parts)) is not None), -1)
+
+
+def names(layers: Iterable[Path], path: str) -> list[str]:
+    """What lies in a folder."""
+    seen: dict[str, bool] = {}
+    for layer in layers:
+        place = layer
+        for part in filter(None, path.split("/")):
+            place = place / part
+            if place.is_symlink() or not place.is_dir():
+                break
+        else:
+            for one in place.iterdir():
+                seen.setdefault(one.name, not stat.S_ISCHR(one.lstat().st_mode))
+            continue
+        if place.is_symlink() or place.exists():
+            break  # it hides what is below it
+    return sorted(name for name, there in seen.items() if there)
+
+
+def unused(layers: list[Path], site: str, path: str, pattern: str) -> Iterator[str]:
+    """Why Python would not read a file that is put over one of the image; it reads others that lie beside."""
+    folder, _, name = f"{site}/{path}".rpartition("/")
+    module = name.removesuffix(".py")
+    beside = [*names(layers, folder), *(f"{module}/{one}" for one in names(layers, f"{folder}/{module}"))]
+    for other in beside:
+        if re.fullmatch(pattern, f"{folder}/{other}".removeprefix(f"{site}/")):
+            yield f"{path} is never imported: {other} is in its place"
+    for other in names(layers, f"{folder}/__pycache__"):
+        if module != name and re.fullmatch(rf"{re.escape(module)}\.[^/]+\.pyc", other):
+            handle = opened(layers, f"{folder}/__pycache__/{other}")
+            # PEP 552: of a hash, and not to be checked
+            if handle >= 0 and int.from_bytes(_read(handle, 8)[4:], "little") & 0b11 == 0b01:
+                yield f"{path} is never read: __pycache__/{other} is believed whatever its source is"
+
+
+def _read(handle: int, most: int) -> bytes:
+    with os.fdopen(handle, "rb") as file:
+        return file.read(most)
+
+
 def main() -> int:
     """Copy what is asked for; the exit status."""
-    store, image, site, into = sys.argv[1:5]
+    store, image, site, into, plan = sys.argv[1:]
     layers = list(chain(Path(store), image))
-    for path in sys.argv[5:]:
-        parts = [part for part in f"{site}/{path}".split("/") if part]
-        handle = next((one for layer in layers if (one := found(layer, parts)) is not None), -1)
+    wrong: list[str] = []
+    for path, pattern in json.loads(Path(plan).read_text())["shadows"].items():
+        wrong += unused(layers, site, path, pattern)
+        handle = opened(layers, f"{site}/{path}")
         if handle < 0:
+            sys.stdout.write(f"{site}/{path} is no plain file of the image, or lies behind a link\n")
             continue
-        with os.fdopen(handle, "rb") as file:
-            target = Path(into) / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read(MOST))
-    return 0
+        target = Path(into) / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = stat.S_IMODE(os.fstat(handle).st_mode) & 0o777
+        target.write_bytes(_read(handle, MOST))
+        target.chmod(mode | 0o600)
+    sys.stdout.writelines(f"{line}\n" for line in wrong)
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

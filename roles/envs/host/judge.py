@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ def judge(top: Path, plan: Mapping[str, Any], conda: Mapping[str, str], said: An
     for patch in plan["patches"]:
         for target in patch["targets"]:
             listed[site + target["path"]] = {target["after"]}
+        wrong += _unused(patch, (path.removeprefix(site) for path in tree.files if path.startswith(site)))
     for name, content in plan["texts"].items():
         listed[name] = {hashlib.sha256(content.encode()).hexdigest()}
     # programs that a distribution has are written when it is installed, and so is what is said of that
@@ -87,8 +88,17 @@ def patched(plan: Mapping[str, Any]) -> None:
             if found != target["before"]:
                 said = f"expected {target['before'] or 'no file'}, found {found or 'no file'}"
                 wrong.append(f"patch {patch['name']}: {target['path']} of {shown(patch['wheel'])}: {said}")
+        wrong += _unused(patch, listed)
     if wrong:
         raise Refused("\n".join(wrong[:SHOWN]))
+
+
+def _unused(patch: Mapping[str, Any], there: Iterable[str]) -> Iterator[str]:
+    """What of a patch is never run, as Python imports something else in its place."""
+    paths = tuple(there)
+    for path, pattern in patch["shadows"].items():
+        for other in filter(re.compile(pattern).fullmatch, paths):
+            yield f"patch {patch['name']}: {path} is never imported: {other} is in its place"
 
 
 def _other(tree: Tree, listed: Mapping[str, set[str]]) -> Iterator[str]:

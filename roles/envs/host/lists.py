@@ -48,13 +48,25 @@ def of_wheel(path: Path, site: str) -> Iterator[tuple[str, str]]:
     except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
         raise Refused(f"{path.name} has no list of its files that can be read") from None
     for listed, digest in found:
-        place, _, rest = listed.partition(".data/")
-        scheme, _, inner = rest.partition("/")
-        if rest and "/" not in place:
-            if scheme in ("purelib", "platlib", "data"):
-                yield os.path.normpath(inner if scheme == "data" else site + inner), digest
-        elif digest:  # the list itself has none
-            yield os.path.normpath(site + listed), digest
+        # the list itself has none
+        if (installed := place(listed, site)) and (digest or listed.partition("/")[0].endswith(".data")):
+            yield installed, digest
+
+
+def place(listed: str, site: str) -> str:
+    """Where a file of a wheel lies once it is installed; empty of what is written anew.
+
+    Args:
+        listed: Its path in the wheel.
+        site: Where its modules go, from the environment's top.
+    """
+    top, _, rest = listed.partition(".data/")
+    if not rest or "/" in top:
+        return os.path.normpath(site + listed)
+    scheme, _, inner = rest.partition("/")
+    if scheme == "data":
+        return os.path.normpath(inner)
+    return os.path.normpath(site + inner) if scheme in ("purelib", "platlib") else ""
 
 
 def of_distributions(top: Path, tree: Tree, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
