@@ -104,7 +104,7 @@ class Ground:
         self.settle()
         found = red_lines(self.inventory)
         lines = [f"  heals what turns {' '.join(row.red)} red" for row in rows if not set(row.red) & set(found)]
-        more = sorted(set(found) - {one for row in rows for one in row.red})
+        more = sorted(set(found) - {one for row in rows for one in (*row.red, *row.then)})
         lines += [f"  red, too: {text}" for name in more for text in found[name]]
         if lines:
             raise Differs("\n".join(["a deploy:", *lines]))
