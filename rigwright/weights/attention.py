@@ -149,3 +149,9 @@ def of_config(text: Mapping[str, Any], layers: int, kv_heads: int, head_size: in
     each = kv_heads * head_size
     kept = [(each, each, kind == WINDOWED) for kind in kinds if kind != LINEAR]
     return None if any(windowed for *_, windowed in kept) and not size else cache(kept, size)
+
+
+def is_hybrid(text: Mapping[str, Any]) -> bool:
+    """Whether a config.json says of the language model that some layers are linear attention."""
+    kinds, every = text.get("layer_types"), text.get("full_attention_interval")
+    return (isinstance(kinds, list) and LINEAR in kinds) or (type(every) is int and every > 1)

@@ -1,8 +1,8 @@
 """GGUF files as they are published: whether one is whole, by its beginning, and what it says of memory.
 
-Of the format (https://github.com/ggml-org/ggml, docs/gguf.md, and what ggml/src/gguf.cpp refuses): a header with pairs
-of keys and values, then where each tensor is, then the bytes of all tensors. What it says is not believed, only held
-against the size; nothing is allocated by its word.
+Of the format (https://github.com/ggml-org/ggml: its page about GGUF, and what its gguf.cpp refuses): a header with keys
+and values, then where each tensor is, then the bytes of all tensors. What it says is not believed, only held against the
+size; nothing is allocated by its word.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSIONS = (2, 3)
 # Bytes; the vocabulary is the most of one, and the longest known have 16 MB.
 LONGEST = 64 << 20
 MOST_PAIRS = MOST_TENSORS = 1 << 16
-LONGEST_KEY = (1 << 16) - 1  # docs/gguf.md
+LONGEST_KEY = (1 << 16) - 1  # the same page
 LONGEST_NAME = 63  # GGML_MAX_NAME, with the byte that ends it
 MOST_DIMENSIONS = 4  # GGML_MAX_DIMS
 MOST_LAYERS = 1024  # of values that are one a layer

@@ -13,6 +13,7 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.caution import Rule
 from rigwright.engines.image import compose, install, run
 from rigwright.engines.image.keys import Engine, Variant
 from rigwright.engines.keys import EngineKeys
@@ -67,6 +68,10 @@ class Image(InstallingKind):
     contained_by = "podman"
     causes = (*INSIDE.causes, *CAUSES)
     marks = INSIDE.marks
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Those of what is in it."""
+        return INSIDE.rules()
 
     def begun(self, lines: Iterable[str]) -> Begun:
         """What is in it says the same as elsewhere."""
