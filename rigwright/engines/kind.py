@@ -178,7 +178,7 @@ class Kind(ABC):
     contained_by: ClassVar[str] = ""
     """What its instances' containers (`Service.container`) are run by, as `containers.engines` calls it; else empty."""
     causes: ClassVar[tuple[Cause, ...]] = ()
-    """What its log betrays of starts that come to nothing."""
+    """What its log betrays."""
     marks: ClassVar[tuple[str, ...]] = ()
     """What the lines of its log have in them that `begun` reads; at most twenty lines of a start are kept."""
 

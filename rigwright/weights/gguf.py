@@ -1,8 +1,8 @@
 """GGUF files as they are published: whether one is whole, by its beginning, and what it says of memory.
 
 Of the format (https://github.com/ggml-org/ggml: its page about GGUF, and what its gguf.cpp refuses): a header with keys
-and values, then where each tensor is, then the bytes of all tensors. What it says is not believed, only held against the
-size; nothing is allocated by its word.
+and values, then where each tensor is, then the bytes of all tensors. What it says is not believed, only held against
+the size; nothing is allocated by its word.
 """
 
 from __future__ import annotations

@@ -42,8 +42,9 @@ CAUSES = (
     Cause(
         "unresolvable CDI devices",
         f"{SPEC} does not name its cards: `journalctl -u {REFRESH_UNIT}` says why, and deploy writes it anew",
+        check="C05",
     ),
-    Cause("failed to stat CDI host device", f"{SPEC} is of another driver: deploy writes it anew"),
+    Cause("failed to stat CDI host device", f"{SPEC} is of another driver: deploy writes it anew", check="C05"),
     Cause(f"waits for {SPEC}", f"there is none, for the cards do not answer: `journalctl -u {REFRESH_UNIT}` says why"),
 )
 # The first podman that reads CDI 0.7, which the container toolkit writes, and what releases have that have an older one
