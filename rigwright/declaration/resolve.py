@@ -213,6 +213,7 @@ def parse(
         bundle_folder=bundle_folder,
         bundle=bundle,
         bundle_faults=tuple(faults),
+        variants=tuple(catalog.variants.values()),
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
         hub_client=client,
