@@ -114,8 +114,9 @@ def test_a_flash_attention_kernel_is_built_for_each_pair_of_cache_types(
 def test_what_is_compiled_is_the_same_whichever_variant_of_the_catalogue_is_served() -> None:
     one = instance(cards=(0,))
     small = instance(cards=(0,), cache_type_k="q4_0", cache_type_v="q8_0")
-    others = (instance(cache_type_k="q5_0").variant, instance(cards=(0,), engine="other", cache_type_k="q5_1").variant)
-    recipes = (one.variant, small.variant, *others)
+    on_the_cpu = instance(cache_type_k="q5_0").variant
+    of_another = instance(cards=(0,), cache_type_k="q5_1").variant.model_copy(update={"engine": "other"})
+    recipes = (one.variant, small.variant, on_the_cpu, of_another)
     made = {flash_attention_pairs(rig(served, cards=(TURING,), variants=recipes), "plain") for served in (one, small)}
     assert made == {("f16-f16", "q4_0-q8_0")}
 
