@@ -16,6 +16,12 @@ REPLAYED = {
         "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version",
         "likely cause: the driver is older than what the engine was built with: upgrade it",
     ),
+    "too much for the card": (
+        "llama.cpp",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 590.07 MiB on device 0: cudaMalloc failed: "
+        "out of memory",
+        "likely cause: model and context are more than a card has free: lower context",
+    ),
     "an option of another version": (
         "llama.cpp",
         "error: invalid argument: --mlock",

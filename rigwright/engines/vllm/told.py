@@ -31,7 +31,7 @@ CAUSES = (
         'a kernel went wrong: compilation_config = {cudagraph_mode = "PIECEWISE"} is known to help',
     ),
     # whatever it guesses ahead is thrown away; 1 is what comes without
-    Cause("Mean acceptance length: 1.0", "what guesses ahead is not loaded, or its patch is not", check="V04"),
+    Cause("Mean acceptance length: 1.00", "what guesses ahead is not loaded, or its patch is not", check="V04"),
     Cause("Cannot use FA version 2", "cards before compute capability 8.0 have another backend", harmless=True),
     Cause("Unknown vLLM environment variable detected", "nothing of this version reads it", harmless=True),
 )
