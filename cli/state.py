@@ -17,7 +17,7 @@ from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
-from rigwright.engines.log import Begun
+from rigwright.engines.log import Begun, betrayed
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.problems import printable, unknown
 from rigwright.serving.activation import goal
@@ -221,21 +221,28 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
 @click.option("--lines", "-n", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Last lines.")
 @click.option("--follow", "-f", is_flag=True, help="Go on as lines come, until interrupted.")
 def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool) -> None:
-    """The journals of the instances of every host of INVENTORY, each line with its host before it."""
+    """The journals of the instances of every host of INVENTORY, each line with its host before it.
+
+    What a line betrays is said after it once, on standard error.
+    """
     interrupts.end_at_once()
     found, gone = boxes(inventory, limit)
     names = {i.name for box in found for i in box.rig.instances}
     if instance is not None and instance not in names:
         raise click.ClickException(f"--instance: {unknown('instance', instance, names)}")
     lost: dict[str, str] = {}
-    said: Queue[str | None] = Queue(1000)  # no more is read than the terminal takes
+    said: Queue[tuple[str, bool] | None] = Queue(1000)  # no more is read than the terminal takes
 
     def tell(box: Box, units: list[str]) -> None:
         command = ["journalctl", "--no-pager", "--output=short-iso", f"--lines={lines}"]
         command += ["--follow"] * follow + [f"--unit={unit}" for unit in units]
+        causes = dict.fromkeys(cause for one in box.rig.instances for cause in one.kind.causes)
         try:
             for line in box.lines(shlex.join(command)):
-                said.put(f"{box.name}  {_plain(line)}")
+                said.put((f"{box.name}  {_plain(line)}", False))
+                for cause in list(betrayed(causes, line)):
+                    del causes[cause]
+                    said.put((f"{box.name}  ==> {cause.sentence}", True))
         except root.Gone as error:
             lost[box.name] = str(error)
         finally:
@@ -255,7 +262,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         if line is None:
             telling -= 1
         else:
-            click.echo(line)
+            click.echo(line[0], err=line[1])
     for name, why in sorted(lost.items()):
         click.echo(f"{name}: the connection is gone: {printable(why)}", err=True)
     leave(gone)

@@ -6,17 +6,20 @@ import click
 
 from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
 from cli.tables import show, size
+from rigwright.engines.caution import warnings
 
 
 @click.command()
 @INVENTORY
 @LIMIT
 def validate(inventory: str, limit: str | None) -> None:
-    """Read INVENTORY with its catalogue and lock, say every mistake in them, and show what they declare.
+    """Read INVENTORY with its catalogue and lock, say every mistake in them, show what they declare, and warn of what
+    is known to go wrong with it.
 
     No host is contacted.
     """
     rows: list[tuple[str, ...]] = []
+    warned: list[str] = []
     for name, data in named(inventory, limit).items():
         rig = whole(rig_of(name, data.get("rig")))
         for i in rig.instances:
@@ -38,7 +41,10 @@ def validate(inventory: str, limit: str | None) -> None:
                     size(sum(one.size for one in i.weights)),
                 )
             )
+        warned += [f"{name}: {said}" for said in warnings(rig)]
         if not rig.instances:
             rows.append((name, "none"))
     show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights"), rows)
+    for said in warned:
+        click.echo(said)
     click.echo("valid")

@@ -133,6 +133,6 @@ def _changes(old: list[Artefact], new: list[Artefact]) -> str:
         said += f"  sha256 {before.sha256[:8]}… -> {after.sha256[:8]}…"
     if before.size != after.size:
         said += f"  {amount(before.size)} -> {amount(after.size)}"
-    keys = ("kind", "file", "marker", "machine_code", "sources")
+    keys = ("kind", "file", "marker", "machine_code", "header", "sources")
     others = [key.replace("_", " ") for key in keys if getattr(before, key) != getattr(after, key)]
     return said + (f"  another {', '.join(others)}" if others else "")

@@ -52,7 +52,7 @@ def own(wanted: Wanted, folder: Path) -> list[Artefact]:
             raise Unavailable(f"{folder / path} is a link or no file: give a folder with the files themselves")
         if not (size := (folder / path).stat().st_size):
             raise Unavailable(f"{folder / path} is empty: exclude it")
-        if size <= LONGEST_POINTER and is_pointer(_beginning(folder / path, size)):
+        if size <= LONGEST_POINTER and is_pointer(first_bytes(folder / path, size)):
             raise Unavailable(f"{folder / path} is a pointer of git LFS: run `git lfs pull` there, or exclude it")
     total = sum((folder / path).stat().st_size for path in paths)
     done, lock = dict.fromkeys(paths, 0), threading.Lock()
@@ -71,10 +71,10 @@ def own(wanted: Wanted, folder: Path) -> list[Artefact]:
     version = str(wanted.input.version)
     made = [row_of(wanted, path, content, version) for path, content in zip(paths, contents, strict=True)]
     found = dict(zip(paths, contents, strict=True))
-    return Whole(str(folder), found, lambda path, count: _beginning(folder / path, count)).told(made)
+    return Whole(str(folder), found, lambda path, count: first_bytes(folder / path, count)).told(made)
 
 
-def _beginning(path: Path, count: int) -> bytes:
+def first_bytes(path: Path, count: int) -> bytes:
     """The first bytes of a file of this machine."""
     try:
         with path.open("rb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -11,13 +12,14 @@ import requests
 from pypi_simple import DistributionPackage
 
 from cli.resolving import web, wheels
+from cli.resolving.checkpoints import Beginning, header
 from cli.resolving.conda import Conda
 from cli.resolving.drivers import Addresses, Drivers
 from cli.resolving.folders import Folders, Wanted
 from cli.resolving.index import Index
 from cli.resolving.judging import Judge
 from cli.resolving.models import Models
-from cli.resolving.own_models import called, own, own_folder
+from cli.resolving.own_models import called, first_bytes, own, own_folder
 from cli.resolving.packaged import Packaged
 from cli.resolving.registry import Registries
 from cli.resolving.web import Content, Unavailable
@@ -27,6 +29,7 @@ from rigwright.problems import Invalid, Problem
 from rigwright.supply.answers import mismatch
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
+from rigwright.weights.safetensors import Broken
 from roles.progress import progress
 
 TOGETHER = 8  # projects that the index is asked for at once
@@ -122,7 +125,8 @@ class Resolver:
         given = self.from_dir / row.file if self.from_dir and wanted.input.file_name else None
         if given and given.is_file():
             with progress.task("lock", f"hashing {given}") as task:
-                return [_filled(row, web.hash_file(given, lambda done, total: task.at(done, total, "bytes")))]
+                content = web.hash_file(given, lambda done, total: task.at(done, total, "bytes"))
+            return [_filled(row, content, lambda count: first_bytes(given, count))]
         if locked and not self.refresh and not mismatch(wanted.input, locked):
             return locked
         return [self._found(wanted, row)]
@@ -182,15 +186,16 @@ class Resolver:
                 continue
             for url in urls:
                 try:
-                    return _filled(row, self._fetched(row, url))
+                    kept = Beginning()
+                    return _filled(row, self._fetched(row, url, kept), kept.first)
                 except Unavailable as error:
                     failed.append(f"{url} {error}")
         raise Unavailable(f"cannot be locked: {'; '.join(failed)}: correct its sources or give it with --from-dir")
 
-    def _fetched(self, row: Artefact, url: str) -> Content:
+    def _fetched(self, row: Artefact, url: str, kept: Beginning) -> Content:
         with progress.task("lock", f"fetching {row.file}") as task:
             task.label(f"fetching {row.file} to hash it")
-            return web.fetch(self.session, url, lambda done, total: task.at(done, total, "bytes"))
+            return web.fetch(self.session, url, lambda done, total: task.at(done, total, "bytes"), kept)
 
     def _from_index(self, wanted: Wanted, row: Artefact, project: str) -> Artefact:
         package = self.index.source(project, row.version)
@@ -255,8 +260,24 @@ def _refuse_future(as_of: str | None) -> None:
         raise Unavailable(f"as_of {as_of} is refused: that day has not begun, and what is there then is not known")
 
 
-def _filled(row: Artefact, content: Content) -> Artefact:
-    return row.model_copy(update={"sha256": content.sha256, "size": content.size})
+def _filled(row: Artefact, content: Content, beginning: Callable[[int], bytes] | None = None) -> Artefact:
+    """A row with what a file is.
+
+    Args:
+        row: Without it.
+        content: The file.
+        beginning: Its first bytes, by how many.
+
+    Raises:
+        Unavailable: it is no weights, though its name says so.
+    """
+    update: dict[str, object] = {"sha256": content.sha256, "size": content.size}
+    if beginning and row.kind == "weight":
+        try:
+            update["header"] = header(row.file, content.size, beginning)
+        except Broken as error:
+            raise Unavailable(f"{row.file} {error}") from None
+    return row.model_copy(update=update)
 
 
 def pins(rows: list[Artefact]) -> list[Pin]:

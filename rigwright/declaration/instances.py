@@ -12,8 +12,9 @@ from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.models import Missing, Selection
-from rigwright.declaration.rig import POWER_UNIT, Instance, Part
+from rigwright.declaration.rig import POWER_UNIT, DeclaredEnv, Instance, Part
 from rigwright.engines import kinds
+from rigwright.engines.caution import judged, placed
 from rigwright.engines.keys import EngineKeys, PatchedKeys
 from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.patches.patch import Patch, chosen
@@ -127,12 +128,26 @@ def _inputs(
     return {keys_.packages: "wheel"}
 
 
-def refuse_keys(instance: Instance, entry: RigEntry, catalog: Catalog, folder: Path, refuse: Refuse) -> None:
-    """Refuse what the engine's version would not start with, be it the variant's or what its keys become."""
+def refuse_keys(
+    instance: Instance,
+    entry: RigEntry,
+    catalog: Catalog,
+    folder: Path,
+    refuse: Refuse,
+    env: DeclaredEnv | None,
+    making: Making,
+) -> None:
+    """Refuse what the engine's version would not start with, be it the variant's or what its keys become, and what is
+    known to go wrong for sure.
+    """
     named = [entry.cards[index] for index in instance.cards if index < len(entry.cards)]
-    cards = (catalog.cards.get(one) if isinstance(one, str) else one for one in named)
-    capabilities = frozenset(card.capability for card in cards if card)
-    for wrong in instance.kind.refusals(instance, entry.roots, folder, capabilities):
+    cards = [card for card in (catalog.cards.get(one) if isinstance(one, str) else one for one in named) if card]
+    capabilities = frozenset(card.capability for card in cards)
+    found = instance.kind.refusals(instance, entry.roots, folder, capabilities)
+    # of what is only being locked, nobody knows how large it is
+    if making != "lock" and len(cards) == len(instance.cards):
+        found += judged(placed(instance, cards, env.patches if env else instance.patches), refused=True)
+    for wrong in found:
         refuse(f"instances.{instance.name}.variant", f"{instance.variant_name}: {wrong}")
 
 

@@ -143,7 +143,8 @@ def parse(
     refuse_uncontained(instances, entry, refuse)
     engine_artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}
     for instance in instances:
-        refuse_keys(instance, entry, catalog, Path(file).parent, refuse)
+        env = next((one for one in envs if one.name == instance.env), None)
+        refuse_keys(instance, entry, catalog, Path(file).parent, refuse, env, making)
     if len(instances) == len(entry.instances):
         refuse_reserved(instances, entry.allow, refuse)
     weights = [artefact for i in instances for artefact in i.weights]
@@ -212,6 +213,7 @@ def parse(
         bundle_folder=bundle_folder,
         bundle=bundle,
         bundle_faults=tuple(faults),
+        variants=tuple(catalog.variants.values()),
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
         hub_client=client,

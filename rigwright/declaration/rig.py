@@ -17,7 +17,7 @@ from rigwright.declaration.instance import DeclaredEnv as DeclaredEnv
 from rigwright.declaration.instance import Instance as Instance
 from rigwright.declaration.instance import Part as Part
 from rigwright.declaration.instance import slice_of as slice_of
-from rigwright.engines.keys import EngineKeys
+from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import InstallingKind
 from rigwright.gateway.entry import Gateway
 from rigwright.gateway.offers import Offer, offers
@@ -102,6 +102,8 @@ class Rig:
     """That bundle; None without one, while it is being made, and where it cannot be read."""
     bundle_faults: tuple[Problem, ...]
     """What is wrong with it. A deploy is refused for that; looking, going back and removal need no bundle."""
+    variants: tuple[VariantKeys, ...]
+    """All of the catalogue, whatever of it is served: what is compiled is the same for each of an engine's."""
     engine_artefacts: dict[str, tuple[Artefact, ...]]
     """Engine name -> what of the lock it is installed from."""
     tools: tuple[Artefact, ...]

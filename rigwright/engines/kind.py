@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rigwright.engines.caution import Rule
 from rigwright.engines.container import Container
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.log import Begun, Cause
 from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
+from rigwright.engines.sandbox import Sandbox as Sandbox
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
@@ -84,33 +86,6 @@ class Job:
     """Name -> text of what the role has to run on hosts."""
     sent: str = ""
     """Where its artefacts lie that were sent; empty where they are fetched."""
-
-
-@dataclass(frozen=True)
-class Sandbox:
-    """What a kind's processes need of their unit beside the rest, and how exposed that may leave them."""
-
-    exposure: float
-    """The most that `systemd-analyze security` may say: 0 is nothing exposed, 10 everything."""
-    exposure_with_cards: float
-    """The same of an instance with cards: their device files cannot be hidden from it."""
-    hidden: tuple[tuple[str, str], ...] = ()
-    """Paths that they must not see, each with the reason."""
-    writes_code: bool = False
-    """Whether they compile while they run: then memory may be written and executed."""
-    families: tuple[str, ...] = ("AF_UNIX",)
-    """Families of sockets that they may open, in a network that has nothing but a loopback interface of its own."""
-    calls: tuple[str, ...] = ()
-    """System calls that they need beside those of any service."""
-    reads_proc: bool = False
-    """Whether they read what /proc tells of the whole host, such as its memory."""
-    shared_memory: str = ""
-    """The most that lies in /dev/shm, as systemd reads it; half of the host's memory without."""
-
-    @property
-    def has_loopback(self) -> bool:
-        """Whether they speak to each other by addresses."""
-        return "AF_INET" in self.families
 
 
 class Expanded(str):
@@ -203,9 +178,13 @@ class Kind(ABC):
     contained_by: ClassVar[str] = ""
     """What its instances' containers (`Service.container`) are run by, as `containers.engines` calls it; else empty."""
     causes: ClassVar[tuple[Cause, ...]] = ()
-    """What its log betrays of starts that come to nothing."""
+    """What its log betrays."""
     marks: ClassVar[tuple[str, ...]] = ()
     """What the lines of its log have in them that `begun` reads; at most twenty lines of a start are kept."""
+
+    def rules(self) -> tuple[Rule, ...]:
+        """What is known to go wrong with its instances."""
+        return ()
 
     def begun(self, lines: Iterable[str]) -> Begun:
         """What such lines say; a process that was taken over may have written any."""

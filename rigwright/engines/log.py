@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 # Of the room for tokens between two starts that are alike: what CUDA and the driver take of a card differs by some MiB.
@@ -27,11 +28,47 @@ class Begun:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a start failed or hung, as a line of its log betrays it."""
+    """What a line of an engine's log betrays: why a start failed or hung, or why answers are slow or wrong."""
 
     said: str
     """What the line has in it."""
-    text: str
+    means: str
     """What that likely means, and what helps."""
     last: bool = False
     """Whether it betrays something only where nothing came after it."""
+    check: str = ""
+    """The check that looks at that on the host; empty where none does."""
+    harmless: bool = False
+    """Whether it looks like a fault, and is none."""
+
+    @property
+    def text(self) -> str:
+        """What it means, what helps, and which check says more."""
+        return f"{self.means} (`rigwright check --only {self.check}` says more)" if self.check else self.means
+
+    @property
+    def sentence(self) -> str:
+        """For who reads a log."""
+        return f"harmless: {self.text}" if self.harmless else f"likely cause: {self.text}"
+
+
+# Those of every engine on cards: parts of messages of CUDA's and of the loader's.
+OF_CUDA = (
+    Cause("libcuda.so.1: cannot open shared object file", "the driver's libraries are not there", check="N02"),
+    Cause(
+        "CUDA driver version is insufficient for CUDA runtime version",
+        "the driver is older than what the engine was built with: upgrade it",
+        check="N02",
+    ),
+    Cause("forward compatibility was attempted on non supported HW", "the driver is too old for it", check="N02"),
+)
+
+
+def faults(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Those that are no false alarm."""
+    return tuple(one for one in causes if not one.harmless)
+
+
+def betrayed(causes: Iterable[Cause], line: str) -> Iterator[Cause]:
+    """What a line betrays, whatever comes after it."""
+    return (one for one in causes if one.said in line and not one.last)

@@ -7,7 +7,7 @@ from collections import Counter
 from ipaddress import ip_address
 
 from rigwright.declaration.rig import Rig
-from rigwright.engines import kinds
+from rigwright.engines import caution, kinds
 from rigwright.engines.kind import Installation
 from rigwright.envs.installer import installer
 from rigwright.gateway.given import GATEWAY_UNIT
@@ -103,7 +103,7 @@ def warnings(rig: Rig, facts: HostFacts) -> list[str]:
             said = f"{facts.memory_kib / GIB:.1f} GiB of memory, and {size / GIB:.1f} GiB of weights"
             found.append(f"{one.name}: {said}: loading them is slow, and may not end")
         found += [f"{one.name}: {note}" for note in one.kind.notes(one)]
-    return found
+    return found + caution.warnings(rig)
 
 
 def _cards(rig: Rig, facts: HostFacts) -> list[str]:

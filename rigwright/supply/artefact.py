@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from rigwright.problems import Frozen
+from rigwright.supply.header import Header
 from rigwright.types import (
     ArtefactFile,
     ArtefactName,
@@ -47,6 +48,7 @@ _OF = {
     "licence": ("weight",),
     "gated": ("weight",),
     "text": ("weight", "image"),
+    "header": ("weight",),
 }
 
 
@@ -92,6 +94,9 @@ class Artefact(Frozen):
         min_length=1,
         description="Where it is had, in order: `index:PROJECT` (the host's package index), `NAME:PATH` "
         "(below each of the rig's mirrors of that name) or an http(s) URL.",
+    )
+    header: Header | None = Field(
+        default=None, description="Of a GGUF file: what of its header says how much memory it takes."
     )
     text: str | None = Field(
         default=None,

@@ -102,10 +102,12 @@ def text(rows: Iterable[Artefact], catalogue: str) -> str:
 
 
 def _toml(value: object) -> str:
-    """A text, number or list of texts as TOML has it: as JSON does, but for what neither of JSON's ways suits.
+    """A text, number, list of texts or table as TOML has it: as JSON does, but for what neither of JSON's ways suits.
 
     TOML has no escapes for halves of a character, and takes a DEL only as an escape.
     """
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml(inner)}' for key, inner in value.items())} }}"
     return _ESCAPED.sub(
         lambda found: f"\\U{code:08x}" if (code := ord(found[0])) > 0xFFFF else f"\\u{code:04x}",
         json.dumps(value, ensure_ascii=False),

@@ -11,6 +11,8 @@ from typing import Any
 
 from rigwright.declaration.models import Missing
 from rigwright.supply.artefact import CONFIG, TEXT, Artefact
+from rigwright.supply.header import Cache
+from rigwright.weights.attention import is_hybrid, of_config
 
 WEIGHTS = ".safetensors"
 # How weights in several files are named where they are published; the rest is found by the index beside them.
@@ -58,6 +60,10 @@ class Checkpoint:
     """The longest text that it was made for, tokens, with what its rotary embedding adds."""
     experts: int
     """Of which each token takes some; 0 where it has none."""
+    cache: Cache | None
+    """What its attention keeps of tokens; None where that is not known."""
+    hybrid: bool
+    """Whether some of its layers are linear attention, which keeps no tokens."""
     files: tuple[Artefact, ...]
     """All of its rows, config.json first."""
     size: int
@@ -116,14 +122,18 @@ def checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Checkpoin
         raise Missing("\n".join(f"{name}: {line}" for line in wrong))
     text = _inner(config)
     heads = _number(text, "num_attention_heads", "n_head", "n_heads")
+    # vLLM 0.21.0, model_arch_config_convertor.py: without one of these keys, each query head has its own
+    kv_heads = _number(text, "num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num") or heads
+    layers, head_size = _number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers"), _head_size(text, heads)
     return Checkpoint(
         config=config,
         architectures=_names(config.get("architectures")),
         heads=heads,
-        # vLLM 0.21.0, model_arch_config_convertor.py: without one of these keys, each query head has its own
-        kv_heads=_number(text, "num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num") or heads,
-        layers=_number(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-        head_size=_head_size(text, heads),
+        kv_heads=kv_heads,
+        layers=layers,
+        head_size=head_size,
+        cache=of_config(text, layers, kv_heads, head_size),
+        hybrid=is_hybrid(text),
         vocabulary=_number(text, "vocab_size") or _number(config, "vocab_size"),
         dtype=_dtype(config) or _dtype(text),
         quantization=_quantization(config) or _quantization(text),

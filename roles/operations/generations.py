@@ -16,6 +16,7 @@ from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
+from rigwright.engines.log import faults
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
 from rigwright.render import render
@@ -160,7 +161,7 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         foreign=[name for name, target in sorted(found.links.items()) if not target],
         log_lines=LOG_LINES,
         read_lines=READ_LINES,
-        causes={one.unit: one.kind.causes for one in rig.instances if one.kind.causes},
+        causes={one.unit: faults(one.kind.causes) for one in rig.instances},
         proven=PROVEN,
         smi_timeout=smi.TIMEOUT,
         tolerance_mib=UNEXPLAINED_MIB,

@@ -16,16 +16,17 @@ from cli.resolving import web
 from lab.hub import Hub
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit import tls
+from tests.unit.ggufs import gguf
 
 NAME = "org/name"
-GGUF = bytes(range(256)) * 100
+GGUF = gguf(bytes(range(256)) * 100)
 CONFIG = b'{"a": 1}'
 FILES: dict[str, bytes | Path] = {
     ".gitattributes": b"*.gguf filter=lfs",
     "README.md": b"# Name",
     "q4/model.gguf": GGUF,
     "config.json": CONFIG,
-    "mmproj.gguf": b"projector",
+    "mmproj.gguf": gguf(b"projector"),
 }
 CATALOG = """
 [inputs.model]

@@ -9,9 +9,10 @@ from click.testing import CliRunner, Result
 from cli import main
 from rigwright.supply.lock import Lock
 from tests.unit.file_server import FileServer, whole
+from tests.unit.ggufs import gguf
 from tests.unit.index_server import PackageIndex
 
-WEIGHTS = bytes(range(256)) * 20_000
+WEIGHTS = gguf(bytes(range(256)) * 20_000)
 TAGGED = ("ETag", '"one"')
 
 CATALOG = """

@@ -236,6 +236,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         bundle_folder=None,
         bundle=None,
         bundle_faults=(),
+        variants=(),
         engine_artefacts={"plain": (SOURCE,)},
         tools=(wheel(),),
         hub_client=(),

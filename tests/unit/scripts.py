@@ -15,6 +15,7 @@ from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.engines.image.install import patching
 from rigwright.engines.kind import Job
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
+from rigwright.engines.log import faults
 from rigwright.engines.vllm.told import CAUSES
 from rigwright.envs.installer import step
 from rigwright.envs.told import installed_script
@@ -160,7 +161,12 @@ def tools(
 def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
     """An activation."""
     values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "proven": PROVEN}
-    limits = {"causes": {"rigwright-chat.service": CAUSES}, "smi_timeout": 20, "tolerance_mib": 256, "patience": 1}
+    limits = {
+        "causes": {"rigwright-chat.service": faults(CAUSES)},
+        "smi_timeout": 20,
+        "tolerance_mib": 256,
+        "patience": 1,
+    }
     limits |= {"log_lines": 20, "read_lines": 5000}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 

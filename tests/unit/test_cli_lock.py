@@ -12,12 +12,16 @@ from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
 from cli.resolving.index import index_url
 from rigwright.inventory import load
+from rigwright.supply.header import Header
 from rigwright.supply.lock import WRITTEN
 from tests.locks import lock_text
 from tests.unit.file_server import Handler, cut, status, whole
+from tests.unit.ggufs import gguf
 from tests.unit.index_server import Package
 from tests.unit.lock_world import CATALOG, TAGGED, WEIGHTS, World
 from tests.unit.sample_texts import WEIGHT_ROW
+
+OTHER = gguf(b"other")
 
 
 def test_everything_is_found_hashed_and_told(world: World) -> None:
@@ -57,12 +61,12 @@ def test_the_same_inputs_are_the_same_bytes_and_are_not_fetched_again(world: Wor
 
 def test_refresh_fetches_again_and_moves_versions(world: World) -> None:
     world.locked()
-    world.files.serve("store/small.gguf", whole(b"other"))
+    world.files.serve("store/small.gguf", whole(OTHER))
     world.index.wheel("tool", "1.1")
     assert world.locked() == ["no change"]
     done = world.lock("--refresh")
-    old, new = hashlib.sha256(WEIGHTS).hexdigest()[:8], hashlib.sha256(b"other").hexdigest()[:8]
-    assert f"~ weight small 2026-11  sha256 {old}… -> {new}…  5.1 MB -> 5 bytes" in done.output.splitlines()
+    old, new = hashlib.sha256(WEIGHTS).hexdigest()[:8], hashlib.sha256(OTHER).hexdigest()[:8]
+    assert f"~ weight small 2026-11  sha256 {old}… -> {new}…  5.1 MB -> 133 bytes" in done.output.splitlines()
     assert "~ wheel env/tool 1.0 -> 1.1" in done.output
     assert "- wheel env/part 1.0" in done.output.splitlines()
 
@@ -80,9 +84,9 @@ def test_a_changed_input_alone_is_fetched(world: World) -> None:
 def test_a_file_of_this_machine_is_hashed_in_place_of_being_fetched(world: World, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
-    (given / "small.gguf").write_bytes(b"mine")
+    (given / "small.gguf").write_bytes(OTHER)
     assert world.lock("--from-dir", str(given)).exit_code == 0
-    assert world.read.artefacts["small"].sha256 == hashlib.sha256(b"mine").hexdigest()
+    assert world.read.artefacts["small"].sha256 == hashlib.sha256(OTHER).hexdigest()
     assert world.fetched == []
 
 
@@ -97,7 +101,7 @@ def test_a_fetch_that_is_cut_goes_on_where_it_was(world: World) -> None:
 
 
 def test_a_file_that_changes_while_it_is_fetched_is_never_half_of_each(world: World) -> None:
-    half, other = len(WEIGHTS) // 2, WEIGHTS[::-1]
+    half, other = len(WEIGHTS) // 2, gguf(bytes(range(255, -1, -1)) * 20_000)
 
     def heeding(handler: Handler, start: int) -> None:
         same = handler.headers.get("If-Range") in (None, '"two"')
@@ -131,6 +135,8 @@ def test_nothing_of_a_source_is_run_to_learn_what_it_needs(world: World) -> None
         ("store/small.gguf", whole(b""), "answers with an empty file"),
         ("store/small.gguf", whole(b"<html>", ("Content-Type", "text/html")), "answers with a web page"),
         ("store/small.gguf", cut(WEIGHTS, 1000), "breaks off"),
+        ("store/small.gguf", whole(bytes(5_000_000)), "store/small.gguf small.gguf has no header of GGUF"),
+        ("store/small.gguf", whole(WEIGHTS[:-1]), "small.gguf is cut: its header says 5120128 bytes, and it has"),
         ("simple/engine/", status(404), "inputs.engine: cannot be locked: the index has no project engine"),
         ("simple/engine/", status(403), "inputs.engine: cannot be locked: the index answers 403 Forbidden"),
         ("simple/engine/", whole(b"{", ("Content-Type", "image/png")), "with what is no list of files"),
@@ -148,6 +154,18 @@ def test_what_is_not_to_be_had_is_told_and_nothing_is_written(
     assert str(world.folder / "catalog" / "mine.toml") in done.output
     assert text in done.output
     assert not (world.folder / "locks").exists()
+
+
+def test_a_file_of_this_machine_that_is_no_model_is_refused(world: World) -> None:
+    (world.folder / "small.gguf").write_bytes(bytes(range(256)) * 20_000)
+    said = world.lock("--from-dir", str(world.folder)).stderr
+    assert "inputs.small: small.gguf has no header of GGUF" in said
+
+
+def test_a_mirror_whose_file_is_no_model_is_passed_over(world: World) -> None:
+    world.files.serve("gone/small.gguf", whole(bytes(100)))
+    world.locked()
+    assert world.read.artefacts["small"].header == Header(architecture="llama")
 
 
 def test_a_source_of_a_mirror_that_the_inventory_does_not_name_has_no_address(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.file_server import status, whole
+from tests.unit.ggufs import gguf
 from tests.unit.lock_world import CATALOG, WEIGHTS, World
 
 
@@ -20,12 +21,12 @@ def test_check_says_what_moved(world: World) -> None:
     world.index.wheel("tool", "1.1", "part")
     world.index.wheel("part", "1.0", yanked="bad")
     world.index.wheel("part", "1.1")
-    world.files.serve("store/small.gguf", whole(b"other"))
+    world.files.serve("store/small.gguf", whole(gguf(b"other")))
     lines = world.checked(1)
     assert "engine 1.0: the index has 1.1" in lines
     assert "part 1.0: part-1.0-py3-none-any.whl was withdrawn from the index: bad" in lines
     assert any(line.startswith("~ wheel env/tool 1.0 -> 1.1") for line in lines)
-    assert any(line.startswith("small 2026-11: small.gguf has 5 bytes at ") for line in lines)
+    assert any(line.startswith("small 2026-11: small.gguf has 133 bytes at ") for line in lines)
 
 
 @pytest.mark.parametrize(

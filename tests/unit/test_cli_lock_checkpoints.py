@@ -13,8 +13,10 @@ import pytest
 from cli.resolving import checkpoints
 from cli.resolving.web import Content
 from lab.hub.faults import Cut, Endless, Fault, IgnoreRange, Status, too_many, truncated
+from rigwright.supply.header import Cache, Header
 from rigwright.weights.checkpoint import checkpoint
 from tests.unit.checkpoints import QWEN3, safetensors
+from tests.unit.ggufs import gguf
 from tests.unit.hub_world import CATALOG, NAME, HubWorld, hub_world
 
 OWN = """
@@ -177,13 +179,41 @@ def test_a_config_that_is_larger_than_a_lock_takes_is_locked_without_its_text(wo
     assert world.rows["config.json"].text is None
 
 
-def test_what_is_no_checkpoint_is_not_looked_at(world: HubWorld) -> None:
-    world.hub.repository(NAME, {**WHOLE, FIRST: b"no weights"})
+def test_an_index_of_what_is_no_checkpoint_is_not_looked_at(world: HubWorld) -> None:
+    world.hub.repository(NAME, {path: content for path, content in WHOLE.items() if path != SECOND})
     world.catalog('exclude = ["config.json"]')
     world.locked()
-    world.catalog('include = ["*.json"]', text=CATALOG)
+    world.catalog('include = ["*.json"]\nexclude = ["*.index.json"]', text=CATALOG)
     world.locked()
-    assert sorted(world.rows) == ["config.json", "model.safetensors.index.json", "tokenizer.json"]
+    assert sorted(world.rows) == ["config.json", "tokenizer.json"]
+
+
+NO_MODELS: dict[str, tuple[str, bytes, str]] = {
+    "noise": ("x.gguf", bytes(range(256)) * 20_000, "x.gguf has no header of GGUF"),
+    "noise among checkpoints": (FIRST, b"no weights", f"{FIRST} has no header of safetensors"),
+    "a page": ("x.gguf", b"<html>", "x.gguf has no header of GGUF"),
+    "a GGUF that is cut": ("x.gguf", gguf(5000)[:-1], "x.gguf is cut: its header says 5128 bytes, and it has 5127"),
+}
+
+
+@pytest.mark.parametrize("case", NO_MODELS)
+def test_what_is_no_model_is_refused(world: HubWorld, case: str) -> None:
+    path, content, said = NO_MODELS[case]
+    world.hub.repository(NAME, {path: content})
+    assert world.refused() == f"cannot be locked: {said}: replace it at its source, or exclude it"
+
+
+def test_what_the_header_of_a_gguf_says_is_locked(world: HubWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is longer than what is read at once: it does not say how long it is."""
+    monkeypatch.setattr(checkpoints, "FIRST", 64)
+    said = {"llama.block_count": 2, "llama.attention.head_count": 8, "llama.attention.head_count_kv": 2}
+    said |= {"llama.embedding_length": 512, "tokenizer.ggml.tokens": ["one"] * 500}
+    world.hub.repository(NAME, {"x.gguf": gguf(5000, said)})
+    world.locked()
+    kept = Cache(keys=2 * 2 * 64, values=2 * 2 * 64)
+    assert world.rows["x.gguf"].header == Header(architecture="llama", off_card=0, cache=kept)
+    asked = [one.range for one in world.hub.asked if "/cdn/" in one.path]
+    assert asked[:3] == ["bytes=0-63", "bytes=0-255", "bytes=0-1023"]
 
 
 def test_long_headers_are_read_one_after_the_other() -> None:

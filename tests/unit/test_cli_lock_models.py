@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from cli.resolving import checkpoints
 from lab.hub import Hub
 from lab.hub.faults import Status, Xet
 from rigwright.inventory import ROOT
 from tests.unit import tls
+from tests.unit.ggufs import gguf
 from tests.unit.hub_world import CONFIG, FILES, GGUF, NAME, TOKEN, HubWorld, hub_world
 
 
@@ -25,7 +27,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubWorld]
 
 
 def test_a_repository_is_pinned_file_by_file(world: HubWorld) -> None:
-    assert world.locked() == [f"+ model model org/name@{world.commit[:7]} 25.6 kB in 4 files, apache-2.0"]
+    assert world.locked() == [f"+ model model org/name@{world.commit[:7]} 25.9 kB in 4 files, apache-2.0"]
     rows = world.rows
     assert sorted(rows) == ["README.md", "config.json", "mmproj.gguf", "q4/model.gguf"]
     assert {path: (row.sha256, row.size) for path, row in rows.items()} == {
@@ -39,9 +41,10 @@ def test_a_repository_is_pinned_file_by_file(world: HubWorld) -> None:
     assert world.hub.url not in world.text
 
 
-def test_only_what_the_hub_does_not_hash_is_fetched(world: HubWorld) -> None:
+def test_only_what_the_hub_does_not_hash_is_fetched_and_the_beginnings_of_weights(world: HubWorld) -> None:
+    world.hub.repository(NAME, {**FILES, "q4/model.gguf": gguf(3 * checkpoints.FIRST)})
     world.locked()
-    assert world.hub.sent_bytes == len(CONFIG) + len(b"# Name")
+    assert world.hub.sent_bytes == len(CONFIG) + len(b"# Name") + checkpoints.FIRST + len(gguf(b"projector"))
 
 
 def test_a_second_lock_changes_and_asks_nothing(world: HubWorld) -> None:
@@ -64,7 +67,7 @@ def test_refresh_follows_the_branch(world: HubWorld) -> None:
     new = world.hub.repository(NAME, more, licence="mit", gated=True, token=TOKEN)
     world.token()
     assert world.locked("--refresh") == [
-        f"~ model model org/name@{old[:7]} -> org/name@{new[:7]} 25.6 kB in 4 files, 1 new, 1 changed, 1 gone, "
+        f"~ model model org/name@{old[:7]} -> org/name@{new[:7]} 25.9 kB in 4 files, 1 new, 1 changed, 1 gone, "
         "licence apache-2.0 -> mit, now gated"
     ]
     assert {row.version for row in world.rows.values()} == {new}
@@ -100,7 +103,7 @@ def test_an_own_mirror_stands_behind_the_hub(world: HubWorld) -> None:
 
 @pytest.mark.parametrize("version", ["v1", "commit"])
 def test_a_tag_or_a_commit_can_be_asked_for(world: HubWorld, version: str) -> None:
-    old = world.hub.repository(NAME, {"one.gguf": b"one"}, branch="v1")
+    old = world.hub.repository(NAME, {"one.gguf": gguf(b"one")}, branch="v1")
     world.catalog(f'version = "{old if version == "commit" else "v1"}"')
     world.locked()
     assert {path: row.version for path, row in world.rows.items()} == {"one.gguf": old}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.hub.faults import Status
+from tests.unit.ggufs import gguf
 from tests.unit.hub_world import FILES, GGUF, NAME, TOKEN, HubWorld, hub_world
 
 
@@ -29,7 +30,7 @@ def test_nothing_moved(world: HubWorld) -> None:
 
 
 def test_a_new_commit_is_told_file_by_file(world: HubWorld) -> None:
-    files = {**FILES, "config.json": b"{}", "q4/model.gguf": GGUF * 2, "new.json": b"[]"}
+    files = {**FILES, "config.json": b"{}", "q4/model.gguf": gguf(GGUF * 2), "new.json": b"[]"}
     del files["README.md"]
     said = moved(world, files)
     assert world.checked(1) == [
@@ -37,7 +38,7 @@ def test_a_new_commit_is_told_file_by_file(world: HubWorld) -> None:
         "  - README.md",
         "  ~ config.json  8 bytes -> 2 bytes",
         "  + new.json  2 bytes",
-        "  ~ q4/model.gguf  25.6 kB -> 51.2 kB",
+        "  ~ q4/model.gguf  25.7 kB -> 51.6 kB",
     ]
 
 
@@ -63,8 +64,8 @@ def test_a_licence_and_a_gate_are_told(world: HubWorld) -> None:
 
 def test_a_history_that_was_written_anew(world: HubWorld) -> None:
     world.hub.gone(NAME)
-    said = moved(world, {**FILES, "mmproj.gguf": b"other"})
-    assert world.checked(1) == [f"{said}, which is there no more", "  ~ mmproj.gguf  9 bytes -> 5 bytes"]
+    said = moved(world, {**FILES, "mmproj.gguf": gguf(b"other")})
+    assert world.checked(1) == [f"{said}, which is there no more", "  ~ mmproj.gguf  137 bytes -> 133 bytes"]
 
 
 def test_without_the_locked_commit_a_small_file_is_not_said_to_be_the_same(world: HubWorld) -> None:
@@ -88,7 +89,7 @@ def test_a_hub_that_does_not_answer_is_not_taken_for_one_where_nothing_moved(wor
 def test_the_locked_commit_with_another_hash(world: HubWorld) -> None:
     repository = world.hub.repositories[NAME]
     repository.commits[world.commit]["mmproj.gguf"] = repository.commits[world.commit]["q4/model.gguf"]
-    assert world.checked(1) == ["  ~ mmproj.gguf  9 bytes -> 25.6 kB"]
+    assert world.checked(1) == ["  ~ mmproj.gguf  137 bytes -> 25.7 kB"]
 
 
 def test_names_cannot_write_on_the_terminal(world: HubWorld) -> None:

@@ -16,11 +16,11 @@ CATALOG = """
 [inputs.model]
 kind = "weight"
 version = "3"
-include = ["*.safetensors", "*.json"]
+include = ["*.bin", "*.json"]
 exclude = ["skipped/"]
 sources = ["office:models/mine"]
 """
-FILES = {"one.safetensors": b"one" * 9, "sub/config.json": b"{}", "notes.txt": b"no", "skipped/x.json": b"{}"}
+FILES = {"one.bin": b"one" * 9, "sub/config.json": b"{}", "notes.txt": b"no", "skipped/x.json": b"{}"}
 
 
 @pytest.fixture
@@ -42,8 +42,7 @@ def test_selected_files_are_hashed(world: HubWorld) -> None:
     assert world.locked("--from-dir", str(own(world))) == ["+ model model 3 29 bytes in 2 files"]
     rows = world.rows
     assert {path: (row.sha256, row.size) for path, row in rows.items()} == {
-        path: (hashlib.sha256(FILES[path]).hexdigest(), len(FILES[path]))
-        for path in ("one.safetensors", "sub/config.json")
+        path: (hashlib.sha256(FILES[path]).hexdigest(), len(FILES[path])) for path in ("one.bin", "sub/config.json")
     }
     row = rows["sub/config.json"]
     assert (row.version, row.folder, row.repository) == ("3", "sub", None)
@@ -55,7 +54,7 @@ def test_the_folder_may_lie_in_the_one_that_is_given(world: HubWorld) -> None:
     (world.folder / "all").mkdir()
     own(world).rename(world.folder / "all" / "mine")
     world.locked("--from-dir", str(world.folder / "all"))
-    assert sorted(world.rows) == ["one.safetensors", "sub/config.json"]
+    assert sorted(world.rows) == ["one.bin", "sub/config.json"]
 
 
 def test_what_is_locked_stays_without_the_files(world: HubWorld) -> None:
@@ -68,10 +67,10 @@ def test_what_is_locked_stays_without_the_files(world: HubWorld) -> None:
 
 def test_a_changed_file_is_seen_where_the_folder_is_called_so_or_all_is_asked_anew(world: HubWorld) -> None:
     world.locked("--from-dir", str(own(world)))
-    (own(world) / "one.safetensors").write_bytes(b"two")
+    (own(world) / "one.bin").write_bytes(b"two")
     changed = ["~ model model 3 5 bytes in 2 files, 0 new, 1 changed, 0 gone"]
     assert world.locked("--refresh", "--from-dir", str(own(world))) == changed
-    (own(world) / "one.safetensors").write_bytes(b"3")
+    (own(world) / "one.bin").write_bytes(b"3")
     mine = own(world).rename(world.folder / "mine")
     assert world.locked("--from-dir", str(mine)) == ["~ model model 3 3 bytes in 2 files, 0 new, 1 changed, 0 gone"]
 
@@ -95,7 +94,7 @@ def test_one_checkpoints_folder_is_not_taken_for_anothers(world: HubWorld, calle
 
 def test_another_version_is_hashed_anew(world: HubWorld) -> None:
     world.locked("--from-dir", str(own(world)))
-    (own(world) / "one.safetensors").write_bytes(b"two")
+    (own(world) / "one.bin").write_bytes(b"two")
     world.catalog(text=CATALOG.replace('"3"', '"4"'))
     assert world.refused() == (
         "cannot be locked: they are your own files: give the folder that they lie in with --from-dir"
@@ -128,9 +127,9 @@ def test_check_looks_at_the_mirrors(world: HubWorld, files: FileServer) -> None:
     world.locked("--from-dir", str(own(world)))
     assert world.checked(0)[:-1] == [
         f"not looked at: model 3 has no address here: office:models/mine/{path}"
-        for path in ("one.safetensors", "sub/config.json")
+        for path in ("one.bin", "sub/config.json")
     ]
-    files.serve("office/models/mine/one.safetensors", whole(FILES["one.safetensors"]))
+    files.serve("office/models/mine/one.bin", whole(FILES["one.bin"]))
     files.serve("office/models/mine/sub/config.json", whole(b"other"))
     world.rig(f'"mirrors": {{"office": ["{files.url}/office"]}}')
     (line,) = world.checked(1)
@@ -155,7 +154,7 @@ def linked_folder(folder: Path) -> None:
         (lambda own: (own / "two.json").touch(), "OWN/two.json is empty: exclude it"),
         (lambda own: (own / "a b.json").write_text("x"), "OWN: 'a b.json' is no name of letters"),
         (
-            lambda own: [(own / name).unlink() for name in ("one.safetensors", "sub/config.json")],
+            lambda own: [(own / name).unlink() for name in ("one.bin", "sub/config.json")],
             "include and exclude select no file of OWN, which has notes.txt, skipped/x.json",
         ),
     ],
@@ -170,13 +169,13 @@ def test_what_git_and_the_hubs_client_keep_beside_is_no_part_of_it(world: HubWor
     for path in (".git/config.json", ".cache/huggingface/x.json", "sub/.gitattributes"):
         (own(world) / path).parent.mkdir(parents=True, exist_ok=True)
         (own(world) / path).write_text("x")
-    world.catalog(text=CATALOG.replace('"*.safetensors", "*.json"', '"*"'))
+    world.catalog(text=CATALOG.replace('"*.bin", "*.json"', '"*"'))
     world.locked("--from-dir", str(own(world)))
-    assert sorted(world.rows) == ["notes.txt", "one.safetensors", "sub/config.json"]
+    assert sorted(world.rows) == ["notes.txt", "one.bin", "sub/config.json"]
 
 
 def test_an_excluded_link_is_no_matter(world: HubWorld) -> None:
     linked_folder(own(world))
     world.catalog(text=CATALOG.replace('"skipped/"', '"skipped/", "link/"'))
     world.locked("--from-dir", str(own(world)))
-    assert sorted(world.rows) == ["one.safetensors", "sub/config.json"]
+    assert sorted(world.rows) == ["one.bin", "sub/config.json"]

@@ -21,6 +21,7 @@ from rigwright.supply.lock import WRITTEN, Lock
 from tests.locks import lock_text
 from tests.unit.conda_channel import Channel
 from tests.unit.file_server import file_server
+from tests.unit.ggufs import gguf
 
 MODELS = """
 [models.one]
@@ -83,7 +84,7 @@ class Shipped:
         folder.mkdir()
         self.rig("one")
         for name in ("one", "two", "eye"):
-            hub.repository(f"org/{name}", {f"{name}.gguf": name.encode()}, licence="mit")
+            hub.repository(f"org/{name}", {f"{name}.gguf": gguf(name.encode())}, licence="mit")
 
     def rig(self, variant: str, name: str = "rig") -> None:
         (self.folder / f"{name}.py").write_text(RIG.format(url=self.hub.url, variant=variant))
@@ -178,10 +179,10 @@ def test_what_our_own_lock_answers_is_not_locked_again(shipped: Shipped) -> None
 
 def test_check_looks_at_them_too(shipped: Shipped) -> None:
     shipped.locked()
-    shipped.hub.repository("org/one", {"one.gguf": b"another"}, licence="mit")
+    shipped.hub.repository("org/one", {"one.gguf": gguf(b"another")}, licence="mit")
     done = shipped.lock("--check")
     assert done.exit_code == 1
-    assert "  ~ one.gguf  3 bytes -> 7 bytes" in done.stdout.splitlines()
+    assert "  ~ one.gguf  131 bytes -> 135 bytes" in done.stdout.splitlines()
 
 
 def test_without_an_inventory_they_are_left_out_and_named(shipped: Shipped) -> None:

@@ -98,3 +98,12 @@ def test_a_connection_that_ends_is_named(box: Box, host: Sshd) -> None:
         os.kill(host.pid, signal.SIGKILL)
         _, errors = following.communicate(timeout=LIMIT)
     assert (following.returncode, errors) == (2, b"box: the connection is gone: the session ended\n")
+
+
+def test_what_a_line_betrays_is_said_once_beside_the_lines(box: Box, host: Sshd) -> None:
+    line = "error: invalid argument: --mlock"
+    serving(host, f"printf '%s\\n' '{line}' '{line}' 'all slots are idle'")
+    done = logs(box)
+    assert done.stdout.decode().splitlines() == [f"box  {line}"] * 2 + ["box  all slots are idle"]
+    said = "box  ==> likely cause: this llama-server has no such option: its version is another than was judged\n"
+    assert done.stderr.decode() == said

@@ -93,7 +93,7 @@ RIGHT = {
     "reasoning-effort": "high",
     "spec-type": "draft-mtp,ngram-mod",
     "spec-draft-ngl": "all",
-    "tensor-split": "3,5",
+    "fit-target": "512,1024",
     "verbosity": "9",
     "chat-template": "chatml",
     "kv-unified": True,

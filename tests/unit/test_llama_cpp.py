@@ -111,6 +111,16 @@ def test_a_flash_attention_kernel_is_built_for_each_pair_of_cache_types(
     assert flash_attention_pairs(rig(*instances, cards=(TURING,)), "plain") == pairs
 
 
+def test_what_is_compiled_is_the_same_whichever_variant_of_the_catalogue_is_served() -> None:
+    one = instance(cards=(0,))
+    small = instance(cards=(0,), cache_type_k="q4_0", cache_type_v="q8_0")
+    on_the_cpu = instance(cache_type_k="q5_0").variant
+    of_another = instance(cards=(0,), cache_type_k="q5_1").variant.model_copy(update={"engine": "other"})
+    recipes = (one.variant, small.variant, on_the_cpu, of_another)
+    made = {flash_attention_pairs(rig(served, cards=(TURING,), variants=recipes), "plain") for served in (one, small)}
+    assert made == {("f16-f16", "q4_0-q8_0")}
+
+
 def test_an_instance_on_the_cpu_needs_no_flash_attention_kernel() -> None:
     made = rig(instance(cache_type_k="q4_0"), instance("b", cards=(0,)), cards=(TURING,))
     assert flash_attention_pairs(made, "plain") == ("f16-f16",)

@@ -21,7 +21,8 @@ FOLDER = "plain-1.0-0123456789ab"
 PATH = f"/opt/rigwright/engines/{FOLDER}"
 CARDS = (card("7.5"), card("8.6"))
 SOCKET = "/run/rigwright/instances/chat/api.sock"
-CLOSED = ["--cors-origins", "localhost", "--no-cors-credentials"]
+FIXED = ["--fit", "off"]
+CLOSED = [*FIXED, "--cors-origins", "localhost", "--no-cors-credentials"]
 """To browsers."""
 
 
@@ -34,7 +35,8 @@ def two_cards() -> Instance:
         cache_type_k="q8_0",
         cache_type_v="q4_0",
         flash_attention="on",
-        flags={"tensor-split": "3,5", "metrics": True, "jinja": True},
+        shares=(3, 5),
+        flags={"metrics": True, "jinja": True},
         model_name="Qwen3.6-27B",
         port=8030,
     )
@@ -54,7 +56,7 @@ def test_an_instance_on_the_cpu_is_started_with() -> None:
         f" --model /srv/models/small/{COMMIT}/small-q4.gguf"
         " --alias small --host /run/rigwright/instances/chat/api.sock --ctx-size 4096 --parallel 1 --n-gpu-layers 0"
         " --cache-type-k f16 --cache-type-v f16 --flash-attn auto"
-        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key --cors-origins localhost --no-cors-credentials"
+        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key --fit off --cors-origins localhost --no-cors-credentials"
     )
 
 
@@ -67,8 +69,8 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
         " --alias Qwen3.6-27B --host /run/rigwright/instances/chat/api.sock --ctx-size 65536"
         " --parallel 4 --n-gpu-layers all"
         " --cache-type-k q8_0 --cache-type-v q4_0 --flash-attn on"
-        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key --cors-origins localhost --no-cors-credentials"
-        " --jinja --metrics --tensor-split 3,5"
+        " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key --fit off --tensor-split 3,5"
+        " --cors-origins localhost --no-cors-credentials --jinja --metrics"
     )
 
 
@@ -88,8 +90,8 @@ def test_an_instance_on_two_cards_is_started_with() -> None:
             ["--load-mode", "mmap+mlock", *CLOSED, "--reasoning", "on"],
         ),
         # what a variant says of it is all that is said
-        (HELP, {"flags": {"cors-origins": "*"}}, ["--cors-origins", "*"]),
-        (HELP, {"flags": {"cors-credentials": True}}, ["--cors-credentials"]),
+        (HELP, {"flags": {"cors-origins": "*"}}, [*FIXED, "--cors-origins", "*"]),
+        (HELP, {"flags": {"cors-credentials": True}}, [*FIXED, "--cors-credentials"]),
     ],
 )
 def test_keys_are_rendered_as_the_engines_version_has_them(

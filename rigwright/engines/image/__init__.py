@@ -13,6 +13,7 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.caution import Rule
 from rigwright.engines.image import compose, install, run
 from rigwright.engines.image.keys import Engine, Variant
 from rigwright.engines.keys import EngineKeys
@@ -41,8 +42,9 @@ CAUSES = (
     Cause(
         "unresolvable CDI devices",
         f"{SPEC} does not name its cards: `journalctl -u {REFRESH_UNIT}` says why, and deploy writes it anew",
+        check="C05",
     ),
-    Cause("failed to stat CDI host device", f"{SPEC} is of another driver: deploy writes it anew"),
+    Cause("failed to stat CDI host device", f"{SPEC} is of another driver: deploy writes it anew", check="C05"),
     Cause(f"waits for {SPEC}", f"there is none, for the cards do not answer: `journalctl -u {REFRESH_UNIT}` says why"),
 )
 # The first podman that reads CDI 0.7, which the container toolkit writes, and what releases have that have an older one
@@ -67,6 +69,10 @@ class Image(InstallingKind):
     contained_by = "podman"
     causes = (*INSIDE.causes, *CAUSES)
     marks = INSIDE.marks
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Those of what is in it."""
+        return INSIDE.rules()
 
     def begun(self, lines: Iterable[str]) -> Begun:
         """What is in it says the same as elsewhere."""

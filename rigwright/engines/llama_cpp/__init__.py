@@ -12,9 +12,10 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.caution import Rule
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
-from rigwright.engines.llama_cpp import build, command, flags, model, reserved
+from rigwright.engines.llama_cpp import build, command, flags, model, reserved, told
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
 from rigwright.patches.keys import LLAMA_CPP
 from rigwright.supply import lock
@@ -33,6 +34,14 @@ class LlamaCpp(InstallingKind):
     packages = ("cmake", "g++", "ninja-build")
     program = "llama-server"
     needs_toolkit = True
+    causes = told.CAUSES
+
+    def rules(self) -> tuple[Rule, ...]:
+        """rigwright/engines/llama_cpp/cautions.py."""
+        # few verbs judge
+        from rigwright.engines.llama_cpp.cautions import RULES
+
+        return RULES
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The source."""

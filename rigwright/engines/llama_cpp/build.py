@@ -6,7 +6,7 @@ import hashlib
 import json
 import shlex
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import FILES, MARKER, Installation, Job
@@ -69,10 +69,11 @@ def cuda_architectures(rig: Rig, engine: str) -> tuple[str, ...]:
 def flash_attention_pairs(rig: Rig, engine: str) -> tuple[str, ...]:
     """The K-V cache type pairs that need a flash-attention kernel on a card, as GGML_CUDA_FA_QUANTS wants them.
 
-    A pair that is not built falls back to an f16 kernel with one warning in the log. f16-f16, the default, is
-    always among them.
+    Of all variants of the engine in the catalogue: which of them a box serves compiles nothing anew. A pair that is not
+    built falls back to an f16 kernel with one warning in the log. f16-f16, the default, is always among them.
     """
-    on_cards = [cast(Variant, i.variant) for i in rig.instances if i.engine_name == engine and i.cards]
+    recipes = (*rig.variants, *(one.variant for one in rig.instances))
+    on_cards = [one for one in recipes if isinstance(one, Variant) and one.engine == engine and one.cards]
     used = {f"{one.cache_type_k}-{one.cache_type_v}" for one in on_cards if one.flash_attention != "off"}
     return tuple(sorted(used | {"f16-f16"}))
 

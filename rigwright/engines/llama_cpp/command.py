@@ -38,6 +38,13 @@ def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
         # one option became another (llama.cpp's pull request 20834): both map the file and lock what is mapped
         old = snapshot is not None and snapshot.find("mlock")
         made |= {"mlock": True} if old else {"load-mode": "mmap+mlock"}
+    if snapshot and snapshot.find("fit"):
+        # on, it changes what is not set, such as the context of a draft or what lies in RAM, by what a card has free
+        made["fit"] = "off"
+    if variant.split_mode:
+        made["split-mode"] = variant.split_mode
+    if variant.shares:
+        made["tensor-split"] = ",".join(map(str, variant.shares))
     if snapshot and snapshot.find("cors-origins") and not CORS & variant.flags.keys():
         # by itself it tells browsers that any page may ask, with credentials
         made |= {"cors-origins": "localhost", "no-cors-credentials": True}

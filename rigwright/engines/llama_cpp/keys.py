@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from rigwright.engines.keys import PatchedKeys, VariantKeys
+from rigwright.problems import counted
 from rigwright.types import CatalogName, CmakeOption, CmakeValue, Commit, Flag, FlagValue, Positive, Subtree
 
 # llama.cpp's KV cache types (llama-server --help, --cache-type-k)
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
+
+Share = Annotated[int, Field(ge=0, le=1000, strict=True)]
 
 # ggml/cmake/common.cmake refuses all others in GGML_CUDA_FA_QUANTS
 CUDA_KV_TYPES = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
@@ -20,7 +23,7 @@ CUDA_KV_TYPES = ("f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
 OWN_FLAGS = frozenset(
     (
         *("model", "model-url", "hf-repo", "hf-file", "alias", "host", "port", "ctx-size", "parallel"),
-        *("kv-unified-per-slot", "n-gpu-layers", "gpu-layers"),
+        *("kv-unified-per-slot", "n-gpu-layers", "gpu-layers", "fit", "split-mode", "tensor-split"),
         *("cache-type-k", "cache-type-v", "flash-attn", "api-key", "api-key-file"),
         *("mmproj", "mmproj-url", "mmproj-auto", "spec-draft-hf", "hf-repo-draft", "spec-draft-model"),
         *("ssl-key-file", "ssl-cert-file", "api-prefix", "hf-token", "docker-repo", "models-dir", "models-preset"),
@@ -78,6 +81,14 @@ class Variant(VariantKeys):
     flash_attention: Literal["on", "off", "auto"] = Field(
         default="auto", description="Whether attention is computed in tiles, without its whole matrix in memory."
     )
+    split_mode: Literal["none", "layer", "row", "tensor"] | None = Field(
+        default=None,
+        description="How the model lies on several cards: by whole layers, which is llama-server's own choice, by "
+        "rows, or each layer in parts; with `none` it lies on the first alone.",
+    )
+    shares: tuple[Share, ...] | None = Field(
+        default=None, min_length=2, description="How much of it each card has, in proportion, in the order of cards."
+    )
     memory_lock: bool = Field(default=False, strict=True, description="Keep the weights in RAM, never in swap.")
     thinking: Literal["on", "off", "auto"] | None = Field(
         default=None,
@@ -103,6 +114,16 @@ class Variant(VariantKeys):
         if "kv-unified" in self.flags:
             return whole
         return -(-(whole // self.slots) // CONTEXT_STEP) * CONTEXT_STEP
+
+    @model_validator(mode="after")
+    def _over_its_cards(self) -> Variant:
+        if self.split_mode and self.cards < 2:
+            raise ValueError(f"no split_mode: the variant takes {counted(self.cards, 'card')}")
+        if self.shares and len(self.shares) != self.cards:
+            raise ValueError(f"shares of {counted(self.cards, 'card')}, one each, not {len(self.shares)}")
+        if self.shares and not any(self.shares):
+            raise ValueError("shares of which one is above 0")
+        return self
 
     @model_validator(mode="after")
     def _kernels_exist(self) -> Variant:

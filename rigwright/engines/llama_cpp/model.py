@@ -15,6 +15,7 @@ OPTIONS = {"file": "model", "mmproj": "mmproj", "draft": "spec-draft-model", "ch
 # How llama.cpp names the parts of a model that was split, and finds the rest by the first (src/llama.cpp,
 # llama_split_path).
 SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
+GGUF = ".gguf"
 # What vision projectors are called where GGUF files are published.
 PROJECTOR = "mmproj"
 
@@ -31,9 +32,14 @@ def parts(model: Model, selection: Selection) -> tuple[Part, ...]:
     for key, option in OPTIONS.items():
         if reference := getattr(model, key):
             try:
-                found.append(Part(option, files(key, selection.candidates(reference))))
+                chosen = files(key, selection.candidates(reference))
             except Missing as error:
                 wrong.append(str(error))
+                continue
+            # what is locked by such a name was held against its header
+            if key != "chat_template" and not selection.lenient and not chosen[0].path.endswith(GGUF):
+                wrong.append(f"{key}: {chosen[0].path} is no GGUF file by its name, and llama.cpp loads no other")
+            found.append(Part(option, chosen))
     if wrong:
         raise Missing("\n".join(wrong))
     return tuple(found)
@@ -63,7 +69,7 @@ def _only(key: str, name: str, by_path: Mapping[str, Artefact]) -> str:
     """The path that a key without one means."""
     if len(by_path) == 1:
         return next(iter(by_path))
-    choices = [path for path in by_path if path.endswith(".jinja" if key == "chat_template" else ".gguf")]
+    choices = [path for path in by_path if path.endswith(".jinja" if key == "chat_template" else GGUF)]
     if key != "chat_template":
         projecting = key == PROJECTOR
         choices = [path for path in choices if path.rpartition("/")[2].startswith(PROJECTOR) == projecting]

@@ -12,6 +12,7 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.caution import Rule
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
@@ -38,6 +39,13 @@ class Vllm(Kind):
 
     causes = told.CAUSES
     marks = told.MARKS
+
+    def rules(self) -> tuple[Rule, ...]:
+        """rigwright/engines/vllm/cautions.py."""
+        # few verbs judge
+        from rigwright.engines.vllm.cautions import RULES
+
+        return RULES
 
     def begun(self, lines: Iterable[str]) -> Begun:
         """Its KV cache, attention backend and times."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rigwright.engines.log import Begun, Cause
+from rigwright.engines.log import OF_CUDA, Begun, Cause
 
 MARKS = (" KV cache size: ", " attention backend", "Model loading took ", "init engine (profile")
 # Each is a part of a message of vLLM's, torch's or the driver's.
@@ -13,6 +13,7 @@ CAUSES = (
     Cause(
         "is less than desired GPU memory utilization",
         "something else holds memory of the card: look at nvidia-smi, or lower gpu_memory_utilization",
+        check="N04",
     ),
     Cause(
         "KV cache is needed, which is larger than the available KV cache memory",
@@ -20,11 +21,19 @@ CAUSES = (
     ),
     Cause("No available memory for the cache blocks", "the weights leave no room: raise gpu_memory_utilization"),
     Cause("CUDA out of memory", "lower gpu_memory_utilization, max_num_seqs or max_num_batched_tokens"),
-    Cause("Failed to infer device type", "no driver answers: look at nvidia-smi"),
-    Cause("libcuda.so.1: cannot open shared object file", "the driver's libraries are not there: look at nvidia-smi"),
-    Cause("Could not find nvcc", "FlashInfer has no compiler: deploy again, it brings the toolkit"),
+    Cause("Failed to infer device type", "no driver answers: look at nvidia-smi", check="N02"),
+    *OF_CUDA,
+    Cause("Could not find nvcc", "FlashInfer has no compiler: deploy again, it brings the toolkit", check="K01"),
     Cause("No available shared memory broadcast block found", "a worker hangs: too little memory for the weights?"),
     Cause("vLLM is using nccl", 'the cards do not reach each other: set NCCL_P2P_DISABLE to "1"', last=True),
+    Cause(
+        "an illegal memory access was encountered",
+        'a kernel went wrong: compilation_config = {cudagraph_mode = "PIECEWISE"} is known to help',
+    ),
+    # whatever it guesses ahead is thrown away; 1 is what comes without
+    Cause("Mean acceptance length: 1.00", "what guesses ahead is not loaded, or its patch is not", check="V04"),
+    Cause("Cannot use FA version 2", "cards before compute capability 8.0 have another backend", harmless=True),
+    Cause("Unknown vLLM environment variable detected", "nothing of this version reads it", harmless=True),
 )
 # v1/core/kv_cache_utils.py
 TOKENS = re.compile(r".*\bKV cache size: ([0-9]{1,3}(?:,[0-9]{3}){0,4}) tokens\b.*")

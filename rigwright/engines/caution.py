@@ -1,0 +1,57 @@
+"""What is known to go wrong with an instance on its cards: rules, each with its severity and where it is known from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rigwright.declaration.catalog import Card
+    from rigwright.declaration.rig import Instance, Rig
+    from rigwright.patches.patch import Patch
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An instance on the cards that it runs on."""
+
+    instance: Instance
+    cards: tuple[Card, ...]
+    patches: frozenset[str]
+    """Names of those that its engine, or its environment, carries."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that goes wrong."""
+
+    said: Callable[[Placed], str]
+    """What is wrong with an instance, and what helps; empty where nothing is."""
+    source: str
+    """Where that is known from."""
+    refused: bool = False
+    """Whether it ends, or answers wrongly, for sure; else it is only said."""
+
+
+def placed(instance: Instance, cards: Iterable[Card], patches: Iterable[Patch]) -> Placed:
+    """An instance on its cards, with what its engine or environment is changed by."""
+    return Placed(instance, tuple(cards), frozenset(one.name for one in patches))
+
+
+def judged(one: Placed, *, refused: bool) -> Iterator[str]:
+    """What its kind's rules of one severity say, a line each."""
+    for rule in one.instance.kind.rules():
+        if rule.refused == refused and (said := rule.said(one)):
+            yield f"{said} ({rule.source})"
+
+
+def warnings(rig: Rig) -> list[str]:
+    """What is known to go wrong with the instances of a rig and is no reason to refuse it, a line each."""
+    return [
+        f"{one.name}: {said}"
+        for one in rig.instances
+        for said in judged(
+            placed(one, (rig.cards[index] for index in one.cards), rig.patches.get(one.installed_as, ())), refused=False
+        )
+    ]

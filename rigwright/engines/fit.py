@@ -1,0 +1,92 @@
+"""Whether an instance fits on its cards, by what the lock has of its weights.
+
+A first look, and never more than is needed for sure: weights and KV cache. What an engine computes with, CUDA and the
+driver take some of each card beside that, and layers do not divide evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from rigwright.engines.caution import Placed, Rule
+from rigwright.supply.header import Cache
+
+GIB = 1 << 30
+MIB = 1 << 20
+STEP = 1024  # tokens; a context that fits is said in such steps
+SOURCE = "weights and KV cache alone"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What an instance keeps on its cards."""
+
+    weights: int
+    """Bytes."""
+    key: str
+    """The key of its variant that says how many tokens it keeps."""
+    tokens: int = 0
+    """Over all requests that are served at once; 0 where nobody says."""
+    requests: int = 1
+    """Of which each has its own share of them."""
+    cache: Cache | None = None
+    """None where nobody knows."""
+    key_bytes: Fraction = Fraction(0)
+    """Of one number in keys."""
+    value_bytes: Fraction = Fraction(0)
+    """The same in values."""
+    share: float = 1.0
+    """The part of each card that it may take."""
+
+    def needed(self, tokens: int) -> int:
+        """Bytes, with so many tokens."""
+        if self.cache is None:
+            return self.weights
+        kept = self.cache
+        each = kept.keys * self.key_bytes + kept.values * self.value_bytes
+        short = kept.window_keys * self.key_bytes + kept.window_values * self.value_bytes
+        in_windows = min(tokens // self.requests, kept.window) * self.requests
+        return self.weights + int(tokens * each + in_windows * short)
+
+    def fitting(self, room: int) -> int:
+        """The most tokens that fit into so many bytes, in whole steps."""
+        least, most = 0, self.tokens // STEP
+        while least < most:
+            middle = (least + most + 1) // 2
+            least, most = (middle, most) if self.needed(middle * STEP) <= room else (least, middle - 1)
+        return least * STEP
+
+
+def rules(memory: Callable[[Placed], Memory | None]) -> tuple[Rule, Rule]:
+    """Those of a kind of engine.
+
+    Args:
+        memory: What an instance of it keeps on cards; None where nobody knows.
+    """
+
+    def weights(one: Placed) -> str:
+        found = memory(one)
+        room = sum(card.vram_mib for card in one.cards) * MIB
+        if not one.cards or found is None or found.weights <= room:
+            return ""
+        return f"its weights alone need {_gib(found.weights)} of {_gib(room)} GiB: take more cards, or a smaller model"
+
+    def context(one: Placed) -> str:
+        found = memory(one)
+        all_ = sum(card.vram_mib for card in one.cards) * MIB
+        if not one.cards or found is None or found.weights > all_:
+            return ""
+        room = int(all_ * found.share)
+        if (needed := found.needed(found.tokens)) <= room:
+            return ""
+        fits = found.fitting(room)
+        cure = f"{found.key} = {fits} would fit" if fits else "no context fits beside its weights"
+        return f"needs {_gib(needed)} of {_gib(room)} GiB: {cure}"
+
+    return Rule(weights, SOURCE, refused=True), Rule(context, SOURCE)
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f}"

@@ -1,0 +1,218 @@
+"""GGUF files as they are published: whether one is whole, by its beginning, and what it says of memory.
+
+Of the format (https://github.com/ggml-org/ggml: its page about GGUF, and what its gguf.cpp refuses): a header with keys
+and values, then where each tensor is, then the bytes of all tensors. What it says is not believed, only held against
+the size; nothing is allocated by its word.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from itertools import pairwise
+from math import prod
+
+from pydantic import ValidationError
+
+from rigwright.problems import shown
+from rigwright.supply.header import MOST, Header
+from rigwright.weights.attention import Value, of_gguf
+from rigwright.weights.safetensors import Broken
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+# Bytes; the vocabulary is the most of one, and the longest known have 16 MB.
+LONGEST = 64 << 20
+MOST_PAIRS = MOST_TENSORS = 1 << 16
+LONGEST_KEY = (1 << 16) - 1  # the same page
+LONGEST_NAME = 63  # GGML_MAX_NAME, with the byte that ends it
+MOST_DIMENSIONS = 4  # GGML_MAX_DIMS
+MOST_LAYERS = 1024  # of values that are one a layer
+ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
+# Types of values: bytes, and how `struct` calls them; strings and arrays are 8 and 9.
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+STRING, ARRAY = 8, 9
+# Types of tensors: numbers in a block, and its bytes (ggml.h, enum ggml_type; gguf-py, GGML_QUANT_SIZES).
+BLOCKS: Mapping[int, tuple[int, int]] = {
+    **{0: (1, 4), 1: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2)},
+    **{2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40), 20: (32, 18), 39: (32, 17)},
+    **{10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292)},
+    **{16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 21: (256, 110), 22: (256, 82), 23: (256, 136)},
+    **{29: (256, 56), 34: (256, 54), 35: (256, 66), 40: (64, 36), 41: (128, 18)},
+}
+# What stays in RAM whatever is put on cards (llama-model.cpp, load_tensors: the input layer; llama-arch.cpp).
+INPUT = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\.weight")
+LAYER = re.compile(r"blk\.([0-9]{1,5})\..+")
+
+
+class Short(Exception):
+    """More of the file is needed to say anything."""
+
+
+class _Reader:
+    """The bytes of a header, one thing after the other."""
+
+    def __init__(self, beginning: bytes, size: int) -> None:
+        self.beginning, self.size, self.at = beginning, size, 0
+
+    def skip(self, count: int) -> int:
+        """Go on behind so many bytes; returns where they begin."""
+        start = self.at
+        if start + count > self.size:
+            raise Broken(f"is cut: its header alone is longer than the {self.size} bytes it has")
+        if start + count > LONGEST:
+            raise Broken(f"has a header of more than {LONGEST} bytes")
+        if start + count > len(self.beginning):
+            raise Short
+        self.at = start + count
+        return start
+
+    def number(self, code: str) -> int | float | bool:
+        """One number, as `struct` calls its type."""
+        form = struct.Struct(f"<{code}")
+        return form.unpack_from(self.beginning, self.skip(form.size))[0]  # type: ignore[no-any-return]
+
+    def count(self, most: int, what: str) -> int:
+        """A count of 8 bytes."""
+        found = int(self.number("Q"))
+        if found > most:
+            raise Broken(f"has no header of GGUF: it says {found} {what}")
+        return found
+
+    def text(self, most: int = LONGEST) -> str:
+        """A text; of one that is no UTF-8 what can be read."""
+        length = self.count(most, "bytes of one text")
+        start = self.skip(length)
+        return self.beginning[start : start + length].decode(errors="replace")
+
+    def value(self, wanted: bool) -> Value | None:
+        """A value; None where it is not wanted, or is none of those that are."""
+        kind = int(self.number("I"))
+        if kind in SCALARS:
+            return self.number(SCALARS[kind])
+        if kind == STRING:
+            return self.text()
+        if kind != ARRAY:
+            raise Broken(f"has no header of GGUF: it has a value of type {kind}")
+        inner = int(self.number("I"))
+        count = self.count(LONGEST, "items of one list")
+        if inner == STRING:
+            self._skip_texts(count)
+            return None
+        if inner not in SCALARS:  # lists of lists are in no version
+            raise Broken(f"has no header of GGUF: it has a list of type {inner}")
+        form = struct.Struct(f"<{SCALARS[inner]}")
+        start = self.skip(count * form.size)
+        if not wanted or count > MOST_LAYERS:
+            return None
+        return [one for (one,) in form.iter_unpack(self.beginning[start : start + count * form.size])]
+
+    def _skip_texts(self, count: int) -> None:
+        """Go on behind so many texts: a vocabulary has some 100,000."""
+        at, form = self.at, struct.Struct("<Q")
+        for _ in range(count):
+            if at + form.size > len(self.beginning):
+                at += form.size
+                break
+            at += form.size + form.unpack_from(self.beginning, at)[0]
+        self.skip(at - self.at)
+
+
+def read(beginning: bytes, size: int) -> Header:
+    """What a file's header says, once it was held against the file's size.
+
+    Args:
+        beginning: Its first bytes.
+        size: All of its bytes.
+
+    Raises:
+        Broken: it is no GGUF, or not whole.
+        Short: that is not known by so few of its bytes; `LONGEST` are enough.
+    """
+    if not (beginning.startswith(MAGIC) or MAGIC.startswith(beginning)):
+        raise Broken("has no header of GGUF")
+    reader = _Reader(beginning, size)
+    reader.skip(len(MAGIC))
+    version = int(reader.number("I"))
+    if version not in VERSIONS:
+        raise Broken(f"is GGUF of version {version}, and not of {' or '.join(map(str, VERSIONS))}")
+    tensors = reader.count(MOST_TENSORS, "tensors")
+    said = _pairs(reader)
+    found = [_tensor(reader) for _ in range(tensors)]
+    if len({name for name, _, _ in found}) < len(found):
+        raise Broken("has a tensor twice")
+    if not found and not _whole(said.get("split.count")) > 1:
+        raise Broken("has no tensors")
+    alignment = _whole(said.get("general.alignment", ALIGNMENT))
+    if alignment < 1 or alignment > LONGEST or alignment & (alignment - 1):
+        raise Broken(f"has no header of GGUF: it aligns tensors at {alignment} bytes")
+    _hold(found, -(-reader.at // alignment) * alignment, alignment, size)
+    architecture = said.get("general.architecture")
+    own = architecture if isinstance(architecture, str) else None
+    kept = of_gguf(own, said) if own else None
+    try:
+        return Header(architecture=own, off_card=_off_card(found, own, said), cache=kept)
+    except ValidationError:
+        raise Broken("says of itself what no model does") from None
+
+
+def _pairs(reader: _Reader) -> dict[str, Value]:
+    """What of a header's keys and values is a number, a text, or a list of numbers that could be one a layer."""
+    seen: set[str] = set()
+    said: dict[str, Value] = {}
+    for _ in range(reader.count(MOST_PAIRS, "keys")):
+        key = reader.text(LONGEST_KEY)
+        if not key or key in seen:
+            raise Broken(f"has the key {shown(key)} twice" if key else "has a key without a name")
+        seen.add(key)
+        value = reader.value(wanted=not key.startswith("tokenizer."))
+        if value is not None:
+            said[key] = value
+    return said
+
+
+def _tensor(reader: _Reader) -> tuple[str, int, int | None]:
+    """A tensor's name, where it begins among the tensors, and its bytes; None for a type that is not known here."""
+    name = reader.text(LONGEST_NAME)
+    dimensions = int(reader.number("I"))
+    if dimensions > MOST_DIMENSIONS:
+        raise Broken(f"has no header of GGUF: a tensor has {dimensions} dimensions")
+    shape = [reader.count(MOST, "numbers in one row") for _ in range(dimensions)]
+    kind, offset = int(reader.number("I")), reader.count(MOST, "bytes before a tensor")
+    if kind not in BLOCKS:
+        return name, offset, None
+    numbers, size = BLOCKS[kind]
+    if (shape[0] if shape else 1) % numbers:
+        raise Broken(f"has no header of GGUF: {shown(name)} has rows of {shape[0]}, and blocks of {numbers}")
+    return name, offset, prod(shape) // numbers * size
+
+
+def _hold(tensors: list[tuple[str, int, int | None]], start: int, alignment: int, size: int) -> None:
+    """Hold where tensors are against each other and the file's size."""
+    placed = sorted(((offset, length or 0, name) for name, offset, length in tensors))
+    for offset, _, name in placed:
+        if offset % alignment:
+            raise Broken(f"has {shown(name)} at {offset}, and tensors begin at multiples of {alignment}")
+    for (offset, length, name), (following, _, other) in pairwise(placed):
+        if offset + length > following:
+            raise Broken(f"has {shown(name)} and {shown(other)} in one place")
+    end = start + max((offset + length for offset, length, _ in placed), default=0)
+    if placed and end > size:
+        raise Broken(f"is cut: its header says {end} bytes, and it has {size}")
+
+
+def _off_card(tensors: list[tuple[str, int, int | None]], architecture: str | None, said: Mapping[str, Value]) -> int:
+    """Bytes of tensors that need not be on cards."""
+    layers = _whole(said.get(f"{architecture}.block_count"))
+    ahead = _whole(said.get(f"{architecture}.nextn_predict_layers"))
+    found = 0
+    for name, _, length in tensors:
+        layer = LAYER.fullmatch(name)
+        if INPUT.fullmatch(name) or (layer and layers - ahead <= int(layer[1]) < layers):
+            found += length or 0
+    return found
+
+
+def _whole(value: Value | None) -> int:
+    return value if type(value) is int else 0

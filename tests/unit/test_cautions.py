@@ -1,0 +1,177 @@
+"""What is known to go wrong with instances on their cards, and whether they fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigwright.declaration.catalog import Card
+from rigwright.declaration.instance import Instance, Part
+from rigwright.engines.caution import Placed, judged
+from rigwright.engines.llama_cpp.keys import Variant as LlamaVariant
+from rigwright.engines.vllm.keys import Engine as VllmEngine
+from rigwright.engines.vllm.keys import Variant as VllmVariant
+from rigwright.supply.artefact import Artefact
+from rigwright.supply.header import Cache, Header
+from tests.unit.checkpoints import QWEN3
+from tests.unit.samples import engine, instance
+
+GIB = 1 << 30
+INSTANCE = instance()
+HYBRID = {"num_hidden_layers": 64, "num_key_value_heads": 4, "head_dim": 256, "full_attention_interval": 4}
+
+
+def card(gib: int, capability: str = "8.6") -> Card:
+    return Card(name="card", pci_ids=("10de:2204",), capability=capability, vram_mib=gib << 10)
+
+
+def weights(path: str, size: int, header: Header | None = None, text: str | None = None) -> Artefact:
+    row = INSTANCE.parts[0].files[0]
+    return row.model_copy(
+        update={"file": path, "size": size, "header": header, "text": text, "folder": None, "group": "model"}
+    )
+
+
+def llama(cards: tuple[Card, ...], size: int, header: Header | None, **keys: Any) -> Placed:
+    variant = LlamaVariant(engine="x", model="y", cards=len(cards), **{"context": 131072, **keys})
+    part = Part("model", (weights("q4.gguf", size, header),))
+    made = replace(INSTANCE, variant=variant, engine=engine(), parts=(part,), cards=tuple(range(len(cards))))
+    return Placed(made, cards, frozenset())
+
+
+def vllm(cards: tuple[Card, ...], size: int, config: dict[str, Any], *patches: str, **keys: Any) -> Placed:
+    variant = VllmVariant(engine="x", model="y", cards=len(cards), **{"max_model_len": 32768, **keys})
+    text = json.dumps(config)
+    rows = (
+        weights("config.json", len(text), text=text),
+        weights("model.safetensors", size),
+        weights("tokenizer.json", 9),
+    )
+    made: Instance = replace(INSTANCE, variant=variant, engine=VllmEngine(kind="vllm", env="vllm"))
+    made = replace(made, parts=(Part("model", rows),), cards=tuple(range(len(cards))))
+    return Placed(made, cards, frozenset(patches))
+
+
+def said(one: Placed) -> tuple[list[str], list[str]]:
+    return list(judged(one, refused=True)), list(judged(one, refused=False))
+
+
+# 16 layers with 4 heads of 256 numbers, as Qwen3.6-27B: 64 KiB a token in f16.
+KEPT = Header(architecture="qwen35", off_card=GIB, cache=Cache(keys=16 * 1024, values=16 * 1024))
+ONLY = "(weights and KV cache alone)"
+FITS: dict[str, tuple[Placed, tuple[list[str], list[str]]]] = {
+    "it fits": (llama((card(24),), 17 * GIB, KEPT), ([], [])),
+    "just": (llama((card(24),), 17 * GIB, KEPT, slots=4), ([], [])),
+    "not this context": (
+        llama((card(24),), 18 * GIB, KEPT),
+        ([], [f"needs 25.0 of 24.0 GiB: context = 114688 would fit {ONLY}"]),
+    ),
+    "with a smaller type of cache": (llama((card(24),), 18 * GIB, KEPT, cache_type_v="q8_0"), ([], [])),
+    "not beside its weights": (
+        llama((card(24),), 25 * GIB, KEPT, context=4096),
+        ([], [f"needs 24.2 of 24.0 GiB: no context fits beside its weights {ONLY}"]),
+    ),
+    "not its weights": (
+        llama((card(24),), 26 * GIB, KEPT),
+        ([f"its weights alone need 25.0 of 24.0 GiB: take more cards, or a smaller model {ONLY}"], []),
+    ),
+    "on two cards": (llama((card(24), card(24)), 26 * GIB, KEPT), ([], [])),
+    "on the CPU": (llama((), 26 * GIB, KEPT), ([], [])),
+    "a lock of before": (llama((card(24),), 26 * GIB, None), ([], [])),
+    "a cache that nobody knows": (llama((card(24),), 24 * GIB, Header(architecture="new")), ([], [])),
+    "partly in RAM": (llama((card(24),), 26 * GIB, KEPT, flags={"n-cpu-moe": "9"}), ([], [])),
+    "a cache in RAM": (llama((card(24),), 18 * GIB, KEPT, flags={"no-kv-offload": True}), ([], [])),
+    "windows": (
+        llama(
+            (card(24),),
+            22 * GIB,
+            Header(cache=Cache(keys=0, values=0, window=1024, window_keys=65536, window_values=65536)),
+            slots=4,
+        ),
+        ([], []),
+    ),
+    "windows that keep all": (
+        llama(
+            (card(24),),
+            22 * GIB,
+            Header(cache=Cache(keys=0, values=0, window=1024, window_keys=65536, window_values=65536)),
+            flags={"swa-full": True},
+        ),
+        ([], [f"needs 54.0 of 24.0 GiB: context = 8192 would fit {ONLY}"]),
+    ),
+    "a checkpoint": (vllm((card(24),), 17 * GIB, HYBRID), ([], [])),
+    "not this length": (
+        vllm((card(24),), 21 * GIB, HYBRID, gpu_memory_utilization=0.92),
+        ([], [f"needs 23.0 of 22.1 GiB: max_model_len = 17408 would fit {ONLY}"]),
+    ),
+    "in eight bits": (vllm((card(24),), 21 * GIB, HYBRID, kv_cache_dtype="fp8_e5m2"), ([], [])),
+    "twice, one beside the other": (
+        vllm((card(24), card(24)), 25 * GIB, HYBRID, data_parallel_size=2),
+        ([f"its weights alone need 50.0 of 48.0 GiB: take more cards, or a smaller model {ONLY}"], []),
+    ),
+    "made smaller while it is loaded": (vllm((card(24),), 30 * GIB, HYBRID, quantization="fp8"), ([], [])),
+    "a type of cache of another size": (vllm((card(24),), 21 * GIB, HYBRID, kv_cache_dtype="turboquant"), ([], [])),
+}
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_whether_it_fits(case: str) -> None:
+    one, expected = FITS[case]
+    assert said(one) == expected
+
+
+MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}, "flags": {"enable-prefix-caching": True}}
+TURING = (card(22, "7.5"), card(22, "7.5"))
+POISON: dict[str, tuple[Placed, list[str], list[str]]] = {
+    "prefix caching beside MTP": (vllm((card(32),), GIB, HYBRID, **MTP), [], ["prefix caching beside MTP answers"]),
+    "with the patch": (vllm((card(32),), GIB, HYBRID, "mamba-prefix-cache-mtp", **MTP), [], []),
+    "of a model without linear attention": (vllm((card(32),), GIB, QWEN3, **MTP), [], []),
+    "without MTP": (vllm((card(32),), GIB, HYBRID, flags=MTP["flags"]), [], []),
+    "a long prompt on one card": (
+        vllm((card(24),), GIB, HYBRID, max_model_len=65536),
+        [],
+        ["prompts of more than 50000 tokens have run out of memory"],
+    ),
+    "on two": (vllm((card(24), card(24)), GIB, HYBRID, max_model_len=65536), [], []),
+    "on a large one": (vllm((card(32),), GIB, HYBRID, max_model_len=65536), [], []),
+    "quantised values without flash attention": (
+        llama((card(24),), GIB, KEPT, cache_type_v="q8_0", flash_attention="off"),
+        ["cache_type_v q8_0 needs flash attention"],
+        [],
+    ),
+    "quantised keys without it": (
+        llama((card(24),), GIB, KEPT, cache_type_k="q8_0", flash_attention="off"),
+        [],
+        [],
+    ),
+    "bfloat16 on Turing": (llama(TURING, GIB, KEPT, cache_type_k="bf16"), [], ["a KV cache of bf16 is slow on"]),
+    "bfloat16 on Ampere": (llama((card(24),), GIB, KEPT, cache_type_k="bf16"), [], []),
+    "layers in parts": (llama(TURING, GIB, KEPT, split_mode="tensor"), [], []),
+    "layers in parts without flash attention": (
+        llama(TURING, GIB, KEPT, split_mode="tensor", flash_attention="off"),
+        ["split_mode tensor needs flash attention"],
+        [],
+    ),
+    "layers in parts of a model that has none": (
+        llama(TURING, GIB, Header(architecture="deepseek2"), split_mode="tensor"),
+        ["split_mode tensor: llama.cpp has none for deepseek2"],
+        [],
+    ),
+    "rows, and experts in RAM": (
+        llama(TURING, GIB, KEPT, split_mode="row", flags={"cpu-moe": True}),
+        ["split_mode row and flags.cpu-moe exclude each other"],
+        [],
+    ),
+    "layers, and experts in RAM": (llama(TURING, GIB, KEPT, split_mode="layer", flags={"cpu-moe": True}), [], []),
+}
+
+
+@pytest.mark.parametrize("case", POISON)
+def test_what_is_known_to_go_wrong(case: str) -> None:
+    one, refused, warned = POISON[case]
+    for found, expected in zip(said(one), (refused, warned), strict=True):
+        assert len(found) == len(expected), found
+        assert all(line.startswith(start) for line, start in zip(found, expected, strict=True)), found

@@ -1,0 +1,108 @@
+"""What lines of engines' logs betray, replayed as engines and those who run them have shown them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rigwright.engines import kinds
+from rigwright.engines.log import betrayed, faults
+from rigwright.inventory import ROOT
+
+REPLAYED = {
+    "the driver is older than the engine's CUDA": (
+        "llama.cpp",
+        "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version",
+        "likely cause: the driver is older than what the engine was built with: upgrade it",
+    ),
+    "too much for the card": (
+        "llama.cpp",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 590.07 MiB on device 0: cudaMalloc failed: "
+        "out of memory",
+        "likely cause: model and context are more than a card has free: lower context",
+    ),
+    "an option of another version": (
+        "llama.cpp",
+        "error: invalid argument: --mlock",
+        "likely cause: this llama-server has no such option",
+    ),
+    "a file that is no GGUF": (
+        "llama.cpp",
+        "gguf_init_from_reader: invalid magic characters: '<htm', expected 'GGUF'",
+        "likely cause: the file is no GGUF, or is damaged (`rigwright check --only W06` says more)",
+    ),
+    "values without flash attention": (
+        "llama.cpp",
+        "llama_init_from_model: quantized V cache requires flash_attn to be enabled",
+        "likely cause: quantised values need flash attention",
+    ),
+    "pages that cannot be locked": (
+        "llama.cpp",
+        "warning: failed to mlock 19327352832-byte buffer (after previously locking 0 bytes): Cannot allocate memory",
+        "harmless: not all weights are kept in RAM",
+    ),
+    "attention of newer cards": (
+        "vllm",
+        "ERROR [fa_utils.py:85] Cannot use FA version 2 is not supported due to FA2 is only supported on compute "
+        "capability >= 8",
+        "harmless: cards before compute capability 8.0 have another backend",
+    ),
+    "a variable of an older version": (
+        "vllm",
+        "WARNING [envs.py:1] Unknown vLLM environment variable detected: VLLM_ATTENTION_BACKEND",
+        "harmless: nothing of this version reads it",
+    ),
+    "a worker that hangs": (
+        "vllm",
+        "INFO [shm_broadcast.py:681] No available shared memory broadcast block found in 60 seconds.",
+        "likely cause: a worker hangs: too little memory for the weights?",
+    ),
+    "a head that is not loaded": (
+        "vllm",
+        "INFO [metrics.py:101] SpecDecoding metrics: Mean acceptance length: 1.00, Accepted throughput: 0.00 tokens/s",
+        "likely cause: what guesses ahead is not loaded, or its patch is not (`rigwright check --only V04` says more)",
+    ),
+    "an image's CUDA beyond the driver's": (
+        "image",
+        "Error 804: forward compatibility was attempted on non supported HW",
+        "likely cause: the driver is too old for it",
+    ),
+    "a spec of the driver before": (
+        "image",
+        "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0",
+        "likely cause: /",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REPLAYED)
+def test_a_line_betrays(case: str) -> None:
+    kind, line, said = REPLAYED[case]
+    (found,) = betrayed(kinds()[kind].causes, line)
+    assert found.sentence.startswith(said)
+
+
+HEALTHY = (
+    ("vllm", "INFO [metrics.py:101] SpecDecoding metrics: Mean acceptance length: 2.61, Accepted throughput: 31.2"),
+    ("vllm", "INFO [cuda.py:300] Using FLASHINFER attention backend out of potential backends: ('FLASHINFER',)"),
+    ("llama.cpp", "srv  update_slots: all slots are idle"),
+)
+
+
+@pytest.mark.parametrize(("kind", "line"), HEALTHY)
+def test_a_line_of_a_healthy_engine_betrays_nothing(kind: str, line: str) -> None:
+    assert not [*betrayed(kinds()[kind].causes, line)]
+
+
+def test_what_is_harmless_is_no_reason_for_a_start_that_failed() -> None:
+    for kind in kinds().values():
+        assert {one.said for one in faults(kind.causes)} == {one.said for one in kind.causes if not one.harmless}
+    assert any(one.harmless for one in kinds()["vllm"].causes)
+
+
+def test_checks_that_are_named_are_there() -> None:
+    known = set(re.findall(r"^\| ([A-Z][0-9]{2}) \|", (ROOT / "docs" / "checks.md").read_text(), re.MULTILINE))
+    named = {one.check for kind in kinds().values() for one in kind.causes if one.check}
+    assert named
+    assert named <= known
