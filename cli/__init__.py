@@ -15,6 +15,7 @@ from cli import quick
 # verb -> where it is in this package
 PARTS = {
     "Before": {
+        "variants": "variants:variants",
         "init": "init:init",
         "host-key": "host_key:host_key",
         "lock": "lock:lock",

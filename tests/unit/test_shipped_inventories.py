@@ -14,7 +14,7 @@ import pytest
 from rigwright.envs.env import environment
 from rigwright.host.plan import desired
 from rigwright.host.preflight import evidence
-from rigwright.inventory import ROOT
+from rigwright.inventory import ROOT, load, making
 from rigwright.nvidia.cards.files import POWER
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings
@@ -62,6 +62,14 @@ def test_it_is_valid_and_every_rig_serves(name: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("valid\n")
     assert all(found.instances for found in one.values())
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_its_lock_can_be_made(name: str) -> None:
+    with making("lock"):
+        variables = runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))
+        for _, data in variables["rigs"]:
+            assert load(data["rig"]).instances
 
 
 @pytest.mark.parametrize("name", ALL)
