@@ -115,7 +115,7 @@ def _show(rows: list[dict[str, Any]], asked: bool) -> None:
             click.echo(f"{f'{rig}: ' if rig else ''}take {best['variant']}: {best['why']}\nevidence: {best['said']}\n")
         elif rig:
             click.echo(f"{rig}:")
-        cells = [
+        cells: list[tuple[str, ...]] = [
             (
                 row["variant"],
                 counted(row["cards"], "card") if row["cards"] else "CPU",
