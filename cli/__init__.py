@@ -18,6 +18,7 @@ PARTS = {
         "variants": "variants:variants",
         "init": "init:init",
         "host-key": "host_key:host_key",
+        "new": "new:new",
         "lock": "lock:lock",
         "bundle": "bundle:bundle",
         "validate": "validate:validate",
