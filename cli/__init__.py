@@ -15,8 +15,10 @@ from cli import quick
 # verb -> where it is in this package
 PARTS = {
     "Before": {
+        "variants": "variants:variants",
         "init": "init:init",
         "host-key": "host_key:host_key",
+        "new": "new:new",
         "lock": "lock:lock",
         "bundle": "bundle:bundle",
         "validate": "validate:validate",

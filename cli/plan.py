@@ -18,7 +18,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.gateway import told as gateway
 from rigwright.host import plan as planning
 from rigwright.host.plan import Plan, desired
-from rigwright.host.preflight import refusals, warnings
+from rigwright.host.preflight import evidence, refusals, warnings
 from rigwright.nvidia.cards.holders import sentences
 from rigwright.nvidia.driver import told
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
@@ -40,6 +40,8 @@ class Planned:
     """Of cards that are lent: which ones, and who uses them."""
     gateway: list[str]
     """Who will reach what through its gateway."""
+    evidence: list[str]
+    """What is known of the variants that it serves."""
     digest: str
     """The one of the rig's lock and bundle."""
 
@@ -72,7 +74,7 @@ def _plan(box: Box) -> Planned:
     refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
     made = planning.plan(wanted, found)
     lent = sentences(box.rig, box.holders().borrowers if box.rig.lent else (), ended=made.reboots)
-    return Planned(made, refused, notes, driver, lent, gateway.sentences(box.rig), box.rig.digest)
+    return Planned(made, refused, notes, driver, lent, gateway.sentences(box.rig), evidence(box.rig), box.rig.digest)
 
 
 @click.command()
@@ -99,6 +101,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "digest": one.digest,
                 "lent": one.lent,
                 "gateway": one.gateway,
+                "evidence": one.evidence,
                 "driver": as_row(*one.driver) if one.driver else None,
             }
             for name, one in seen.items()
@@ -124,6 +127,7 @@ def _show(seen: dict[str, Planned]) -> None:
         ]
         notes += [f"{name}: refused: {reason}" for reason in one.refused]
         notes += [f"{name}: {text}" for text in one.warnings]
+        notes += [f"{name}: evidence: {text}" for text in one.evidence]
         notes += [f"{name}: driver: {text}" for text in told.sentences(*one.driver)] if one.driver else []
         notes += [f"{name}: lent: {text}" for text in one.lent]
         notes += [f"{name}: gateway: {text}" for text in one.gateway]

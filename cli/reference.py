@@ -25,6 +25,8 @@ from rigwright.declaration.entry import Driver, RigEntry, Roots, Share
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
 from rigwright.engines import kinds
+from rigwright.engines.evidence import Evidence
+from rigwright.engines.purpose import Blocked, Purpose
 from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import CONNECTION, ROOT
@@ -70,6 +72,9 @@ TABLES = {
     # variants in containers have the keys of what is in those
     **{f"variant-{name}": Table(kind.variant_keys) for name, kind in kinds().items() if not kind.contained_by},
     **{f"engine-{name}": Table(kind.engine_keys) for name, kind in kinds().items()},
+    "evidence": Table(Evidence),
+    "purpose": Table(Purpose),
+    "blocked": Table(Blocked),
     "env": Table(EnvKeys),
     "patch": Table(PatchKeys),
     "patch-target": Table(Target),

@@ -1,9 +1,10 @@
 """Two boxes of RTX 2080 Ti with 22 GB: one with a bridged pair, one with four cards.
 
 Copy it into a folder of your own, keep the box that is like yours, and put your address in. On Debian the driver is
-locked first (docs/driver.md). It has no instances: which
-weights you serve is for your own catalogue and lock (docs/catalog-and-lock.md); a variant for two cards is then added
-as `"instances": {"chat": {"variant": "llamacpp/mine", "cards": [0, 1], "port": 8000}}`.
+locked first (docs/driver.md). Both serve Qwen3.6-27B-AWQ-INT4 by vLLM, a checkpoint that write-ups name without saying
+where it is published: have it in a folder of that name, and lock it with `rigwright lock rig2080ti.py --from-dir
+FOLDER`, with the environment's Python. Hosts find it below the mirror `own`; or an input of that name beside your
+inventory says which repository of the hub it is (docs/weights.md). Until it is locked it is refused, and named.
 """
 
 from rigwright.inventory import hosts
@@ -23,6 +24,8 @@ rigs = hosts(
                 # No power_w: nobody has published what a limit costs these in tokens.
                 "sysctl": {"vm.swappiness": 10},  # weights that are being read are no reason to swap programs out
             },
+            # on the loopback interface; clients of your network: "gateway" (docs/gateway.md)
+            "instances": {"chat": {"variant": "vllm/2080ti-two", "cards": [0, 1], "port": 8000}},
         },
         "rig2080ti-four": {
             "ssh_hostname": "192.0.2.21",
@@ -35,8 +38,11 @@ rigs = hosts(
                 "power_w": 200,
                 "sysctl": {"vm.swappiness": 10},
             },
+            "instances": {"chat": {"variant": "vllm/2080ti-four", "cards": [0, 1, 2, 3], "port": 8000}},
         },
     },
     ssh_user="ops",  # may use sudo without a password; root needs no `_sudo`
     _sudo=True,
+    # an address of nobody's: a server of yours with the checkpoint's folder
+    mirrors={"own": ["http://192.0.2.9/models"]},
 )

@@ -1,9 +1,9 @@
 """Two boxes of RTX 3090: one with a single card, one with two.
 
 Copy it into a folder of your own, keep the box that is like yours, and put your address in. On Debian the driver is
-locked first (docs/driver.md). The box with one card serves a model of 17.5 GB by vLLM: lock it with `rigwright lock
-rig3090.py`; until then it is refused. The other one has no instances: which weights you serve is for your own catalogue
-and lock (docs/catalog-and-lock.md).
+locked first (docs/driver.md). Both serve a model of 17.5 GB by vLLM: lock it, and the environment's Python, with
+`rigwright lock rig3090.py`; until then it is refused, and names them. `rigwright variants rig3090.py` says what else
+these cards serve, and why (docs/choosing-a-variant.md).
 """
 
 from rigwright.inventory import hosts
@@ -19,6 +19,13 @@ DRIVER = {
     "sysctl": {"vm.swappiness": 10},  # weights that are being read are no reason to swap programs out
 }
 
+# The one plain address that clients of such boxes are set up for: no key, no TLS, whoever reaches the box. With keys
+# instead: leave "keys" out, and make them with `rigwright keys rig3090.py make NAME`.
+GATEWAY = {
+    "listeners": {"lan": {"address": "0.0.0.0", "port": 8020, "keys": False}},  # noqa: S104
+    "aliases": {"gpt-4o": "qwen3.6-27b-autoround"},  # one client always asks for that
+}
+
 rigs = hosts(
     {
         "rig3090": {
@@ -27,12 +34,7 @@ rigs = hosts(
             "driver": DRIVER,
             # its own port is on the loopback interface
             "instances": {"chat": {"variant": "vllm/qwen3.6-27b-int4", "cards": [0], "port": 18020}},
-            # The one plain address that clients of such boxes are set up for: no key, no TLS, whoever reaches the box.
-            # With keys instead: leave "keys" out, and make them with `rigwright keys rig3090.py make NAME`.
-            "gateway": {
-                "listeners": {"lan": {"address": "0.0.0.0", "port": 8020, "keys": False}},  # noqa: S104
-                "aliases": {"gpt-4o": "qwen3.6-27b-autoround"},  # one client always asks for that
-            },
+            "gateway": GATEWAY,
         },
         "rig3090-two": {
             "ssh_hostname": "192.0.2.31",
@@ -42,6 +44,9 @@ rigs = hosts(
                 "lanes": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
                 # With a bridge on top: "nvlinks": [(0, 1)]. Without one these cards do not read each other's memory.
             },
+            # both cards share each layer; four at once: vllm/turbo, images beside long texts: vllm/long-vision
+            "instances": {"chat": {"variant": "vllm/dual", "cards": [0, 1], "port": 18020}},
+            "gateway": GATEWAY,
         },
     },
     ssh_user="ops",  # may use sudo without a password; root needs no `_sudo`

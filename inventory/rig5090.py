@@ -1,13 +1,34 @@
 """Eight RTX 5090 in a server with two processors: four cards on each one's NUMA node.
 
-Four of them serve, and the second processor's are lent to other work. Copy it into a folder of your own and put your
-box's address in. With another number of cards change both numbers, in `cards` and in `lanes`; a box with one processor
-needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is known to work; others lost days with newer
-kernels. Lock the weights with `rigwright lock rig5090.py`: 54 GB that the box then fetches from the hub, and the
-environment's Python. Until they are locked it is refused, and names them.
+Four of them serve, and the second processor's are lent to other work. Two ways to do that are here, of one box: keep
+the one that you want. `rig5090` is one instance on four cards, `rig5090-pairs` two of them on two cards each. Copy it
+into a folder of your own and put your box's address in. With another number of cards change both numbers, in `cards`
+and in `lanes`; a box with one processor needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is known
+to work; others lost days with newer kernels. Lock the weights with `rigwright lock rig5090.py`: 54 GB that the box
+then fetches from the hub, and the environment's Python. Until they are locked it is refused, and names them.
 """
 
 from rigwright.inventory import hosts
+
+# What the box has in either way, in the driver's words
+DRIVER = {
+    # deploys bring it, with open kernel modules: no others drive these cards. The first deploy needs `--reboot`, or
+    # "reboot": True here.
+    "managed": True,
+    # of 575, and the card takes no less than 400: eight of them are 3.6 kW and not 4.6, in a box that was seen to peak
+    # at 5.5. What it costs in tokens was not measured.
+    "power_w": 450,
+    # a link that has come up with fewer is seldom noticed otherwise
+    "lanes": (16,) * 8,
+    # No nvlinks: a 5090 has none. The cards exchange data through the host's memory.
+    # 32 GiB behind the bus at once; firmware leaves these at 256 MiB, and the driver changes it
+    "module_options": {"NVreg_EnableResizableBar": 1},
+    "sysctl": {
+        "vm.swappiness": 10,  # weights that are being read are no reason to swap programs out
+        # the kernel would move memory between the nodes behind a server's back; where it belongs is known
+        "kernel.numa_balancing": 0,
+    },
+}
 
 rigs = hosts(
     {
@@ -24,24 +45,22 @@ rigs = hosts(
             "lent": [4, 5, 6, 7],
             # on the loopback interface; vLLM is kept to the first processor and its memory, where its cards are
             "instances": {"chat": {"variant": "vllm/qwen3.6-27b", "cards": [0, 1, 2, 3], "port": 8000}},
-            "driver": {
-                # deploys bring it, with open kernel modules: no others drive these cards. The first deploy needs
-                # `--reboot`, or "reboot": True here.
-                "managed": True,
-                # of 575, and the card takes no less than 400: eight of them are 3.6 kW and not 4.6, in a box that was
-                # seen to peak at 5.5. What it costs in tokens was not measured.
-                "power_w": 450,
-                # a link that has come up with fewer is seldom noticed otherwise
-                "lanes": (16,) * 8,
-                # No nvlinks: a 5090 has none. The cards exchange data through the host's memory.
-                # 32 GiB behind the bus at once; firmware leaves these at 256 MiB, and the driver changes it
-                "module_options": {"NVreg_EnableResizableBar": 1},
-                "sysctl": {
-                    "vm.swappiness": 10,  # weights that are being read are no reason to swap programs out
-                    # the kernel would move memory between the nodes behind a server's back; where it belongs is known
-                    "kernel.numa_balancing": 0,
-                },
+            "driver": DRIVER,
+        },
+        "rig5090-pairs": {
+            "ssh_hostname": "192.0.2.59",
+            "ssh_user": "ops",
+            "_sudo": True,
+            "cards": ["rtx-5090"] * 8,
+            "lent": [4, 5, 6, 7],
+            # each on two cards of the first processor; a conversation stays with the one that knows how it began
+            "instances": {
+                "chat-a": {"variant": "vllm/qwen3.6-27b-pair", "cards": [0, 1], "port": 18000},
+                "chat-b": {"variant": "vllm/qwen3.6-27b-pair", "cards": [2, 3], "port": 18001},
             },
+            # with keys: `rigwright keys rig5090.py make NAME`
+            "gateway": {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}, "sticky": "conversation"},  # noqa: S104
+            "driver": DRIVER,
         },
     }
 )

@@ -13,6 +13,9 @@ rigs = hosts(
             "ssh_user": "ops",  # may use sudo without a password; root needs no `_sudo`
             "_sudo": True,
             "cards": ["rtx-5090"],  # in the order of `lspci -d 10de:`
+            # deploys bring it, with open kernel modules: no others drive this card. The first deploy needs `--reboot`,
+            # or "reboot": True here; on Debian it is locked first (docs/driver.md). Take it out where it is yours.
+            "driver": {"managed": True},
             "instances": {
                 # card 0 is the first of `cards`; the API is on the loopback interface, at these ports
                 "chat": {"variant": "llamacpp/qwen3.5-35b-a3b", "cards": [0], "port": 18082},

@@ -25,6 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 _STRING = r'"[^"\\\x00-\x1f\x7f]*(?:\\["\\bfnrt][^"\\\x00-\x1f\x7f]*)*"'
 _LINE = rf"[a-z0-9_]+ = (?:{_STRING}|0|[1-9][0-9]{{0,17}}|true|false|\[(?:{_STRING}(?:, {_STRING})*)?\])\n"
 _PLAIN = re.compile(rf"(?:#[^\x00-\x08\x0a-\x1f\x7f]*\n)?(?:{_LINE})*(?:\n\[\[artefact\]\]\n(?:{_LINE})+)+")
+_ESCAPED = re.compile(r"[^\x00-\x7e]")
 _PARTS = re.compile(r"^(?:\[\[artefact\]\]|([a-z0-9_]+) = (.*))$", re.MULTILINE)
 
 
@@ -67,3 +68,16 @@ def plain(text: str) -> dict[str, Any] | None:
     if "artefact" in top or sum(map(len, tables)) + len(rows) != len(parts):
         return None
     return top | {"artefact": rows}
+
+
+def written(value: object) -> str:
+    """A text, number, list of texts or table as TOML has it: as JSON does, but for what neither of JSON's ways suits.
+
+    TOML has no escapes for halves of a character, and takes a DEL only as an escape.
+    """
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {written(inner)}' for key, inner in value.items())} }}"
+    return _ESCAPED.sub(
+        lambda found: f"\\U{code:08x}" if (code := ord(found[0])) > 0xFFFF else f"\\u{code:04x}",
+        json.dumps(value, ensure_ascii=False),
+    )

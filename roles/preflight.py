@@ -8,7 +8,7 @@ from pyinfra import host, logger, state
 
 from rigwright.containers import plan as containers_plan
 from rigwright.host.plan import Desired
-from rigwright.host.preflight import refusals, warnings
+from rigwright.host.preflight import evidence, refusals, warnings
 from rigwright.nvidia.driver.choice import Refused
 from roles import container_toolkit
 from roles.nvidia_driver import Chosen
@@ -20,6 +20,8 @@ def preflight(wanted: Desired, driver: Chosen, containers: container_toolkit.Cho
 
     No operation: a plan must say the same, and end the same way, as a run.
     """
+    for known in evidence(wanted.rig):
+        logger.info(f"{host.print_prefix}{known}")
     for warning in warnings(wanted.rig, wanted.facts):
         logger.warning(f"{host.print_prefix}{warning}")
     reasons = refusals(wanted, time.time()) + changed(wanted.rig)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rigwright import toml
 from rigwright.declaration.catalog import Catalog, CatalogFile
+from rigwright.inventory import layers
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import lock
 from rigwright.supply.inputs import Input
@@ -112,7 +113,8 @@ def inputs(catalog: Path) -> list[Wanted]:
     Raises:
         Invalid: a mistake in one of them.
     """
-    Catalog.load([catalog])
+    # over ours: its entries may name ours
+    Catalog.load(layers(catalog.parent / "rig.py", catalog.name))
     return [
         Wanted(name, one, path)
         for path in sorted(catalog.glob("*.toml"))

@@ -158,7 +158,7 @@ def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[Wanted]]:
         Invalid: there is nothing to lock, or a mistake in it.
     """
     catalog, shipped = base / "catalog", folders_of.inputs(ROOT / "catalog")
-    offered = [one for one in shipped if one.input.repository or one.input.kind in ELSEWHERE]
+    offered = [one for one in shipped if one.input.many or one.input.kind in ELSEWHERE]
     if base == ROOT:
         own = [one for one in shipped if one not in offered]
     else:

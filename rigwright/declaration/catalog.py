@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -11,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from rigwright import toml
 from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
 from rigwright.engines import kinds
+from rigwright.engines.evidence import Derived
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import Kind
+from rigwright.engines.purpose import Blocked
 from rigwright.envs.keys import EnvKeys
 from rigwright.host.systems import SYSTEMS
 from rigwright.nvidia.driver.tables import tables
@@ -106,6 +109,7 @@ class CatalogFile(Frozen):
     # which keys they may have is their kind's to say: Catalog.load asks it
     engines: dict[CatalogName, Any] = Field(default_factory=dict)
     variants: dict[VariantName, Any] = Field(default_factory=dict)
+    blocked: dict[VariantName, Blocked] = Field(default_factory=dict)
     envs: dict[CatalogName, EnvKeys] = Field(default_factory=dict)
     inputs: dict[CatalogName, Input] = Field(default_factory=dict)
 
@@ -175,6 +179,20 @@ def _variant(
     return _validated(path, ("variants", name), model, data, problems)
 
 
+def _foreign_names(
+    path: str, name: str, variant: VariantKeys, tables: Mapping[str, Mapping[str, object]]
+) -> Iterator[Problem]:
+    """Refuse names in what is told of a variant that nothing goes by."""
+    for index, card in enumerate(variant.purpose.cards if variant.purpose else ()):
+        if card not in tables["cards"]:
+            key = f"variants.{name}.purpose.cards[{index}]"
+            yield Problem(path, key, unknown("card", card, tables["cards"]))
+    origin = variant.evidence.origin if isinstance(variant.evidence, Derived) else ""
+    if re.fullmatch(r"[a-z0-9.-]+/\S+", origin) and (origin == name or origin not in tables["variants"]):
+        others = tables["variants"].keys() - {name}
+        yield Problem(path, f"variants.{name}.evidence.origin", unknown("other variant", origin, others))
+
+
 def _validated(path: Path, place: tuple[str, str], model: type[M], data: object, problems: list[Problem]) -> M | None:
     try:
         return model.model_validate(data)
@@ -190,6 +208,7 @@ class Catalog(Frozen):
     models: dict[str, Model] = Field(default_factory=dict)
     engines: dict[str, EngineKeys] = Field(default_factory=dict)
     variants: dict[str, VariantKeys] = Field(default_factory=dict)
+    blocked: dict[str, Blocked] = Field(default_factory=dict)
     envs: dict[str, EnvKeys] = Field(default_factory=dict)
     inputs: dict[str, Input] = Field(default_factory=dict)
     patches: dict[str, Patch] = Field(default_factory=dict, description="Those of patches/, by name.")
@@ -232,6 +251,8 @@ class Catalog(Frozen):
         merged["variants"] = {
             name: _variant(places[name], name, data, declared, problems) for name, data in merged["variants"].items()
         }
+        for name, variant in merged["variants"].items():
+            problems += _foreign_names(str(places[name]), name, variant, merged) if variant else ()
         if problems:
             raise Invalid(problems)
         return cls.model_construct(None, **merged, snapshots=snapshots)

@@ -45,7 +45,9 @@ def instance(
         refuse(key, f"another name: {POWER_UNIT} sets the cards' power limits")
     variant = catalog.variants.get(declared.variant)
     if variant is None:
-        refuse(f"{key}.variant", unknown("variant", declared.variant, catalog.variants))
+        blocked = catalog.blocked.get(declared.variant)
+        said = f"{declared.variant} {blocked.refusal}" if blocked else ""
+        refuse(f"{key}.variant", said or unknown("variant", declared.variant, catalog.variants))
         return None
     if len(declared.cards) != variant.cards:
         refuse(

@@ -142,10 +142,12 @@ def parse(
     container_groups = containers_of(entry, catalog, lock, file, refuse)
     refuse_uncontained(instances, entry, refuse)
     engine_artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}
-    for instance in instances:
+    # which version an environment will have, nobody knows while its lock is being made
+    known = [one for one in instances if making != "lock" or one.env is None]
+    for instance in known:
         env = next((one for one in envs if one.name == instance.env), None)
         refuse_keys(instance, entry, catalog, Path(file).parent, refuse, env, making)
-    if len(instances) == len(entry.instances):
+    if len(known) == len(entry.instances):
         refuse_reserved(instances, entry.allow, refuse)
     weights = [artefact for i in instances for artefact in i.weights]
     client: tuple[Artefact, ...] = ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
+from rigwright.engines.evidence import CPU, Booted, Evidence
+from rigwright.engines.purpose import Purpose
 from rigwright.problems import Frozen
 from rigwright.types import CatalogName, Positive
 
@@ -31,6 +33,17 @@ class VariantKeys(Frozen):
         default=0, ge=0, le=16, strict=True, description="Cards one instance takes; 0 serves on the CPU."
     )
     ready_timeout: Positive = Field(default=600, description="Seconds from start to the first answer.")
+    evidence: Evidence | None = Field(
+        default=None, discriminator="kind", description="Who has booted it, where, and under which conditions."
+    )
+    purpose: Purpose | None = Field(default=None, description="What it is for, as `rigwright variants` tells it.")
+
+    @field_validator("evidence")
+    @classmethod
+    def _of_its_cards(cls, evidence: Evidence | None, info: ValidationInfo) -> Evidence | None:
+        if isinstance(evidence, Booted) and "cards" in info.data and (evidence.card == CPU) == bool(info.data["cards"]):
+            raise ValueError(f"card = {CPU!r} of a variant without cards, and a card's name of one with some")
+        return evidence
 
     @property
     def capacity(self) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines import caution, kinds
+from rigwright.engines.evidence import Parsed, told
 from rigwright.engines.kind import Installation
 from rigwright.envs.installer import installer
 from rigwright.gateway.given import GATEWAY_UNIT
@@ -103,7 +104,18 @@ def warnings(rig: Rig, facts: HostFacts) -> list[str]:
             said = f"{facts.memory_kib / GIB:.1f} GiB of memory, and {size / GIB:.1f} GiB of weights"
             found.append(f"{one.name}: {said}: loading them is slow, and may not end")
         found += [f"{one.name}: {note}" for note in one.kind.notes(one)]
+        if isinstance(one.variant.evidence, Parsed):
+            found.append(f"{one.name}: {one.variant_name} is {one.variant.evidence.said}")
     return found + caution.warnings(rig)
+
+
+def evidence(rig: Rig) -> list[str]:
+    """What is known of the variants that it serves, a line an instance; of what was only parsed a warning says it."""
+    return [
+        f"{one.name}: {one.variant_name}: {told(known, (rig.cards[index].name for index in one.cards))}"
+        for one in rig.instances
+        if (known := one.variant.evidence) and not isinstance(known, Parsed)
+    ]
 
 
 def _cards(rig: Rig, facts: HostFacts) -> list[str]:

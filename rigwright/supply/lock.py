@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,7 +17,6 @@ from rigwright.supply.artefact import Kind as Kind
 from rigwright.types import Sha256
 
 SUFFIX = ".lock.toml"
-_ESCAPED = re.compile(r"[^\x00-\x7e]")
 # What a file begins with that `rigwright lock` may write again, or remove.
 WRITTEN = "# Written by `rigwright lock`"
 
@@ -97,21 +95,8 @@ def text(rows: Iterable[Artefact], catalogue: str) -> str:
     lines += [f"artefacts = {len(ordered)}", f'digest = "{seal(_written(row) for row in ordered)}"']
     for row in ordered:
         lines += ["", "[[artefact]]"]
-        lines += [f"{key} = {_toml(value)}" for key, value in _written(row).items()]
+        lines += [f"{key} = {toml.written(value)}" for key, value in _written(row).items()]
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: object) -> str:
-    """A text, number, list of texts or table as TOML has it: as JSON does, but for what neither of JSON's ways suits.
-
-    TOML has no escapes for halves of a character, and takes a DEL only as an escape.
-    """
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {_toml(inner)}' for key, inner in value.items())} }}"
-    return _ESCAPED.sub(
-        lambda found: f"\\U{code:08x}" if (code := ord(found[0])) > 0xFFFF else f"\\u{code:04x}",
-        json.dumps(value, ensure_ascii=False),
-    )
 
 
 def _key(row: Artefact) -> tuple[str | None, str]:

@@ -1,4 +1,4 @@
-"""The inventories that are shipped, as their operators load them: with what they have locked themselves."""
+"""The inventories and variants that are shipped, as operators load them: with what they have locked themselves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import runpy
 import shutil
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +14,53 @@ from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT, load
 from rigwright.supply.lock import Artefact, text
-from tests.unit.checkpoints import QWEN3_6, WHOLE, rows
+from tests.unit.checkpoints import QWEN3, QWEN3_6, QWEN3_6_AWQ, QWEN3_MOE, WHOLE, row, rows
 from tests.unit.env_samples import conda
 
 COMMIT = "c" * 40
 PYTHON = "python-3.10.20"
 INT4 = QWEN3_6 | {"quantization_config": {"bits": 4, "group_size": 128, "quant_method": "auto-round"}}
-CHECKPOINTS: Mapping[str, Mapping[str, Any]] = {"Qwen3.6-27B": QWEN3_6, "Qwen3.6-27B-int4-AutoRound": INT4}
+MOE_AWQ = QWEN3_MOE | {"torch_dtype": "float16", "quantization_config": QWEN3_6_AWQ["quantization_config"]}
+# What the checkpoints' config.json say, of those that vLLM serves
+CHECKPOINTS: Mapping[str, Mapping[str, Any]] = {
+    "Qwen3.6-27B": QWEN3_6,
+    "Qwen3.6-27B-int4-AutoRound": INT4,
+    "Qwen3.6-27B-AWQ-INT4": QWEN3_6_AWQ,
+    "Qwen3-30B-A3B-AWQ-4bit": MOE_AWQ,
+    "Qwen3-8B": QWEN3,
+}
+# What is published of the others, of llama.cpp's
+FILES: Mapping[str, tuple[str, ...]] = {
+    "Qwen3.6-27B-UD-Q3_K_XL": ("Qwen3.6-27B-UD-Q3_K_XL.gguf", "mmproj-F16.gguf"),
+    "Qwen3.5-35B-A3B-UD-Q4_K_XL": ("Qwen3.5-35B-A3B-UD-Q4_K_XL.gguf", "mmproj-F16.gguf"),
+    "Qwen2.5-1.5B-Instruct-Q8_0": ("qwen2.5-1.5b-instruct-q8_0.gguf",),
+}
 
 
-def locked() -> list[Artefact]:
-    """What `rigwright lock` would write of the shipped catalogue's checkpoints and of the environments' Python."""
+@cache
+def locked() -> tuple[Artefact, ...]:
+    """What `rigwright lock` would write of the shipped catalogue's weights and of the environments' Python."""
     inputs = Catalog.load([ROOT / "catalog"]).inputs
     found = [conda(group=PYTHON, selection=inputs[PYTHON].selection, sources=["conda-forge:linux-64/python.conda"])]
-    for name, config in CHECKPOINTS.items():
+    made = {name: rows(WHOLE, json.loads(json.dumps(config))) for name, config in CHECKPOINTS.items()}
+    made |= {name: [row(path) for path in paths] for name, paths in FILES.items()}
+    for name, files in made.items():
         asked = inputs[name]
-        own = {"name": name, "group": name, "version": COMMIT, "repository": asked.repository}
-        own |= {"selection": asked.selection, "sources": (f"hub:{asked.repository}",)}
-        found += [one.model_copy(update=own) for one in rows(WHOLE, json.loads(json.dumps(config)))]
-    return found
+        assert all(asked.selects(one.path) for one in files)
+        own = {"name": name, "group": name, "repository": asked.repository, "selection": asked.selection}
+        own["version"] = COMMIT if asked.repository else asked.version
+        found += [one.model_copy(update=own | {"sources": asked.sources_of(one.path)}) for one in files]
+    return tuple(found)
+
+
+def lock(folder: Path) -> None:
+    """Write the lock of an operator who serves any of them."""
+    (folder / "locks").mkdir(exist_ok=True)
+    (folder / "locks" / "mine.lock.toml").write_text(text(list(locked()), "mine.toml"))
 
 
 def rigs(name: str, folder: Path) -> dict[str, Rig]:
     """The rigs of an inventory, by name, with their locks in this folder."""
-    (folder / "locks").mkdir(exist_ok=True)
-    (folder / "locks" / "mine.lock.toml").write_text(text(locked(), "mine.toml"))
+    lock(folder)
     group: Any = runpy.run_path(shutil.copy(ROOT / "inventory" / f"{name}.py", folder))["rigs"]
     return {host_name: load(data["rig"]) for host_name, data in group}

@@ -207,7 +207,8 @@ def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: B
     (line,) = box.refusal()
     assert line == (
         f"{box.inventory}: box.instances.code.variant: llamacpp/cpu: "
-        'no engine is called "plane"; did you mean "plain"?; allowed: llama.cpp, plain, vllm, vllm-image'
+        'no engine is called "plane"; did you mean "plain"?; allowed: llama.cpp, plain, vllm, vllm-0.20, '
+        "vllm-image, vllm-mtp"
     )
     assert box.group({"box": entry(instances={})})
 

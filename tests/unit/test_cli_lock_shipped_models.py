@@ -185,6 +185,35 @@ def test_check_looks_at_them_too(shipped: Shipped) -> None:
     assert "  ~ one.gguf  131 bytes -> 135 bytes" in done.stdout.splitlines()
 
 
+OWN = """
+[models.three]
+file = "three-gguf"
+
+[variants."llamacpp/three"]
+engine = "llama.cpp"
+model = "three"
+context = 4096
+
+[inputs.three-gguf]
+kind = "weight"
+version = "1"
+include = ["*.gguf"]
+sources = ["hub:three-gguf"]
+"""
+
+
+def test_one_without_a_repository_is_locked_from_the_operators_folder(shipped: Shipped, tmp_path: Path) -> None:
+    (shipped.root / "catalog" / "own.toml").write_text(OWN)
+    shipped.rig("three")
+    (tmp_path / "disk" / "three-gguf").mkdir(parents=True)
+    (tmp_path / "disk" / "three-gguf" / "three.gguf").write_bytes(b"three")
+    (line,) = shipped.locked("--from-dir", str(tmp_path / "disk"))
+    assert line.startswith("+ model three-gguf 1")
+    assert shipped.groups == {"three-gguf"}
+    ((_, data),) = runpy.run_path(str(shipped.folder / "rig.py"))["rigs"]
+    assert [row.file for row in load(data["rig"]).weights] == ["three.gguf"]
+
+
 def test_without_an_inventory_they_are_left_out_and_named(shipped: Shipped) -> None:
     for path in (shipped.root / "catalog").glob("*.toml"):
         if path.name != "more.toml":

@@ -13,18 +13,21 @@ from rigwright.engines.image.keys import Engine, Variant
 from rigwright.inventory import ROOT
 from tests.unit import samples, vllm_samples
 from tests.unit.image_samples import rows
-from tests.unit.shipped import INT4
+from tests.unit.shipped import CHECKPOINTS
 
 CATALOG = Catalog.load([ROOT / "catalog"])
 VARIANTS = {name: one for name, one in CATALOG.variants.items() if isinstance(CATALOG.engines[one.engine], Engine)}
 
 
 def test_there_are_some() -> None:
-    assert {"image/default", "image/dual", "image/turbo"} <= VARIANTS.keys()
+    assert {"image/default", "image/dual", "image/turbo", "image/long-vision"} <= VARIANTS.keys()
 
 
-@pytest.mark.parametrize("name", sorted(VARIANTS))
-def test_this_version_starts_with_it(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [(name, card) for name, one in sorted(VARIANTS.items()) for card in (one.purpose.cards if one.purpose else ())],
+)
+def test_this_version_starts_with_it(name: str, card: str) -> None:
     variant = VARIANTS[name]
     assert isinstance(variant, Variant)
     engine = CATALOG.engines[variant.engine]
@@ -36,10 +39,10 @@ def test_this_version_starts_with_it(name: str) -> None:
         variant=variant,
         variant_name=name,
         model_name=variant.model,
-        parts=vllm_samples.model(INT4),
+        parts=vllm_samples.model(CHECKPOINTS[str(CATALOG.models[variant.model].folder)]),
         artefacts=rows(),
         known=known,
     )
-    assert KIND.refusals(made, Roots(), Path("/box"), frozenset({"8.6"})) == []
+    assert KIND.refusals(made, Roots(), Path("/box"), frozenset({CATALOG.cards[card].capability})) == []
     assert KIND.reserved(made) == {}
     assert CATALOG.inputs[engine.image].kind == "image"  # type: ignore[attr-defined] # an image's

@@ -13,7 +13,8 @@ import pytest
 
 from rigwright.envs.env import environment
 from rigwright.host.plan import desired
-from rigwright.inventory import ROOT
+from rigwright.host.preflight import evidence
+from rigwright.inventory import ROOT, load, making
 from rigwright.nvidia.cards.files import POWER
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings
@@ -23,9 +24,8 @@ from tests.unit.shipped import rigs
 
 # Of a machine or a throwaway host that has to be there first
 MADE_FOR_ONE = {"demo", "metal"}
-# Refused until its operator has locked its weights; rig5090solo has a file of its own
-LOCKED_BY_ITS_OPERATOR = {"rig3090", "rig5090", "rig5090solo"}
-SHIPPED = ("rig2080ti", "rig3090", "rig5090")
+# Each is refused until its operator has locked its weights; what rig5090solo serves has a file of its own
+SHIPPED = ("rig2080ti", "rig3090", "rig5090", "rig5090solo", "rig5090two")
 EIGHT = tuple((f"0000:{slot:02x}:00.0", "10de:2b85") for slot in range(1, 9))
 FOLDER = TemporaryDirectory()
 ALL = {name: one for inventory in SHIPPED for name, one in rigs(inventory, Path(FOLDER.name)).items()}
@@ -33,24 +33,57 @@ ALL = {name: one for inventory in SHIPPED for name, one in rigs(inventory, Path(
 
 def test_every_inventory_is_tested() -> None:
     there = {path.stem for path in (ROOT / "inventory").glob("*.py")}
-    assert there == {*SHIPPED, *MADE_FOR_ONE, *LOCKED_BY_ITS_OPERATOR}
+    assert there == {*SHIPPED, *MADE_FOR_ONE}
 
 
-@pytest.mark.parametrize(("name", "weights"), [("rig3090", "Qwen3.6-27B-int4-AutoRound"), ("rig5090", "Qwen3.6-27B")])
-def test_without_locked_weights_it_is_refused_and_names_them(name: str, weights: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("rig2080ti", {"Qwen3.6-27B-AWQ-INT4"}),
+        ("rig3090", {"Qwen3.6-27B-int4-AutoRound"}),
+        ("rig5090", {"Qwen3.6-27B"}),
+        ("rig5090two", {"Qwen3-8B", "Qwen3-30B-A3B-AWQ-4bit"}),
+    ],
+)
+def test_without_locked_weights_it_is_refused_and_names_them(name: str, weights: set[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))
-    (line,) = str(ended.value.code).splitlines()
-    assert f"{weights} is not locked: run `rigwright lock" in line
+    lines = str(ended.value.code).splitlines()
+    assert all("is not locked: run `rigwright lock" in line for line in lines)
+    assert {line.partition(" is not locked")[0].rpartition(" ")[2] for line in lines} == weights
 
 
-@pytest.mark.parametrize("name", sorted(set(SHIPPED) - LOCKED_BY_ITS_OPERATOR))
-def test_it_is_valid(name: str) -> None:
+@pytest.mark.parametrize("name", SHIPPED)
+def test_it_is_valid_and_every_rig_serves(name: str, tmp_path: Path) -> None:
+    one = rigs(name, tmp_path)
     # a process of its own: pyinfra's gevent wants to be there before ssl
-    command = [sys.executable, "-m", "cli", "validate", str(ROOT / "inventory" / f"{name}.py")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    command_ = [sys.executable, "-m", "cli", "validate", str(tmp_path / f"{name}.py")]
+    done = subprocess.run(command_, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("valid\n")
+    assert all(found.instances for found in one.values())
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_its_lock_can_be_made(name: str) -> None:
+    with making("lock"):
+        variables = runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))
+        for _, data in variables["rigs"]:
+            assert load(data["rig"]).instances
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_comes_to_units_on_a_host(name: str) -> None:
+    one = ALL[name]
+    cards = tuple((f"0000:{slot:02x}:00.0", card.pci_ids[0]) for slot, card in enumerate(one.cards, start=1))
+    made = desired(one, facts(pci_cards=cards)).generation.files
+    assert {f"units/{instance.unit}" for instance in one.instances} <= made.keys()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_that_it_serves_goes_without_evidence(name: str) -> None:
+    one = ALL[name]
+    assert len(evidence(one)) == len(one.instances)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +94,10 @@ def test_it_is_valid(name: str) -> None:
         ("rig3090", "8.6", 1, 280, ()),
         ("rig3090-two", "8.6", 2, 280, ()),
         ("rig5090", "12.0", 8, 450, ()),
+        ("rig5090-pairs", "12.0", 8, 450, ()),
+        ("rig5090solo", "12.0", 1, None, ()),
+        ("rig5090two", "12.0", 2, 450, ()),
+        ("rig5090two-split", "12.0", 2, 450, ()),
     ],
 )
 def test_its_cards_and_what_they_are_set_to(
@@ -94,12 +131,12 @@ def test_on_debian_its_operator_is_told_to_lock_a_driver_and_nothing_else(name: 
 
 def test_only_cards_that_can_have_a_resizable_bar_are_given_one() -> None:
     given = {name for name, one in ALL.items() if "NVreg_EnableResizableBar" in one.driver.module_options}
-    assert given == {"rig3090", "rig3090-two", "rig5090"}
+    assert given == {name for name, one in ALL.items() if not name.startswith("rig2080ti")} - {"rig5090solo"}
 
 
 def test_memory_is_moved_between_nodes_by_nobody_on_the_box_that_has_two() -> None:
     still = {name for name, one in ALL.items() if one.driver.sysctl.get("kernel.numa_balancing") == 0}
-    assert still == {"rig5090"}
+    assert still == {"rig5090", "rig5090-pairs"}
 
 
 def command(name: str) -> list[str]:
@@ -151,3 +188,35 @@ def test_validate_says_which_environment_an_instance_runs_in(tmp_path: Path) -> 
     assert (done.returncode, done.stderr) == (0, "")
     assert " vllm 0.21.0 " in done.stdout
     assert "aiohttp" not in done.stdout
+
+
+def test_two_instances_on_two_cards_each_answer_to_one_name() -> None:
+    one = ALL["rig5090-pairs"]
+    (offer,) = one.offers
+    assert [instance.cards for instance in offer.instances] == [(0, 1), (2, 3)]
+    assert offer.sticky == "conversation"
+
+
+def test_an_instance_a_card_answers_to_one_name() -> None:
+    (offer,) = ALL["rig5090two"].offers
+    assert [instance.cards for instance in offer.instances] == [(0,), (1,)]
+
+
+def test_half_of_the_layers_on_each_of_two_cards() -> None:
+    words = command("rig5090two-split")
+    assert {"--pipeline-parallel-size=2", "--tensor-parallel-size=1"} <= set(words)
+
+
+def test_two_3090_guess_ahead_in_the_patched_environment() -> None:
+    words = command("rig3090-two")
+    assert '--speculative-config={"method": "mtp", "num_speculative_tokens": 3}' in words
+    assert "--enable-prefix-caching" in words
+    (env,) = ALL["rig3090-two"].envs
+    assert [patch.name for patch in env.patches] == ["mamba-prefix-cache-mtp"]
+
+
+@pytest.mark.parametrize(("name", "size"), [("rig2080ti", 2), ("rig2080ti-four", 4)])
+def test_2080_ti_compute_in_half_and_have_no_plugins_options(name: str, size: int) -> None:
+    words = command(name)
+    assert {f"--tensor-parallel-size={size}", "--dtype=half", "--mamba-cache-mode=align"} <= set(words)
+    assert not [word for word in words if "caovan" in word or "speculative" in word or "gpu-memory" in word]

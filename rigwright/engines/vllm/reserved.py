@@ -88,6 +88,7 @@ TEXT_VARIABLES: Mapping[str, str] = {
     "VLLM_CPU_OMP_THREADS_BIND": r"auto|nobind|[0-9,|-]+",
     "VLLM_DISABLED_KERNELS": "[A-Za-z0-9_,]+",
     "VLLM_LOGGING_COLOR": "auto|0|1",
+    "TRITON_CACHE_AUTOTUNING": "0|1",  # a switch of Triton's (README.md): it names no cache
 }
 # vLLM's switches that are more than that
 RESERVED_VARIABLES: Mapping[str, str] = {

@@ -1,0 +1,106 @@
+"""`rigwright new`: entries of a catalogue beside an inventory, written for who adds a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from cli.declared import INVENTORY
+from rigwright.declaration import scaffold
+from rigwright.declaration.catalog import Catalog
+from rigwright.inventory import layers
+from rigwright.problems import Invalid, unknown
+from rigwright.types import CatalogName, VariantName
+
+
+@click.group()
+def new() -> None:
+    """Write a model or a variant into the catalogue beside an inventory."""
+
+
+@new.command()
+@INVENTORY
+@click.argument("name")
+@click.option("--repository", metavar="OWNER/NAME", help="The hub's; without it, files of your own.")
+@click.option("--include", metavar="PATTERN", multiple=True, help="Which files; all without. GGUF: for llama.cpp.")
+def model(inventory: str, name: str, repository: str | None, include: tuple[str, ...]) -> None:
+    """Write a model, and the input that `rigwright lock` finds and hashes, into catalog/ beside INVENTORY.
+
+    Example: rigwright new model rig.py my-model --repository owner/name-GGUF --include '*Q4_K_M*.gguf'
+    """
+    _named(CatalogName, inventory, name, ("models", "inputs"))
+    written = _write(inventory, name, scaffold.model(name, repository, include))
+    click.echo(f"{written}: model {name}")
+    if repository:
+        click.echo(f"  ./rig lock {inventory}   # find and hash it")
+    else:
+        click.echo(f"  ./rig lock {inventory} --from-dir FOLDER   # hash the folder {name} in it")
+        click.echo(
+            f'  "mirrors": {{"{scaffold.MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder'
+        )
+
+
+@new.command()
+@INVENTORY
+@click.argument("name", metavar="ENGINE/NAME")
+@click.option("--like", required=True, metavar="ENGINE/NAME", help="The variant whose keys it begins with.")
+@click.option("--model", "served", metavar="NAME", help="The model that it serves; that one's without.")
+@click.option("--cards", type=click.IntRange(0, 16), help="Cards that it takes; as many as that one without.")
+@click.option("--why", help="What it is for, as `rigwright variants` tells it.")
+def variant(inventory: str, name: str, like: str, served: str | None, cards: int | None, why: str | None) -> None:
+    """Write a variant that is like another one into catalog/ beside INVENTORY.
+
+    Example: rigwright new variant rig.py llamacpp/mine --like llamacpp/default --model my-model
+    """
+    catalog = _named(VariantName, inventory, name, ("variants", "blocked"))
+    if like not in catalog.variants:
+        raise click.ClickException(f"--like: {unknown('variant', like, catalog.variants)}")
+    if served is not None and served not in catalog.models:
+        raise click.ClickException(f"--model: {unknown('model', served, catalog.models)}")
+    other = catalog.variants[like]
+    count = other.cards if cards is None else cards
+    try:
+        text = scaffold.variant(name, like, other, served or other.model, count, why)
+    except ValidationError as error:
+        words = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise click.ClickException(f"--why {why!r} is refused: must be {words}") from None
+    written = _write(inventory, name, text)
+    click.echo(f"{written}: variant {name}, with the keys of {like}: edit them there")
+    click.echo(f'  "instances": {{"chat": {{"variant": "{name}", "cards": {list(range(count))}, "port": 8020}}}}')
+
+
+def _named(rule: Any, inventory: str, name: str, tables: tuple[str, ...]) -> Catalog:
+    """The catalogue, in which nothing has a name that is to be new."""
+    try:
+        TypeAdapter(rule).validate_python(name)
+    except ValidationError as error:
+        words = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise click.ClickException(f"{name!r} is refused: must be {words}") from None
+    try:
+        catalog = Catalog.load(layers(Path(inventory), "catalog"))
+    except Invalid as error:
+        raise click.ClickException(str(error)) from None
+    for table in tables:
+        if name in getattr(catalog, table):
+            raise click.ClickException(f"{table}.{name} is there already: choose another name")
+    return catalog
+
+
+def _write(inventory: str, name: str, text: str) -> Path:
+    """Write a file of the catalogue beside the inventory, unless the catalogue would be refused with it."""
+    path = Path(inventory).parent / "catalog" / f"{name.replace('/', '-')}.toml"
+    path.parent.mkdir(exist_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {path}: {error.strerror}") from None
+    try:
+        Catalog.load(layers(Path(inventory), "catalog"))
+    except Invalid as error:
+        path.unlink()
+        raise click.ClickException(str(error)) from None
+    return path

@@ -1,0 +1,128 @@
+"""`rigwright variants`: which one to take, and why. Nothing but catalogues is read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.declared import LIMIT, named, rig_of
+from cli.tables import show
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.choice import ANY, Asked, choices
+from rigwright.declaration.rig import Rig
+from rigwright.engines.purpose import NEEDS, WORKLOADS
+from rigwright.inventory import ROOT, layers, making
+from rigwright.problems import Invalid, counted, unknown
+
+MOST = 16
+COLUMNS = ("variant", "cards", "for", "context", "evidence")
+
+
+@click.command()
+@click.argument("inventory", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--need", type=click.Choice(tuple(NEEDS)), help="; ".join(f"{one}: {what}" for one, what in NEEDS.items())
+)
+@click.option("--workload", type=click.Choice(WORKLOADS), help="What it is to be good at.")
+@click.option("--cards", type=click.IntRange(0, MOST), help="How many cards there are; with INVENTORY its rigs say it.")
+@click.option("--card", help="Which ones they are, by the catalogue's name.")
+@LIMIT
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def variants(inventory: str | None, as_json: bool, limit: str | None, **given: Any) -> None:
+    """Which variants there are, which one answers a need on which cards, and why.
+
+    With INVENTORY: of its catalogue too, for the cards of its rigs that are not lent. Weights need not be locked. No
+    host is contacted. Exit status 1 where no variant answers.
+
+    Example: rigwright variants --need context --cards 1 --card rtx-3090
+    """
+    try:
+        catalog = Catalog.load(layers(Path(inventory), "catalog") if inventory else [ROOT / "catalog"])
+    except Invalid as error:
+        raise click.ClickException(str(error)) from None
+    rows = [
+        {"rig": rig, **row}
+        for rig, cards in _cards(inventory, limit, given["cards"], given["card"], catalog).items()
+        for row in _rows(catalog, Asked(given["need"], given["workload"], cards))
+    ]
+    blocked = {} if given["need"] or given["workload"] else catalog.blocked
+    if as_json:
+        gone = [{"variant": name, "why": one.why, "instead": list(one.instead)} for name, one in blocked.items()]
+        click.echo(json.dumps({"variants": rows, "blocked": gone}, indent=2))
+    else:
+        _show(rows, bool(given["need"] or given["workload"]))
+        for name, one in sorted(blocked.items()):
+            click.echo(f"{name} {one.refusal}")
+    sys.exit(0 if rows else 1)
+
+
+def _cards(
+    inventory: str | None, limit: str | None, count: int | None, card: str | None, catalog: Catalog
+) -> dict[str, tuple[frozenset[str], ...] | None]:
+    """Rig -> the cards that are free there; without an inventory one rig without a name."""
+    if inventory is None:
+        if limit is not None:
+            raise click.UsageError("--limit names a host of INVENTORY")
+        if card is not None and card not in catalog.cards:
+            raise click.ClickException(f"--card: {unknown('card', card, catalog.cards)}")
+        if count is None and card is None:
+            return {"": None}
+        return {"": (frozenset({card}) if card else ANY,) * (MOST if count is None else count)}
+    if count is not None or card is not None:
+        raise click.UsageError("--cards and --card are for those without INVENTORY, whose rigs say theirs")
+    with making("lock"):
+        rigs = {name: rig_of(name, data.get("rig")) for name, data in named(inventory, limit).items()}
+    return {name: tuple(_free(rig, catalog)) for name, rig in rigs.items()}
+
+
+def _free(rig: Rig, catalog: Catalog) -> Iterator[frozenset[str]]:
+    """The catalogue's names of each card that is not lent; of one that the inventory describes, nvidia-smi's too."""
+    for index, card in enumerate(rig.cards):
+        if index not in rig.lent:
+            yield frozenset(name for name, known in catalog.cards.items() if known == card) | {card.name}
+
+
+def _rows(catalog: Catalog, asked: Asked) -> Iterator[dict[str, Any]]:
+    for name in choices(catalog, asked):
+        one = catalog.variants[name]
+        purpose = one.purpose
+        yield {
+            "variant": name,
+            "cards": one.cards,
+            "made_for": list(purpose.cards) if purpose else [],
+            "needs": list(purpose.needs) if purpose else [],
+            "workloads": list(purpose.workloads) if purpose else [],
+            "context": one.sized,
+            "why": purpose.why if purpose else "",
+            "evidence": one.evidence.model_dump(exclude_none=True) if one.evidence else None,
+            "said": one.evidence.said if one.evidence else "none given",
+        }
+
+
+def _show(rows: list[dict[str, Any]], asked: bool) -> None:
+    """A table a rig; of who looks for something, the first one's reason before it."""
+    if not rows:
+        click.echo("no variant of the catalogue answers that", err=True)
+    for rig in dict.fromkeys(row["rig"] for row in rows):
+        found = [row for row in rows if row["rig"] == rig]
+        if asked:
+            best = found[0]
+            click.echo(f"{f'{rig}: ' if rig else ''}take {best['variant']}: {best['why']}\nevidence: {best['said']}\n")
+        elif rig:
+            click.echo(f"{rig}:")
+        cells: list[tuple[str, ...]] = [
+            (
+                row["variant"],
+                counted(row["cards"], "card") if row["cards"] else "CPU",
+                ", ".join((*row["needs"], *row["workloads"])),
+                row["context"],
+                row["evidence"]["kind"] if asked and row["evidence"] else row["said"],
+            )
+            for row in found
+        ]
+        show(COLUMNS, cells)

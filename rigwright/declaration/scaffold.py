@@ -1,0 +1,82 @@
+"""New entries of a catalogue, as the text of a file of it: a model, or a variant that is like another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rigwright import toml
+from rigwright.engines.evidence import Derived
+from rigwright.engines.keys import VariantKeys
+from rigwright.engines.purpose import Purpose
+
+# Below this mirror of the inventory's hosts find what no hub publishes.
+MIRROR = "own"
+
+
+def model(name: str, repository: str | None, include: Sequence[str]) -> str:
+    """A model and the input that it is, as TOML.
+
+    Args:
+        name: Of both.
+        repository: The hub's; None for files of the operator's own.
+        include: Patterns of the files that are wanted; of GGUF files it is a `file`, else a `folder`.
+    """
+    source: dict[str, Any] = {"kind": "weight"}
+    if repository:
+        source |= {"repository": repository}
+    else:
+        source |= {"version": "1", "sources": [f"{MIRROR}:{name}"]}
+    if include or not repository:
+        source["include"] = list(include) or ["*"]
+    key = "file" if any(pattern.endswith(".gguf") for pattern in include) else "folder"
+    return _tables({f'inputs."{name}"': source, f'models."{name}"': {key: name}})
+
+
+def variant(name: str, like: str, keys: VariantKeys, served: str, cards: int, why: str | None) -> str:
+    """A variant, as TOML: another one's keys with a model of its own.
+
+    Args:
+        name: Its own, `engine/name`.
+        like: The other one's.
+        keys: What that declares.
+        served: An entry of the table `models`.
+        cards: How many it takes.
+        why: What it is for; None where nobody says it.
+    """
+    given = {"model": served, "cards": cards}
+    changed = [f"the model {served}"] if served != keys.model else []
+    changed += [f"cards: {cards} in place of {keys.cards}"] if cards != keys.cards else []
+    evidence = Derived(kind="derived", origin=like, change=", ".join(changed) or "nothing yet")
+    told: dict[str, Any] = {"evidence": evidence.model_dump()}
+    if why:
+        old = keys.purpose.model_dump(exclude_unset=True) if keys.purpose else {}
+        told["purpose"] = Purpose(**(old | {"why": why})).model_dump(exclude_unset=True)
+    declared = keys.model_dump(exclude_unset=True, exclude={"evidence", "purpose"})
+    return _tables({f'variants."{name}"': declared | given | told})
+
+
+def _tables(entries: Mapping[str, Mapping[str, Any]]) -> str:
+    return "\n".join("\n".join(_table(place, entry)) + "\n" for place, entry in entries.items())
+
+
+def _table(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    """A table and those in it, a line a key."""
+    yield f"[{place}]"
+    yield from (f"{_key(key)} = {_value(value)}" for key, value in entry.items() if not isinstance(value, dict))
+    for key, value in entry.items():
+        if isinstance(value, dict) and value:
+            yield ""
+            yield from _table(f"{place}.{_key(key)}", value)
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else toml.written(key)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in value.items())}}}"
+    return toml.written(value)

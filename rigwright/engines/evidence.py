@@ -1,0 +1,90 @@
+"""What is known of a variant beside that its options are taken: who has booted it, where, and on what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from rigwright.problems import Frozen
+from rigwright.types import Day, Text
+
+CPU = "CPU"
+
+
+class Booted(Frozen):
+    """Deployed and asked by who wrote the catalogue."""
+
+    kind: Literal["booted"] = Field(description="What it is.")
+    card: Text = Field(description=f"The card, as nvidia-smi prints it, or `{CPU}`.")
+    driver: Text | None = Field(default=None, description="NVIDIA's driver there; left out on the CPU.")
+    date: Day = Field(description="The day, UTC.")
+
+    @model_validator(mode="after")
+    def _with_its_driver(self) -> Booted:
+        if (self.card == CPU) != (self.driver is None):
+            raise ValueError(f"the driver that the card had; card = {CPU!r} has none")
+        return self
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        driver = f", driver {self.driver}" if self.driver else ""
+        return f"booted on {self.card}{driver}, {self.date}"
+
+
+class Published(Frozen):
+    """Published by others, and not booted by who wrote the catalogue."""
+
+    kind: Literal["published"] = Field(description="What it is.")
+    source: Text = Field(description="Where.")
+    condition: Text = Field(description="What it ran on there: cards, engine and its version, power limit.")
+    figures: Text | None = Field(default=None, description="What is said of it there.")
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        figures = f": {self.figures}" if self.figures else ""
+        return f"published by {self.source} ({self.condition}){figures}; not measured again"
+
+
+class Derived(Frozen):
+    """Derived from what was booted or published, and booted nowhere as it is."""
+
+    kind: Literal["derived"] = Field(description="What it is.")
+    origin: Text = Field(description="What from: a variant of the catalogue (`engine/name`), or a publication.")
+    change: Text = Field(description="What differs.")
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        return f"derived from {self.origin} ({self.change}); booted nowhere"
+
+
+class Parsed(Frozen):
+    """Nothing but the judgement of its options: a plan and a deploy warn."""
+
+    kind: Literal["parsed"] = Field(description="What it is.")
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        return "parsed only: its options are taken by this version, and nobody has said that it was ever booted"
+
+
+Evidence = Booted | Published | Derived | Parsed
+# From the strongest to the weakest.
+KINDS = ("booted", "published", "derived", "parsed")
+
+
+def told(evidence: Evidence, cards: Iterable[str]) -> str:
+    """It in words, for a rig.
+
+    Args:
+        evidence: What is known.
+        cards: The names of the cards that the variant gets there.
+    """
+    if isinstance(evidence, Booted) and (others := sorted(set(cards) - {evidence.card})):
+        return f"{evidence.said}; here it gets {', '.join(others)}"
+    return evidence.said

@@ -1,0 +1,44 @@
+"""What a variant is for: the need that it meets, the work that it is good at, and why it and no other."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from rigwright.problems import Frozen
+from rigwright.types import CatalogName, Text, VariantName
+
+Need = Literal["throughput", "context", "streams", "one-card"]
+# need -> what it is, for people
+NEEDS: dict[Need, str] = {
+    "throughput": "most tokens a second",
+    "context": "the longest context without a crash",
+    "streams": "four streams or more at once",
+    "one-card": "as much as one card can",
+}
+Workload = Literal["chat", "code", "agents", "vision", "documents", "api", "translation"]
+WORKLOADS: tuple[Workload, ...] = get_args(Workload)
+
+
+class Purpose(Frozen):
+    """What a variant is for."""
+
+    cards: tuple[CatalogName, ...] = Field(
+        default=(), description="Entries of the table `cards` that it is made for; without any, whatever it fits."
+    )
+    needs: tuple[Need, ...] = Field(default=(), description="What it is the answer to, the foremost first.")
+    workloads: tuple[Workload, ...] = Field(default=(), description="What it is good at.")
+    why: Text = Field(description="Why it, and no other.")
+
+
+class Blocked(Frozen):
+    """A variant that others have and that cannot be had here: named, so that nobody has to look for it."""
+
+    why: Text = Field(description="What stands in the way.")
+    instead: tuple[VariantName, ...] = Field(default=(), description="Variants that do what it would.")
+
+    @property
+    def refusal(self) -> str:
+        """In words, after its name."""
+        return f"is blocked: {self.why}" + (f"; instead: {', '.join(self.instead)}" if self.instead else "")

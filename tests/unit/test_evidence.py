@@ -1,0 +1,118 @@
+"""What is known of a variant: declared by kinds, judged while the catalogue loads, and told by plan and deploy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rigwright.host.plan import desired
+from rigwright.host.preflight import evidence, warnings
+from tests.unit.driver_hosts import C3090, host
+from tests.unit.sample_texts import CATALOG
+from tests.unit.samples import Box, facts, instance, rig
+from tests.unit.test_catalog import load, refusal
+from tests.unit.test_cli_plan import Looked, planned
+
+BOOTED = {"kind": "booted", "card": "NVIDIA GeForce RTX 3090", "driver": "580.95.05", "date": "2026-11-20"}
+PUBLISHED = {
+    **{"kind": "published", "source": "example.org, a guide", "condition": "two cards, 230 W each"},
+    "figures": "89 tokens a second",
+}
+DERIVED = {"kind": "derived", "origin": "example.org, a guide", "change": "half the context"}
+PARSED = {"kind": "parsed"}
+
+
+def with_evidence(given: str) -> str:
+    return f'{CATALOG}\n[variants."llamacpp/two".evidence]\n{given}\n'
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (BOOTED, "booted on NVIDIA GeForce RTX 3090, driver 580.95.05, 2026-11-20"),
+        (
+            PUBLISHED,
+            "published by example.org, a guide (two cards, 230 W each): 89 tokens a second; not measured again",
+        ),
+        (DERIVED, "derived from example.org, a guide (half the context); booted nowhere"),
+    ],
+)
+def test_a_plan_and_a_deploy_say_it(given: dict[str, object], said: str) -> None:
+    one = rig(instance(cards=(0,), evidence=given), cards=(C3090,))
+    assert evidence(one) == [f"chat: llamacpp/sample: {said}"]
+    assert warnings(one, facts()) == []
+
+
+def test_booted_on_another_card_is_said_as_that() -> None:
+    given = BOOTED | {"card": "NVIDIA H100 80GB HBM3"}
+    (line,) = evidence(rig(instance(cards=(0,), evidence=given), cards=(C3090,)))
+    assert line.endswith("driver 580.95.05, 2026-11-20; here it gets NVIDIA GeForce RTX 3090")
+
+
+def test_what_was_only_parsed_is_warned_of() -> None:
+    one = rig(instance(evidence=PARSED))
+    (warning,) = warnings(one, facts())
+    assert warning.startswith("chat: llamacpp/sample is parsed only: ")
+    assert evidence(one) == []
+
+
+def test_nothing_is_said_of_an_operators_own_variant_that_tells_nothing() -> None:
+    one = rig(instance())
+    assert (evidence(one), warnings(one, facts())) == ([], [])
+
+
+def test_the_verb_prints_it_and_tells_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Looked(rig(instance(evidence=DERIVED), cards=(C3090,)), host())
+    assert "box: evidence: chat: llamacpp/sample: derived from" in planned(monkeypatch, box).output
+    (row,) = json.loads(planned(monkeypatch, box, "--json").output)
+    assert [line.partition(": ")[0] for line in row["evidence"]] == ["chat"]
+
+
+def test_other_evidence_makes_no_other_generation() -> None:
+    one, other = (desired(rig(instance(**given)), facts()).generation for given in ({}, {"evidence": PARSED}))
+    assert one.digest == other.digest
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ('kind = "hearsay"', "evidence: {'kind': 'hearsay'} is refused: must be"),
+        ('kind = "published"\nsource = "a"', "evidence.published.condition: missing"),
+        ('kind = "parsed"\nwhy = "a"', "evidence.parsed.why: unknown key"),
+        ('kind = "booted"\ncard = "CPU"\ndate = 2026-11-20', "card = 'CPU' of a variant without cards"),
+        ('kind = "booted"\ncard = "A"\ndate = 2026-11-20', "the driver that the card had"),
+        ('kind = "booted"\ncard = "A"\ndriver = "580"\ndate = "soon"', "'soon' is refused: must be a day"),
+        (
+            'kind = "derived"\norigin = "llamacpp/tow"\nchange = "a"',
+            'evidence.origin: no other variant is called "llamacpp/tow"; did you mean "llamacpp/',
+        ),
+        (
+            'kind = "derived"\norigin = "llamacpp/two"\nchange = "a"',
+            'evidence.origin: no other variant is called "llamacpp/two"',
+        ),
+    ],
+)
+def test_it_is_judged_while_the_catalogue_loads(tmp_path: Path, given: str, wrong: str) -> None:
+    said = refusal(tmp_path, with_evidence(given))
+    assert "variants.llamacpp/two" in said
+    assert wrong in said
+
+
+def test_a_purpose_names_cards_of_the_catalogue(tmp_path: Path) -> None:
+    purpose = '[variants."llamacpp/two".purpose]\nwhy = "a"\ncards = ["ampere", "turin"]\n'
+    said = refusal(tmp_path, f"{CATALOG}\n{purpose}")
+    assert 'purpose.cards[1]: no card is called "turin"; did you mean "turing"?' in said
+
+
+def test_a_blocked_variant_is_read(tmp_path: Path) -> None:
+    catalog = load(tmp_path, f'{CATALOG}\n[blocked."sglang/default"]\nwhy = "it is"\ninstead = ["llamacpp/two"]\n')
+    assert catalog.blocked["sglang/default"].refusal == "is blocked: it is; instead: llamacpp/two"
+
+
+def test_an_inventory_that_names_a_blocked_one_is_told_why(box: Box) -> None:
+    blocked = '[blocked."sglang/default"]\nwhy = "it ends at its start"\ninstead = ["llamacpp/two"]\n'
+    box.write("catalog/blocked.toml", blocked)
+    (said,) = box.refusal(instances={"chat": {"variant": "sglang/default", "port": 8020}})
+    assert said.endswith("sglang/default is blocked: it ends at its start; instead: llamacpp/two")

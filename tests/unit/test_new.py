@@ -1,0 +1,156 @@
+"""`rigwright new`: a model is added by data alone, from nothing to what a deploy would write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli import main
+from cli.resolving.folders import inputs
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.command import command
+from rigwright.inventory import ROOT, hosts, layers, load
+from rigwright.supply.lock import text
+from tests.unit.checkpoints import QWEN3, WHOLE, row, rows
+from tests.unit.shipped import COMMIT, locked
+
+EMPTY = "from rigwright.inventory import hosts\n\nrigs = hosts({'box': {'ssh_hostname': '192.0.2.7'}})\n"
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "rig.py"
+    path.write_text(EMPTY)
+    return path
+
+
+def new(inventory: Path, what: str, name: str, *options: str) -> Result:
+    return CliRunner().invoke(main, ["new", what, str(inventory), name, *options])
+
+
+def made(inventory: Path, what: str, name: str, *options: str) -> str:
+    done = new(inventory, what, name, *options)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def catalog(inventory: Path) -> Catalog:
+    """Ours, and the one beside an inventory over it."""
+    return Catalog.load(layers(inventory, "catalog"))
+
+
+def lock(folder: Path, **models: list[str]) -> None:
+    """Write what `rigwright lock` would for inputs of this folder's catalogue."""
+    inputs = catalog(folder / "rig.py").inputs
+    found = list(locked())
+    for name, paths in models.items():
+        asked, files = inputs[name], rows(WHOLE, QWEN3) if not paths else [row(path) for path in paths]
+        own = {"name": name, "group": name, "repository": asked.repository, "selection": asked.selection}
+        own["version"] = COMMIT if asked.repository else asked.version
+        found += [one.model_copy(update=own | {"sources": asked.sources_of(one.path)}) for one in files]
+    (folder / "locks").mkdir(exist_ok=True)
+    (folder / "locks" / "mine.lock.toml").write_text(text(found, "mine.toml"))
+
+
+def declared(inventory: Path, variant: str, cards: int) -> Rig:
+    entry = {
+        "ssh_hostname": "192.0.2.7",
+        "cards": ["rtx-3090"] * cards,
+        "mirrors": {"own": ["http://192.0.2.9/models"]},
+        "instances": {"chat": {"variant": variant, "cards": list(range(cards)), "port": 8020}},
+    }
+    scope: dict[str, object] = {"hosts": hosts, "entry": entry}
+    exec(compile("rigs = hosts({'box': entry})", str(inventory), "exec"), scope)
+    ((_, data),) = scope["rigs"]  # type: ignore[misc] # what hosts() returns
+    return load(data["rig"])
+
+
+def test_a_model_of_the_hubs_is_added_without_code(inventory: Path) -> None:
+    assert f"./rig lock {inventory}" in made(
+        inventory, "model", "my-gguf", "--repository", "org/My-GGUF", "--include", "*Q4_K_M*.gguf"
+    )
+    said = made(inventory, "variant", "llamacpp/mine", "--like", "llamacpp/default", "--model", "my-gguf")
+    assert '"variant": "llamacpp/mine", "cards": [0]' in said
+    lock(inventory.parent, **{"my-gguf": ["my-Q4_K_M.gguf"]})
+    one = declared(inventory, "llamacpp/mine", 1)
+    words = " ".join(command(one, one.instances[0], "/engine"))
+    assert f"--model /srv/models/org/My-GGUF/{COMMIT}/my-Q4_K_M.gguf --alias my-gguf" in words
+    assert "--ctx-size 262144" in words
+    evidence = one.instances[0].variant.evidence
+    assert evidence
+    assert evidence.said == "derived from llamacpp/default (the model my-gguf); booted nowhere"
+
+
+def test_a_checkpoint_of_ones_own_is_added_without_code(inventory: Path) -> None:
+    assert "--from-dir FOLDER   # hash the folder mine" in made(inventory, "model", "mine")
+    made(inventory, "variant", "vllm/mine", "--like", "vllm/qwen3-8b-per-card", "--model", "mine", "--cards", "2")
+    lock(inventory.parent, mine=[])
+    (instance,) = declared(inventory, "vllm/mine", 2).instances
+    assert instance.model_name == "mine"
+    assert instance.weights[0].sources[0].startswith("own:mine/")
+
+
+def test_every_shipped_variant_can_be_copied_as_it_is(inventory: Path) -> None:
+    """What is written is what the other one declares, of every kind of engine."""
+    ours = Catalog.load([ROOT / "catalog"]).variants
+    for number, (name, one) in enumerate(sorted(ours.items())):
+        made(inventory, "variant", f"own/v{number}", "--like", name)
+        copy = catalog(inventory).variants[f"own/v{number}"]
+        told = {"evidence", "purpose"}
+        assert copy.model_dump(exclude=told) == one.model_dump(exclude=told)
+
+
+def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> None:
+    made(inventory, "variant", "vllm/mine", "--like", "vllm/dual", "--why", 'It is "mine".')
+    purpose = catalog(inventory).variants["vllm/mine"].purpose
+    assert purpose
+    assert (purpose.why, purpose.needs) == ('It is "mine".', ("throughput", "context"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("model", "a b"), "'a b' is refused: must be letters, digits, dots and dashes"),
+        (("model", "Qwen3-8B"), "models.Qwen3-8B is there already"),
+        (("model", "mine", "--repository", "nope"), "inputs.mine.repository: 'nope' is refused: must be owner/name"),
+        (("variant", "mine", "--like", "vllm/dual"), "'mine' is refused: must be engine/name"),
+        (("variant", "vllm/dual", "--like", "vllm/dual"), "variants.vllm/dual is there already"),
+        (("variant", "sglang/default", "--like", "vllm/dual"), "blocked.sglang/default is there already"),
+        (
+            ("variant", "vllm/mine", "--like", "vllm/daul"),
+            'no variant is called "vllm/daul"; did you mean "vllm/dual"?',
+        ),
+        (("variant", "vllm/mine", "--like", "vllm/dual", "--model", "x"), 'no model is called "x"'),
+        (
+            ("variant", "vllm/mine", "--like", "vllm/dual", "--why", "a\nb"),
+            "--why 'a\\nb' is refused: must be 1 to 200",
+        ),
+        (
+            ("variant", "vllm/mine", "--like", "vllm/qwen3-30b-a3b-awq-tp2", "--cards", "3"),
+            "tensor, pipeline and data parallel sizes that make 3 cards",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_and_leaves_nothing(inventory: Path, words: tuple[str, ...], said: str) -> None:
+    what, name, *options = words
+    done = new(inventory, what, name, *options)
+    assert done.exit_code == 1
+    assert said in done.output
+    assert not list(inventory.parent.glob("catalog/*"))
+
+
+def test_a_file_that_is_there_stays(inventory: Path) -> None:
+    there = inventory.parent / "catalog" / "mine.toml"
+    there.parent.mkdir()
+    there.write_text("# mine\n")
+    done = new(inventory, "model", "mine")
+    assert f"cannot write {there}: File exists" in done.output
+    assert there.read_text() == "# mine\n"
+
+
+def test_what_is_derived_from_ours_can_be_locked(inventory: Path) -> None:
+    made(inventory, "variant", "vllm/mine", "--like", "vllm/dual")
+    assert inputs(inventory.parent / "catalog") == []

@@ -1,0 +1,100 @@
+"""Every variant that is shipped: it can be declared on each of its cards, and says what is known of it and what for.
+
+What an inventory declares is judged whole: each option by what the pinned engine takes, with model and card.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.rig import Rig
+from rigwright.engines.evidence import Booted, Parsed
+from rigwright.inventory import ROOT, hosts, load
+from tests.unit.shipped import lock
+
+CATALOG = Catalog.load([ROOT / "catalog"])
+# Of a machine that has to be there first: their models are made there
+MADE_THERE = {"llamacpp/demo", "llamacpp/metal"}
+DECLARED = [
+    (name, card)
+    for name, one in sorted(CATALOG.variants.items())
+    if one.purpose and name not in MADE_THERE
+    for card in one.purpose.cards or ("rtx-3090",)
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An operator's, with all that is shipped locked."""
+    made = tmp_path_factory.mktemp("box")
+    lock(made)
+    return made
+
+
+def declared(folder: Path, variant: str, card: str) -> Rig:
+    """A rig that has as many of a card as a variant takes, and serves that."""
+    count = CATALOG.variants[variant].cards
+    instance = {"variant": variant, "cards": list(range(count)), "port": 8020}
+    entry = {
+        "ssh_hostname": "192.0.2.7",
+        "cards": [card] * count,
+        "instances": {"chat": instance},
+        "mirrors": {"own": ["http://192.0.2.9/models"]},
+    }
+    scope = {"hosts": hosts, "entry": entry}
+    exec(compile("rigs = hosts({'box': entry})", str(folder / "rig.py"), "exec"), scope)
+    ((_, data),) = scope["rigs"]  # type: ignore[misc] # what hosts() returns
+    return load(data["rig"])
+
+
+@pytest.mark.parametrize(("variant", "card"), [one for one in DECLARED if not one[0].startswith("image/")])
+def test_it_can_be_declared_on_its_cards(folder: Path, variant: str, card: str) -> None:
+    one = declared(folder, variant, card)
+    assert [instance.variant_name for instance in one.instances] == [variant]
+    assert one.instances[0].known is not None, "nothing judged its options"
+
+
+def test_those_made_elsewhere_are_for_nobodys_cards() -> None:
+    assert {name for name in MADE_THERE if CATALOG.variants[name].purpose.cards} == set()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG.variants))
+def test_it_says_what_is_known_of_it_and_what_it_is_for(name: str) -> None:
+    one = CATALOG.variants[name]
+    assert one.evidence is not None
+    assert one.purpose is not None
+    # nothing that is shipped was looked at by nobody
+    assert not isinstance(one.evidence, Parsed)
+
+
+def test_what_was_booted_is_what_evidence_has_seen() -> None:
+    seen = (ROOT / "docs" / "evidence.md").read_text()
+    booted = {name: one.evidence for name, one in CATALOG.variants.items() if isinstance(one.evidence, Booted)}
+    assert booted.keys() == MADE_THERE
+    for one in booted.values():
+        assert one.date in seen
+        assert one.driver is None or f"driver {one.driver}" in seen
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG.blocked))
+def test_a_blocked_one_says_what_there_is_instead(name: str) -> None:
+    one = CATALOG.blocked[name]
+    assert one.instead
+    assert set(one.instead) <= CATALOG.variants.keys()
+    assert name not in CATALOG.variants
+
+
+def test_what_guesses_ahead_has_no_prefix_cache_without_the_patch() -> None:
+    """github.com/vllm-project/vllm/issues/43559."""
+    guessing = {
+        name: one for name, one in CATALOG.variants.items() if getattr(one, "speculative_config", None) is not None
+    }
+    assert len(guessing) > 5
+    for name, one in guessing.items():
+        engine = CATALOG.engines[one.engine]
+        env = CATALOG.envs.get(getattr(engine, "env", ""))
+        carried = "mamba-prefix-cache-mtp" in (env.patches if env else ())
+        assert ("enable-prefix-caching" in one.flags) == carried, name  # type: ignore[attr-defined] # vLLM's
