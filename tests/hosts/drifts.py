@@ -7,7 +7,7 @@ tests/hosts/drifts/AREA.toml has them, a table each, called what has happened:
     do = "prlimit ..."    # shell, as root on it
     red = ["S16"]         # exactly the checks that turn red
     deploy = "heals"      # or "refuses", or "leaves" it as it is
-    then = []             # checks that turn red with a deploy that leaves it: systemd reads what it had not (default)
+    may = []              # checks that may turn red, too, as the row says why (default)
     cure = ""             # shell: what the red line says, where a deploy alone is none
     alone = true          # where it cannot be there together with others (default: false)
     earlier = true        # where it happens to a generation before the current one (default: false)
@@ -49,7 +49,7 @@ class Drift(Row):
     do: str
     red: list[Identifier] = Field(min_length=1)
     deploy: Literal["heals", "refuses", "leaves"]
-    then: list[Identifier] = []
+    may: list[Identifier] = []
     cure: str = ""
     alone: bool = False
     earlier: bool = False
