@@ -29,6 +29,7 @@ from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import CONNECTION, ROOT
 from rigwright.patches.keys import PatchKeys, Target
+from rigwright.plugins.keys import PluginKeys
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
@@ -72,6 +73,7 @@ TABLES = {
     **{f"engine-{name}": Table(kind.engine_keys) for name, kind in kinds().items()},
     "env": Table(EnvKeys),
     "patch": Table(PatchKeys),
+    "plugin": Table(PluginKeys),
     "patch-target": Table(Target),
     "card": Table(Card),
     "lock": Table(LockFile),
