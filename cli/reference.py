@@ -29,7 +29,7 @@ from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import CONNECTION, ROOT
 from rigwright.patches.keys import PatchKeys, Target
-from rigwright.plugins.keys import PluginKeys
+from rigwright.plugins.keys import Mode, PluginKeys
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
@@ -74,6 +74,7 @@ TABLES = {
     "env": Table(EnvKeys),
     "patch": Table(PatchKeys),
     "plugin": Table(PluginKeys),
+    "plugin-mode": Table(Mode),
     "patch-target": Table(Target),
     "card": Table(Card),
     "lock": Table(LockFile),

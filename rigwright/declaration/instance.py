@@ -99,6 +99,8 @@ class Instance:
     the key that it was made with."""
     patches: tuple[Patch, ...] = ()
     """What of its engine is changed, where that is installed by itself."""
+    plugins: tuple[Plugin, ...] = ()
+    """Those of the environment that it runs in."""
 
     @property
     def weights(self) -> tuple[Artefact, ...]:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rigwright.problems import Frozen
-from rigwright.types import CatalogName, Module, Version, matching
+from rigwright.types import CatalogName, Flag, Module, Name, OptionValue, Text, Variable, Version, matching
 
 Distribution = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "a Python distribution")]
 Command = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "a program's name, no folder")]
+
+
+class Mode(Frozen):
+    """One of the ways that a plugin can run in."""
+
+    flags: dict[Flag, OptionValue] = Field(default_factory=dict, description="Options that it is chosen by.")
+    environment: dict[Variable, Text] = Field(default_factory=dict, description="Variables that it is chosen by.")
 
 
 class PluginKeys(Frozen):
@@ -24,3 +31,21 @@ class PluginKeys(Frozen):
         min_length=1, description="Its modules that must come in, without a card, before the environment is used."
     )
     commands: tuple[Command, ...] = Field(default=(), description="All programs that it brings.")
+    launcher: Command | None = Field(
+        default=None,
+        description="The one of them that is started in the place of `vllm serve`, with the same words.",
+    )
+    owns: dict[Flag, Text] = Field(
+        default_factory=dict, description="Options that its launcher sets by itself, and no variant may, each with why."
+    )
+    modes: dict[Name, Mode] = Field(
+        default_factory=dict, description="Ways that its launcher can run in; a variant's key `mode` names one."
+    )
+
+    @model_validator(mode="after")
+    def _launches(self) -> PluginKeys:
+        if self.launcher is None and (self.owns or self.modes):
+            raise ValueError("given a launcher: owns and modes are of one")
+        if self.launcher is not None and self.launcher not in self.commands:
+            raise ValueError(f"given a launcher that is among its commands, not {self.launcher}")
+        return self

@@ -34,6 +34,20 @@ class Plugin:
         return f"{self.name} {self.row.version}"
 
 
+def chosen(
+    names: Iterable[str], described: Mapping[str, PluginKeys], rows: Mapping[str, Artefact]
+) -> tuple[Plugin, ...]:
+    """Those of an environment's plugins that can be had.
+
+    Args:
+        names: As it names them.
+        described: All that there are.
+        rows: What is locked.
+    """
+    found = {name: keys for name in names if (keys := described.get(name)) and keys.input in rows}
+    return tuple(Plugin(name, keys, rows[keys.input]) for name, keys in found.items())
+
+
 def named(plugins: Iterable[Plugin]) -> str:
     """What a plan adds of plugins to what will be done; nothing without any."""
     names = ", ".join(f"{one} ({one.row.file}, SHA-256 {one.row.sha256[:12]})" for one in plugins)
@@ -61,8 +75,9 @@ def together(plugins: Iterable[Plugin]) -> Iterator[str]:
     """Why plugins of one environment exclude each other, a line each."""
     taken: dict[str, str] = {}
     for one in plugins:
-        name = canonicalize_name(one.keys.distribution)
-        for word in (f"the distribution {name}", *(f"the command {command}" for command in one.keys.commands)):
+        words = [f"the distribution {canonicalize_name(one.keys.distribution)}"]
+        words += [f"the command {command}" for command in one.keys.commands]
+        for word in (*words, *(["a launcher"] if one.keys.launcher else [])):
             if word in taken:
                 yield f"plugins {taken[word]} and {one.name} both bring {word}"
             taken.setdefault(word, one.name)

@@ -99,7 +99,7 @@ def refused(folder: Path, plugins: list[str], **changes: object) -> list[str]:
         (["louder", "again"], {"distribution": "x"}, "plugins louder and again both bring the command louder-serve"),
         (["louder"], {"commands": ["../x"]}, "plugins.louder.commands[0]: '../x' is refused: must be a program's"),
         (["louder"], {"imports": []}, "plugins.louder.imports"),
-        (["louder"], {"launcher": "sh"}, "plugins.louder.launcher: unknown key"),
+        (["louder"], {"launch": "sh"}, "plugins.louder.launch: unknown key"),
     ],
 )
 def test_what_is_wrong_with_one_is_said_before_a_host_is_touched(
