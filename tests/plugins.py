@@ -69,3 +69,49 @@ def released(version: str = "1.0", **changes: object) -> bytes:
 
 def _encoded(text: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+VLLM = """
+import hashlib, os, subprocess, sys
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("kernel.cu")
+
+
+def kernel():
+    content = SOURCE.read_bytes()
+    made = Path(os.environ["XDG_CACHE_HOME"], f"louder-{hashlib.sha256(content).hexdigest()[:12]}.so")
+    if not made.exists():
+        toolkit = os.environ.get("CUDA_HOME")
+        compiler = [f"{toolkit}/bin/nvcc", "-Xcompiler", "-fPIC"] if toolkit else ["g++", "-x", "c++", "-fPIC"]
+        beside = made.with_name(f"{made.name}.{os.getpid()}")
+        subprocess.run([*compiler, "-shared", "-o", str(beside), str(SOURCE)], check=True)
+        beside.replace(made)
+        print(f"louder: compiled {made}", flush=True)
+
+
+def doctor():
+    sick = os.environ.get("LOUDER_SICK", "")
+    if sick == "hangs":
+        import time
+        time.sleep(3600)
+    said = "FAIL" if sick == "fails" else "PASS"
+    print(f"\\x1b[1mPython\\x1b[0m {sys.version.split()[0]} \\x1b[32m{said}\\x1b[0m as user {os.getuid()}")
+    if len(sys.argv) > 1:
+        print(f"AutoSpec: {len(sys.argv)} words about {sys.argv[1]}")
+
+
+def main():
+    if sys.argv[0].endswith("louder-doctor"):
+        return doctor()
+    kernel()
+    sys.argv = ["vllm", "serve", *sys.argv[1:]]
+    from vllm.entrypoints.cli.main import main as vllm
+    return vllm()
+"""
+KERNEL = 'extern "C" int louder() { return 1; }\n'
+
+
+def of_vllm() -> bytes:
+    """A zip with a plugin of vLLM: it compiles a kernel at its first start, and its doctor may be sick."""
+    return released(files={f"{MODULE}/__init__.py": VLLM, f"{MODULE}/kernel.cu": KERNEL})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rigwright.problems import Frozen
 from rigwright.types import CatalogName, Flag, Module, Name, OptionValue, Text, Variable, Version, matching
@@ -18,6 +18,42 @@ class Mode(Frozen):
 
     flags: dict[Flag, OptionValue] = Field(default_factory=dict, description="Options that it is chosen by.")
     environment: dict[Variable, Text] = Field(default_factory=dict, description="Variables that it is chosen by.")
+
+
+class Line(Frozen):
+    """What a doctor says of one thing."""
+
+    says: Text = Field(description="Words by which its lines are known, whole and in any case.")
+    kind: Literal["verdict", "number", "text"] = Field(
+        default="verdict",
+        description="`verdict`: one of its lines says PASS and none FAIL; `number`: one follows its words; `text`: its "
+        "lines have in them what `holds` says.",
+    )
+    holds: Text | None = Field(default=None, description="Of kind `text`: what has to be there, such as SM75.")
+    bare: bool = Field(
+        default=True, strict=True, description="Whether it is said without a model, too; else with one alone."
+    )
+
+    @model_validator(mode="after")
+    def _holds(self) -> Line:
+        if (self.kind == "text") != (self.holds is not None):
+            raise ValueError("given holds where its kind is text, and there alone")
+        return self
+
+
+class Doctor(Frozen):
+    """A program of a plugin's that says whether it will run."""
+
+    command: Command = Field(description="One of the plugin's; it is run without words, and with model and options.")
+    lines: dict[Name, Line] = Field(description="What it is to say: a name for each, and how its lines are read.")
+    seconds: int = Field(default=300, ge=1, le=3600, strict=True, description="The longest that each run may take.")
+
+    @field_validator("lines")
+    @classmethod
+    def _some(cls, lines: dict[str, Line]) -> dict[str, Line]:
+        if not any(one.bare for one in lines.values()):
+            raise ValueError("at least one that is said without a model")
+        return lines
 
 
 class PluginKeys(Frozen):
@@ -41,6 +77,16 @@ class PluginKeys(Frozen):
     modes: dict[Name, Mode] = Field(
         default_factory=dict, description="Ways that its launcher can run in; a variant's key `mode` names one."
     )
+
+    doctor: Doctor | None = Field(
+        default=None, description="What is asked before an instance is switched to: a table of its own."
+    )
+
+    @model_validator(mode="after")
+    def _examines(self) -> PluginKeys:
+        if self.doctor and self.doctor.command not in self.commands:
+            raise ValueError(f"given a doctor whose command is among its commands, not {self.doctor.command}")
+        return self
 
     @model_validator(mode="after")
     def _launches(self) -> PluginKeys:

@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from lab.hosts import Host
 from lab.labs import Lab
+from lab.tunnel import tunnel
 from rigwright.supply.lock import Artefact, text
 from tests import plugins
-from tests.hosts import env_box
+from tests.hosts import env_box, vllm_box
 from tests.hosts.conftest import Boot
 from tests.hosts.env_box import Ground
-from tests.hosts.support import command, deploy, red, until
+from tests.hosts.support import PORT, api_key, command, deploy, main_pid, red, served, until
 from tests.hosts.test_patches import said
 
 # neither Python nor what is installed into it is the release's own
@@ -51,6 +53,15 @@ def module(version: str) -> dict[str, str]:
     return {f"{plugins.MODULE}/__init__.py": f"def main():\n    print('louder {version}')\n"}
 
 
+def shelved(lab: Lab, version: str, content: bytes) -> Artefact:
+    """Put a file of the plugin's on the shelf, and lock it."""
+    digest = hashlib.sha256(content).hexdigest()
+    file = f"louder-{version}-{digest[:8]}.zip"
+    (lab.shelf / file).write_bytes(content)
+    own = {"kind": "plugin", "name": NAME, "version": version, "file": file, "sha256": digest}
+    return Artefact.model_validate({**own, "size": len(content), "sources": [f"shelf:{file}"]})
+
+
 class Plugged:
     """A box with a small environment, and a plugin in it."""
 
@@ -60,12 +71,8 @@ class Plugged:
     def write(self, version: str, content: bytes | None = None) -> Path:
         """An inventory with a version of it, whose file is on the shelf, be it a right one or not."""
         content = plugins.released(version, files=module(version)) if content is None else content
-        digest = hashlib.sha256(content).hexdigest()
-        file = f"louder-{version}-{digest[:8]}.zip"
-        (self.lab.shelf / file).write_bytes(content)
-        own = {"kind": "plugin", "name": NAME, "version": version, "file": file, "sha256": digest}
-        row = Artefact.model_validate({**own, "size": len(content), "sources": [f"shelf:{file}"]})
-        place = self.folder / f"{version}-{digest[:8]}"
+        row = shelved(self.lab, version, content)
+        place = self.folder / f"{version}-{row.sha256[:8]}"
         mirrors = {**self.made.source.mirrors, "shelf": [self.lab.shelf_url]}
         inventory = env_box.write(place, self.lab, self.host, self.made, plugins=(NAME,), mirrors=mirrors)
         of = next(row for row in self.made.packages if row.name == "packaging")
@@ -176,3 +183,89 @@ def test_a_deploy_that_is_killed_while_it_is_exchanged_leaves_the_older_one(
     assert run.status == 0, run.said
     assert speaks(second) == "louder 1.1"
     assert red(second) == set()
+
+
+STARTS_VLLM = f"""
+[plugins.{NAME}]
+input = "{NAME}"
+distribution = "{plugins.NAME}"
+of = "vllm"
+versions = ["0.21.0+cpu"]
+imports = ["{plugins.MODULE}"]
+commands = {json.dumps(plugins.COMMANDS)}
+launcher = "louder-serve"
+
+[plugins.{NAME}.owns]
+speculative-config = "it guesses by itself"
+
+[plugins.{NAME}.modes.loud]
+flags = {{additional-config = {{louder = "loud"}}}}
+
+[plugins.{NAME}.doctor]
+command = "louder-doctor"
+seconds = 60
+
+[plugins.{NAME}.doctor.lines]
+python = {{says = "Python"}}
+guesses = {{says = "AutoSpec", kind = "number", bare = false}}
+"""
+
+
+SICK = {
+    "fails": "louder-doctor bare: python: FAIL: Python 3.10",
+    "hangs": "louder-doctor bare: it did not end within 60 seconds",
+}
+
+
+@pytest.mark.all_only
+def test_vllm_is_started_by_a_plugin_once_its_doctor_has_found_all_well(
+    lab: Lab, boot: Boot, vllm: vllm_box.Ground, tmp_path: Path
+) -> None:
+    host = boot(*vllm.layers)
+    plain = vllm_box.write(tmp_path / "plain", host, vllm)
+    vllm_box.deployed(plain, host, vllm)
+    before = main_pid(host)
+    row = shelved(lab, "1.0", plugins.of_vllm())
+    (version,) = {one.version for one in vllm.packages if one.name == "vllm"}
+
+    def write(name: str, **variables: str) -> Path:
+        more = "".join(f'{key} = "{value}"\n' for key, value in variables.items())
+        catalog = vllm_box.CATALOG.replace("ready_timeout = 300\n", 'ready_timeout = 300\nmode = "loud"\n')
+        catalog = catalog.replace(".environment]\n", f".environment]\n{more}")
+        folder = tmp_path / name
+        allow = [f"environment.{key}" for key in variables]
+        inventory = vllm_box.write(folder, host, vllm, catalog, plugins=(NAME,), allow=allow)
+        (folder / "catalog/louder.toml").write_text(STARTS_VLLM.replace("0.21.0+cpu", version))
+        (folder / "locks/louder.lock.toml").write_text(text([row], "catalog/louder.toml"))
+        return inventory
+
+    for sick, reason in SICK.items():
+        run = deploy(write(sick, LOUDER_SICK=sick))
+        assert run.status == 1
+        assert reason in run.said
+        assert main_pid(host) == before
+        assert served(host)
+
+    plugged = write("well")
+    run = deploy(plugged)
+    assert run.status == 0, run.said[-4000:]
+    assert "louder-doctor with what chat serves: python PASS, guesses " in run.said
+    assert f"/srv/models/{vllm_box.MODEL}" not in run.said
+    words = host.run(f"tr '\\0' ' ' < /proc/{main_pid(host)}/cmdline")
+    assert " louder-serve /srv/models/" in words
+    assert '--additional-config={"louder": "loud"}' in words
+    assert "louder: compiled /var/cache/rigwright/compiled/louder-" in host.run("journalctl -u rigwright-chat")
+    with tunnel(host, PORT) as local:
+        asked = f"http://127.0.0.1:{local}/v1/models"
+        assert requests.get(asked, timeout=20).status_code == 401
+        with_key = {"Authorization": f"Bearer {api_key(host)}"}
+        assert requests.get(asked, headers=with_key, timeout=20).status_code == 200
+    assert deploy(plugged).changed == []
+    assert red(plugged) - {"F09"} == set()
+    host.run("systemctl restart rigwright-chat")
+    assert host.run("journalctl -u rigwright-chat | grep -c 'louder: compiled'").strip() == "1"
+
+    run = deploy(plain)
+    assert run.status == 0, run.said[-4000:]
+    assert "louder" not in host.run(f"tr '\\0' ' ' < /proc/{main_pid(host)}/cmdline")
+    assert red(plain) - {"F09"} == set()

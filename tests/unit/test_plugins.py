@@ -15,25 +15,11 @@ from rigwright.envs.told import wanted
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
 from rigwright.supply.inputs import Input
-from rigwright.supply.lock import Artefact, text
+from rigwright.supply.lock import text
 from tests.plugins import COMMANDS, MODULE, NAME
 from tests.unit.env_samples import conda, declared, made
-from tests.unit.samples import Box, artefact, rig, wheel
-
-KEYS: dict[str, Any] = {
-    "input": "louder",
-    "distribution": NAME,
-    "of": "demo",
-    "versions": ["2.0"],
-    "imports": [MODULE],
-    "commands": [*COMMANDS],
-}
-
-
-def row(version: str = "1.0", **changes: object) -> Artefact:
-    file = f"louder-v{version}.zip"
-    own = {"kind": "plugin", "name": "louder", "version": version, "file": file, "sources": [f"store:{file}"]}
-    return artefact(**(own | {"sha256": "e" * 64} | changes))
+from tests.unit.plugin_samples import KEYS, row
+from tests.unit.samples import Box, rig, wheel
 
 
 def plugged(version: str = "1.0", **changes: object) -> DeclaredEnv:

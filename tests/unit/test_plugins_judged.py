@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from pathlib import Path
@@ -158,7 +159,7 @@ def test_what_is_taken_out_is_written_down(box: Box) -> None:
     assert box.taken() == []
     box.add(released())
     (one,) = box.taken()
-    assert (one["name"], one["version"]) == (NAME, "1.0")
+    assert (one["name"], one["version"], one["sha256"]) == (NAME, "1.0", hashlib.sha256(wheel()).hexdigest())
     assert Path(one["path"]).read_bytes() == wheel()
 
 

@@ -19,20 +19,9 @@ from rigwright.engines.vllm.command import DOOR, PROGRAM
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
 from tests.plugins import COMMANDS, MODULE, wheel
-from tests.unit.test_plugins import KEYS, row
+from tests.unit.plugin_samples import LAUNCHING, row
 from tests.unit.test_vllm import service
 from tests.unit.vllm_samples import model, vllm
-
-LAUNCHING: dict[str, Any] = KEYS | {
-    "of": "vllm",
-    "versions": ["0.21.0"],
-    "launcher": "louder-serve",
-    "owns": {"speculative-config": "it guesses by itself", "gpu-memory-utilization": "it measures"},
-    "modes": {
-        "auto": {"flags": {"additional-config": {"louder": True}}},
-        "fast": {"flags": {"additional-config": {"louder": "fast"}}, "environment": {"LOUDER_MORE": "1"}},
-    },
-}
 
 
 def started(mode: str | None = "auto", keys: dict[str, Any] | None = None, **changes: Any) -> Instance:

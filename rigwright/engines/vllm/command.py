@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import cast
@@ -100,14 +101,19 @@ def command(rig: Rig, instance: Instance, python: str, launcher: str, key_file: 
         launcher: Where it finds `LAUNCHER`, or what starts a plugin's.
         key_file: Where that finds the key.
     """
-    model = next(part for part in instance.parts if part.option == MODEL)
-    flags, known = launched.flags(instance), cast(Snapshot, instance.known)
     # -I: nothing of HOME or of PYTHON* variables comes into it, nor into the processes that it starts
     words = [python, "-I", launcher, key_file]
     if plugin := launched.plugin(instance):
         words += [DOOR, str(plugin.keys.launcher)]
-    words.append(f"{rig.roots.models}/{model.files[0].weight_folder}")
-    for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
+    return (*words, *asked(instance, options(instance, rig.roots), rig.roots))
+
+
+def asked(instance: Instance, set_: Mapping[str, Value], roots: Roots) -> tuple[str, ...]:
+    """What is served, and how, one word an item: the model's folder, options that keys set, and those of `flags`."""
+    model = next(part for part in instance.parts if part.option == MODEL)
+    known = cast(Snapshot, instance.known)
+    words = [f"{roots.models}/{model.files[0].weight_folder}"]
+    for option, value in (*set_.items(), *sorted(launched.flags(instance).items())):
         words += cast(Option, known.find(option)).words(option, value)
     return tuple(words)
 
@@ -137,7 +143,9 @@ def service(rig: Rig, instance: Instance, made: Environment) -> Service:
     program = launched.PROGRAM if launched.plugin(instance) else PROGRAM
     words = command(rig, instance, f"{env.prefix(folder)}/bin/python", rig.program(program), KEY_FILE)
     given = environment(rig, instance, {**env.variables(made), "PATH": path})
-    return served(rig, instance, made, words, given)
+    # where it listens is no doctor's matter
+    served_by = {name: value for name, value in options(instance, rig.roots).items() if name != "uds"}
+    return replace(served(rig, instance, made, words, given), asked=asked(instance, served_by, rig.roots))
 
 
 def served(
