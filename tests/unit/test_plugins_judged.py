@@ -94,7 +94,7 @@ CODE = {f"{MODULE}/__init__.py": "x = 1\n"}
         ({"files": {**CODE, "x-1.data/purelib/vllm/a.py": ""}}, "vllm/a.py would be installed beside its modules"),
         ({"files": {**CODE, "x-1.data/scripts/python": ""}}, "it brings the program python, which its description"),
         ({"files": {**CODE, "dep-1.0.dist-info/RECORD": ""}}, "one distribution, and is dep-1.0.dist-info, louder"),
-        ({"files": {"other/__init__.py": ""}}, "it has no module louder_plugin"),
+        ({"files": {"other/__init__.py": ""}}, "it has no module louder_plugin; it has other"),
         ({"commands": ["louder-serve"]}, "it has no program louder-doctor"),
         ({"commands": [*COMMANDS, "vllm"]}, "it brings the program vllm, which its description does not name"),
         ({"files": CODE, "listed": {f"{MODULE}/__init__.py": "x = 2\n"}}, "__init__.py has other bytes than its own"),

@@ -199,7 +199,7 @@ def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
 
 def _undescribed(modules: frozenset[str], commands: set[str], wanted: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted({one.partition(".")[0] for one in wanted["imports"]} - modules):
-        yield f"it has no module {name}"
+        yield f"it has no module {name}; it has {', '.join(map(shown, sorted(modules)[:SHOWN])) or 'none'}"
     for name in sorted(commands - {*wanted["commands"]}):
         yield f"it brings the program {shown(name)}, which its description does not name"
     for name in sorted({*wanted["commands"]} - commands):
