@@ -222,7 +222,8 @@ def test_vllm_is_started_by_a_plugin_once_its_doctor_has_found_all_well(
     lab: Lab, boot: Boot, vllm: vllm_box.Ground, tmp_path: Path
 ) -> None:
     host = boot(*vllm.layers)
-    plain = vllm_box.write(tmp_path / "plain", host, vllm)
+    recipe = vllm_box.CATALOG.replace("utilization = 0.03", "utilization = 0.06")
+    plain = vllm_box.write(tmp_path / "plain", host, vllm, recipe)
     vllm_box.deployed(plain, host, vllm)
     before = main_pid(host)
     row = shelved(lab, "1.0", plugins.of_vllm())
@@ -230,7 +231,7 @@ def test_vllm_is_started_by_a_plugin_once_its_doctor_has_found_all_well(
 
     def write(name: str, **variables: str) -> Path:
         more = "".join(f'{key} = "{value}"\n' for key, value in variables.items())
-        catalog = vllm_box.CATALOG.replace("ready_timeout = 300\n", 'ready_timeout = 300\nmode = "loud"\n')
+        catalog = recipe.replace("ready_timeout = 300\n", 'ready_timeout = 300\nmode = "loud"\n')
         catalog = catalog.replace(".environment]\n", f".environment]\n{more}")
         folder = tmp_path / name
         allow = [f"environment.{key}" for key in variables]
