@@ -31,6 +31,7 @@ from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import CONNECTION, ROOT
 from rigwright.patches.keys import PatchKeys, Target
+from rigwright.plugins.keys import Doctor, Line, Mode, PluginKeys
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
@@ -77,6 +78,10 @@ TABLES = {
     "blocked": Table(Blocked),
     "env": Table(EnvKeys),
     "patch": Table(PatchKeys),
+    "plugin": Table(PluginKeys),
+    "plugin-mode": Table(Mode),
+    "plugin-doctor": Table(Doctor, "doctor."),
+    "plugin-line": Table(Line),
     "patch-target": Table(Target),
     "card": Table(Card),
     "lock": Table(LockFile),

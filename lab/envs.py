@@ -40,12 +40,14 @@ class Env:
     distribution: str
     imports: tuple[str, ...]
     patches: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
     @property
     def catalogue(self) -> str:
         """The catalogue's text."""
         values: dict[str, object] = {"python": INTERPRETER, "packages": PACKAGES, "distribution": self.distribution}
         values |= {"patches": self.patches} if self.patches else {}
+        values |= {"plugins": self.plugins} if self.plugins else {}
         lines = [f"{key} = {json.dumps(value)}" for key, value in {**values, "imports": self.imports}.items()]
         return "\n".join([f"[envs.{json.dumps(self.name)}]", *lines]) + "\n"
 

@@ -8,10 +8,12 @@ from rigwright.declaration import keys
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.service import ROTATION, rotation
 from rigwright.host.plan import Desired
+from rigwright.serving.doctors import examinations
 from rigwright.serving.units import OWNED, credential_path
 from roles.operations.credentials import credentials
 from roles.operations.files import Text, absent, texts
 from roles.operations.generations import activated, pruned, written
+from roles.operations.jobs import job
 from roles.trees import recorded
 
 STOPPING = 60  # seconds that an old process may take to end before the new one starts
@@ -31,6 +33,8 @@ def serving(desired: Desired) -> None:
 
         secrets(rig)
     written(name="Write generation", rig=rig, wanted=wanted)
+    for one in examinations(rig, desired.installations):
+        job(name=one.title, unit=one.unit, script=one.script, test=one.test, folder=rig.jobs)
     activated(
         name="Activate generation",
         rig=rig,

@@ -47,6 +47,7 @@ FOLDERS = {
     "weight": "weights",
     "image": "images",
     "deb": "debs",
+    "plugin": "plugins",
 }
 # What hosts are told by, too, where a channel is.
 DEFAULTS = Path(roles.__file__).with_name("weights") / "host/defaults.py"

@@ -55,6 +55,10 @@ class Folders:
             return [row for row in self.rows if row.group == wanted.name]
         return [row for row in self.rows if not row.group and row.name == wanted.name]
 
+    def place(self, name: str) -> str:
+        """The catalogue file of an input, for messages; the folder of the locks where the input is elsewhere."""
+        return str(next((one.catalogue for one in self.wanted if one.name == name), self.locks))
+
     def texts(self, rows: dict[str, list[Artefact]], keys: dict[str, str]) -> dict[Path, str]:
         """File -> its text, of all locks and of the keys beside them.
 

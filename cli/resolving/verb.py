@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from cli.resolving import folders as folders_of
-from cli.resolving import upstream, web
+from cli.resolving import plugged, upstream, web
 from cli.resolving.conda import Conda
 from cli.resolving.difference import difference
 from cli.resolving.drivers import Addresses, Drivers
@@ -64,7 +64,9 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     for problem in folders.unread:
         click.echo(f"{problem}\n  it is written anew", err=True)
     resolved = resolver.resolve(folders)
-    if unfit := Patching(resolver).refusals(of_rigs(rigs, _locked(folders, resolved.rows))):
+    locked = _locked(folders, resolved.rows)
+    unfit = Patching(resolver).refusals(of_rigs(rigs, locked))
+    if unfit := [*unfit, *plugged.refusals(resolver, folders, rigs, locked)]:
         raise Invalid(unfit)
     new = [row for found in resolved.rows.values() for row in found]
     texts = folders.texts(resolved.rows, resolved.keys)

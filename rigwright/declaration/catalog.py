@@ -20,6 +20,7 @@ from rigwright.envs.keys import EnvKeys
 from rigwright.host.systems import SYSTEMS
 from rigwright.nvidia.driver.tables import tables
 from rigwright.patches.patch import Patch
+from rigwright.plugins.keys import PluginKeys
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, unknown
 from rigwright.supply.inputs import Input
 from rigwright.types import Capability, CatalogName, ModelFile, PciId, Positive, Text, VariantName
@@ -111,6 +112,7 @@ class CatalogFile(Frozen):
     variants: dict[VariantName, Any] = Field(default_factory=dict)
     blocked: dict[VariantName, Blocked] = Field(default_factory=dict)
     envs: dict[CatalogName, EnvKeys] = Field(default_factory=dict)
+    plugins: dict[CatalogName, PluginKeys] = Field(default_factory=dict)
     inputs: dict[CatalogName, Input] = Field(default_factory=dict)
 
 
@@ -210,6 +212,7 @@ class Catalog(Frozen):
     variants: dict[str, VariantKeys] = Field(default_factory=dict)
     blocked: dict[str, Blocked] = Field(default_factory=dict)
     envs: dict[str, EnvKeys] = Field(default_factory=dict)
+    plugins: dict[str, PluginKeys] = Field(default_factory=dict)
     inputs: dict[str, Input] = Field(default_factory=dict)
     patches: dict[str, Patch] = Field(default_factory=dict, description="Those of patches/, by name.")
     snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")

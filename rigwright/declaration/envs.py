@@ -12,6 +12,7 @@ from rigwright.declaration.instances import Refuse
 from rigwright.declaration.rig import DeclaredEnv
 from rigwright.engines import kinds
 from rigwright.patches.patch import chosen
+from rigwright.plugins.plugin import Plugin, together, unfit
 from rigwright.problems import suggestion, unknown
 from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Kind, Lock
@@ -81,8 +82,38 @@ def declared_envs(
             if len(refused) > LISTED:
                 refuse(key, f"{name}: {len(refused) - LISTED} more of its files have none for it")
         versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
-        patches, unfit = chosen(keys.patches, catalog.patches, None if locking or not packages else versions, name)
-        for line in unfit:
+        known = {} if locking else versions
+        patches, wrong_patches = chosen(keys.patches, catalog.patches, known or None, name)
+        plugins, wrong_plugins = _plugins(name, catalog, lock, inventory, known)
+        for line in (*wrong_patches, *wrong_plugins):
             refuse(key, f"{name}: {line}")
-        found[name] = DeclaredEnv(name, keys, python, packages, patterns, patches)
+        found[name] = DeclaredEnv(name, keys, python, packages, patterns, patches, plugins)
     return tuple(found[name] for name in sorted(found))
+
+
+def _plugins(
+    name: str, catalog: Catalog, lock: Lock, inventory: str, versions: Mapping[str, str]
+) -> tuple[tuple[Plugin, ...], list[str]]:
+    """The plugins that an environment names, and what is wrong with that, a line each.
+
+    Args:
+        name: The environment's.
+        catalog: What it names.
+        lock: What that is made of.
+        inventory: The file, for messages.
+        versions: Its packages, as an index spells them -> their versions; none where nobody knows them yet.
+    """
+    found: list[Plugin] = []
+    wrong: list[str] = []
+    for one in catalog.envs[name].plugins:
+        keys = catalog.plugins.get(one)
+        if keys is None:
+            wrong.append(unknown("plugin", one, catalog.plugins))
+        elif one in (other.name for other in found):
+            wrong.append(f"plugin {one} is there twice")
+        elif missing := complaint(keys.input, "plugin", catalog.inputs, lock, inventory):
+            wrong.append(f"plugin {one}: {missing}")
+        else:
+            found.append(Plugin(one, keys, lock.artefacts[keys.input]))
+            wrong += [f"plugin {one} {line}" for line in unfit(keys, versions, name)] if versions else []
+    return tuple(found), [*wrong, *together(found)]

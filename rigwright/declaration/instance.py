@@ -11,6 +11,7 @@ from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import Kind
 from rigwright.envs.keys import EnvKeys
 from rigwright.patches.patch import Patch
+from rigwright.plugins.plugin import Plugin
 from rigwright.supply.lock import Artefact
 
 # Below it each instance has the folder with its socket.
@@ -49,6 +50,18 @@ class DeclaredEnv:
     """Patterns of files in them that other cards than the rig's may need."""
     patches: tuple[Patch, ...] = ()
     """What of them is changed."""
+    plugins: tuple[Plugin, ...] = ()
+    """What is installed beside them."""
+
+    @property
+    def artefacts(self) -> tuple[Artefact, ...]:
+        """All that it is made of."""
+        return (*self.python, *self.packages, *(one.row for one in self.plugins))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs that it is made of."""
+        return (self.keys.python, self.keys.packages, *(one.keys.input for one in self.plugins))
 
     @property
     def version(self) -> str:
@@ -86,6 +99,8 @@ class Instance:
     the key that it was made with."""
     patches: tuple[Patch, ...] = ()
     """What of its engine is changed, where that is installed by itself."""
+    plugins: tuple[Plugin, ...] = ()
+    """Those of the environment that it runs in."""
 
     @property
     def weights(self) -> tuple[Artefact, ...]:

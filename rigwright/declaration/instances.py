@@ -18,6 +18,7 @@ from rigwright.engines.caution import judged, placed
 from rigwright.engines.keys import EngineKeys, PatchedKeys
 from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.patches.patch import Patch, chosen
+from rigwright.plugins.plugin import chosen as chosen_plugins
 from rigwright.problems import Invalid, counted, shown, suggestion, unknown
 from rigwright.supply import lock as locks
 from rigwright.supply.answers import complaint
@@ -90,6 +91,7 @@ def instance(
         patches, unfit = chosen(engine.patches, catalog.patches, versions, variant.engine)
         for wrong in unfit:
             refuse(f"{key}.variant", said + wrong)
+    env = catalog.envs.get(kind.env(engine) or "")
     key_file, key_name = None, f"{name}.api-key"
     if declared.api_key_file is not None:
         key_file = beside(inventory.parent, declared.api_key_file)
@@ -114,6 +116,7 @@ def instance(
         api_key_file=key_file,
         key_name=key_name,
         patches=patches,
+        plugins=chosen_plugins(env.plugins, catalog.plugins, lock.artefacts) if env else (),
     )
 
 

@@ -166,7 +166,7 @@ def parse(
     logins = refuse_logins(entry.registries, entry.mirrors, partial(beside, Path(file).parent), refuse)
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
     brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers]
-    brought += [one for env in envs for one in (*env.python, *env.packages)]
+    brought += [one for env in envs for one in env.artefacts]
     bundle, faults = None, []
     bundle_folder = beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
     if bundle_folder is not None and not making:

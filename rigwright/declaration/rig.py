@@ -179,7 +179,7 @@ class Rig:
     def artefacts(self) -> tuple[Artefact, ...]:
         """All that is locked for it, but a driver."""
         engines = [one for found in self.engine_artefacts.values() for one in found]
-        envs = [one for env in self.envs for one in (*env.python, *env.packages)]
+        envs = [one for env in self.envs for one in env.artefacts]
         return (*engines, *self.weights, *self.tools, *self.cuda, *envs, *self.installers)
 
     @property
@@ -195,7 +195,7 @@ class Rig:
     @property
     def env_inputs(self) -> frozenset[str]:
         """The inputs that its environments are made of."""
-        return frozenset(name for env in self.envs for name in (env.keys.python, env.keys.packages))
+        return frozenset(name for env in self.envs for name in env.inputs)
 
     @property
     def jobs(self) -> str:

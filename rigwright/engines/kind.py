@@ -106,6 +106,8 @@ class Service:
     environment: Mapping[str, str]
     """Beside which cards it may see."""
     sandbox: Sandbox
+    asked: tuple[str, ...] = ()
+    """What of its command says what is served, and how: what a plugin's doctor is asked about."""
     about: str = ""
     """What its unit's description ends with."""
     ready: Request = ONE_TOKEN

@@ -15,6 +15,8 @@ from rigwright.engines.kind import Installation
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.patches.patch import Patch, becomes, named
 from rigwright.patches.shadow import shadows
+from rigwright.plugins.plugin import Plugin
+from rigwright.plugins.plugin import named as named_plugins
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
@@ -42,6 +44,8 @@ class Environment(Installation):
     imports: tuple[str, ...] = ()
     patches: tuple[Patch, ...] = ()
     """What of its packages is changed."""
+    plugins: tuple[Plugin, ...] = ()
+    """What is installed beside them."""
 
     @property
     def interpreter(self) -> Artefact:
@@ -51,7 +55,9 @@ class Environment(Installation):
     @property
     def distributions(self) -> dict[str, str]:
         """Name, as an index spells it, and version of every wheel."""
-        return {canonicalize_name(one.name): one.version for one in self.packages}
+        found = [(one.name, one.version) for one in self.packages]
+        found += [(one.keys.distribution, one.row.version) for one in self.plugins]
+        return {canonicalize_name(name): version for name, version in found}
 
     @property
     def least_driver(self) -> int:
@@ -65,11 +71,12 @@ def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
     library, and asks nothing of the host's Python.
     """
     cuda = toolkit(rig, facts) if env.keys.cuda and rig.cards else None
-    artefacts = (*env.python, *env.packages)
+    artefacts = env.artefacts
+    imports = (*env.keys.imports, *(module for one in env.plugins for module in one.keys.imports))
     inputs: dict[str, object] = {
         "recipe": RECIPE,
         "artefacts": sorted(one.sha256 for one in artefacts),
-        "imports": env.keys.imports,
+        "imports": imports,
         "cuda": cuda.identity if cuda else None,
     }
     record: dict[str, object] = {"artefacts": listed(artefacts), "cuda": inputs["cuda"]}
@@ -84,6 +91,7 @@ def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
         digest=digest,
         artefacts=artefacts,
         what=f"put {env.name} {version} together of {len(env.python)} conda packages and {len(env.packages)} wheels"
+        + named_plugins(env.plugins)
         + named(env.patches),
         record={"env": env.name, "digest": digest, **record},
         toolkit=cuda,
@@ -91,8 +99,9 @@ def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
         installed_kib=int(size * GROWN) // 1024,
         python=env.python,
         packages=env.packages,
-        imports=env.keys.imports,
+        imports=imports,
         patches=env.patches,
+        plugins=env.plugins,
     )
 
 
@@ -153,6 +162,7 @@ def plan(rig: Rig, made: Environment, folder: str) -> str:
         ],
         "texts": texts(made, folder),
         "patches": [patch_plan(made, one) for one in made.patches],
+        "plugins": [one.plan | {"path": f"{models}/{one.row.package_path}"} for one in made.plugins],
     }
     return json.dumps(value, indent=1) + "\n"
 

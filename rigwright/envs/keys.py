@@ -20,6 +20,10 @@ class EnvKeys(Frozen):
     patches: tuple[CatalogName, ...] = Field(
         default=(), description="Patches of its packages: folders of `patches/`, ours or beside the inventory."
     )
+    plugins: tuple[CatalogName, ...] = Field(
+        default=(),
+        description="Entries of the table `plugins`: wheels of your own, installed beside its packages.",
+    )
     cuda: bool = Field(
         default=False,
         strict=True,

@@ -130,6 +130,8 @@ class Input(Frozen):
             raise ValueError(f"a {self.kind}: version and sources, no requirements")
         if self.projects:
             _refuse_on_index(self.kind, self.version)
+        if self.kind == "plugin" and self.file_name and not self.file_name.endswith((".whl", ".zip")):
+            raise ValueError(f"a wheel, or a zip with one: a file that ends in .whl or .zip, not {self.file_name}")
         if self.file is None and len(self.projects) < len(self.sources) and self.file_name is None:
             raise ValueError("given a file: the source's path does not end in a file name")
         return self

@@ -53,6 +53,7 @@ def write(
     packages: Sequence[Artefact] | None = None,
     python: Sequence[Artefact] | None = None,
     patches: tuple[str, ...] = (),
+    plugins: tuple[str, ...] = (),
     **rig: Any,
 ) -> Path:
     """An inventory of one host with the environment, and catalogue and lock beside it."""
@@ -61,7 +62,7 @@ def write(
     given = {"envs": ["small"], "instances": {}, "mirrors": made.source.mirrors} | rig
     inventory = write_inventory(folder, lab, host, **given)
     rows = (*(made.python if python is None else python), *wheels)
-    declare(folder, Env("small", "packaging", tuple(modules.values()), patches), rows)
+    declare(folder, Env("small", "packaging", tuple(modules.values()), patches, plugins), rows)
     return inventory
 
 

@@ -126,7 +126,14 @@ def _row(path: Path) -> Artefact:
 
 
 def write(
-    folder: Path, host: Host, made: Ground, catalog: str = CATALOG, *, patches: tuple[str, ...] = (), **rig: Any
+    folder: Path,
+    host: Host,
+    made: Ground,
+    catalog: str = CATALOG,
+    *,
+    patches: tuple[str, ...] = (),
+    plugins: tuple[str, ...] = (),
+    **rig: Any,
 ) -> Path:
     """An inventory of one host that serves the model, and catalogue and lock beside it.
 
@@ -136,11 +143,12 @@ def write(
         made: What it fetches from.
         catalog: Engine, model and variants.
         patches: Names of those that the environment carries.
+        plugins: Names of those that are in it.
         rig: Keys of the rig.
     """
     mirrors = {"shelf": [made.lab.shelf_url], **made.source.mirrors}
     inventory = write_inventory(folder, made.lab, host, **{"instances": INSTANCES, "mirrors": mirrors, **rig})
-    declare(folder, replace(vllm_cpu.ENVIRONMENT, patches=patches), made.environment)
+    declare(folder, replace(vllm_cpu.ENVIRONMENT, patches=patches, plugins=plugins), made.environment)
     (folder / "catalog" / "vllm.toml").write_text(catalog)
     (folder / "locks" / "vllm.lock.toml").write_text(text(made.weights, "catalog/vllm.toml"))
     return inventory

@@ -52,6 +52,7 @@ from tests.unit.image_samples import made as made_image
 from tests.unit.image_samples import rig as image_rig
 from tests.unit.image_samples import served
 from tests.unit.patch_samples import sample
+from tests.unit.plugin_samples import examination, examined
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig, wheel
 
 TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
@@ -288,6 +289,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "step of an image that is patched": image_step,
     "environment that is patched": lambda: environment(sample()),
     "step of an environment that is patched": environment_step,
+    "a plugin's doctor": lambda: examination(examined()).script,
     "image": image,
     "image that is patched": lambda: image(sample("vllm")),
     "container": container,

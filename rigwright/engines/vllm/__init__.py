@@ -16,7 +16,7 @@ from rigwright.engines.caution import Rule
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
-from rigwright.engines.vllm import command, judge, model, reserved, rules, snapshot, told
+from rigwright.engines.vllm import command, judge, launched, model, reserved, rules, snapshot, told
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
 from rigwright.engines.vllm.snapshot import Snapshot, Value
@@ -89,11 +89,13 @@ class Vllm(Kind):
             f"{option.replace('-', '_')} {wrong}" if option in variant.options else f"--{option} {wrong}"
             for option, wrong in judge.judge(known, ours).items()
         ]
-        judged = judge.judge(known, variant.flags, own=OWN_FLAGS.keys() | ours.keys())
+        flags, variables = launched.flags(instance), launched.variables(instance)
+        judged = judge.judge(known, flags, own=OWN_FLAGS.keys() | ours.keys())
         found += [f"flags.{flag} {wrong}" for flag, wrong in judged.items()]
-        judged = judge.variables(known, variant.environment)
+        judged = judge.variables(known, variables)
         found += [f"environment.{name} {wrong}" for name, wrong in judged.items()]
-        return found or self._beyond(instance, known, {**ours, **variant.flags}, capabilities)
+        found += launched.refusals(instance, known, ours)
+        return found or self._beyond(instance, known, {**ours, **flags}, capabilities)
 
     def _beyond(
         self, instance: Instance, known: Snapshot, options: Mapping[str, Value], capabilities: frozenset[str]
@@ -107,7 +109,7 @@ class Vllm(Kind):
             f"its config.json has code from {place}, which no lock knows"
             for place in (served.foreign_code if served and "trust-remote-code" in options else ())
         ]
-        environment = cast(Variant, instance.variant).environment
+        environment = launched.variables(instance)
         if served is None:
             return found
         return found + rules.refusals(known, options, served, capabilities, len(instance.cards), environment, draft)
@@ -117,17 +119,25 @@ class Vllm(Kind):
         variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
         if known is None:
             return {}
-        found = {f"flags.{name}": why for name, why in reserved.flags(known, variant.flags).items()}
-        found |= {f"environment.{name}": why for name, why in reserved.variables(known, variant.environment).items()}
+        found = {f"flags.{name}": why for name, why in reserved.flags(known, launched.flags(instance)).items()}
+        variables = reserved.variables(known, launched.variables(instance))
+        found |= {f"environment.{name}": why for name, why in variables.items()}
         keys = reserved.flags(known, variant.options)
         return found | {f"variant.{name.replace('-', '_')}": why for name, why in keys.items()}
 
     def notes(self, instance: Instance) -> list[str]:
-        """Code that comes with the model."""
-        if not cast(Variant, instance.variant).trust_remote_code:
-            return []
-        files = [row.path for row in instance.weights if row.path.endswith(".py")]
-        return [f"runs code that came with its model: {', '.join(files) or 'none, so trust_remote_code is not needed'}"]
+        """What starts it, and code that comes with the model."""
+        variant, found = cast(Variant, instance.variant), []
+        if plugin := launched.plugin(instance):
+            mode = f" in mode {variant.mode}" if variant.mode else ""
+            found.append(f"is started by {plugin.keys.launcher} of plugin {plugin}{mode}")
+        doctors = [one.keys.doctor.command for one in instance.plugins if one.keys.doctor]
+        found += [f"is switched to once {name} has found all well" for name in doctors]
+        if variant.trust_remote_code:
+            files = [row.path for row in instance.weights if row.path.endswith(".py")]
+            said = ", ".join(files) or "none, so trust_remote_code is not needed"
+            found.append(f"runs code that came with its model: {said}")
+        return found
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         """vLLM's command line."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import cast
@@ -12,6 +13,7 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import KEY_FILE, Installation, Sandbox, Service
 from rigwright.engines.request import ONE_TOKEN, Request
+from rigwright.engines.vllm import launched
 from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.model import DRAFT, MODEL, TEMPLATE
 from rigwright.engines.vllm.snapshot import Option, Snapshot, Value
@@ -21,6 +23,8 @@ from rigwright.envs.env import Environment
 # What is started, as text.
 LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
 PROGRAM = f"vllm-{hashlib.sha256(LAUNCHER.encode()).hexdigest()[:12]}.py"
+# What vLLM imports its door by where another program starts it.
+DOOR = f"{PROGRAM.removesuffix('.py')}.Door"
 # `systemd-analyze security` was seen to say 0.8 on the CPU (systemd 257) and 1.0 with two cards (252).
 EXPOSURE = 1.2
 LOOPBACK = "127.0.0.1"
@@ -81,7 +85,7 @@ def options(instance: Instance, roots: Roots) -> dict[str, Value]:
         if part.option == DRAFT:
             model = f"{roots.models}/{part.files[0].weight_folder}"
             made["speculative-config"] = {**(variant.speculative_config or {}), "model": model}
-    if "allowed-origins" not in variant.flags:
+    if "allowed-origins" not in launched.flags(instance):
         # by itself it tells browsers that any page may ask
         made["allowed-origins"] = []
     return made
@@ -94,15 +98,22 @@ def command(rig: Rig, instance: Instance, python: str, launcher: str, key_file: 
         rig: The instance's rig.
         instance: The instance.
         python: The Python that has vLLM.
-        launcher: Where it finds `LAUNCHER`.
+        launcher: Where it finds `LAUNCHER`, or what starts a plugin's.
         key_file: Where that finds the key.
     """
-    model = next(part for part in instance.parts if part.option == MODEL)
-    flags, known = cast(Variant, instance.variant).flags, cast(Snapshot, instance.known)
     # -I: nothing of HOME or of PYTHON* variables comes into it, nor into the processes that it starts
     words = [python, "-I", launcher, key_file]
-    words.append(f"{rig.roots.models}/{model.files[0].weight_folder}")
-    for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
+    if plugin := launched.plugin(instance):
+        words += [DOOR, str(plugin.keys.launcher)]
+    return (*words, *asked(instance, options(instance, rig.roots), rig.roots))
+
+
+def asked(instance: Instance, set_: Mapping[str, Value], roots: Roots) -> tuple[str, ...]:
+    """What is served, and how, one word an item: the model's folder, options that keys set, and those of `flags`."""
+    model = next(part for part in instance.parts if part.option == MODEL)
+    known = cast(Snapshot, instance.known)
+    words = [f"{roots.models}/{model.files[0].weight_folder}"]
+    for option, value in (*set_.items(), *sorted(launched.flags(instance).items())):
         words += cast(Option, known.find(option)).words(option, value)
     return tuple(words)
 
@@ -122,16 +133,19 @@ def environment(rig: Rig, instance: Instance, given: Mapping[str, str]) -> dict[
         given: What its installation gives to it, over which only the variant has a say.
     """
     caches = {name: f"{COMPILED}/{place}".rstrip("/") for name, place in CACHES.items()}
-    return {**OFFLINE, **peers(rig, instance), **caches, **given, **cast(Variant, instance.variant).environment}
+    return {**OFFLINE, **peers(rig, instance), **caches, **given, **launched.variables(instance)}
 
 
 def service(rig: Rig, instance: Instance, made: Environment) -> Service:
     """How an instance is run in an environment."""
     folder = rig.installed(made.folder)
     path = ":".join((*env.paths(made, folder), *SYSTEM_PATHS))
-    words = command(rig, instance, f"{env.prefix(folder)}/bin/python", rig.program(PROGRAM), KEY_FILE)
+    program = launched.PROGRAM if launched.plugin(instance) else PROGRAM
+    words = command(rig, instance, f"{env.prefix(folder)}/bin/python", rig.program(program), KEY_FILE)
     given = environment(rig, instance, {**env.variables(made), "PATH": path})
-    return served(rig, instance, made, words, given)
+    # where it listens is no doctor's matter
+    served_by = {name: value for name, value in options(instance, rig.roots).items() if name != "uds"}
+    return replace(served(rig, instance, made, words, given), asked=asked(instance, served_by, rig.roots))
 
 
 def served(
@@ -166,6 +180,6 @@ def served(
         about=f"{variant.sized} tokens" if variant.sized else "",
         warm_up=(warm,) * (warmup.requests if warmup else 0),
         metrics="/metrics",
-        programs={PROGRAM: LAUNCHER},
+        programs={PROGRAM: LAUNCHER} | ({launched.PROGRAM: launched.LAUNCHER} if launched.plugin(instance) else {}),
         cache=cache(rig, instance, made),
     )

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.problems import Frozen
-from rigwright.types import CatalogName, Flag, MemorySize, OptionValue, Positive, Table, Text, Variable
+from rigwright.types import CatalogName, Flag, MemorySize, Name, OptionValue, Positive, Table, Text, Variable
 
 # Keys that are written as an option each where they are set; `flags` may not name them.
 PLAIN = (
@@ -68,6 +68,10 @@ class Variant(VariantKeys):
     compilation_config: Table | None = Field(default=None, description="What is compiled, and how.")
     shm_size: MemorySize = Field(default="16G", description="The most that its processes may share in /dev/shm.")
     warmup: Warmup | None = Field(default=None, description="Requests that are made before it is ready.")
+    mode: Name | None = Field(
+        default=None,
+        description="The way in which a plugin of its environment starts it, where it has several.",
+    )
     environment: dict[Variable, Text] = Field(default_factory=dict, description="Variables of its environment.")
     flags: dict[Flag, OptionValue] = Field(
         default_factory=dict,

@@ -2,7 +2,8 @@
 
 TREE is what somebody else has put together; nothing of it is run, nothing of it is written to, and no link in it is
 followed. PHASE `patches` comes before anything is there: wheels must list what their patches are for. PHASE `conda`
-comes when conda packages are all that is there, for none of their code has run yet: it writes down what they list.
+comes when conda packages are all that is there, for none of their code has run yet: it writes down what they list, and
+takes the wheels of plugins out of their files.
 PHASE `all` comes last: every file must be one that a locked package lists, with the bytes that it says, or what a patch
 makes of it; of wheels, the wheel itself is asked. Prints the SHA-256 of each into files.sha256.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .lists import DIST_INFO, LINK, META, of_conda, of_distributions, of_wheel, spelt
+from .plugins import FOLDER, NAMED, taken_out
 from .tree import SHOWN, Refused, Tree, hashed, shown, walk
 
 COMPILED = re.compile(r"(.*/)?__pycache__/([^/]+)\.cpython-[0-9]+(?:\.opt-[12])?\.pyc")
@@ -130,9 +132,12 @@ def main() -> int:
             patched(plan)
             return 0
         if phase == "conda":
-            kept.write_text(json.dumps(of_conda(top, plan)))
+            conda = of_conda(top, plan)
+            kept.write_text(json.dumps(conda))
+            taken_out(plan, conda, Path(FOLDER))
             return 0
         conda = json.loads(kept.read_text())
+        plan["wheels"] += json.loads(Path(FOLDER, NAMED).read_text())
         found = judge(top, plan, conda, lambda part: print(f"[{part}/100] per cent", flush=True))
     except Refused as error:
         print(f"the environment is not the locked one:\n{error}", flush=True)

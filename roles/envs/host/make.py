@@ -65,7 +65,7 @@ def wheels(prefix: Path, packages: Sequence[Mapping[str, str]], work: Path) -> N
     offered, cache = work / "wheels", work / "uv"
     offered.mkdir(parents=True)
     for package in packages:
-        (offered / Path(package["path"]).name).symlink_to(package["path"])
+        (offered / Path(package["path"]).name).symlink_to(Path(package["path"]).absolute())
     asked = work / "requirements.txt"
     asked.write_text("".join(f"{one['name']}=={one['version']} --hash=sha256:{one['sha256']}\n" for one in packages))
     uv = str(Path(sys.executable).with_name("uv"))
@@ -128,8 +128,9 @@ def main() -> None:
         conda(prefix, plan["conda"], work / "conda")
         return
     compiled(prefix)
-    say(f"==> unpacking and compiling {len(plan['wheels'])} wheels")
-    wheels(prefix, plan["wheels"], work / "python")
+    packages = plan["wheels"] + json.loads(Path("plugins", "plugins.json").read_text())
+    say(f"==> unpacking and compiling {len(packages)} wheels")
+    wheels(prefix, packages, work / "python")
     written(prefix, plan["texts"])
 
 

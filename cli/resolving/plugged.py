@@ -1,0 +1,118 @@
+"""Plugins while they are being locked: an operator's file is opened, and one that is not as described is refused."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from cli.resolving import web
+from cli.resolving.folders import Folders
+from cli.resolving.resolver import Resolver
+from cli.resolving.web import Unavailable
+from rigwright.declaration.rig import DeclaredEnv, Rig
+from rigwright.plugins.plugin import Plugin, unfit
+from rigwright.problems import Problem
+from rigwright.supply.lock import Artefact
+from roles.envs.host import plugins
+from roles.envs.host.tree import Refused
+from roles.progress import progress
+
+
+def refusals(
+    resolver: Resolver, folders: Folders, rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]
+) -> list[Problem]:
+    """Every plugin that is not what its description says, or not for the environment that names it.
+
+    Args:
+        resolver: What finds files.
+        folders: What was locked before: a file that was judged then, and is not to be had now, stays.
+        rigs: As they are while their lock is being made.
+        rows: Input -> what it is locked as.
+    """
+    envs = {env.name: env for rig in rigs for env in rig.envs if env.plugins}
+    return [
+        Problem(folders.place(plugin.keys.input), env.name, f"plugin {plugin.name}: {line}")
+        for env in envs.values()
+        for plugin in env.plugins
+        for line in _judged(resolver, folders, env, plugin, rows)
+    ]
+
+
+def _judged(
+    resolver: Resolver, folders: Folders, env: DeclaredEnv, plugin: Plugin, rows: Mapping[str, Sequence[Artefact]]
+) -> Iterator[str]:
+    (row,) = rows[plugin.keys.input]
+    python = {"python_version": "", "python_full_version": ""}
+    versions: dict[str, str] = {}
+    for one in rows.get(env.keys.packages, ()):
+        versions[canonicalize_name(one.name)] = one.version
+        python = {"python_version": (one.python or "").rpartition(".")[0], "python_full_version": one.python or ""}
+    yield from unfit(plugin.keys, versions, env.name)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = _file(resolver, row, Path(folder))
+        except Unavailable as error:
+            if row not in folders.rows:
+                yield f"{row.file} cannot be judged: {error}"
+            return
+        wheels = Path(folder, "wheels")
+        wheels.mkdir()
+        try:
+            inside = plugins.look(plugins.wheel_of(path, wheels), plugin.plan | {"version": row.version})
+        except Refused as error:
+            yield from (line.removeprefix("plugin ") for line in str(error).splitlines())
+            return
+    for name in sorted(inside.modules & {one.replace("-", "_") for one in versions}):
+        yield f"{row.file}: its module {name} is another package's"
+    yield from (f"{row.file}: {line}" for line in lacking(inside.requires, versions, python))
+
+
+def _file(resolver: Resolver, row: Artefact, folder: Path) -> Path:
+    """The locked file, on this machine.
+
+    Raises:
+        Unavailable: it is not to be had, or is another one.
+    """
+    given = resolver.from_dir / row.file if resolver.from_dir else None
+    if given and given.is_file() and web.hash_file(given, lambda *_: None).sha256 == row.sha256:
+        return given
+    path, failed = folder / row.file, ["has no address here"]
+    for url in resolver.addresses(row):
+        try:
+            with progress.task("lock", f"fetching {row.file}, which is a plugin") as task, path.open("wb") as into:
+                got = web.fetch(resolver.session, url, lambda at, of: task.at(at, of, "bytes"), into, row.size)
+        except Unavailable as error:
+            failed.append(f"{url} {error}")
+            continue
+        if got.sha256 == row.sha256:
+            return path
+        failed.append(f"{url} has another file of that name")
+    raise Unavailable("; ".join(failed[1:] or failed))
+
+
+def lacking(requires: Iterable[str], versions: Mapping[str, str], python: Mapping[str, str]) -> Iterator[str]:
+    """What a plugin needs and its environment has not, a line each: nothing is installed for it.
+
+    Args:
+        requires: Its requirements, as it writes them.
+        versions: Distribution of the environment, as an index spells it -> its version.
+        python: What markers are asked of it.
+    """
+    around = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64", "extra": "", **python}
+    for text in requires:
+        try:
+            asked = Requirement(text)
+        except InvalidRequirement:
+            yield f"it needs what is no requirement: {text!r:.200}"
+            continue
+        if asked.marker and not asked.marker.evaluate(around):
+            continue
+        there = versions.get(canonicalize_name(asked.name))
+        if there is None:
+            yield f"it needs {asked}, which the environment has not: a plugin brings nothing"
+        elif not asked.specifier.contains(there, prereleases=True):
+            yield f"it needs {asked}, and the environment has {there}"

@@ -1,0 +1,252 @@
+"""Plugins: wheels that no index has, out of an operator's file; what is no such wheel is refused before it is unpacked.
+
+The file's bytes are the locked ones, and nobody has said what is in them: a name in it may lead anywhere, and a module
+of it may stand in the place of another package's.
+"""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import json
+import lzma
+import re
+import shutil
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any
+
+from .lists import of_wheel, rows, spelt
+from .tree import PART, SHOWN, Refused, sha256, shown
+
+IN_ZIP = re.compile(r"(?:[^/]+/)?dist/([A-Za-z0-9_][A-Za-z0-9._+-]{0,200}\.whl)")
+LARGEST = 2 << 30
+"""Bytes of all that is in an archive."""
+MOST = 20_000
+"""Files of an archive."""
+READ = 1 << 20
+"""Bytes of a wheel's METADATA, or of its entry points."""
+AT_START = frozenset(("sitecustomize", "usercustomize"))
+"""Modules that every Python imports by itself."""
+IN_SITE = re.compile(r"lib/python3\.[0-9]+/site-packages/(.+)")
+LISTS = ("RECORD", "RECORD.jws", "RECORD.p7s")
+FOLDER, NAMED = "plugins", "plugins.json"
+"""Where wheels of plugins lie beside the plan, and what says which those are."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """What is in a plugin's wheel."""
+
+    modules: frozenset[str]
+    """First parts of the names that it can be imported by."""
+    commands: frozenset[str]
+    requires: tuple[str, ...]
+    """Its requirements, as it writes them."""
+
+
+def taken_out(plan: Mapping[str, Any], conda: Iterable[str], into: Path) -> None:
+    """Put the wheel of every plugin into a folder, and write down there which those are.
+
+    Raises:
+        Refused: with all that is wrong with one.
+    """
+    found = []
+    others = {Path(one["path"]).name: of_other(Path(one["path"])) for one in plan["wheels"]} if plan["plugins"] else {}
+    there = [match[1] for path in conda if (match := IN_SITE.fullmatch(path))]
+    programs = {path.removeprefix("bin/") for path in conda if path.startswith("bin/")}
+    others["a conda package"] = (frozenset(map(module, there)), frozenset(programs))
+    for one in plan["plugins"]:
+        file = Path(one["path"])
+        path = wheel_of(file, into)
+        inside = look(path, one)
+        if wrong := [line for name, has in others.items() for line in shadowed(inside, *has, name)]:
+            raise _refused(file, wrong)
+        others[file.name] = (inside.modules, inside.commands)
+        found.append({"name": one["name"], "version": one["version"], "sha256": sha256(path), "path": str(path)})
+    (into / NAMED).write_text(json.dumps(found))
+
+
+def shadowed(inside: Wheel, modules: frozenset[str], commands: frozenset[str], of: str) -> Iterator[str]:
+    """What of a plugin would stand in the place of another one's, a line each."""
+    for name in sorted(inside.modules & modules):
+        yield f"its module {shown(name)} is {shown(of)}'s"
+    for name in sorted(inside.commands & commands):
+        yield f"its program {shown(name)} is {shown(of)}'s"
+
+
+def of_other(wheel: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """The modules and programs of a wheel that is no plugin.
+
+    Raises:
+        Refused: it cannot be read.
+    """
+    listed = [path for path, _ in of_wheel(wheel, "")]
+    with _archive(wheel) as archive:
+        names = [one for one in archive.namelist() if one.endswith(".dist-info/entry_points.txt")]
+        programs = {name for one in names for name in _entry_points(_text(archive, one))}
+        programs |= {name.rpartition("/")[2] for name in archive.namelist() if ".data/scripts/" in name}
+    return frozenset(module(path) for path in listed if "/" in path or path.endswith((".py", ".so"))), frozenset(
+        programs
+    )
+
+
+def module(path: str) -> str:
+    """What a file in site-packages is imported by, up to the first dot."""
+    return path.partition("/")[0].partition(".")[0]
+
+
+def wheel_of(file: Path, into: Path) -> Path:
+    """The wheel of an operator's file, in a folder: a copy of it, or of the one in a zip's `dist/`.
+
+    Raises:
+        Refused: it is no zip, has a name that leads out of it, a link, no wheel or several.
+    """
+    if file.suffix == ".whl":
+        return Path(shutil.copyfile(file, into / file.name))
+    with _archive(file) as archive:
+        found = members(archive, file)
+        wheels = [path for path in found if path.endswith(".whl")]
+        if len(wheels) != 1 or not (of := IN_ZIP.fullmatch(wheels[0])):
+            has = ", ".join(map(shown, sorted(wheels)[:SHOWN])) or "none"
+            raise _refused(file, [f"it is to have one wheel, in dist/, and has {has}"])
+        with archive.open(found[wheels[0]]) as source, (into / of[1]).open("xb") as target:
+            shutil.copyfileobj(source, target)
+    return into / of[1]
+
+
+def members(archive: zipfile.ZipFile, file: Path) -> dict[str, zipfile.ZipInfo]:
+    """The files of an archive by their paths.
+
+    Raises:
+        Refused: one's name leads out of it, is there twice or is no name; one is a link; or there is too much of it.
+    """
+    found: dict[str, zipfile.ZipInfo] = {}
+    wrong = []
+    # Python looks for the end of an archive from behind, and takes that of one inside of it where its own is gone
+    if min((one.header_offset for one in archive.infolist()), default=0):
+        wrong.append("it cannot be read: it was cut, or begins with something else")
+    for one in archive.infolist()[: MOST + 1]:
+        name = one.orig_filename
+        if _leads_out(name):
+            wrong.append(f"{shown(name)} leads out of it, or is no name")
+        elif stat.S_IFMT(one.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            wrong.append(f"{shown(name)} is a link, or no file")
+        elif name in found:
+            wrong.append(f"{shown(name)} is there twice")
+        elif one.flag_bits & 1:
+            wrong.append(f"{shown(name)} is encrypted")
+        elif not name.endswith("/"):
+            found[name] = one
+    if len(archive.infolist()) > MOST or sum(one.file_size for one in found.values()) > LARGEST:
+        wrong.append(f"it has more than {MOST} files, or {LARGEST >> 30} GiB")
+    if wrong:
+        raise _refused(file, wrong)
+    return found
+
+
+def _leads_out(name: str) -> bool:
+    parts = name.removesuffix("/").split("/")
+    return bool({"", ".", ".."} & {*parts}) or "\\" in name or not name.isprintable()
+
+
+def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
+    """What is in a plugin's wheel.
+
+    Args:
+        wheel: The file.
+        wanted: `name` and `version` of its distribution, `imports` and `commands`.
+
+    Raises:
+        Refused: it is another one, has other bytes than its own list says, is run by every Python, or brings what its
+            description does not name.
+    """
+    with _archive(wheel) as archive:
+        found = members(archive, wheel)
+        infos = {top for path in found if (top := path.partition("/")[0]).endswith(".dist-info")}
+        if len(infos) != 1:
+            raise _refused(wheel, [f"it is to be one distribution, and is {', '.join(sorted(infos)) or 'none'}"])
+        (info,) = infos
+        said = HeaderParser().parsestr(_text(archive, f"{info}/METADATA"))
+        is_, is_to_be = f"{spelt(str(said['Name']))} {said['Version']}", f"{spelt(wanted['name'])} {wanted['version']}"
+        wrong = [] if is_ == is_to_be else [f"it says that it is {shown(is_)}, and is to be {is_to_be}"]
+        points = f"{info}/entry_points.txt"
+        commands = set(_entry_points(_text(archive, points))) if points in found else set()
+        own = []
+        for path in found:
+            top, _, rest = path.partition("/")
+            if top.endswith(".data") and rest.startswith("scripts/") and rest.count("/") == 1:
+                commands.add(rest.partition("/")[2])
+            elif top.endswith(".data"):
+                wrong.append(f"{path} would be installed beside its modules")
+            elif top != info:
+                own.append(path)
+        wrong += [f"every Python would run {path}" for path in own if path.endswith(".pth") and "/" not in path]
+        modules = frozenset(map(module, own))
+        wrong += [f"every Python would run {name}" for name in sorted(modules & AT_START)]
+        wrong += _undescribed(modules, commands, wanted)
+        wrong += _unlisted(archive, found, info)
+    if wrong:
+        raise _refused(wheel, wrong)
+    return Wheel(modules, frozenset(commands), tuple(map(str, said.get_all("Requires-Dist") or ())))
+
+
+def _undescribed(modules: frozenset[str], commands: set[str], wanted: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted({one.partition(".")[0] for one in wanted["imports"]} - modules):
+        yield f"it has no module {name}; it has {', '.join(map(shown, sorted(modules)[:SHOWN])) or 'none'}"
+    for name in sorted(commands - {*wanted["commands"]}):
+        yield f"it brings the program {shown(name)}, which its description does not name"
+    for name in sorted({*wanted["commands"]} - commands):
+        yield f"it has no program {name}"
+
+
+def _unlisted(archive: zipfile.ZipFile, found: Mapping[str, zipfile.ZipInfo], info: str) -> Iterator[str]:
+    listed = dict(rows(_text(archive, f"{info}/RECORD"), f"{info}/RECORD"))
+    lists = [f"{info}/{name}" for name in LISTS]
+    for path, one in found.items():
+        if path in lists:
+            continue
+        digest = hashlib.sha256()
+        with archive.open(one) as file:
+            while part := file.read(PART):
+                digest.update(part)
+        if listed.get(path) != digest.hexdigest():
+            yield f"{path} {'has other bytes than' if path in listed else 'is not in'} its own list"
+    yield from (f"{shown(path)} is in its own list alone" for path in listed if path not in (*found, *lists))
+
+
+def _entry_points(content: str) -> list[str]:
+    read = configparser.ConfigParser(delimiters=("=",), strict=False, interpolation=None)
+    read.optionxform = str  # type: ignore[assignment,method-assign] # names are what they are
+    read.read_string(content)
+    return [name for group in ("console_scripts", "gui_scripts") if read.has_section(group) for name in read[group]]
+
+
+def _text(archive: zipfile.ZipFile, name: str) -> str:
+    with archive.open(name) as file:
+        content = file.read(READ + 1)
+    if len(content) > READ:
+        raise ValueError(f"{name} is too large")
+    return content.decode()
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """An archive, for as long as the block runs; whatever of it cannot be read is refused."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError) as error:
+        raise _refused(path, [f"it cannot be read: {shown(error)}"]) from None
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, configparser.Error):
+        raise _refused(path, ["it cannot be read: it was cut, or is no such archive"]) from None
+
+
+def _refused(file: Path, wrong: Iterable[str]) -> Refused:
+    return Refused("\n".join(f"plugin {shown(file.name)}: {line}" for line in [*wrong][:SHOWN]))

@@ -1,0 +1,136 @@
+"""`rigwright lock` opens an operator's plugin: one that is not as described, or needs what is not there, is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.resolving.plugged import lacking
+from rigwright.supply.lock import text
+from tests.plugins import MODULE, NAME, released, wheel, zipped
+from tests.unit.conftest import locking
+from tests.unit.env_samples import conda
+from tests.unit.file_server import file_server, whole
+from tests.unit.lock_world import World
+from tests.unit.test_cli_lock_patches import publish
+from tests.unit.test_cli_lock_patches import wheel as package
+
+CATALOG = f"""
+[inputs.pk]
+kind = "wheel"
+python = "3.10.20"
+requirements = ["demo"]
+
+[inputs.louder]
+kind = "plugin"
+version = "1.0"
+sources = ["store:louder.zip"]
+
+[plugins.louder]
+input = "louder"
+distribution = "{NAME}"
+of = "demo"
+versions = ["1.0"]
+imports = ["{MODULE}"]
+commands = ["louder-serve", "louder-doctor"]
+
+[envs.small]
+python = "py"
+packages = "pk"
+distribution = "demo"
+imports = ["demo"]
+plugins = ["louder"]
+"""
+INVENTORY = """
+from rigwright.inventory import hosts
+
+rigs = hosts({{"box": {{"ssh_hostname": "127.0.0.1", "envs": ["small"], "mirrors": {{"store": ["{url}/store"]}}}}}})
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A box with a small environment that has a plugin."""
+    with file_server() as files:
+        box = locking(tmp_path, files, "json", monkeypatch)
+        box.catalog(CATALOG)
+        (box.folder / "rig.py").write_text(INVENTORY.format(url=files.url))
+        (box.folder / "locks").mkdir(exist_ok=True)
+        own = text([conda()], "catalog/py.toml").partition("\n")[2]
+        (box.folder / "locks/py.lock.toml").write_text(own)
+        publish(box, package())
+        yield box
+
+
+def said(world: World, content: bytes, *options: str) -> str:
+    world.files.serve("store/louder.zip", whole(content))
+    done = world.lock(*options)
+    assert done.exit_code == 1, done.output
+    assert world.text == ""
+    return " ".join(done.output.split())
+
+
+def test_one_that_fits_is_locked_with_its_hash(world: World) -> None:
+    world.files.serve("store/louder.zip", whole(released()))
+    assert any(line.startswith("+ plugin louder 1.0") for line in world.locked())
+    row = world.read.artefacts["louder"]
+    assert (row.kind, row.file, row.size) == ("plugin", "louder.zip", len(released()))
+    assert world.locked() == ["no change"]
+    # what was judged once stays, though nobody has it now
+    world.files.serve("store/louder.zip", whole(b"another"))
+    assert world.locked() == ["no change"]
+
+
+def test_an_operators_file_is_read_in_place(world: World, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "louder.zip").write_bytes(released())
+    assert world.lock("--from-dir", str(given)).exit_code == 0
+    assert world.fetched == []
+    (given / "louder.zip").write_bytes(released(commands=()))
+    done = world.lock("--from-dir", str(given))
+    assert (done.exit_code, "it has no program louder-serve" in done.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (zipped({"../evil": "x"}), "small: plugin louder: louder.zip: ../evil leads out of it"),
+        (zipped({"dist/a.whl": "x", "dist/b.whl": "x"}), "one wheel, in dist/, and has dist/a.whl, dist/b.whl"),
+        (b"PK\3\4 cut", "louder.zip: it cannot be read: it was cut"),
+        (released(files={f"{MODULE}/__init__.py": "", "a.pth": ""}), "every Python would run a.pth"),
+        (released(files={f"{MODULE}.py": "", "demo/more.py": ""}), "its module demo is another package's"),
+        (released(requires=["requests>=2"]), "it needs requests>=2, which the environment has not"),
+        (released(requires=["demo==1.1"]), "it needs demo==1.1, and the environment has 1.0"),
+        (zipped({"dist/x-1.whl": wheel("0.9")}), "says that it is louder-plugin 0.9, and is to be louder-plugin 1.0"),
+    ],
+)
+def test_one_that_is_not_as_described_is_refused(world: World, content: bytes, found: str) -> None:
+    assert found in said(world, content)
+
+
+def test_one_for_another_version_of_the_engine_is_refused(world: World) -> None:
+    world.catalog(CATALOG.replace('versions = ["1.0"]', 'versions = ["1.1"]'))
+    assert "plugin louder: is for demo 1.1, and small has 1.0" in said(world, released())
+
+
+@pytest.mark.parametrize(
+    ("requires", "lines"),
+    [
+        ("demo", []),
+        ("Demo>=1,<2", []),
+        ("other; extra == 'dev'", []),
+        ("tomli; python_version < '3.10'", []),
+        ("tomli; python_version < '3.11'", ['it needs tomli; python_version < "3.11", which the environment has not']),
+        ("demo>1", ["it needs demo>1, and the environment has 1.0"]),
+        ("de mo", ["it needs what is no requirement: 'de mo'"]),
+    ],
+)
+def test_what_it_needs_is_there(requires: str, lines: list[Any]) -> None:
+    python = {"python_version": "3.10", "python_full_version": "3.10.20"}
+    found = list(lacking([requires], {"demo": "1.0"}, python))
+    assert len(found) == len(lines)
+    assert all(line in one for line, one in zip(lines, found, strict=True))

@@ -1,0 +1,114 @@
+"""Plugins as they are declared, and what an environment with one is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.declaration.rig import DeclaredEnv
+from rigwright.envs.env import plan
+from rigwright.envs.told import wanted
+from rigwright.plugins.keys import PluginKeys
+from rigwright.plugins.plugin import Plugin
+from rigwright.supply.inputs import Input
+from rigwright.supply.lock import text
+from tests.plugins import COMMANDS, MODULE, NAME
+from tests.unit.env_samples import conda, declared, made
+from tests.unit.plugin_samples import KEYS, row
+from tests.unit.samples import Box, rig, wheel
+
+
+def plugged(version: str = "1.0", **changes: object) -> DeclaredEnv:
+    return replace(declared(), plugins=(Plugin("louder", PluginKeys(**KEYS), row(version, **changes)),))
+
+
+def test_an_environment_with_one_is_another_and_so_is_one_of_another_version() -> None:
+    older, newer = made(env=plugged()), made(env=plugged("1.1", sha256="f" * 64))
+    assert len({made().folder, older.folder, newer.folder}) == 3
+    assert made(env=plugged()).digest == older.digest
+    assert made(env=plugged(sources=["elsewhere:louder.zip"])).digest == older.digest
+
+
+def test_it_is_a_distribution_more_and_its_modules_are_tried() -> None:
+    one = made(env=plugged())
+    assert wanted(one) - wanted(made()) == {f"{NAME}==1.0"}
+    assert one.imports == ("demo", MODULE)
+    assert row() in one.artefacts
+    assert row() in rig(envs=(plugged(),)).artefacts
+
+
+def test_the_plan_says_which() -> None:
+    assert made(env=plugged()).what.endswith(f"with the plugin louder 1.0 (louder-v1.0.zip, SHA-256 {'e' * 12})")
+
+
+def test_what_takes_it_out_reads_where_it_lies_and_what_it_may_bring() -> None:
+    (one,) = json.loads(plan(rig(), made(env=plugged()), "/opt/x/engines/env"))["plugins"]
+    assert one == {
+        "name": NAME,
+        "version": "1.0",
+        "imports": [MODULE],
+        "commands": [*COMMANDS],
+        "path": f"/srv/models/_packages/{'e' * 16}/louder-v1.0.zip",
+    }
+
+
+def toml(values: dict[str, Any]) -> str:
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+def refused(folder: Path, plugins: list[str], **changes: object) -> list[str]:
+    """What is said of an environment of a rig that names plugins, of which there is one."""
+    box = Box(folder)
+    python, package = conda(), wheel("demo", version="2.0", group="pk")
+    rows = [python, package, row(), wheel("uv", group="installers")]
+    box.write("locks/env.lock.toml", text(rows, "a test").replace("# Written by", "# By"))
+    env = {"python": "py", "packages": "pk", "distribution": "demo", "imports": ["demo"], "plugins": plugins}
+    tables = f"[envs.env]\n{toml(env)}[plugins.louder]\n{toml(KEYS | changes)}[plugins.again]\n{toml(KEYS)}"
+    box.write("catalog/env.toml", tables)
+    return [one.partition("box.envs[0]: env: ")[2] or one for one in box.refusal(envs=["env"])]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "changes", "said"),
+    [
+        (["loader"], {}, 'no plugin is called "loader"; did you mean "louder"?'),
+        (["louder", "louder"], {}, "plugin louder is there twice"),
+        (["louder"], {"input": "luder"}, 'plugin louder: no locked plugin is called "luder"; did you mean "louder"?'),
+        (["louder"], {"of": "other"}, "plugin louder is of other, and env has none"),
+        (["louder"], {"versions": ["2.1"]}, "plugin louder is for demo 2.1, and env has 2.0"),
+        (["louder"], {"distribution": "Demo"}, "plugin louder is the distribution Demo, which is among the packages"),
+        (["louder", "again"], {}, f"plugins louder and again both bring the distribution {NAME}"),
+        (["louder", "again"], {"distribution": "x"}, "plugins louder and again both bring the command louder-serve"),
+        (["louder"], {"commands": ["../x"]}, "plugins.louder.commands[0]: '../x' is refused: must be a program's"),
+        (["louder"], {"imports": []}, "plugins.louder.imports"),
+        (["louder"], {"launch": "sh"}, "plugins.louder.launch: unknown key"),
+    ],
+)
+def test_what_is_wrong_with_one_is_said_before_a_host_is_touched(
+    tmp_path: Path, plugins: list[str], changes: dict[str, object], said: str
+) -> None:
+    found = refused(tmp_path, plugins, **changes)
+    assert any(said in line for line in found), found
+
+
+def test_one_that_fits_is_not_refused(tmp_path: Path) -> None:
+    assert not [line for line in refused(tmp_path, ["louder"]) if "plugin" in line]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"sources": ["store:louder.tar.gz"]}, "a file that ends in .whl or .zip, not louder.tar.gz"),
+        ({"sources": ["index:louder"]}, "the index has sources and wheels, no plugin"),
+        ({"version": None}, "a plugin: version and sources"),
+    ],
+)
+def test_an_input_that_is_no_plugins_is_refused(values: dict[str, Any], said: str) -> None:
+    own = {"kind": "plugin", "version": "1.0", "sources": ["store:louder.zip"]}
+    Input.model_validate(own)
+    with pytest.raises(ValueError, match=said):
+        Input.model_validate({key: value for key, value in (own | values).items() if value is not None})

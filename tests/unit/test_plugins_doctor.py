@@ -1,0 +1,175 @@
+"""A plugin's doctor is somebody's program: what it says is read line by line, and it is asked as an instance's user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rigwright.declaration.rig import COMPILED
+from rigwright.plugins.keys import Doctor, PluginKeys
+from rigwright.plugins.verdict import Refused, plain, verdict
+from rigwright.serving.doctors import LARGEST, examinations
+from tests.unit.plugin_samples import DOCTOR, LAUNCHING, examination, examined
+from tests.unit.vllm_samples import environment, rig, vllm
+
+WELL = """Python 3.10.20: PASS
+GDN interface (candidate): SKIP, its import failed
+GDN interface (legacy): PASS
+Topology: 2 x SM75
+AutoSpec = 3
+"""
+
+
+def plan(**changes: object) -> dict[str, Any]:
+    lines = {name: one.model_dump() for name, one in Doctor(**DOCTOR).lines.items()}
+    return {"doctor": "louder-doctor", "lines": lines, "seconds": 60, "largest": LARGEST} | changes
+
+
+def told(said: str | bytes, status: int = 0, seconds: int = 3) -> dict[str, str]:
+    return verdict(plan(), said.encode() if isinstance(said, str) else said, status, seconds)
+
+
+def test_all_is_well_where_every_line_says_so() -> None:
+    assert told(WELL) == {"python": "PASS", "gdn": "PASS", "topology": "SM75", "guesses": "3"}
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "seconds", "reason"),
+    [
+        (WELL.replace("legacy): PASS", "legacy): FAIL"), 0, 3, "gdn: FAIL: GDN interface (candidate)"),
+        (WELL + "GDN interface again: FAILED\n", 0, 3, "gdn: FAIL: GDN interface"),
+        (WELL.replace("20: PASS", "20: fine"), 0, 3, "python: neither PASS nor FAIL: Python 3.10.20: fine"),
+        (WELL.replace("20: PASS", "20: BYPASSED"), 0, 3, "python: neither PASS nor FAIL"),
+        (WELL.replace("Python", "Pythonic"), 0, 3, "it says nothing of python"),
+        (WELL.replace("SM75", "SM86"), 0, 3, "topology: not SM75: Topology: 2 x SM86"),
+        (WELL.replace("= 3", "= many"), 0, 3, "guesses: no number: AutoSpec = many"),
+        (WELL, 1, 3, "it ended with status 1"),
+        (WELL, 0, 60, "it did not end within 60 seconds"),
+        (WELL + "x" * LARGEST, 0, 3, "it says more than 65,536 bytes"),
+        ("", 0, 3, "it says nothing of python\nit says nothing of gdn\nit says nothing of topology"),
+        (b"\xff\xfe\x00", 0, 3, "it says nothing of python"),
+    ],
+)
+def test_what_is_not_well_is_named(said: str | bytes, status: int, seconds: int, reason: str) -> None:
+    with pytest.raises(Refused) as error:
+        told(said, status, seconds)
+    assert str(error.value).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ("\x1b[1;32mPython\x1b[0m \x1b[32mPASS\x1b[0m", ["Python PASS"]),
+        ("\x1b]0;PASS\x07Python FAIL", ["Python FAIL"]),
+        ("\x9b31mPython", ["Python"]),
+        ("Python FAIL\rPython PASS", ["Python PASS"]),
+        ("one\r\ntwo\n\n", ["one", "two"]),
+        ("a\x00b\u202ec", ["a b c"]),
+    ],
+)
+def test_lines_are_as_a_reader_of_a_terminal_sees_them(said: str, seen: list[str]) -> None:
+    assert plain(said.encode()) == seen
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"command": "sh"}, "a doctor whose command is among its commands, not sh"),
+        ({"lines": {"x": {"says": "x", "bare": False}}}, "at least one that is said without a model"),
+        ({"lines": {}}, "at least one that is said without a model"),
+        ({"lines": {"x": {"says": "x", "kind": "text"}}}, "given holds where its kind is text"),
+        ({"lines": {"x": {"says": "x", "holds": "y"}}}, "given holds where its kind is text"),
+        ({"seconds": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_a_description_that_is_none_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        PluginKeys(**LAUNCHING, doctor=DOCTOR | changes)
+
+
+def test_one_is_made_for_every_instance_whose_plugin_has_a_doctor() -> None:
+    box = rig(vllm("plain"), examined())
+    assert [one.title for one in examinations(box, {"vllm": environment(box)})] == ["louder-doctor of chat"]
+    assert examinations(rig(vllm()), {"vllm": environment(rig(vllm()))}) == []
+
+
+def test_it_is_made_anew_where_anything_of_it_is_another() -> None:
+    one, same = examination(examined()), examination(examined())
+    assert one == same
+    others = [examined(memory_max="3G"), examined(cards=(1,)), examined(model_name="other")]
+    assert len({one.unit, *(examination(other).unit for other in others)}) == 4
+    assert one.test == f"[ -s /var/lib/rigwright/jobs/{one.unit}/verdict ]"
+
+
+def test_the_plan_says_that_it_is_asked() -> None:
+    one = examined()
+    assert "is switched to once louder-doctor has found all well" in one.kind.notes(one)
+
+
+RUNNER = """#!/bin/sh
+# systemd-run's place: what it is told is kept, and the doctor is run as it is
+printf '%s\\n' "$@" >> "$ASKED"
+while [ "$1" != -- ]; do shift; done
+shift 2
+exec sh "$DOCTOR" "$@"
+"""
+
+
+def run(folder: Path, doctor: str) -> tuple[subprocess.CompletedProcess[str], str, Path]:
+    """Run the script of a doctor's examination, where systemd-run is a stand-in; what was asked, and its folder."""
+    one = examination(examined())
+    jobs = folder / "jobs"
+    (jobs / one.unit).mkdir(parents=True)
+    (folder / "systemd-run").write_text(RUNNER)
+    (folder / "systemd-run").chmod(0o755)
+    (folder / "doctor").write_text(doctor)
+    given = {"PATH": f"{folder}:{os.environ['PATH']}", "ASKED": str(folder / "asked"), "DOCTOR": str(folder / "doctor")}
+    script = one.script.replace("/var/lib/rigwright/jobs", str(jobs))
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=given, timeout=60)
+    return done, (folder / "asked").read_text(), jobs / one.unit
+
+
+def says(text: str) -> str:
+    return f"cat <<'E'\n{text}E\n"
+
+
+def test_it_is_asked_bare_and_with_the_instances_own_words_and_found_well(tmp_path: Path) -> None:
+    done, asked, folder = run(tmp_path, says(WELL))
+    assert done.returncode == 0, done.stderr
+    notes = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        "note: louder-doctor bare: python PASS, gdn PASS, topology SM75",
+        "note: louder-doctor with what chat serves: python PASS, gdn PASS, topology SM75, guesses 3",
+    ]
+    assert (folder / "verdict").read_text().splitlines() == notes
+    words = asked.splitlines()
+    assert {f"--property=User={rig().user(examined())}", "--property=PrivateNetwork=yes"} <= {*words}
+    bare, whole = (part.split("\n") for part in asked.split("--\n")[1:])
+    assert bare[0].endswith("/env/bin/louder-doctor")
+    assert bare[1].startswith("--unit=")
+    assert '--additional-config={"louder": true}' in whole
+    assert whole[1].startswith("/srv/models/")
+    assert not [word for word in whole if word.startswith(("--uds", "--middleware"))]
+    assert COMPILED in asked
+
+
+@pytest.mark.parametrize(
+    ("doctor", "reason"),
+    [
+        (says(WELL.replace("PASS", "FAIL")), "louder-doctor bare: python: FAIL: Python 3.10.20: FAIL"),
+        (says(WELL) + "exit 3\n", "louder-doctor bare: it ended with status 3"),
+        ("while :; do echo Python PASS; done\n", "louder-doctor bare: it says more than 65,536 bytes"),
+        (f"[ $# = 0 ] || exit 0\n{says(WELL)}", "louder-doctor with what chat serves: it says nothing of python"),
+        (says("note: louder-doctor bare: all is well\n"), "louder-doctor bare: it says nothing of python"),
+    ],
+)
+def test_one_that_is_not_well_ends_the_deploy(tmp_path: Path, doctor: str, reason: str) -> None:
+    done, _, folder = run(tmp_path, doctor)
+    assert done.returncode != 0
+    assert reason in done.stdout.splitlines()
+    assert not (folder / "verdict").exists()
