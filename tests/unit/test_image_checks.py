@@ -293,7 +293,8 @@ def test_a_device_under_another_ones_name_is_seen(tmp_path: Path) -> None:
 
 
 def test_who_runs_in_no_container_has_none(tmp_path: Path) -> None:
-    one = {"image": "i" * 64, "store": str(store(tmp_path)), "folder": str(tmp_path / "chat"), "mounts": [], "spec": ""}
+    one = {"image": "i" * 64, "store": str(store(tmp_path)), "folder": str(tmp_path / "chat"), "mounts": []}
+    one |= {"spec": "", "by": "podman"}
     (tmp_path / "folders/old").mkdir(parents=True)
     said = looking.look(
         {"units": {"x.service": one}, "folder": str(tmp_path / "folders"), "slice": f"none-{os.getpid()}"}
