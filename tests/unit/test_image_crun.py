@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from checks.survey.processes import PROCESSES
+from checks.survey.section import Scene
 from rigwright.engines.image import KIND, bundle
 from rigwright.engines.image.bundle import Unfit, calls, configuration, edits, image
 from rigwright.engines.image.run import service
@@ -110,6 +112,12 @@ def test_its_process_is_the_units_own_in_the_units_own_group() -> None:
     assert f"--pid-file={FOLDER}/pid" in words
 
 
+def test_its_unit_is_looked_at_as_any_other() -> None:
+    box = rig(served(cards=()))
+    asked = PROCESSES.asks(Scene(box, desired(box, facts(os_id="debian", os_version="12"))))
+    assert asked["units"]["rigwright-chat.service"][0] == "/usr/bin/crun"  # type: ignore[index] # what is asked
+
+
 def test_who_has_cards_may_open_those_and_has_their_spec_written_before_each_start() -> None:
     found = lines(0)
     assert "DeviceAllow=char-nvidia* rwm" in found
@@ -121,7 +129,7 @@ def test_who_has_cards_may_open_those_and_has_their_spec_written_before_each_sta
 
 def test_its_user_has_no_privilege_and_its_root_is_read_only() -> None:
     found = written()
-    assert found["root"] == {"path": "root", "readonly": True}
+    assert found["root"] == {"path": f"{FOLDER}/root", "readonly": True}
     process = found["process"]
     assert (process["user"], process["capabilities"]) == ({"uid": 990, "gid": 991, "umask": 0o007}, {})
     assert process["noNewPrivileges"] is True

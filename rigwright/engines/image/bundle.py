@@ -154,7 +154,8 @@ def configuration(declared: Json, said: Json, owner: tuple[int, int], filtering:
     return {
         "ociVersion": "1.0.2",
         "hostname": declared["name"],
-        "root": {"path": "root", "readonly": True},
+        # hooks are told it as it is here
+        "root": {"path": f"{folder}/root", "readonly": True},
         "process": {
             "user": {"uid": owner[0], "gid": owner[1], "umask": 0o007},
             "args": declared["command"],
