@@ -77,5 +77,5 @@ def test_podman_reads_the_spec_that_follows_the_driver_and_none_that_somebody_ha
 
 
 def test_a_start_that_waits_for_the_spec_says_why() -> None:
-    (cause,) = [one for one in KIND.causes if one.said in f"waits for {SPEC}, by which podman finds the cards"]
+    (cause,) = [one for one in KIND.causes if one.said in f"waits for {SPEC}, by which the container finds its cards"]
     assert REFRESH_UNIT in cause.text
