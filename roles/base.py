@@ -36,7 +36,7 @@ def base(rig: Rig, facts: HostFacts) -> None:
     service_users(name="Users", users=list(rig.users), home=HOME, ledger=rig.ledger)
     packages(
         name="Packages",
-        names=packages_of(rig),
+        names=packages_of(rig, facts.system),
         rig=rig,
         system=facts.system,
         masked={nginx.PACKAGED_UNIT: nginx.LEFT} if rig.share or rig.gateway else {},

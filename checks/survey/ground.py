@@ -129,7 +129,7 @@ def _asks(scene: Scene) -> object:
         "about": ours(rig),
         "quiet": [ROTATION],
         "room": list(room(rig)),
-        "packages": list(packages(rig)),
+        "packages": list(packages(rig, scene.desired.facts.system)),
     }
 
 

@@ -68,6 +68,7 @@ def _asks(scene: Scene) -> object:
                 "image": within.image,
                 "store": within.store,
                 "folder": within.folder,
+                "by": within.by,
                 "spec": within.spec,
                 "mounts": [[mount.source, mount.target] for mount in within.mounts],
             }

@@ -97,7 +97,7 @@ def _asks(scene: Scene) -> object:
     units: dict[str, list[str]] = {}
     for one in declared(scene).values():
         if one.kind == "service" and any(
-            line == ("Type", kind) for line in settings(one.text) for kind in ("exec", "notify")
+            line == ("Type", kind) for line in settings(one.text) for kind in ("exec", "forking", "notify")
         ):
             units[one.name] = program(one.text)[:1]
     for made, instance in zip(desired.generation.units, rig.instances, strict=True):

@@ -229,7 +229,7 @@ class Bundler:
 
     def _packages(self, system: str, mirrors: tuple[str, ...]) -> Brought:
         with progress.task("bundle", f"packages of {system}"):
-            wanted = [Transaction(tuple(dict.fromkeys(name for rig in self.rigs for name in needed(rig))))]
+            wanted = [Transaction(tuple(dict.fromkeys(name for rig in self.rigs for name in needed(rig, system))))]
             wanted += [Transaction(*distribution(rig, system)) for rig in self.rigs]
             for one in self._groups(system):
                 files = tuple(self.folder / self._place(row) for row in one.packages.values())

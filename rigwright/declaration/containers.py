@@ -58,15 +58,13 @@ def refuse_uncontained(instances: Iterable[Instance], entry: RigEntry, refuse: C
         entry: The entry.
         refuse: Is told a key and what is wrong with it.
     """
-    engines = entry.containers.engines if entry.containers else ()
     for one in instances:
-        by = one.kind.contained_by
-        if one.cards and by and by not in engines:
-            among = f" {by} among the engines:" if engines else ""
+        if one.cards and one.kind.contained_by and not entry.containers:
             refuse(
                 f"instances.{one.name}.variant",
                 f"{one.variant_name}: runs in a container, which finds its cards by the toolkit of containers: "
-                f'declare{among} "containers": {json.dumps({"engines": [*engines, by]})}',
+                f'declare "containers": {json.dumps({"engines": [one.kind.contained_by]})}, or "docker" where the '
+                "release has an older podman than 5.1",
             )
 
 

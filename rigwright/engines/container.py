@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -41,3 +42,7 @@ class Container:
     """The host's folder for it, a file system of its own while it runs."""
     program: str
     """What makes that folder, and takes it away."""
+    by: Literal["podman", "crun"]
+    """What the unit starts it by."""
+    before: tuple[tuple[str, ...], ...] = ()
+    """Commands that write, before that, what it is started from; none where podman does."""

@@ -138,7 +138,7 @@ class Installer(ABC):
     """How one kind of installation comes to a host, and what proves that it is the declared one."""
 
     packages: ClassVar[tuple[str, ...]] = ()
-    """The distribution's packages that installing or running it takes."""
+    """The distribution's packages that installing or running it takes, on one release or another."""
     program: ClassVar[str] = ""
     """The file name of what is started of it, which everybody may run; empty where that is no file of its own."""
     travels: ClassVar[bool] = False
@@ -175,10 +175,11 @@ class Kind(ABC):
     engine_keys: ClassVar[type[EngineKeys]]
     variant_keys: ClassVar[type[VariantKeys]]
     packages: ClassVar[tuple[str, ...]] = ()
-    """The distribution's packages that installing or running it takes."""
+    """The distribution's packages that installing or running it takes, on one release or another."""
 
     contained_by: ClassVar[str] = ""
-    """What its instances' containers (`Service.container`) are run by, as `containers.engines` calls it; else empty."""
+    """What its instances' containers (`Service.container`) are run by where a release's is new enough, as
+    `containers.engines` calls it; else empty."""
     causes: ClassVar[tuple[Cause, ...]] = ()
     """What its log betrays."""
     marks: ClassVar[tuple[str, ...]] = ()
@@ -191,6 +192,10 @@ class Kind(ABC):
     def begun(self, lines: Iterable[str]) -> Begun:
         """What such lines say; a process that was taken over may have written any."""
         return Begun()
+
+    def needs(self, system: str) -> tuple[str, ...]:
+        """Those of its packages that a release takes, such as debian-12; all of them where none is said."""
+        return self.packages
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """What of OpenAI's API an instance answers, as paths after `/v1/`, for a gateway to open."""
@@ -226,14 +231,6 @@ class Kind(ABC):
             roots: Where things lie on its host.
             folder: The inventory's.
             capabilities: The compute capabilities of its cards.
-        """
-        return []
-
-    def unfit(self, system: tuple[str, str]) -> list[str]:
-        """Why a distribution's release cannot run it, a sentence each.
-
-        Args:
-            system: Its name and release, such as debian and 13.
         """
         return []
 

@@ -43,9 +43,14 @@ NODES_WITH = ("has_cpu", "has_memory")
 PACKAGES = ("ca-certificates", "curl", "python3-venv")
 
 
-def packages(rig: Rig) -> tuple[str, ...]:
-    """The distribution's packages that a rig's host needs, beside those of a driver."""
-    engines = [package for instance in rig.instances for package in instance.kind.packages]
+def packages(rig: Rig, system: str = "") -> tuple[str, ...]:
+    """The distribution's packages that a rig's host needs, beside those of a driver.
+
+    Args:
+        rig: What it is to be.
+        system: Its release, such as debian-12; without one all that one or another would need.
+    """
+    engines = [package for instance in rig.instances for package in instance.kind.needs(system)]
     engines += ENVIRONMENTS.packages if rig.envs else ()
     engines += [nginx.PACKAGE] if rig.share else []
     engines += gateway.PACKAGES if rig.gateway else ()
@@ -112,7 +117,7 @@ class HostFacts:
     linked_roots: tuple[str, ...] = ()
     """Roots that are symbolic links."""
     missing_packages: tuple[str, ...] = ()
-    """Of those that the rig needs, in their order."""
+    """Of those that it was asked for, in their order."""
     clock: int = 0
     """Seconds since the epoch, as the host has it."""
     foreign_roots: tuple[tuple[str, str, int], ...] = ()
@@ -144,6 +149,12 @@ class HostFacts:
     def system(self) -> str:
         """Distribution and release, such as debian-12."""
         return f"{self.os_id}-{self.os_version}"
+
+
+def lacking(rig: Rig, facts: HostFacts) -> tuple[str, ...]:
+    """The distribution's packages that a host needs for a rig and has not, in their order."""
+    needed = packages(rig, facts.system)
+    return tuple(name for name in facts.missing_packages if name in needed)
 
 
 def questions(rig: Rig) -> dict[str, object]:

@@ -18,6 +18,7 @@ from rigwright.engines.kind import Installation, InstallingKind
 from rigwright.envs.env import environment
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.facts import HostFacts
+from rigwright.host.facts import lacking as missing_packages
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
@@ -136,7 +137,7 @@ def plan(wanted: Desired, found: Served) -> Plan:
 
 
 def _base(wanted: Desired, found: Served) -> list[Step]:
-    missing = wanted.facts.missing_packages
+    missing = missing_packages(wanted.rig, wanted.facts)
     whose = "in the bundle" if wanted.rig.bundle else "versions are apt's"
     return [Step("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
 

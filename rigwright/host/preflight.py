@@ -7,14 +7,14 @@ from collections import Counter
 from ipaddress import ip_address
 
 from rigwright.declaration.rig import Rig
-from rigwright.engines import caution, kinds
+from rigwright.engines import caution
 from rigwright.engines.evidence import Parsed, told
 from rigwright.engines.kind import Installation
 from rigwright.envs.installer import installer
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.basics import Listener
-from rigwright.host.facts import HostFacts
+from rigwright.host.facts import HostFacts, lacking
 from rigwright.host.plan import Desired
 from rigwright.host.systems import SUPPORTED
 from rigwright.nvidia.cuda.compilers import toolkit_refusals
@@ -77,7 +77,6 @@ def refusals(wanted: Desired, now: float) -> list[str]:
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
         found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
-    found += [why for name in sorted({one.engine.kind for one in rig.instances}) for why in kinds()[name].unfit(system)]
     found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, installations)
     return (
         found
@@ -186,10 +185,11 @@ def _toolkit(rig: Rig, facts: HostFacts, installations: list[Installation]) -> l
 
 
 def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
-    if rig.bundle and facts.missing_packages and facts.system not in rig.bundle.systems:
+    missing = lacking(rig, facts)
+    if rig.bundle and missing and facts.system not in rig.bundle.systems:
         there = ", ".join(rig.bundle.systems) or "no system"
         return [
-            f"{', '.join(facts.missing_packages)} must be installed, and {rig.bundle.folder} has packages of {there}: "
+            f"{', '.join(missing)} must be installed, and {rig.bundle.folder} has packages of {there}: "
             f"make it again with `rigwright bundle --system {facts.system}`"
         ]
     return []

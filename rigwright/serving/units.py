@@ -117,6 +117,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         folder=PurePosixPath(instance.socket).parent.relative_to(RUN),
         cache=PurePosixPath(made.cache).relative_to(CACHE) if made.cache else None,
         command=command_line(made.command),
+        before=[command_line(one) for one in made.container.before] if made.container else [],
         node=node,
         compiled=COMPILED,
         credential=credential_path(rig, instance),

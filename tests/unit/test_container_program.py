@@ -108,5 +108,5 @@ def test_it_waits_for_the_spec_of_the_cards_before_it_makes_anything(host: Host)
     # it is there at the second look
     stand_in(host.root / "bin", "sleep", f'[ ! -e {host.root}/containers ] && echo "sleep $1" && echo spec > {spec}')
     said = host.said("make", "svc", str(host.root / "key"), str(host.root / "cache/chat/e-1"), str(spec))
-    assert said == f"waits for {spec}, by which podman finds the cards\nsleep 1\n"
+    assert said == f"waits for {spec}, by which the container finds its cards\nsleep 1\n"
     assert (host.root / "containers/chat/owner").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from checks.survey.host import containers
 from lab.nvidia import toolkit
+from rigwright.engines.image.bundle import edits
 from rigwright.render import render
 from tests.unit import programs
 from tests.unit.scripts import stand_in
@@ -185,3 +187,19 @@ def test_a_driver_with_three_digits_in_its_middle_is_read_whole(tmp_path: Path) 
     host.driver("580.159.04")
     done = host.refresh()
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_stand_ins_spec_says_the_same_in_both_formats(host: CardHost) -> None:
+    host.refresh()
+    known, at = seen(host), host.root / "cards.json"
+    words = [str(host.root / "bin/nvidia-ctk"), "--quiet", "cdi", "generate", "--format=json", f"--output={at}"]
+    programs.run(words, env={"PATH": f"{host.root}/bin:{os.environ['PATH']}"})
+    said = json.loads(at.read_text())
+    assert {one["name"] for one in said["devices"]} == set(known["names"])  # type: ignore[call-overload]
+    (_, added) = edits(said, ["nvidia.com/gpu=0"])
+    assert not added.get("mounts")
+    files = {one["hostPath"] for one in said["containerEdits"]["mounts"]}
+    assert [one["path"] for one in said["containerEdits"]["hooks"]] == ["/usr/bin/nvidia-cdi-hook"]
+    nodes = {one["path"] for each in said["devices"] for one in each["containerEdits"]["deviceNodes"]}
+    nodes |= {one["path"] for one in said["containerEdits"]["deviceNodes"]}
+    assert files | nodes == {one for one in known["paths"] if not one.endswith("-hook")}  # type: ignore[attr-defined]

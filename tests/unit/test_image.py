@@ -114,18 +114,6 @@ def test_its_flags_are_judged_by_the_version_that_the_catalogue_says() -> None:
     assert KIND.refusals(served(), Roots(), Path("/box"), frozenset({"8.6"})) == []
 
 
-@pytest.mark.parametrize(
-    ("system", "version"), [("debian 12", "4.3.1"), ("ubuntu 22.04", "3.4.4"), ("ubuntu 24.04", "4.9.3")]
-)
-def test_a_release_with_an_older_podman_is_refused_with_that_reason(system: str, version: str) -> None:
-    name, _, release = system.partition(" ")
-    one = rig(served(cards=()))
-    found = refusals(desired(one, facts(os_id=name, os_version=release)), NOW)
-    assert any(f"{system} has podman {version}" in line and "5.1 or newer" in line for line in found)
-    fine = refusals(desired(one, facts(os_id="debian", os_version="13")), NOW)
-    assert not any("podman" in line for line in fine)
-
-
 def test_what_has_to_be_fetched_and_unpacked_needs_its_room() -> None:
     one = rig(served(cards=()))
     large = [row.model_copy(update={"size": 10**12}) if row.name == "layer" else row for row in rows()]

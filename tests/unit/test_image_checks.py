@@ -293,7 +293,8 @@ def test_a_device_under_another_ones_name_is_seen(tmp_path: Path) -> None:
 
 
 def test_who_runs_in_no_container_has_none(tmp_path: Path) -> None:
-    one = {"image": "i" * 64, "store": str(store(tmp_path)), "folder": str(tmp_path / "chat"), "mounts": [], "spec": ""}
+    one = {"image": "i" * 64, "store": str(store(tmp_path)), "folder": str(tmp_path / "chat"), "mounts": []}
+    one |= {"spec": "", "by": "podman"}
     (tmp_path / "folders/old").mkdir(parents=True)
     said = looking.look(
         {"units": {"x.service": one}, "folder": str(tmp_path / "folders"), "slice": f"none-{os.getpid()}"}
@@ -301,3 +302,15 @@ def test_who_runs_in_no_container_has_none(tmp_path: Path) -> None:
     assert said["units"]["x.service"]["first"] == 0  # type: ignore[index]
     assert said["beside"] == [str(tmp_path / "folders/old")]
     assert Survey({"images": {"told": said}}).read(IMAGES).units["x.service"].variables == ["A=b"]
+
+
+def test_crun_leaves_a_container_in_its_units_own_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.slice/x.slice/x.service/libpod-payload-1").mkdir(parents=True)
+    monkeypatch.setattr(looking, "GROUPS", str(tmp_path))
+    asked: list[str] = []
+    monkeypatch.setattr(looking, "_first", lambda group: asked.append(group) or 0)
+    one = {"image": "i" * 64, "store": str(tmp_path), "folder": str(tmp_path / "chat"), "mounts": [], "spec": ""}
+    said = looking.look({"units": {"x.service": {**one, "by": "crun"}}, "folder": str(tmp_path), "slice": "own.slice"})
+    assert asked == ["/own.slice/x.slice/x.service"]
+    # one of podman's there is none that is declared
+    assert "/own.slice/x.slice/x.service/libpod-payload-1" in said["beside"]  # type: ignore[operator] # a list

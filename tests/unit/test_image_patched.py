@@ -18,6 +18,7 @@ from rigwright.engines.image.run import container
 from rigwright.patches.shadow import shadows
 from tests.unit.image_samples import ENGINE, SITE, made, rig, served
 from tests.unit.patch_samples import AFTER, sample, sha256
+from tests.unit.samples import facts
 
 IMAGE = "1" * 64
 PATH = "vllm/words.py"
@@ -144,8 +145,8 @@ def test_a_patched_image_is_another_installation_with_mounts_over_its_files() ->
 def test_where_its_packages_are_is_an_input_of_what_is_patched_alone() -> None:
     one = rig(served(patches=(sample("vllm"),)))
     elsewhere = ENGINE.model_copy(update={"site": "/elsewhere"})
-    assert KIND.installation(one, "vllm-image", elsewhere, None).folder != made(one).folder  # type: ignore[arg-type]
-    assert KIND.installation(rig(served()), "vllm-image", elsewhere, None).folder == made(rig(served())).folder  # type: ignore[arg-type]
+    assert KIND.installation(one, "vllm-image", elsewhere, facts()).folder != made(one).folder
+    assert KIND.installation(rig(served()), "vllm-image", elsewhere, facts()).folder == made(rig(served())).folder
 
 
 def test_a_patched_one_says_where_its_packages_are() -> None:

@@ -46,25 +46,31 @@ def look(asked: dict[str, object]) -> dict[str, object]:
 
     Args:
         asked: `units`: service -> `image`, the SHA-256 of its configuration, `store`, `folder`, `spec` of its
-            cards, and `mounts`, a source and a target each; `folder`, of all containers; `slice`, of all that is ours.
+            cards, `by`, what starts it, and `mounts`, a source and a target each; `folder`, of all containers; `slice`,
+            of all that is ours.
     """
     units: dict[str, dict[str, object]] = asked["units"]  # type: ignore[assignment] # by who asks
-    groups = {_unit(path): path for path in _payloads(str(asked["slice"]))}
+    payloads = _groups(str(asked["slice"]), PAYLOAD)
+    groups = {_unit(path): path for path in payloads}
+    # crun leaves its container in the unit's own group
+    crun = {
+        unit: next(iter(_groups(str(asked["slice"]), unit)), "") for unit, one in units.items() if one["by"] == "crun"
+    }
     own = {str(one["folder"]) for one in units.values()}
     lying = [str(path) for path in sorted(Path(str(asked["folder"])).glob("*")) if str(path) not in own]
-    twice = [path for path in _payloads(str(asked["slice"])) if groups[_unit(path)] != path]
-    strange = [path for unit, path in groups.items() if unit not in units]
+    twice = [path for path in payloads if groups[_unit(path)] != path]
+    strange = [path for unit, path in groups.items() if unit not in units or unit in crun]
     return {
-        "units": {unit: _container(one, groups.get(unit, "")) for unit, one in units.items()},
+        "units": {unit: _container(one, {**groups, **crun}.get(unit, "")) for unit, one in units.items()},
         "beside": [*strange, *twice, *lying][:MANY],
     }
 
 
-def _payloads(slice_: str) -> list[str]:
-    """Control groups of containers below a slice."""
+def _groups(slice_: str, called: str) -> list[str]:
+    """Control groups below a slice, by what their names begin with."""
     found = []
     for folder, names, _ in os.walk(f"{GROUPS}/{slice_}"):
-        found += [f"{folder}/{name}".removeprefix(GROUPS) for name in names if name.startswith(PAYLOAD)]
+        found += [f"{folder}/{name}".removeprefix(GROUPS) for name in names if name.startswith(called)]
     return sorted(found)
 
 

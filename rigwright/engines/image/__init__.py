@@ -16,6 +16,7 @@ from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.caution import Rule
 from rigwright.engines.image import compose, install, run
 from rigwright.engines.image.keys import Engine, Variant
+from rigwright.engines.image.start import by
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
 from rigwright.engines.log import Begun, Cause
@@ -47,14 +48,6 @@ CAUSES = (
     Cause("failed to stat CDI host device", f"{SPEC} is of another driver: deploy writes it anew", check="C05"),
     Cause(f"waits for {SPEC}", f"there is none, for the cards do not answer: `journalctl -u {REFRESH_UNIT}` says why"),
 )
-# The first podman that reads CDI 0.7, which the container toolkit writes, and what releases have that have an older one
-# (packages.debian.org, packages.ubuntu.com).
-LEAST_PODMAN = "5.1"
-OLDER_PODMAN = {
-    ("debian", "12"): "4.3.1",
-    ("ubuntu", "22.04"): "3.4.4",
-    ("ubuntu", "24.04"): "4.9.3",
-}
 
 
 class Image(InstallingKind):
@@ -114,14 +107,9 @@ class Image(InstallingKind):
         """What of its options and variables a catalogue may not say by itself."""
         return INSIDE.reserved(instance)
 
-    def unfit(self, system: tuple[str, str]) -> list[str]:
-        """A podman that cannot give a container its cards, or keep it in its unit's control group."""
-        if (version := OLDER_PODMAN.get(system)) is None:
-            return []
-        return [
-            f"{' '.join(system)} has podman {version}, and engines that come as images need {LEAST_PODMAN} or newer: "
-            "install debian 13, or serve by another kind of engine"
-        ]
+    def needs(self, system: str) -> tuple[str, ...]:
+        """What unpacks an image there, and what starts it."""
+        return tuple(name for name in self.packages if name != "podman" or by(system) == name)
 
     def notes(self, instance: Instance) -> list[str]:
         """As for what is in it."""
@@ -129,14 +117,14 @@ class Image(InstallingKind):
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """The image, unpacked."""
-        return install.installation(rig, name, cast(Engine, engine))
+        return install.installation(rig, name, cast(Engine, engine), facts.system)
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         """templates/image/install.sh.j2."""
         return install.script(rig, made, job)
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
-        """podman's command line."""
+        """The command line that starts its container."""
         return run.service(rig, instance, made)
 
     def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:

@@ -12,7 +12,8 @@ from pathlib import PurePosixPath
 
 from rigwright.declaration.rig import Instance
 from rigwright.engines.container import Container
-from rigwright.engines.image.run import KEY, PYTHON, TEMPORARY
+from rigwright.engines.image.run import KEY, PYTHON
+from rigwright.engines.image.start import TEMPORARY
 from rigwright.engines.kind import Service
 
 # What the environment of compose has to say.

@@ -10,6 +10,7 @@ from typing import cast
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.image.keys import Engine
+from rigwright.engines.image.start import By, by
 from rigwright.engines.kind import FILES, MARKER, Installation, Job
 from rigwright.patches.patch import PROGRAM, Patch, becomes, named
 from rigwright.patches.shadow import shadows
@@ -38,6 +39,8 @@ class Unpacked(Installation):
     patches: tuple[Patch, ...] = ()
     site: str = ""
     """Where they are in it."""
+    by: By = "podman"
+    """What units on its host start it by."""
 
     def changed(self, folder: str) -> dict[str, str]:
         """File of a host -> the path in the image that it is mounted over.
@@ -48,8 +51,15 @@ class Unpacked(Installation):
         return {f"{folder}/{CHANGED}/{path}": f"{self.site}/{path}" for path in becomes(self.patches)}
 
 
-def installation(rig: Rig, name: str, engine: Engine) -> Unpacked:
-    """What an engine's image is on every host."""
+def installation(rig: Rig, name: str, engine: Engine, system: str = "") -> Unpacked:
+    """What an engine's image is on a host, the same bytes on each.
+
+    Args:
+        rig: The host's.
+        name: The engine's.
+        engine: Its keys.
+        system: The host's release, which says what containers are started by.
+    """
     artefacts = rig.engine_artefacts[name]
     manifest, configuration = images.manifest(artefacts), images.configuration(artefacts)
     patches, site = rig.patches.get(name, ()), engine.site or ""
@@ -72,6 +82,7 @@ def installation(rig: Rig, name: str, engine: Engine) -> Unpacked:
         installed_kib=int(sum(one.size for one in fetched) * GROWN) // 1024,
         patches=patches,
         site=site,
+        by=by(system),
     )
 
 

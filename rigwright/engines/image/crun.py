@@ -1,0 +1,42 @@
+"""crun starts an instance's container where podman is too old, which starts one by crun, too."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+from rigwright.declaration.rig import Rig
+from rigwright.engines.container import Container
+from rigwright.engines.image.start import TEMPORARY, Start, named
+
+CRUN, PYTHON, NVIDIA_CTK = "/usr/bin/crun", "/usr/bin/python3", "/usr/bin/nvidia-ctk"
+# What writes for it what podman would have written.
+BUNDLE = Path(__file__).with_name("bundle.py").read_text()
+
+
+def start(rig: Rig, made: Container) -> Start:
+    """How a unit starts it.
+
+    Args:
+        rig: The unit's.
+        made: The container.
+    """
+    text = json.dumps({**dataclasses.asdict(made), "temporary": TEMPORARY}, indent=1, sort_keys=True) + "\n"
+    program, declared = named("bundle", ".py", BUNDLE), named(made.name, ".json", text)
+    words = (
+        CRUN,
+        # its processes stay in the unit's own control group, where its limits hold and nothing outlives it
+        "--cgroup-manager=disabled",
+        f"--root={made.folder}/runtime",
+        "run",
+        "--detach",
+        f"--bundle={made.folder}",
+        f"--pid-file={made.folder}/pid",
+        made.name,
+    )
+    # what others read is YAML, for which the distribution's Python has nothing
+    cards = (NVIDIA_CTK, "--quiet", "cdi", "generate", "--format=json", f"--output={made.folder}/cards.json")
+    bundle = (PYTHON, "-I", rig.program(program), rig.program(declared))
+    before = (cards, bundle) if made.devices else (bundle,)
+    return Start(words, programs={program: BUNDLE, declared: text}, before=before)

@@ -1,0 +1,160 @@
+"""An engine that comes as an image where podman is too old: Debian 12's own crun, beside its own Docker."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import HostSpec
+from lab.labs import Lab
+from tests.hosts.image import Box, image
+from tests.hosts.models import rigwright
+from tests.hosts.support import deploy, main_pid, plan, red, served, until
+from tests.hosts.test_containers import IMAGE
+
+pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
+# A throwaway host is an overlay, in which nobody can make another one: what is installed lies on this machine's disk.
+LENT_DISK = {"F03", "M05"}
+UNIT = "rigwright-chat.service"
+FOLDER = "/run/rigwright/containers"
+ENGINES = "/opt/rigwright/engines"
+GROUP = f"/sys/fs/cgroup/rigwright.slice/rigwright-chat.slice/{UNIT}"
+OWN = "docker run --detach --name own --network none own /bin/sleep 3600"
+ENGINE = "pgrep -o -f '^python3 -I /run/rigwright'"
+# of more layers than a mount has room for by their names
+TWO = image("two", layers=60)
+
+
+@pytest.fixture(scope="module")
+def box(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """A host that serves an image from a registry, and has a Docker of its operator's."""
+    (host,) = lab.up([HostSpec("crun", "debian-12", disks=("/opt", "/var/lib/docker"))])
+    made = Box(lab, host, tmp_path_factory.mktemp("image"))
+    made.with_registry()
+    host.run("DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends docker.io")
+    host.run(f"{IMAGE}\ndocker import /root/image.tar own; {OWN}")
+    made.push(image("one"))
+    locked = rigwright("lock", str(made.declare()))
+    assert locked.returncode == 0, locked.stdout + locked.stderr
+    yield made
+    host.destroy()
+
+
+@pytest.fixture(scope="module")
+def inventory(box: Box) -> Path:
+    """Deployed once, and declared anew by each test."""
+    declared = box.declare()
+    assert {"Engines | Fetch layers of vllm-image", "Engines | Install vllm-image"} <= set(plan(declared).planned)
+    done = deploy(declared)
+    assert done.status == 0, done.said[-3000:]
+    return declared
+
+
+def left(box: Box) -> list[str]:
+    """What there is of containers on the host."""
+    return box.host.run(f"ls {FOLDER}; grep -c {FOLDER}/ /proc/mounts", check=False).split()
+
+
+def test_an_image_is_served_as_its_own_user_without_a_network(box: Box, inventory: Path, release: str) -> None:
+    said = box.about()
+    assert said["mark"] == "one"
+    assert said["environ"]["IMAGE_SAYS"] == "hello"
+    assert said["uid"] == int(box.host.run("id -u rigwright-chat"))
+    assert said["interfaces"] == ["lo"]
+    assert said["cwd"] == "/work"
+    assert said["temporary"] == "/tmp"
+    assert deploy(inventory).changed == []
+    assert red(inventory) == LENT_DISK
+    assert "podman" not in box.host.run("dpkg-query -W -f '${Package} ' podman", check=False)
+    assert box.host.run("docker ps --all --format '{{.Names}} {{.State}}'").split() == ["own", "running"]
+    # the process that systemd knows is the engine's own, in the unit's own group
+    assert main_pid(box.host) == int(box.host.run(ENGINE))
+
+    box.host.run("systemctl daemon-reload")
+    assert box.about()["mark"] == "one"
+    box.host.reboot()
+    until(lambda: served(box.host), "served after a boot")
+    assert deploy(inventory).changed == []
+    assert red(inventory) == LENT_DISK
+
+
+@pytest.mark.parametrize("victim", ["the engine", "all"])
+def test_whatever_is_killed_is_started_anew_and_leaves_nothing(
+    box: Box, inventory: Path, victim: str, release: str
+) -> None:
+    before = main_pid(box.host)
+    box.host.run(f"systemctl reset-failed {UNIT}")
+    box.host.run(f"kill -KILL {before}" if victim == "the engine" else f"systemctl kill --signal=KILL {UNIT}")
+    until(lambda: served(box.host) and main_pid(box.host) != before, "served by another process")
+    assert box.about()["mark"] == "one"
+    box.host.run(f"systemctl stop {UNIT}")
+    assert left(box) == ["0"]
+    assert box.host.run("pgrep -f '^python3 -I /run/rigwright|^/usr/bin/crun'", check=False) == ""
+    box.host.run(f"systemctl start {UNIT}")
+
+
+def inside(what: str) -> str:
+    """What root does in the mounts of the engine's container, by the host's own Python."""
+    enter = f"libc.setns(os.open('/proc/' + subprocess.getoutput({ENGINE!r}) + '/ns/mnt', 0), 0x20000)"
+    text = f"import ctypes, os, subprocess; libc = ctypes.CDLL(None); {enter}; raise SystemExit({what})"
+    return f"/usr/bin/python3 -c {shlex.quote(text)}"
+
+
+MARK = f"$(ls {ENGINES}/vllm-image-*/store/overlay/*/diff/etc/mark)"
+DRIFTS = {
+    "a file of its image": (f"echo x >> {MARK}", {"L02"}, f"truncate --size=-2 {MARK}"),
+    "a file system over one of its folders": (inside("libc.mount(b'x', b'/work', b'tmpfs', 0, None)"), {"I04"}, ""),
+    "its root": (inside("libc.mount(None, b'/', None, 0x20, None)"), {"I04"}, ""),
+    "a disk's device file": (inside("os.mknod('/dev/sda', 0o060600, 0x800)"), {"I06"}, ""),
+    "a process of root's beside it": (
+        f"sh -c 'echo $$ > {GROUP}/cgroup.procs; exec sleep 300' > /dev/null 2>&1 &",
+        {"I03", "I05"},
+        "",
+    ),
+    "a container of an earlier variant": (f"mkdir {FOLDER}/old", {"I08"}, f"rmdir {FOLDER}/old"),
+}
+
+
+@pytest.mark.parametrize("what", DRIFTS)
+def test_what_is_changed_is_seen_and_its_cure_cures_it(box: Box, inventory: Path, what: str, release: str) -> None:
+    do, wanted, undo = DRIFTS[what]
+    box.host.run(do)
+    assert red(inventory) >= LENT_DISK | wanted
+    box.host.run(undo or f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}")
+    assert deploy(inventory).status == 0
+    assert red(inventory) == LENT_DISK
+
+
+def test_it_gets_no_namespaces_of_its_own(box: Box, inventory: Path, release: str) -> None:
+    text = "import ctypes; print([ctypes.CDLL(None).unshare(kind) for kind in (0x10000000, 0x20000)])"
+    crun = f"crun --cgroup-manager=disabled --root={FOLDER}/chat/runtime exec rigwright-chat"
+    assert box.host.run(f"{crun} python3 -I -c {shlex.quote(text)}").strip() == "[-1, -1]"
+
+
+def test_an_image_of_many_layers_is_served_and_the_one_before_it_again(box: Box, inventory: Path, release: str) -> None:
+    assert deploy(box.declare("image/other")).status == 0
+    assert "--max-model-len=2048" in box.about()["argv"]
+    assert deploy(box.declare()).status == 0
+    box.push(TWO)
+    assert rigwright("lock", "--refresh", str(inventory)).returncode == 0
+    done = deploy(inventory)
+    assert done.status == 0, done.said[-3000:]
+    assert box.about()["mark"] == "two"
+    assert red(inventory) == LENT_DISK
+    numbers = box.host.run("ls /etc/rigwright/generations").split()
+    back = rigwright("rollback", str(inventory), "--to", min(numbers, key=int))
+    assert back.returncode == 0, back.stdout + back.stderr
+    assert box.about()["mark"] == "one"
+
+
+def test_removal_leaves_docker_and_what_runs_on_it(box: Box, inventory: Path, release: str) -> None:
+    done = rigwright("remove", str(inventory), "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert box.host.run("grep -c rigwright /proc/mounts", check=False).strip() == "1"
+    places = f"{FOLDER}/* /run/rigwright/instances/* /opt/rigwright /var/cache/rigwright"
+    assert box.host.run(f"ls -d {places} 2> /dev/null", check=False) == ""
+    box.host.run("docker start own")
+    assert box.host.run("docker ps --format '{{.Names}}'").split() == ["own"]
