@@ -9,7 +9,8 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +24,7 @@ from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Rig
+from rigwright.host.plan import Desired
 from tests.unit import samples
 from tests.unit.checking import red_of
 
@@ -78,7 +80,7 @@ class World:
         return self.said[words[0]]
 
     def red(self) -> dict[str, str]:
-        scene = Scene(self.rig, None)  # type: ignore[arg-type]
+        scene = Scene(self.rig, cast(Desired, SimpleNamespace(facts=samples.facts())))
         asked: Any = {"ours": OURS.asks(scene), "ground": GROUND.asks(scene)}
         asked["ground"] |= {"locks": str(self.path("locks"))}
         told = {"ours": {"told": ours_look.look(asked["ours"])}, "ground": {"told": ground_look.look(asked["ground"])}}
