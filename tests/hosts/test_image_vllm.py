@@ -55,7 +55,7 @@ def box(lab: Lab, vllm: Ground, tmp_path_factory: pytest.TempPathFactory) -> Ite
         assert run.status == 0, run.said[-4000:]
         made.with_registry()
         disk = host.folder / "disks/opt"
-        (env,) = disk.glob("rigwright/envs/vllm-*/env")
+        (env,) = disk.glob("rigwright/engines/vllm-*/env")
         place = Path("opt") / env.relative_to(disk)
         layout = disk / "layout"
         trees = [(images.base(images.RELEASES["debian-13"]), "."), (env, str(place))]

@@ -206,7 +206,7 @@ def test_one_without_a_repository_is_locked_from_the_operators_folder(shipped: S
     (shipped.root / "catalog" / "own.toml").write_text(OWN)
     shipped.rig("three")
     (tmp_path / "disk" / "three-gguf").mkdir(parents=True)
-    (tmp_path / "disk" / "three-gguf" / "three.gguf").write_bytes(b"three")
+    (tmp_path / "disk" / "three-gguf" / "three.gguf").write_bytes(gguf(b"three"))
     (line,) = shipped.locked("--from-dir", str(tmp_path / "disk"))
     assert line.startswith("+ model three-gguf 1")
     assert shipped.groups == {"three-gguf"}

@@ -37,7 +37,8 @@ def bundled(box: Box, *, weights: bytes = b"weights", rows: int = 99) -> Path:
     for kind, content in contents.items():
         digest = hashlib.sha256(content).hexdigest()
         name = {"source": "engine-source", "weight": "small", "wheel": "scikit-build-core"}[kind]
-        file = "scikit_build_core-1.0-py3-none-any.whl" if kind == "wheel" else f"{name}.bin"
+        files = {"source": f"{name}.bin", "weight": f"{name}.gguf", "wheel": "scikit_build_core-1.0-py3-none-any.whl"}
+        file = files[kind]
         row = {"kind": kind, "name": name, "version": "1.0", "file": file, "sha256": digest, "size": len(content)}
         row |= {"group": "tools"} if kind == "wheel" else {}
         lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in row.items()]
@@ -95,7 +96,7 @@ def test_everything_that_a_bundle_lacks_is_named(box: Box) -> None:
         for name in (
             "engine-source 1.0 (engine-source.bin)",
             "scikit-build-core 1.0 (scikit_build_core-1.0-py3-none-any.whl)",
-            "small 1.0 (small.bin)",
+            "small 1.0 (small.gguf)",
         )
     ]
 
@@ -106,10 +107,10 @@ def test_a_bundle_made_for_another_lock_has_faults(box: Box) -> None:
     bundled(box, weights=b"newer")
     (box.folder / "the bundle" / INDEX).write_text(text)
     (line,) = faults(box, bundle="the bundle", instances=chat())
-    assert "small.bin: has 5 bytes, 7 are listed" in line.replace("weights/", "")
-    (box.folder / "the bundle/weights/small.bin").write_bytes(b"weights")
+    assert "small.gguf: has 5 bytes, 7 are listed" in line.replace("weights/", "")
+    (box.folder / "the bundle/weights/small.gguf").write_bytes(b"weights")
     (line,) = faults(box, bundle="the bundle", instances=chat())
-    assert "the bundle lacks small 1.0 (small.bin)" in line
+    assert "the bundle lacks small 1.0 (small.gguf)" in line
 
 
 def test_a_rig_whose_bundle_is_away_never_falls_back_to_the_network(box: Box) -> None:

@@ -96,5 +96,5 @@ def test_its_card_and_what_is_compiled_for_it(solo: Rig) -> None:
         ("translate", (), 1024),
     ]
     assert [cuda_architecture(card.capability) for card in solo.cards] == ["120a-real"]
-    assert flash_attention_pairs(solo, "llama.cpp") == ("f16-f16", "q4_0-q8_0")
+    assert flash_attention_pairs(solo, "llama.cpp") == ("f16-f16", "q4_0-q4_0", "q4_0-q8_0")
     assert {artefact.file for artefact in solo.weights} == set(FILES)
