@@ -121,7 +121,7 @@ def _show(rows: list[dict[str, Any]], asked: bool) -> None:
                 counted(row["cards"], "card") if row["cards"] else "CPU",
                 ", ".join((*row["needs"], *row["workloads"])),
                 row["context"],
-                row["evidence"]["kind"] if asked and row["evidence"] else row["said"],
+                row["evidence"]["kind"] if row["evidence"] else row["said"],
             )
             for row in found
         ]
