@@ -27,7 +27,6 @@ LEFT = (*("boot", "dev", "proc", "run", "sys", "tmp", "root"), "var/cache", "var
 _, _VARIANT = vllm_box.CATALOG.split('[variants."vllm/tiny"]')
 _VARIANT = _VARIANT.partition('[variants."vllm/tiny-2"]')[0].replace("vllm/tiny", "image/tiny")
 CATALOG = f"""
-{vllm_box.CATALOG}
 [engines.{IMAGE}]
 kind = "image"
 image = "itself"
@@ -80,9 +79,14 @@ def answers(box: Box, instance: str, port: int) -> str:
 
 def test_vllm_itself_is_served_from_an_image_as_from_its_environment(box: Box, vllm: Ground, release: str) -> None:
     mirrors = {"shelf": [box.lab.shelf_url], **vllm.source.mirrors, "lan": [box.registry]}
-    inventory = vllm_box.write(box.folder, box.host, vllm, CATALOG, instances=BOTH, mirrors=mirrors)
+    inventory = vllm_box.write(box.folder, box.host, vllm, instances=BOTH, mirrors=mirrors)
+    # what the environment is made of is on no index: its lock is the lab's
+    theirs = {path: path.read_bytes() for path in (box.folder / "locks").iterdir()}
+    (box.folder / "catalog/boxed.toml").write_text(CATALOG)
     locked = rigwright("lock", str(inventory))
     assert locked.returncode == 0, locked.stdout + locked.stderr
+    for path, content in theirs.items():
+        path.write_bytes(content)
     chat = main_pid(box.host)
     run = deploy(inventory)
     assert run.status == 0, run.said[-4000:]
