@@ -27,13 +27,13 @@ APART = (
     "ProtectSystem=strict",
     "ProtectHome=yes",
     "ProtectProc=invisible",
-    "PrivateTmp=yes",
     "PrivateNetwork=yes",
     "PrivateIPC=yes",
     "RestrictSUIDSGID=yes",
     "LimitCORE=0",
     "TimeoutStopSec=5",
-    f"TemporaryFileSystem=/run:ro /dev/shm:mode=1777 {COMPILED}:mode=1777",
+    # PrivateTmp= would be folders of the host's own file systems, which it could fill
+    f"TemporaryFileSystem=/run:ro /dev/shm:mode=1777 /tmp:mode=1777 /var/tmp:mode=1777 {COMPILED}:mode=1777",
 )
 
 
