@@ -73,7 +73,8 @@ def _examination(rig: Rig, instance: Instance, made: Installation, doctor: Docto
         for said, words in (("bare", ()), (f"with what {instance.name} serves", service.asked))
     ]
     weights = [artefact.sha256 for artefact in instance.weights]
-    inputs = json.dumps([options, runs, weights, PROGRAM])
+    cards = [(rig.cards[index].name, rig.cards[index].capability) for index in instance.cards]
+    inputs = json.dumps([options, runs, weights, cards, PROGRAM])
     unit = f"rw-job-doctor-{instance.name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
     folder = f"{rig.jobs}/{unit}"
     script = render(

@@ -103,6 +103,7 @@ def test_it_is_made_anew_where_anything_of_it_is_another() -> None:
     assert one == same
     others = [examined(memory_max="3G"), examined(cards=(1,)), examined(model_name="other")]
     assert len({one.unit, *(examination(other).unit for other in others)}) == 4
+    assert examination(examined(), capability="7.5").unit != one.unit
     assert one.test == f"[ -s /var/lib/rigwright/jobs/{one.unit}/verdict ]"
 
 
