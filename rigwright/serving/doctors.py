@@ -27,13 +27,13 @@ APART = (
     "ProtectSystem=strict",
     "ProtectHome=yes",
     "ProtectProc=invisible",
-    "PrivateTmp=yes",
     "PrivateNetwork=yes",
     "PrivateIPC=yes",
     "RestrictSUIDSGID=yes",
     "LimitCORE=0",
     "TimeoutStopSec=5",
-    f"TemporaryFileSystem=/run:ro /dev/shm:mode=1777 {COMPILED}:mode=1777",
+    # PrivateTmp= would be folders of the host's own file systems, which it could fill
+    f"TemporaryFileSystem=/run:ro /dev/shm:mode=1777 /tmp:mode=1777 /var/tmp:mode=1777 {COMPILED}:mode=1777",
 )
 
 
@@ -73,7 +73,8 @@ def _examination(rig: Rig, instance: Instance, made: Installation, doctor: Docto
         for said, words in (("bare", ()), (f"with what {instance.name} serves", service.asked))
     ]
     weights = [artefact.sha256 for artefact in instance.weights]
-    inputs = json.dumps([options, runs, weights, PROGRAM])
+    cards = [(rig.cards[index].name, rig.cards[index].capability) for index in instance.cards]
+    inputs = json.dumps([options, runs, weights, cards, PROGRAM])
     unit = f"rw-job-doctor-{instance.name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
     folder = f"{rig.jobs}/{unit}"
     script = render(

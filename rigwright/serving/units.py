@@ -34,6 +34,9 @@ ANYBODYS = re.compile(
 )
 # Runtime directories of units are below it, and cache directories.
 RUN, CACHE = "/run", "/var/cache"
+# How a unit's command of root's begins: outside of the unit's view of /run, and with none of its PATH, in which an
+# environment's own programs come first: one of them may be called mount.
+ON_HOST = "/usr/bin/nsenter --mount=/proc/1/ns/mnt /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         service=made,
         slice=instance.slice,
         user=user,
+        on_host=ON_HOST,
         links=LINKS if rig.gateway else "",
         # a start may wait as long for what another one compiles
         start_limit=STARTS * (instance.variant.ready_timeout * (2 if made.cache else 1) + PAUSE),

@@ -183,8 +183,9 @@ def _tensor(reader: _Reader) -> tuple[str, int, int | None]:
     if kind not in BLOCKS:
         return name, offset, None
     numbers, size = BLOCKS[kind]
-    if (shape[0] if shape else 1) % numbers:
-        raise Broken(f"has no header of GGUF: {shown(name)} has rows of {shape[0]}, and blocks of {numbers}")
+    row = shape[0] if shape else 1
+    if row % numbers:
+        raise Broken(f"has no header of GGUF: {shown(name)} has rows of {row}, and blocks of {numbers}")
     return name, offset, prod(shape) // numbers * size
 
 

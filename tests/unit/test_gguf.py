@@ -70,6 +70,7 @@ LIES = {
     "many dimensions": (header([NAMED], [tensor("a", 0, [1] * 5)]), "a tensor has 5 dimensions"),
     "a tensor twice": (header([NAMED], [tensor("a", 0, [1]), tensor("a", 32, [1])]), "has a tensor twice"),
     "a half block": (header([NAMED], [tensor("a", 0, [16], Q4_0)]), "'a' has rows of 16, and blocks of 32"),
+    "a block without a row": (header([NAMED], [tensor("a", 0, [], Q4_0)]), "'a' has rows of 1, and blocks of 32"),
     "odd alignment": (
         header([text("general.alignment") + value(3)], [tensor("a", 0, [1])]),
         "it aligns tensors at 3 bytes",

@@ -103,6 +103,7 @@ def test_it_is_made_anew_where_anything_of_it_is_another() -> None:
     assert one == same
     others = [examined(memory_max="3G"), examined(cards=(1,)), examined(model_name="other")]
     assert len({one.unit, *(examination(other).unit for other in others)}) == 4
+    assert examination(examined(), capability="7.5").unit != one.unit
     assert one.test == f"[ -s /var/lib/rigwright/jobs/{one.unit}/verdict ]"
 
 
@@ -155,7 +156,9 @@ def test_it_is_asked_bare_and_with_the_instances_own_words_and_found_well(tmp_pa
     assert '--additional-config={"louder": true}' in whole
     assert whole[1].startswith("/srv/models/")
     assert not [word for word in whole if word.startswith(("--uds", "--middleware"))]
-    assert COMPILED in asked
+    assert "--property=PrivateTmp=yes" not in words
+    empty = next(word for word in words if word.startswith("--property=TemporaryFileSystem="))
+    assert {f"{path}:mode=1777" for path in ("/tmp", "/var/tmp", COMPILED)} <= {*empty.split()}
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_the_unit_is_ready_after_a_completion_within_its_own_time() -> None:
     (post,) = values(text, "ExecStartPost")
     key = "/etc/rigwright/credentials/chat.api-key"
     assert post.lstrip("+").split() == [
-        *("/usr/bin/nsenter", "--mount=/proc/1/ns/mnt"),
+        *serving.ON_HOST.split(),
         *("/etc/rigwright/current/ready", "rigwright-chat.service", "rigwright-chat", key, "0"),
     ]
     (post,) = values(unit(two_cards()).text, "ExecStartPost")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,18 @@ def said(instance: Instance) -> dict[str, str | bool]:
 def text(instance: Instance, node: int | None = None) -> str:
     whole = rig(instance)
     return unit(whole, instance, environment(whole), node).text
+
+
+def test_what_root_runs_for_it_is_no_program_of_its_environment() -> None:
+    """Whose folder is the first of its PATH, and may have a `mount`."""
+    whole = rig(vllm())
+    made = unit(whole, whole.instances[0], environment(whole))
+    given = dict(line.split("=", 1) for line in made.environment.splitlines() if line)
+    for line in re.findall(r"^Exec\w+=-?[+]/usr/bin/nsenter --mount=\S+ (.*)$", made.text, re.MULTILINE):
+        # what comes before the program, and one that says by what it would have been found
+        before = re.match(r"(/usr/bin/env |\S+=\S+ )*", line)[0].split()  # type: ignore[index] # matches nothing, too
+        done = subprocess.run([*before, "/usr/bin/printenv", "PATH"], env=given, capture_output=True, text=True)
+        assert done.stdout == "/usr/sbin:/usr/bin:/sbin:/bin\n", line
 
 
 def values(of: str, directive: str) -> list[str]:
