@@ -162,6 +162,10 @@ def test_variables_are_the_images_then_its_cards_and_then_the_declared_ones() ->
     assert (written(WorkingDir="/work")["process"]["cwd"], written()["process"]["cwd"]) == ("/work", "/")
 
 
+def test_what_an_image_says_of_variables_and_is_none_is_left_out() -> None:
+    assert written(Env=["nothing", ""])["process"]["env"] == written()["process"]["env"]
+
+
 def test_cards_bring_what_their_spec_says_and_no_group() -> None:
     found = written(0)
     nodes = {node["path"]: (node["type"], node["major"], node["minor"]) for node in found["linux"]["devices"]}

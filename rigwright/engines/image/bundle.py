@@ -133,7 +133,8 @@ def configuration(declared: Json, said: Json, owner: tuple[int, int], filtering:
         added: What its cards add to it.
     """
     told = (said.get("Env") or [], *(one.get("env") or [] for one in added))
-    variables = dict(line.split("=", 1) for lines in ([PATH], *told) for line in lines) | declared["environment"]
+    given = [line for lines in ([PATH], *told) for line in lines if "=" in line]
+    variables = dict(line.split("=", 1) for line in given) | declared["environment"]
     folder, memory = declared["folder"], declared["shared_memory"].lower()
     mounts = [{"destination": at, "type": kind, "source": kind, "options": [*how]} for at, kind, how in KERNELS]
     temporary = [(path, "mode=1777") for path in declared["temporary"]]
