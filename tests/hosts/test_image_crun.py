@@ -118,6 +118,7 @@ DRIFTS = {
 }
 
 
+@pytest.mark.all_only  # the same checks see the same of podman's in every run
 @pytest.mark.parametrize("what", DRIFTS)
 def test_what_is_changed_is_seen_and_its_cure_cures_it(box: Box, inventory: Path, what: str, release: str) -> None:
     do, wanted, undo = DRIFTS[what]
