@@ -177,7 +177,8 @@ def test_nginx_is_told_which_keys_are_gone_and_which_are_back(box: Box) -> None:
 
 
 def test_a_key_whose_time_is_over_is_gone_for_what_runs_too(box: Box) -> None:
-    ending = key("b", "b", until=int(time.time()) + 1)
+    # within which it has to start
+    ending = key("b", "b", until=int(time.time()) + 5)
     box.world.ending = [ending]
     box.world.start()
     until(lambda: bool(box.nginx.count(f"/back/{ending['id']}")))
