@@ -2,9 +2,9 @@
 image costs, or another variant, beside another instance of the same host.
 
 The two take turns, for a card's memory may not hold both; each turn is a new process, and how long it takes until it is
-ready is noted, too. The unit's is asked over its
-socket and through its port alternately, load by load. Trust the ratios: what else the host does is on both sides.
-Whoever asks the instance meanwhile is in its figures, and gets no answer while it is stopped.
+ready is noted, too. The unit's is asked over its socket and through its port alternately, load by load. Trust the
+ratios: what else the host does is on both sides. Whoever asks the instance meanwhile is in its figures, and gets no
+answer while it is stopped.
 """
 
 from __future__ import annotations

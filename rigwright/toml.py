@@ -71,13 +71,20 @@ def plain(text: str) -> dict[str, Any] | None:
 
 
 def written(value: object) -> str:
-    """A text, number, list of texts or table as TOML has it: as JSON does, but for what neither of JSON's ways suits.
+    """A text, number, list or table as TOML has it: as JSON does, but for what neither of JSON's ways suits.
 
     TOML has no escapes for halves of a character, and takes a DEL only as an escape.
     """
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {written(inner)}' for key, inner in value.items())} }}"
+        return f"{{ {', '.join(f'{key_written(name)} = {written(inner)}' for name, inner in value.items())} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(written, value))}]"
     return _ESCAPED.sub(
         lambda found: f"\\U{code:08x}" if (code := ord(found[0])) > 0xFFFF else f"\\u{code:04x}",
         json.dumps(value, ensure_ascii=False),
     )
+
+
+def key_written(name: str) -> str:
+    """A key as TOML has it: in quotes where it has to be."""
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else written(name)

@@ -63,20 +63,12 @@ def _tables(entries: Mapping[str, Mapping[str, Any]]) -> str:
 def _table(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
     """A table and those in it, a line a key."""
     yield f"[{place}]"
-    yield from (f"{_key(key)} = {_value(value)}" for key, value in entry.items() if not isinstance(value, dict))
+    yield from (
+        f"{toml.key_written(key)} = {toml.written(value)}"
+        for key, value in entry.items()
+        if not isinstance(value, dict)
+    )
     for key, value in entry.items():
         if isinstance(value, dict) and value:
             yield ""
-            yield from _table(f"{place}.{_key(key)}", value)
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else toml.written(key)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in value.items())}}}"
-    return toml.written(value)
+            yield from _table(f"{place}.{toml.key_written(key)}", value)

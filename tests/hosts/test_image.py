@@ -13,12 +13,10 @@ import pytest
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from tests.hosts import patch_box
-from tests.hosts.image import SERVER, Box, image, site
+from tests.hosts.image import LENT_DISK, SERVER, Box, image, site
 from tests.hosts.support import PORT, api_key, check, deploy, main_pid, plan, red, served, until
 
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-# A throwaway host is an overlay, in which nobody can make another one: what is installed lies on this machine's disk.
-LENT_DISK = {"F03", "M05"}
 UNIT = "rigwright-chat.service"
 # of more layers than a mount has room for by their names
 TWO = image("two", layers=60)

@@ -10,14 +10,12 @@ import pytest
 
 from lab.hosts import HostSpec
 from lab.labs import Lab
-from tests.hosts.image import Box, image
+from tests.hosts.image import LENT_DISK, Box, image
 from tests.hosts.models import rigwright
 from tests.hosts.support import deploy, main_pid, plan, red, served, until
 from tests.hosts.test_containers import IMAGE
 
 pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
-# A throwaway host is an overlay, in which nobody can make another one: what is installed lies on this machine's disk.
-LENT_DISK = {"F03", "M05"}
 UNIT = "rigwright-chat.service"
 FOLDER = "/run/rigwright/containers"
 ENGINES = "/opt/rigwright/engines"

@@ -29,6 +29,8 @@ SERVER = Path(__file__).with_name("server.py")
 REGISTRY_PORT = 5000
 REGISTRY = "/etc/docker/registry/config.yml"
 REPOSITORY = "vllm/stand-in"
+# A throwaway host is an overlay, in which nobody can make another one: what is installed lies on this machine's disk.
+LENT_DISK = {"F03", "M05"}
 MODEL = vllm_model.NAME
 WEIGHTS = Input(kind="weight", version="1", sources=(f"shelf:{MODEL}",), include=("*",))
 # Modules of the standard library that are large, and that no server needs.
