@@ -158,6 +158,8 @@ def header(path: str, size: int, beginning: Callable[[int], bytes]) -> Header | 
                 count = min(size, count * MORE)
                 with suppress(gguf.Short):
                     return gguf.read(beginning(count), size)
+                if count == size:
+                    raise Broken("has become shorter while it was read")
     if path.endswith(WEIGHTS):
         found = beginning(count)
         end = header_end(found, size)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.resolving import checkpoints
 from lab.tiny_model import write
 from rigwright.supply.header import Cache, Header
 from rigwright.weights import gguf as under_test
@@ -116,3 +117,8 @@ def test_what_need_not_be_on_a_card() -> None:
     sizes = {"token_embd__weight": 100, "output__weight": 1000, "blk__1__a": 10_000, "blk__2__a": 100_000}
     content = gguf(said=said, **sizes)
     assert read(content, len(content)).off_card == 100_100
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_not_waited_for() -> None:
+    with pytest.raises(Broken, match="has become shorter"):
+        checkpoints.header("one.gguf", 100_000_000, lambda count: gguf(b"one")[: min(count, 20)])
