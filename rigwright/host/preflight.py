@@ -25,7 +25,7 @@ from rigwright.weights.sharing import UNIT
 ARCHITECTURE = "x86_64"
 # LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
 SYSTEMD_MINIMUM = 247
-# The Windows Subsystem for Linux, where Windows drives the cards, by its kernel's name: the words that systemd tells it by
+# The Windows Subsystem for Linux, where Windows drives the cards: systemd tells it by these words of the kernel's name
 # (src/basic/virt.c).
 WSL = re.compile(r"Microsoft|WSL")
 # The oldest kernel that a supported release has shipped with: Ubuntu 22.04's (Ubuntu release notes)
