@@ -61,7 +61,7 @@ class Status:
     """Whether that generation is the inventory's."""
     activation_cut_off: bool
     at_work: str
-    """Who holds the lease, since when, doing what."""
+    """Who holds the deploy lock, since when, doing what."""
     instances: list[Row]
     gateway: str
     """How the gateway is doing and where it listens; empty without one."""

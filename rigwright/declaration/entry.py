@@ -129,7 +129,7 @@ class Driver(Frozen):
     )
     power_w: PowerLimit | None = Field(
         default=None,
-        description="Power limit, W: one for all cards, or one a card by slot; without it, each card's own default. "
+        description="Power limit, W: one for all cards, or one a card by GPU index; without it, each card's own default. "
         "Needs `managed`.",
     )
     clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
@@ -137,11 +137,11 @@ class Driver(Frozen):
     )
     lanes: tuple[Lanes, ...] = Field(
         default=(),
-        description="Lanes of the PCI link of each card by slot, for boards that give a slot fewer than the card has; "
+        description="Lanes of the PCI link of each card by GPU index, for boards that give a slot fewer than the card has; "
         "without it, as many as card and slot have.",
     )
     nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
-        default=(), description="Pairs of cards, by slot, that have an NVLink bridge."
+        default=(), description="Pairs of cards, by GPU index, that have an NVLink bridge."
     )
     module_options: dict[ModuleOption, Count] = Field(
         default_factory=dict,
@@ -159,7 +159,7 @@ class Driver(Frozen):
         return self.power_w is not None or self.clocks_mhz is not None
 
     def power_limits(self, cards: int) -> tuple[int | None, ...]:
-        """The power limit of each of so many cards by slot, W; None where it is left alone."""
+        """The power limit of each of so many cards by GPU index, W; None where it is left alone."""
         return self.power_w if isinstance(self.power_w, tuple) else (self.power_w,) * cards
 
     @model_validator(mode="after")
@@ -199,11 +199,11 @@ class RigEntry(Frozen):
 
     cards: tuple[CardEntry, ...] = Field(
         default=(),
-        description="Its cards by slot, in the order of the PCI bus: the catalogue's name of each, or its description.",
+        description="Its cards by GPU index, in the order of the PCI bus: the catalogue's name of each, or its description.",
     )
     lent: tuple[CardIndex, ...] = Field(
         default=(),
-        description="Cards, by slot, that are lent to other work: no instance gets one, and who computes there is no "
+        description="Cards, by GPU index, that are lent to other work: no instance gets one, and who computes there is no "
         "mistake. What `driver` says of all cards holds for them too.",
     )
     driver: Driver = Field(default=Driver(), description="The NVIDIA driver of a rig with cards.")

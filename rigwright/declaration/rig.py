@@ -56,7 +56,7 @@ class Rig:
     """The file that declares it."""
     cards: tuple[Card, ...]
     lent: tuple[int, ...]
-    """Slots of the cards that other work has, in order."""
+    """GPU indexes of the cards that other work has, in order."""
     driver: Driver
     drivers: Tables
     """Which drivers there are."""
@@ -172,7 +172,7 @@ class Rig:
 
     @property
     def power_limits(self) -> tuple[int | None, ...]:
-        """The power limit of each declared card by slot, W; None where it is left alone."""
+        """The power limit of each declared card by GPU index, W; None where it is left alone."""
         return self.driver.power_limits(len(self.cards))
 
     @property

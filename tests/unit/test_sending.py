@@ -169,7 +169,7 @@ def test_what_is_sent_can_be_read_by_apts_own_user_whatever_the_logins_umask_is(
     assert [oct(path.stat().st_mode)[-3:] for path in (sent, sent.parent, sent.parent.parent)] == ["644", "755", "755"]
 
 
-def test_the_lease_gives_signs_of_life_while_a_large_file_is_read(
+def test_the_deploy_lock_gives_signs_of_life_while_a_large_file_is_read(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()

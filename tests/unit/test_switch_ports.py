@@ -11,7 +11,7 @@ from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import JOURNAL, Generation
 from rigwright.serving.listeners import PREFIX, names
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
 from tests.unit.scripts import activate, stand_in
@@ -24,7 +24,7 @@ NEW = wanted(two(instance("chat"), instance("code", port=8021)))
 BEFORE = replace(OLD, files={path: text for path, text in OLD.files.items() if PREFIX not in path})
 SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
 FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
-TCP = Slot(CHAT, "0" * 64, 8020, frozenset())
+TCP = UnitState(CHAT, "0" * 64, 8020, frozenset())
 """An engine that listens on the port itself."""
 CARRIERS = {name: (service, port) for port, (service, name) in ((one, names(one)) for one in (8020, 8021, 8022))}
 MOVED = Activation((PORT_3,), (PORT_2,), release=(HOLDER_3,), listen=(HOLDER_2,), carriers=CARRIERS)
