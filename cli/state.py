@@ -72,8 +72,8 @@ def _status(box: Box) -> Status:
     found = box.served()
     aim = goal(found, box.desired().generation)
     use, holder = box.use(), box.holder()
-    slots = {slot.unit: slot for slot in aim.slots}
-    ports = {slot.leads_to: slot.port for name in found.processes if (slot := found.held(name)) and slot.leads_to}
+    states = {state.unit: state for state in aim.unit_states}
+    ports = {held.leads_to: held.port for name in found.processes if (held := found.held(name)) and held.leads_to}
     declared = {i.unit: i for i in box.rig.instances}
     rows = []
     for name in sorted(
@@ -99,7 +99,7 @@ def _status(box: Box) -> Status:
                 kv_tokens=begun.kv_tokens,
                 backend=begun.backend,
                 load_seconds=begun.load_seconds,
-                current=bool(process and name in slots and process.fits(slots[name])),
+                current=bool(process and name in states and process.fits(states[name])),
             )
         )
     return Status(

@@ -79,7 +79,8 @@ class DeployLock:
             except (OSError, SSHException):
                 break
             gevent.sleep(BEAT)
-        # a cut connection is made again, and the deploy lock with it; here the host has ended it alone, and may have another
+        # a cut connection is made again, and the deploy lock with it; here the host has ended it alone, and may
+        # have another
         if channel is self.channel and channel.get_transport().is_active():
             self.lost = "the host has let go of it, as after a silence of this machine"
 

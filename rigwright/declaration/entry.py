@@ -129,16 +129,16 @@ class Driver(Frozen):
     )
     power_w: PowerLimit | None = Field(
         default=None,
-        description="Power limit, W: one for all cards, or one a card by GPU index; without it, each card's own default. "
-        "Needs `managed`.",
+        description="Power limit, W: one for all cards, or one a card by GPU index; without it, each card's own "
+        "default. Needs `managed`.",
     )
     clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
         default=None, description="Lowest and highest clock that all cards are held to, MHz. Needs `managed`."
     )
     lanes: tuple[Lanes, ...] = Field(
         default=(),
-        description="Lanes of the PCI link of each card by GPU index, for boards that give a slot fewer than the card has; "
-        "without it, as many as card and slot have.",
+        description="Width of each card's PCIe link (lanes), by GPU index, for boards that give a slot fewer than the "
+        "card has; without it, as many as card and slot have.",
     )
     nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
         default=(), description="Pairs of cards, by GPU index, that have an NVLink bridge."
@@ -199,12 +199,12 @@ class RigEntry(Frozen):
 
     cards: tuple[CardEntry, ...] = Field(
         default=(),
-        description="Its cards by GPU index, in the order of the PCI bus: the catalogue's name of each, or its description.",
+        description="Its cards by GPU index (order of the PCI bus): the catalogue's name of each, or its description.",
     )
     lent: tuple[CardIndex, ...] = Field(
         default=(),
-        description="Cards, by GPU index, that are lent to other work: no instance gets one, and who computes there is no "
-        "mistake. What `driver` says of all cards holds for them too.",
+        description="GPU indexes of cards that are lent to other work: no instance gets one, and who computes there is "
+        "no mistake. What `driver` says of all cards holds for them too.",
     )
     driver: Driver = Field(default=Driver(), description="The NVIDIA driver of a rig with cards.")
     containers: Containers | None = Field(

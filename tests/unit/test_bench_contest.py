@@ -56,7 +56,7 @@ class Host:
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host()
     monkeypatch.setattr(contest_module, "Root", lambda target: made)
-    monkeypatch.setattr(contest_module, "Lease", lambda target, doing: made)
+    monkeypatch.setattr(contest_module, "DeployLock", lambda target, doing: made)
     return made
 
 

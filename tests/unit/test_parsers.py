@@ -29,7 +29,7 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "weights": (lambda output: stored.parse(RIG, output), stored.SCHEMA),
     "sharing": (sharing.parse, sharing.SCHEMA),
     "removal": (removed.parse, removed.SCHEMA),
-    "lease": (deploy_lock.refusal, deploy_lock.SCHEMA),
+    "deploy lock": (deploy_lock.refusal, deploy_lock.SCHEMA),
     "holder": (deploy_lock.parse, deploy_lock.SCHEMA),
     "use": (use.parse, use.SCHEMA),
     "entries": (files.Entries().read, files.ENTRIES),

@@ -1,9 +1,9 @@
 """Which power limit and which clocks each declared card is told, decided anew at each boot: on the host, by the program
 that sets them (which is why nothing but the standard library and the reader of nvidia-smi is imported here).
 
-A GPU index is a place on the bus: the nth display adapter of NVIDIA's; where the bus lacks one, the card that was written
-down for it. A card that is away is a failure, and the others get theirs. Nothing is set where a card would not take
-what is declared for it.
+A GPU index is a place on the bus: the nth display adapter of NVIDIA's; where the bus lacks one, the card that was
+written down for it. A card that is away is a failure, and the others get theirs. Nothing is set where a card
+would not take what is declared for it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def resetting(box: Box) -> Orders:
 
 
 def placed(record: object, declared: int) -> dict[int, tuple[str, str]]:
-    """GPU index -> (address, UUID) of each card that was written down, from the record's own JSON; empty where one lacks."""
+    """GPU index -> (address, UUID) of each card written down, from the record's own JSON; empty where one lacks."""
     rows = record.get("cards") if isinstance(record, dict) else None
     found = {}
     for row in rows if isinstance(rows, list) else []:
