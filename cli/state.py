@@ -37,7 +37,7 @@ class Row:
     port: int | None
     cards: list[int]
     slots: int | None
-    context_per_slot: int | None
+    context_per_sequence: int | None
     state: str
     since: str
     restarts: int
@@ -91,7 +91,7 @@ def _status(box: Box) -> Status:
                 port=ports.get(name) or (held.port if held else 0) or None,
                 cards=sorted(held.cards) if held else [],
                 slots=capacity[0] if capacity else None,
-                context_per_slot=capacity[1] if capacity else None,
+                context_per_sequence=capacity[1] if capacity else None,
                 state=_word(process),
                 since=use[name].since if name in use else "",
                 restarts=process.restarts if process else 0,
@@ -155,7 +155,7 @@ def _show(seen: list[Status], inventory: str) -> None:
             (
                 *(host.host, generation, one.instance, one.variant, one.state, one.since, str(one.port or "")),
                 ",".join(str(card) for card in one.cards),
-                f"{one.slots} x {one.context_per_slot}" if one.slots else "",
+                f"{one.slots} x {one.context_per_sequence}" if one.slots else "",
                 *(str(one.restarts), size(one.memory_bytes) if one.memory_bytes else ""),
                 *([f"{one.kv_tokens:,}" if one.kv_tokens else "", one.backend] if said else []),
             )

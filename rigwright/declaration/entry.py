@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -91,6 +91,8 @@ PowerLimit = Annotated[
 class Driver(Frozen):
     """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
 
+    RENAMED: ClassVar[dict[str, str]] = {"lanes": "pcie_link_width"}
+
     managed: bool = Field(
         default=False,
         strict=True,
@@ -135,7 +137,7 @@ class Driver(Frozen):
     clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
         default=None, description="Lowest and highest clock that all cards are held to, MHz. Needs `managed`."
     )
-    lanes: tuple[Lanes, ...] = Field(
+    pcie_link_width: tuple[Lanes, ...] = Field(
         default=(),
         description="Width of each card's PCIe link (lanes), by GPU index, for boards that give a slot fewer than the "
         "card has; without it, as many as card and slot have.",

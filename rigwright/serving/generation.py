@@ -23,7 +23,7 @@ META = "meta"
 # Written once all its instances have answered.
 PROVEN = "proven"
 # In the configuration's folder while a generation is being activated: the numbers of the old and the new one.
-JOURNAL = "activating"
+ACTIVATING = "activating"
 SETTLE = "rigwright_settle.service"
 
 
@@ -99,7 +99,7 @@ def generation(
         ),
         "seed": render("serving/seed.j2", started_from=STARTED_FROM, warm=WARM),
         "started": render("serving/started.j2", started_from=STARTED_FROM, units=UNITS),
-        "settle": render("generation/settle.j2", config=rig.roots.config, journal=JOURNAL, units=UNITS),
+        "settle": render("generation/settle.j2", config=rig.roots.config, activating=ACTIVATING, units=UNITS),
     }
     files = {
         **scripts,
@@ -113,7 +113,7 @@ def generation(
         **{f"units/{one.unit}": one.text for one in listeners},
         **{f"units/{one.socket_unit}": one.socket_text for one in listeners},
         "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED),
-        f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, journal=JOURNAL),
+        f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, activating=ACTIVATING),
         **gateway.files,
         "manifest.json": manifest(rig, engines, tools.folder, units, listeners, gateway.unit_states),
         "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits, units)),

@@ -26,7 +26,7 @@ from rigwright.host.channel import (
     word,
 )
 from rigwright.render import render
-from rigwright.serving.generation import JOURNAL, META, PROVEN, SETTLE, Generation
+from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation
 from rigwright.serving.listeners import PREFIX
 from rigwright.serving.manifest import Read, read
 from rigwright.serving.unit_states import UNIX, UnitState
@@ -195,7 +195,7 @@ def state_script(config: str, software: str, starts: str) -> str:
         starts=starts,
         meta=META,
         proven=PROVEN,
-        journal=JOURNAL,
+        activating=ACTIVATING,
         job=JOB,
         settle=SETTLE,
         units=UNITS,

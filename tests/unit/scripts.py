@@ -30,7 +30,7 @@ from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.patches.patch import Patch
 from rigwright.render import render
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import JOURNAL, PROVEN, generation
+from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
 from rigwright.serving.unit_states import UnitState
@@ -60,7 +60,7 @@ TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/too
 WIDE = rig(
     proxy="http://proxy:3128",
     no_proxy=("example.org",),
-    authorities="-----BEGIN CERTIFICATE-----\n",
+    ca_certificates="-----BEGIN CERTIFICATE-----\n",
     mirrors={"apt": ("http://a/debian", "http://b/debian/"), "index": ("http://a/simple", "http://b/simple")},
 )
 PLAIN = rig(mirrors={})
@@ -161,7 +161,7 @@ def tools(
 
 def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
     """An activation."""
-    values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "proven": PROVEN}
+    values = {"config": config, "units": units, "activating": ACTIVATING, "number": 2, "proven": PROVEN}
     limits = {
         "causes": {"rigwright-chat.service": faults(CAUSES)},
         "smi_timeout": 20,

@@ -205,7 +205,7 @@ def test_another_instance_takes_the_place_of_the_bare_process(host: Host, monkey
 
 
 def test_requests_that_no_slot_has_room_for_are_refused(host: Host) -> None:
-    room = CHAT.variant.context_per_slot
+    room = CHAT.variant.context_per_sequence
     box = Box("box", MADE, SimpleNamespace())
     with pytest.raises(NotMeasured, match=f"has {room} tokens: no room for 200 and an answer of {room}"):
         measure(box, CHAT, [1], 1, room, 1, 1, lambda text: None)

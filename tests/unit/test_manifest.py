@@ -16,7 +16,7 @@ from tests.unit.samples import artefact, card, instance, rig
 from tests.unit.states import CHAT, CODE, wanted
 
 CARDS = (card("8.6"), card("8.6"))
-RIG = rig(instance("chat", cards=(1, 0), slots=2), instance("code", port=8021), cards=CARDS)
+RIG = rig(instance("chat", cards=(1, 0), parallel=2), instance("code", port=8021), cards=CARDS)
 AIM = wanted(RIG)
 TEXT = AIM.files["manifest.json"]
 A, B = "a" * 64, "b" * 64

@@ -9,7 +9,7 @@ import pytest
 
 from rigwright.render import render
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import JOURNAL, Generation
+from rigwright.serving.generation import ACTIVATING, Generation
 from rigwright.serving.listeners import PREFIX, names
 from rigwright.serving.unit_states import UnitState
 from tests.unit.host_folder import HostFolder
@@ -136,7 +136,7 @@ def test_after_a_power_cut_ports_that_the_proven_generation_does_not_hold_are_le
     host.write(1, old)
     host.write(2, NEW)
     (host.config / "current").symlink_to("generations/2")
-    (host.config / JOURNAL).write_text("1 2\n")
-    done = host.sh(render("generation/settle.j2", config=host.config, journal=JOURNAL, units=host.units))
+    (host.config / ACTIVATING).write_text("1 2\n")
+    done = host.sh(render("generation/settle.j2", config=host.config, activating=ACTIVATING, units=host.units))
     assert (done.returncode, host.current) == (0, "generations/1"), done.stdout
     assert host.asked[: len(free) + 1] == [*(f"stop {holder}" for holder in free), "daemon-reload"]
