@@ -26,7 +26,7 @@ rigs = hosts(
         "rig3090-two": {
             "ssh_hostname": SHARES,
             "cards": ["rtx-3090", "rtx-3090"],
-            "driver": DRIVER | RESIZABLE | {"power_w": 280, "lanes": (8, 8)},
+            "driver": DRIVER | RESIZABLE | {"power_w": 280, "pcie_link_width": (8, 8)},
             "instances": {"chat": {"variant": "vllm/dual", "cards": [0, 1], "port": 18020}},
             "gateway": GATEWAY_3090,
             "share": {"address": SHARES, "allow": [NETWORK]},
@@ -42,7 +42,7 @@ rigs = hosts(
         "rig2080ti": {
             "ssh_hostname": "192.0.2.20",
             "cards": ["rtx-2080-ti-22g", "rtx-2080-ti-22g"],
-            "driver": DRIVER | {"nvlinks": [(0, 1)], "lanes": (8, 8)},
+            "driver": DRIVER | {"nvlinks": [(0, 1)], "pcie_link_width": (8, 8)},
             "instances": {"chat": {"variant": "vllm/2080ti-two", "cards": [0, 1], "port": 8000}},
         },
         "rig5090": {
@@ -51,13 +51,17 @@ rigs = hosts(
             "lent": [4, 5, 6, 7],
             "driver": DRIVER
             | RESIZABLE
-            | {"power_w": 450, "lanes": (16,) * 8, "sysctl": {"vm.swappiness": 10, "kernel.numa_balancing": 0}},
+            | {
+                "power_w": 450,
+                "pcie_link_width": (16,) * 8,
+                "sysctl": {"vm.swappiness": 10, "kernel.numa_balancing": 0},
+            },
             "instances": {"chat": {"variant": "vllm/qwen3.6-27b", "cards": [0, 1, 2, 3], "port": 8000}},
         },
         "rig5090two": {
             "ssh_hostname": "192.0.2.52",
             "cards": ["rtx-5090", "rtx-5090"],
-            "driver": DRIVER | RESIZABLE | {"power_w": 450, "lanes": (8, 8)},
+            "driver": DRIVER | RESIZABLE | {"power_w": 450, "pcie_link_width": (8, 8)},
             "instances": {
                 "left": {"variant": "vllm/qwen3-8b-per-card", "cards": [0], "port": 18000},
                 "right": {"variant": "vllm/qwen3-8b-per-card", "cards": [1], "port": 18001},

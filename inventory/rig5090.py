@@ -3,7 +3,7 @@
 Four of them serve, and the second processor's are lent to other work. Two ways to do that are here, of one box: keep
 the one that you want. `rig5090` is one instance on four cards, `rig5090-pairs` two of them on two cards each. Copy it
 into a folder of your own and put your box's address in. With another number of cards change both numbers, in `cards`
-and in `lanes`; a box with one processor needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is known
+and in `pcie_link_width`; a box with one processor needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is known
 to work; others lost days with newer kernels. Lock the weights with `rigwright lock rig5090.py`: 54 GB that the box
 then fetches from the hub, and the environment's Python. Until they are locked it is refused, and names them.
 """
@@ -19,7 +19,7 @@ DRIVER = {
     # at 5.5. What it costs in tokens was not measured.
     "power_w": 450,
     # a link that has come up with fewer is seldom noticed otherwise
-    "lanes": (16,) * 8,
+    "pcie_link_width": (16,) * 8,
     # No nvlinks: a 5090 has none. The cards exchange data through the host's memory.
     # 32 GiB behind the bus at once; firmware leaves these at 256 MiB, and the driver changes it
     "module_options": {"NVreg_EnableResizableBar": 1},
