@@ -15,6 +15,7 @@ from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import ROUTER_SOCKETS
 from rigwright.gateway.service import ADMIN
+from rigwright.operate.place import reached
 from rigwright.serving.listeners import LOOPBACK
 from rigwright.serving.units import credential_path
 from rigwright.supply.lock import Artefact
@@ -44,14 +45,6 @@ UNGIVEN = {
     "what is above": "/../../../etc/passwd",
     "what is above, encoded": "/%2e%2e/%2e%2e/etc/passwd",
 }
-
-
-def reached(entry: ListenerEntry) -> str:
-    """One of a listener's places, as the host itself reaches it."""
-    address = ip_address(entry.address)
-    if address.is_unspecified:
-        address = ip_address(LOOPBACK)
-    return f"[{address}]:{entry.port}" if address.version == 6 else f"{address}:{entry.port}"
 
 
 def at_instance(rig: Rig, instance: Instance, scene: Scene) -> Iterator[Ask]:

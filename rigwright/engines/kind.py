@@ -17,6 +17,7 @@ from rigwright.engines.caution import Rule
 from rigwright.engines.container import Container
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.log import Begun, Cause
+from rigwright.engines.metrics import Names
 from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
 from rigwright.engines.sandbox import Sandbox as Sandbox
 from rigwright.supply import lock
@@ -182,6 +183,8 @@ class Kind(ABC):
     `containers.engines` calls it; else empty."""
     causes: ClassVar[tuple[Cause, ...]] = ()
     """What its log betrays."""
+    counts: ClassVar[Names] = Names()
+    """What it calls what it tells at `Service.metrics`."""
     marks: ClassVar[tuple[str, ...]] = ()
     """What the lines of its log have in them that `begun` reads; at most twenty lines of a start are kept."""
 

@@ -62,6 +62,7 @@ class Image(InstallingKind):
     contained_by = "podman"
     causes = (*INSIDE.causes, *CAUSES)
     marks = INSIDE.marks
+    counts = INSIDE.counts
 
     def rules(self) -> tuple[Rule, ...]:
         """Those of what is in it."""

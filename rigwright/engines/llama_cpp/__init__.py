@@ -35,6 +35,7 @@ class LlamaCpp(InstallingKind):
     program = "llama-server"
     needs_toolkit = True
     causes = told.CAUSES
+    counts = told.COUNTS
 
     def rules(self) -> tuple[Rule, ...]:
         """rigwright/engines/llama_cpp/cautions.py."""

@@ -38,6 +38,7 @@ class Vllm(Kind):
     packages = ("g++",)
 
     causes = told.CAUSES
+    counts = told.COUNTS
     marks = told.MARKS
 
     def rules(self) -> tuple[Rule, ...]:
