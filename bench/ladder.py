@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bench.figures import Request
 from bench.load import REFUSED
+from rigwright.engines.metrics import Metrics
 from rigwright.problems import printable
 
 # Percentiles that are told, beside the mean and the median.
@@ -62,7 +63,7 @@ class Sample(_Told):
     """What the server said of itself."""
 
     second: Seconds
-    seen: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
+    told: str = Field(max_length=1_000_000)
 
 
 class Loaded(_Told):
@@ -82,6 +83,10 @@ def percentile(values: Sequence[float], percent: float) -> float:
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -106,37 +111,46 @@ class Rung:
     """Of its KV cache, at most, 0 to 1."""
     preemptions: float | None = None
     """Requests that it put back to make room for others."""
-    generated: float | None = None
-    """Tokens, whoever asked."""
+    foreign: int | None = None
+    """Tokens that the engine has worked on for others meanwhile; None where it does not tell, and where requests have
+    failed: what was done for those is nobody's.
+    """
 
     @classmethod
-    def of(cls, streams: int, loaded: Loaded, samples: Sequence[Sample], names: Mapping[str, str]) -> Rung:
+    def of(cls, streams: int, loaded: Loaded, samples: Sequence[Metrics]) -> Rung:
         """What a load came to.
 
         Args:
             streams: That it had.
             loaded: What the client has said of it.
-            samples: What the engine has said meanwhile.
-            names: The engine's own names of its figures: `running`, `waiting`, `kv`, and of those that it counts
-                since its start `preemptions` and `generated`; without those that it does not tell.
+            samples: What the engine has said of itself meanwhile, the first as the load began, the last when it was
+                over; none where it says nothing.
         """
-        answered = [one for one in loaded.requests if isinstance(one, Answer)]
+        answers = [one for one in loaded.requests if isinstance(one, Answer)]
         said = [one.error for one in loaded.requests if isinstance(one, Failure)]
         failed = Counter(printable(words)[:WORDS] for words in said if REFUSED not in words)
-        series = {what: [one.seen[name] for one in samples if name in one.seen] for what, name in names.items()}
-        most = {what: max(series[what]) for what in ("running", "waiting", "kv") if series.get(what)}
-        grown = {
-            what: max(series[what][-1] - series[what][0], 0.0)
-            for what in ("preemptions", "generated")
-            if series.get(what)
-        }
         told = dict(failed.most_common(KINDS))
         if others := failed.total() - sum(told.values()):
             told["others"] = others
-        requests = tuple(Request(one.first_s, tuple(one.gaps_s), one.total_s, one.tokens) for one in answered)
-        client = loaded.processor_s / loaded.seconds if loaded.seconds else 0.0
-        refused = len(said) - failed.total()
-        return cls(streams, loaded.seconds, requests, told, client, refused, **most, **grown)
+        first, last = (samples[0], samples[-1]) if samples else (Metrics(), Metrics())
+        put_back = None if last.preemptions is None else last.preemptions - (first.preemptions or 0)
+        mine = sum(one.prompt_tokens or 0 for one in answers), sum(one.tokens for one in answers)
+        foreign = None if said else last.foreign_tokens(first, *mine)
+        # one that ends an answer is counted by some engines
+        slack = max(sum(mine) * SLACK, len(answers) * ENDS)
+        return cls(
+            streams=streams,
+            seconds=loaded.seconds,
+            requests=tuple(Request(one.first_s, tuple(one.gaps_s), one.total_s, one.tokens) for one in answers),
+            errors=told,
+            client=loaded.processor_s / loaded.seconds if loaded.seconds else 0.0,
+            refused=len(said) - failed.total(),
+            running=_most(one.running for one in samples),
+            waiting=_most(one.waiting for one in samples),
+            kv=_most(one.kv_used for one in samples),
+            preemptions=put_back,
+            foreign=None if foreign is None else foreign if foreign > slack else 0,
+        )
 
     @property
     def failed(self) -> int:
@@ -154,19 +168,9 @@ class Rung:
         return len(self.requests) / self.seconds if self.seconds else 0.0
 
     @property
-    def foreign(self) -> int:
-        """Tokens that the engine has made for others meanwhile, as far as that can be told: one that ends an answer is
-        counted by some engines, and what is made for requests that fail is nobody's.
-        """
-        if self.generated is None or self.failed:
-            return 0
-        more = self.generated - self.tokens
-        return int(more) if more > max(self.tokens * SLACK, len(self.requests) * ENDS) else 0
-
-    @property
     def contaminated(self) -> bool:
         """Whether others asked meanwhile."""
-        return self.foreign > 0 or (self.running or 0) > self.streams
+        return bool(self.foreign) or (self.running or 0) > self.streams
 
     def times(self, what: str) -> list[float]:
         """All of a kind, in seconds: to the first token, for each further one (of a request), between two that came
@@ -197,7 +201,7 @@ class Rung:
             for percent in PERCENTILES:
                 found[f"p{percent}_{what}_ms"] = 1000 * percentile(times, percent)
         state = {name: getattr(self, name) for name in ("running", "waiting", "kv", "preemptions", "client")}
-        return found | state | {"foreign_tokens": float(self.foreign)}
+        return found | state | {"foreign_tokens": self.foreign}
 
 
 @dataclass(frozen=True)
@@ -234,10 +238,8 @@ def saturation(rungs: Sequence[Rung], capacity: int | None) -> Saturation:
 def _limit(rungs: Sequence[Rung], capacity: int | None) -> tuple[str, str]:
     """What holds all of these back, in a word and in words."""
 
-    def most(what: str) -> float | None:
-        return max((value for rung in rungs if (value := getattr(rung, what)) is not None), default=None)
-
-    kv, running, waiting, put_back = (most(what) for what in ("kv", "running", "waiting", "preemptions"))
+    kv, running = _most(rung.kv for rung in rungs), _most(rung.running for rung in rungs)
+    waiting, put_back = _most(rung.waiting for rung in rungs), _most(rung.preemptions for rung in rungs)
     if (kv or 0) >= FULL or (put_back or 0) > 0:
         again = f", and {put_back:.0f} requests were put back" if put_back else ""
         return "KV cache", f"the KV cache is the limit: {100 * (kv or 0):.0f} % of it is used{again}"

@@ -72,6 +72,8 @@ class Asked:
     """Whether each prompt begins with what no other one does, so that nothing of it is answered from a cache."""
     more: dict[str, Any] = field(default_factory=dict)
     """Further members of a chat's body."""
+    longest: float = 7200.0
+    """Seconds for one answer."""
 
 
 def body(asked: Asked, number: int) -> bytes:
@@ -187,7 +189,7 @@ def ask(asked: Asked, server: Server, number: int) -> Made:
             # read now and as it comes, taken apart later: that would hold up the other streams' clocks
             while piece := answer.read1(65536):
                 pieces.append((time.perf_counter(), piece))
-                if (left := left - len(piece)) < 0:
+                if (left := left - len(piece)) < 0 or time.perf_counter() - started > asked.longest:
                     raise ValueError("an answer without end")
     except (OSError, ValueError, http.client.HTTPException) as failed:
         error = f"{type(failed).__name__}: {failed}"

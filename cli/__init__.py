@@ -39,6 +39,7 @@ PARTS = {
         "status": "state:status",
         "logs": "state:logs",
         "generations": "state:generations",
+        "load": "load:load",
         "models": "models:models",
         "shell": "shell:shell",
     },

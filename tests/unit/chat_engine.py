@@ -36,7 +36,10 @@ class ChatEngine:
     """Bodies of requests."""
     running: int = 0
     waiting: int = 0
+    most: int = 0
+    """Requests at once."""
     made: int = 0
+    over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def metrics(self) -> str:
@@ -49,6 +52,7 @@ class ChatEngine:
             f'vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} {self.running * self.kv_a_slot}\n'
             f'vllm:num_preemptions_total{{engine="0",model_name="m"}} 0.0\n'
             f'vllm:generation_tokens_total{{engine="0",model_name="m"}} {self.made}.0\n'
+            f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {7 * len(self.asked)}.0\n'
         )
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -79,6 +83,7 @@ class ChatEngine:
         async with self.free:
             self.waiting -= 1
             self.running += 1
+            self.most = max(self.most, self.running)
             try:
                 await self._answer(writer, asked["max_tokens"], fault)
             finally:
@@ -106,22 +111,22 @@ class ChatEngine:
         last += [{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": made}}]  # type: ignore[dict-item]
         writer.write(b"".join(f"data: {json.dumps(one)}\n\n".encode() for one in last) + b"data: [DONE]\n\n")
 
-    async def _run(self, path: Path, ready: threading.Event, over: threading.Event) -> None:
+    async def _run(self, path: Path, ready: threading.Event) -> None:
         self.free = asyncio.Semaphore(self.slots)
         server = await asyncio.start_unix_server(self.serve, str(path), backlog=1000)
         ready.set()
         async with server:
-            await asyncio.get_running_loop().run_in_executor(None, over.wait)
+            await asyncio.get_running_loop().run_in_executor(None, self.over.wait)
 
     @contextmanager
     def up(self, path: Path) -> Iterator[str]:
         """Serve on a socket while the block runs; yields its path."""
-        ready, over = threading.Event(), threading.Event()
-        thread = threading.Thread(target=lambda: asyncio.run(self._run(path, ready, over)))
+        ready = threading.Event()
+        thread = threading.Thread(target=lambda: asyncio.run(self._run(path, ready)))
         thread.start()
         try:
             assert ready.wait(10)
             yield str(path)
         finally:
-            over.set()
+            self.over.set()
             thread.join()

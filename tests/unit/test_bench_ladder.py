@@ -14,20 +14,18 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from bench.figures import Request
-from bench.ladder import Loaded, Rung, Sample, as_csv, percentile, queues, saturation
+from bench.ladder import Loaded, Rung, as_csv, percentile, queues, saturation
 from bench.load import CHAT, GIVE_UP, Asked, Made
 from bench.serving import PROGRAM
-from bench.watched import sample
+from bench.watched import lines
+from rigwright.engines.metrics import Metrics, read
+from rigwright.engines.vllm.told import COUNTS
 from tests.unit.chat_engine import KEY, ChatEngine, Fault
 
-NAMES = {
-    "running": "vllm:num_requests_running",
-    "waiting": "vllm:num_requests_waiting",
-    "kv": "vllm:kv_cache_usage_perc",
-    "preemptions": "vllm:num_preemptions_total",
-    "generated": "vllm:generation_tokens_total",
-}
 Load = Callable[..., Rung]
+NAMES = frozenset(
+    {COUNTS.running, COUNTS.waiting, COUNTS.kv_used, COUNTS.preemptions, COUNTS.tokens, *COUNTS.prompt_tokens}
+)
 
 
 @pytest.fixture
@@ -42,7 +40,7 @@ def load(tmp_path: Path) -> Load:
             command = [sys.executable, "-I", "-", json.dumps(asdict(asked))]
             done = subprocess.run(command, input=PROGRAM.read_text(), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        return Rung.of(streams, Loaded.model_validate_json(done.stdout), (), {})
+        return Rung.of(streams, Loaded.model_validate_json(done.stdout), ())
 
     return loaded
 
@@ -79,13 +77,15 @@ def test_figures_of_known_times_are_what_they_come_to() -> None:
     """Four streams, four requests each of six tokens: the first after 100 ms, the others 40 ms apart."""
     made = [chat(0.1, 0.04, 6, 0.3 * turn) for turn in range(4) for _ in range(4)]
     told = {"seconds": 1.2, "processor_s": 0.6, "requests": [one.told(tolerant=True) for one in made]}
-    found = Rung.of(4, Loaded.model_validate(told), (), {}).figures()
+    found = Rung.of(4, Loaded.model_validate(told), ()).figures()
     truth: dict[str, float] = {"completed": 16, "failed": 0, "refused": 0, "total_output_tokens": 96, "duration": 1.2}
     truth |= {"request_throughput": 16 / 1.2, "output_throughput": 80, "max_concurrency": 4, "client": 0.5}
     for name, ms in (("ttft", 100), ("tpot", 40), ("itl", 40), ("e2el", 300)):
         truth |= {f"{share}_{name}_ms": ms for share in ("mean", "median", "p90", "p99")}
     assert {name: found[name] for name in truth} == pytest.approx(truth)
-    assert {name for name, value in found.items() if value is None} == {"running", "waiting", "kv", "preemptions"}
+    assert {name for name, value in found.items() if value is None} == {
+        *("running", "waiting", "kv", "preemptions", "foreign_tokens")
+    }
 
 
 def test_streams_beyond_the_slots_wait_and_the_wait_is_in_ttft(load: Load) -> None:
@@ -160,17 +160,11 @@ def test_what_a_host_prints_is_held_to_its_shape(said: str) -> None:
         TypeAdapter(Loaded).validate_json(said)
 
 
-def test_figures_of_a_server_are_summed_over_their_labels() -> None:
-    text = 'a{x="1 }"} 1\na{x="2"} 2.5\nb 7\n# c 1\nbad{x="1"} x\na_more 5\nnothing\n'
-    assert sample(text, frozenset({"a", "b", "bad", "c", "nothing"})) == {"a": 3.5, "b": 7.0}
-    engine = ChatEngine(kv_a_slot=0.25, running=2, waiting=1)
-    assert sample(engine.metrics, frozenset(NAMES.values())) == {
-        NAMES["running"]: 2,
-        NAMES["waiting"]: 1,
-        NAMES["kv"]: 0.5,
-        NAMES["preemptions"]: 0,
-        NAMES["generated"]: 0,
-    }
+def test_of_a_servers_metrics_some_lines_are_told() -> None:
+    text = b'a{x="1 }"} 1\na{x="2"} 2.5\nb 7\n# a 1\na_more 5\nnothing\n\xff\n'
+    assert lines(text, frozenset({"a", "b"})) == 'a{x="1 }"} 1\na{x="2"} 2.5\nb 7'
+    told = lines(ChatEngine(kv_a_slot=0.25, running=2, waiting=1).metrics.encode(), NAMES)
+    assert read(told, COUNTS) == Metrics(running=2, waiting=1, kv_used=0.5, preemptions=0, tokens=0, prompt_tokens=0)
 
 
 def loaded(tokens: int = 10, requests: int = 10, seconds: float = 10.0) -> Loaded:
@@ -178,25 +172,16 @@ def loaded(tokens: int = 10, requests: int = 10, seconds: float = 10.0) -> Loade
     return Loaded.model_validate({"seconds": seconds, "processor_s": 1.0, "requests": [one] * requests})
 
 
-def seen(**series: tuple[float, ...]) -> list[Sample]:
-    rows = zip(*series.values(), strict=True)
-    return [
-        Sample(second=float(second), seen=dict(zip((NAMES[what] for what in series), row, strict=True)))
-        for second, row in enumerate(rows)
-    ]
-
-
 def test_what_an_engine_says_of_itself_is_told_at_its_most_and_what_it_counts_by_its_growth() -> None:
-    samples = seen(
-        running=(1, 8, 4), waiting=(0, 2, 0), kv=(0.1, 0.7, 0.2), preemptions=(5, 5, 7), generated=(50, 90, 150)
-    )
-    rung = Rung.of(8, loaded(), samples, NAMES)
-    assert (rung.running, rung.waiting, rung.kv, rung.preemptions, rung.generated) == (8, 2, 0.7, 2, 100)
-    assert Rung.of(8, loaded(), (), NAMES).running is None
+    rows = ((1, 0, 0.1, 5), (8, 2, 0.7, 5), (4, 0, 0.2, 7))
+    samples = [Metrics(running=r, waiting=w, kv_used=kv, preemptions=p) for r, w, kv, p in rows]
+    rung = Rung.of(8, loaded(), samples)
+    assert (rung.running, rung.waiting, rung.kv, rung.preemptions, rung.foreign) == (8, 2, 0.7, 2, None)
+    assert Rung.of(8, loaded(), ()).running is None
 
 
 @pytest.mark.parametrize(
-    ("generated", "running", "foreign", "contaminated"),
+    ("made", "running", "foreign", "contaminated"),
     [
         (100, 8, 0, False),
         (120, 8, 0, False),  # what ends an answer is counted by some
@@ -204,9 +189,18 @@ def test_what_an_engine_says_of_itself_is_told_at_its_most_and_what_it_counts_by
         (100, 9, 0, True),
     ],
 )
-def test_tokens_of_others_mark_a_load(generated: float, running: float, foreign: int, contaminated: bool) -> None:
-    rung = Rung.of(8, loaded(), seen(running=(running, running), generated=(0, generated)), NAMES)
+def test_tokens_of_others_mark_a_load(made: float, running: float, foreign: int, contaminated: bool) -> None:
+    samples = [Metrics(running=running, tokens=made_, prompt_tokens=read_) for made_, read_ in ((7, 5), (7 + made, 35))]
+    rung = Rung.of(8, loaded(), samples)
     assert (rung.foreign, rung.contaminated) == (foreign, contaminated)
+
+
+def test_what_was_done_for_requests_that_failed_is_nobodys() -> None:
+    told = loaded().model_dump()
+    told["requests"].append({"error": "cut"})
+    samples = [Metrics(tokens=0, prompt_tokens=0), Metrics(tokens=1000, prompt_tokens=1000)]
+    rung = Rung.of(8, Loaded.model_validate(told), samples)
+    assert (rung.foreign, rung.contaminated) == (None, False)
 
 
 def test_percentiles_are_those_of_numpy() -> None:
