@@ -36,6 +36,7 @@ PARTS = {
     },
     "Look": {
         "check": "check:check",
+        "verify": "verify:verify",
         "status": "state:status",
         "logs": "state:logs",
         "generations": "state:generations",

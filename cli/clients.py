@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import gevent
 
-from checks.looking import Box
+from checks.looking import Box, boxes
 from cli.interrupts import STATUS
 from rigwright.declaration.rig import Instance
 from rigwright.operate.place import NoPlace, Place, at_gateway, at_instance
@@ -23,6 +23,24 @@ from roles.lease import Lease
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 INSTANCE = click.option("--instance", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
+
+
+class Refused(click.ClickException):
+    """Nothing was asked, for something is refused."""
+
+    exit_code = 2
+
+
+def reach(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
+    """Connect to an inventory's hosts; returns them, and the names of those out of reach.
+
+    Raises:
+        Refused: the inventory is, or the limit names nothing.
+    """
+    try:
+        return boxes(inventory, limit)
+    except click.ClickException as error:
+        raise Refused(error.message) from None
 
 
 @dataclass(frozen=True)
@@ -37,14 +55,14 @@ class Door:
         """Where an instance of a box is asked.
 
         Raises:
-            click.UsageError: there is no such place, or no key for it.
+            Refused: there is no such place, or no key for it.
         """
         if not self.gateway:
             return at_instance(box.rig, instance)
         try:
             return at_gateway(box.rig, instance, self.listener, self.key_file)
         except NoPlace as error:
-            raise click.UsageError(f"{box.name}: {error}") from None
+            raise Refused(f"{box.name}: {error}") from None
 
 
 def door(verb: Verb) -> Verb:
@@ -74,12 +92,12 @@ def chosen(found: Sequence[Box], names: Sequence[str]) -> list[tuple[Box, Instan
     """The instances of boxes that are named, or all, in their order.
 
     Raises:
-        click.UsageError: no box has one of that name.
+        Refused: no box has one of that name.
     """
     there = {one.name for box in found for one in box.rig.instances}
     wrong = [f"--instance: {unknown('instance', name, there)}" for name in names if name not in there]
     if found and wrong:
-        raise click.UsageError("\n".join(wrong))
+        raise Refused("\n".join(wrong))
     return [(box, one) for box in found for one in box.rig.instances if not names or one.name in names]
 
 
@@ -88,11 +106,11 @@ def alone(box: Box, doing: str) -> Iterator[Lease]:
     """Hold the deploy lock of a box while the block runs: nobody deploys there meanwhile.
 
     Raises:
-        click.ClickException: somebody else holds it.
+        Refused: somebody else holds it.
     """
     lease = Lease(box.target, doing)
     if refused := lease.take():
-        raise click.ClickException(f"{box.name}: refused: {refused}")
+        raise Refused(f"{box.name}: refused: {refused}")
     try:
         yield lease
     finally:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rigwright.engines.abilities import Ability
 from rigwright.engines.caution import Rule
 from rigwright.engines.container import Container
 from rigwright.engines.keys import EngineKeys, VariantKeys
@@ -203,6 +204,10 @@ class Kind(ABC):
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """What of OpenAI's API an instance answers, as paths after `/v1/`, for a gateway to open."""
         return ("chat/completions", "completions", "responses")
+
+    def abilities(self, instance: Instance) -> frozenset[Ability]:
+        """What an instance is declared to be able to, beside answering."""
+        return frozenset()
 
     def env(self, engine: EngineKeys) -> str | None:
         """The environment of the catalogue that it runs in; None where it is installed by itself."""

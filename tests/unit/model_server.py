@@ -50,6 +50,7 @@ class Scripted:
     """The model, and what was asked of it."""
 
     fault: Fault = ""
+    name: str = MODEL
     drafts: bool = True
     """Whether it guesses ahead."""
     accept: int = 2
@@ -134,7 +135,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self.headers.get("Authorization") != f"Bearer {KEY}":
             self._whole(401, '{"error": "Unauthorized"}')
         elif self.path == "/v1/models":
-            name = "somebody-else" if self.model.fault == "other model" else MODEL
+            name = "somebody-else" if self.model.fault == "other model" else self.model.name
             self._whole(200, json.dumps({"object": "list", "data": [{"id": name, "max_model_len": 4096}]}))
         else:
             self._whole(404, "{}")
@@ -217,7 +218,7 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "lost stream":
             del texts[len(texts) // 2 :]
         if fault == "one piece":
-            time.sleep(max(gap * len(texts), 0.3))
+            time.sleep(max(gap * len(texts), 0.6))
             texts, gap = ["".join(texts)], 0.0
         while True:
             for text in texts:
