@@ -19,7 +19,7 @@ from rigwright.declaration.rig import Instance
 from rigwright.operate.place import NoPlace, Place, at_gateway, at_instance
 from rigwright.problems import unknown
 from roles.client import Client
-from roles.lease import Lease
+from roles.deploy_lock import DeployLock
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 INSTANCE = click.option("--instance", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
@@ -102,20 +102,20 @@ def chosen(found: Sequence[Box], names: Sequence[str]) -> list[tuple[Box, Instan
 
 
 @contextmanager
-def alone(box: Box, doing: str) -> Iterator[Lease]:
+def alone(box: Box, doing: str) -> Iterator[DeployLock]:
     """Hold the deploy lock of a box while the block runs: nobody deploys there meanwhile.
 
     Raises:
         Refused: somebody else holds it.
     """
-    lease = Lease(box.target, doing)
-    if refused := lease.take():
+    lock = DeployLock(box.target, doing)
+    if refused := lock.take():
         raise Refused(f"{box.name}: refused: {refused}")
     try:
-        yield lease
+        yield lock
     finally:
-        if lease.channel:
-            lease.channel.close()
+        if lock.channel:
+            lock.channel.close()
 
 
 class Interrupt:

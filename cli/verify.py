@@ -153,7 +153,7 @@ def _verified(
         made = desired.installations[one.installed_as]
         service = one.kind.service(box.rig, one, made)
         names = tuple(map(str, (*one.patches, *box.rig.patches.get(one.installed_as, ()))))
-        patches = patched(served, one, unit(box.rig, one, made).slot, tuple(dict.fromkeys(names)))
+        patches = patched(served, one, unit(box.rig, one, made).unit_state, tuple(dict.fromkeys(names)))
         try:
             counting = interrupt.client(box, at_instance(box.rig, one)) if way.gateway else nullcontext()
             with interrupt.client(box, way.place(box, one)) as client, counting as own:

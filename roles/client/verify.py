@@ -12,7 +12,7 @@ from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.operate import prompts
 from rigwright.operate.verify import CHECKS, PATCHES, SERVER, WARM, Check, Finding, Seen, judged
 from rigwright.serving.live import Served
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from roles.client import BUSY, Client
 
 ROOM = 512  # tokens of an instance's context that an answer does not get: its question takes them
@@ -31,14 +31,14 @@ def metrics(client: Client, instance: Instance, service: Service) -> Metrics | N
     return read(reply.body, instance.kind.counts) if reply.status == 200 and not reply.error else None
 
 
-def patched(found: Served, instance: Instance, slot: Slot, patches: tuple[str, ...]) -> Finding:
+def patched(found: Served, instance: Instance, wanted: UnitState, patches: tuple[str, ...]) -> Finding:
     """Whether what runs was started from what has its patches: their bytes are in the name of what it runs from."""
     if not patches:
         return Finding(*PATCHES, "n/a", "it declares none")
-    process = found.processes.get(slot.unit)
-    if process and process.fits(slot):
+    process = found.processes.get(wanted.unit)
+    if process and process.fits(wanted):
         return Finding(*PATCHES, "ok", f"runs from what was made with {', '.join(patches)}")
-    return Finding(*PATCHES, "fail", f"{slot.unit} was not started from what has {', '.join(patches)}: deploy")
+    return Finding(*PATCHES, "fail", f"{wanted.unit} was not started from what has {', '.join(patches)}: deploy")
 
 
 def verify(

@@ -12,7 +12,7 @@ from rigwright.declaration.rig import Instance
 from rigwright.operate.place import Place
 from rigwright.operate.verify import CHECKS, PATCHES, Finding, passed
 from rigwright.serving.live import Process, Served
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from roles.client import Client
 from roles.client.verify import patched, verify
 from tests.unit.client_host import client_host
@@ -132,10 +132,10 @@ def test_an_answer_is_no_longer_than_there_is_room(verifying: Verifying) -> None
 
 
 def test_patches_are_in_what_runs() -> None:
-    slot = Slot("rigwright-chat.service", "a" * 64, 0, frozenset())
-    runs = Served(processes={slot.unit: Process("active", "running", started_from="a" * 64)})
-    older = Served(processes={slot.unit: Process("active", "running", started_from="b" * 64)})
-    assert patched(runs, able(), slot, ()).verdict == "n/a"
-    assert patched(runs, able(), slot, ("one",)).verdict == "ok"
-    assert patched(older, able(), slot, ("one",)).verdict == "fail"
-    assert patched(Served(), able(), slot, ("one",)).verdict == "fail"
+    wanted = UnitState("rigwright-chat.service", "a" * 64, 0, frozenset())
+    runs = Served(processes={wanted.unit: Process("active", "running", started_from="a" * 64)})
+    older = Served(processes={wanted.unit: Process("active", "running", started_from="b" * 64)})
+    assert patched(runs, able(), wanted, ()).verdict == "n/a"
+    assert patched(runs, able(), wanted, ("one",)).verdict == "ok"
+    assert patched(older, able(), wanted, ("one",)).verdict == "fail"
+    assert patched(Served(), able(), wanted, ("one",)).verdict == "fail"
