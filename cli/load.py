@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 
 from bench.loading import CHAT_TOKENS, PROGRAMS, WORKLOADS, Plan, Subject, Workload, climb, own
-from checks.looking import Box, boxes
+from checks.looking import Box
 from cli.bench_options import counts, say
-from cli.clients import INSTANCE, Door, Interrupt, alone, chosen, door, door_of
+from cli.clients import INSTANCE, Door, Interrupt, alone, chosen, door, door_of, reach
 from cli.declared import INVENTORY, LIMIT
 from cli.interrupts import STATUS
 from cli.ladders import Ladder, tell, write
-from cli.measured import REACHED, metrics_path, no_room, refusing, undisturbed
+from cli.measured import REACHED, metrics_path, no_room, undisturbed
 from rigwright.declaration.rig import Instance
 from roles.client import Failed, Lost
 
@@ -76,8 +76,7 @@ def load(
     """
     way = door_of(gateway, listener, key_file)
     plan = Plan(_workload(workload, prompts, tokens), tuple(sorted(streams)), seconds, thinking)
-    with refusing():
-        found, gone = boxes(inventory, limit)
+    found, gone = reach(inventory, limit)
     pairs = chosen(found, instance)
     for box, one in pairs:
         _room(box, one, plan.workload)
@@ -118,7 +117,7 @@ def _room(box: Box, instance: Instance, workload: Workload) -> None:
 def _ladder(box: Box, group: Sequence[Instance], way: Door, plan: Plan, interrupt: Interrupt, yes: bool) -> Ladder:
     names = " and ".join(one.name for one in group)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with refusing(), alone(box, f"load of {names} of {box.rig.inventory}"), ExitStack() as stack:
+    with alone(box, f"load of {names} of {box.rig.inventory}"), ExitStack() as stack:
         ladder = Ladder(box.name, plan, [], now)
         try:
             for one in group:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
 import click
 
 from checks.looking import Box
+from cli.clients import Refused
 from rigwright.declaration.rig import Instance
 from rigwright.engines.metrics import read
 from rigwright.engines.request import Request
@@ -16,23 +15,6 @@ from roles.client import Client
 
 SOON = 10.0  # seconds for a look at metrics
 REACHED = 3  # exit status where a host is not
-
-
-class Refused(click.ClickException):
-    """What is refused before anything is loaded."""
-
-    exit_code = 2
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Have what is refused in a block end with the exit status of that."""
-    try:
-        yield
-    except click.UsageError:
-        raise
-    except click.ClickException as error:
-        raise Refused(error.message) from None
 
 
 def metrics_path(box: Box, instance: Instance) -> str:

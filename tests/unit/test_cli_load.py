@@ -36,7 +36,7 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
 
     def run(engine: ChatEngine, *words: str, names: tuple[str, ...] = ("chat",)) -> Result:
         made = rig(*(vllm(name) for name in names))
-        monkeypatch.setattr(verb, "boxes", lambda *_: ([Box("box1", made, host)], []))
+        monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, host)], []))
         monkeypatch.setattr(verb, "alone", lambda *_: nullcontext())
         monkeypatch.setattr(verb, "metrics_path", lambda *_: "/metrics")
         with engine.up(tmp_path / "socket") as at:
