@@ -133,8 +133,7 @@ def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, obje
         ),
         (
             {"managed": True, "clocks_mhz": [1700, 210]},
-            "driver: {'managed': True, 'clocks_mhz': [1700, 210]} is refused: must be clocks_mhz from the lower to the "
-            "higher",
+            "driver.clocks_mhz: [1700, 210] is refused: must be from the lower to the higher: did you mean 210, 1700?",
         ),
         ({"managed": True, "power_w": 20}, "driver.power_w: 20 is refused: must be at least 50"),
         ({"managed": True, "power_w": "280"}, "driver.power_w: '280' is refused: must be a whole number"),
