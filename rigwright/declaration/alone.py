@@ -12,7 +12,7 @@ from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import beside, refuse_lent, refuse_shared
 from rigwright.declaration.origins import refuse_token
 from rigwright.declaration.registries import refuse_logins
-from rigwright.problems import Problem, of_validation
+from rigwright.problems import Problem, of_validation, renamed
 
 
 def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
@@ -47,10 +47,14 @@ class Declared:
     cards: int
     """How many are declared, those with mistakes among them."""
     problems: list[Problem]
-    authorities: str = ""
-    """The certificates in its `ca_file`."""
+    renamed: list[str]
+    """Of keys with names of the version before."""
+    ca_certificates: str = ""
+    """Those in its `ca_file`."""
     token_file: str | None = None
+    """The path of its `hub_token_file`."""
     logins: dict[str, str] = field(default_factory=dict)
+    """Registry -> the path of the file with its login."""
 
     def refuse(self, key: str, text: str) -> None:
         """Add what is wrong with a key."""
@@ -71,6 +75,7 @@ def declared(file: str, name: str, data: object, also: frozenset[str] = frozense
         also: Keys that are valid beside these, for suggestions.
     """
     problems: list[Problem] = []
+    data, older = renamed(RigEntry, data)
     try:
         entry = RigEntry.model_validate(data)
     except ValidationError as error:
@@ -79,7 +84,7 @@ def declared(file: str, name: str, data: object, also: frozenset[str] = frozense
     given = data.get("cards") if isinstance(data, dict) else None
     # a mistake in one of them leaves the entry without any
     present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
-    found = Declared(file, name, entry, present, problems)
+    found = Declared(file, name, entry, present, problems, older)
     refuse_lent(entry.lent, present, found.refuse)
     refuse_shared(entry, found.refuse)
     if entry.gateway:
@@ -89,7 +94,7 @@ def declared(file: str, name: str, data: object, also: frozenset[str] = frozense
         refuse_files(entry.gateway, found.beside, found.refuse)
     if entry.ca_file is not None:
         try:
-            found.authorities = certificates.read(found.beside(entry.ca_file))
+            found.ca_certificates = certificates.read(found.beside(entry.ca_file))
         except ValueError as error:
             found.refuse("ca_file", f"{entry.ca_file} {error}")
     if entry.hub_token_file is not None:

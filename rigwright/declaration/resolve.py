@@ -139,7 +139,7 @@ def parse(
         mirrors=entry.mirrors,
         proxy=entry.proxy,
         no_proxy=entry.no_proxy,
-        authorities=given.authorities,
+        ca_certificates=given.ca_certificates,
         peers=entry.peers,
         share=entry.share,
         gateway=entry.gateway,
@@ -156,6 +156,7 @@ def parse(
         bundle=bundle,
         bundle_faults=tuple(faults),
         variants=tuple(catalog.variants.values()),
+        renamed=(*given.renamed, *catalog.renamed),
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
         hub_client=client,
@@ -184,7 +185,7 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
         refuse("driver.branch", f"{driver.branch} is refused: must be at least {known.minimum}")
     if driver.managed and entry.bundle is not None:
         refuse("driver.managed", "a bundle has no driver in it: leave bundle out, or install the driver yourself")
-    for key, listed in (("lanes", driver.lanes), ("power_w", driver.power_w)):
+    for key, listed in (("pcie_link_width", driver.pcie_link_width), ("power_w", driver.power_w)):
         if isinstance(listed, tuple) and listed and len(listed) != present:
             refuse(
                 f"driver.{key}", f"{len(listed)} are named, and the rig declares {counted(present, 'card')}: one a card"

@@ -29,9 +29,9 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_text(f"{VARIANT}context = 1000000000\n"),
         "variants.llamacpp/x.context: 1000000000 is refused: must be at most 100000000",
     ),
-    "slots": (
-        lambda path: path.write_text(f"{VARIANT}context = 4096\nslots = 257\n"),
-        "variants.llamacpp/x.slots: 257 is refused: must be at most 256",
+    "parallel sequences": (
+        lambda path: path.write_text(f"{VARIANT}context = 4096\nparallel = 257\n"),
+        "variants.llamacpp/x.parallel: 257 is refused: must be at most 256",
     ),
     "a timeout": (
         lambda path: path.write_text(f"{VARIANT}context = 4096\nready_timeout = 100000\n"),
