@@ -9,11 +9,11 @@ import click
 
 from checks import SEVERITIES
 from cli import quick
-from cli.declared import LIMIT
+from cli.declared import LIMIT, InventoryFile
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(exists=True, dir_okay=False), required=False)
+@click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
 @click.option("--only", multiple=True, metavar="IDS", help="These checks alone, such as S16,S17.")
 @click.option("--severity", type=click.Choice(SEVERITIES), help="Checks of this severity, or a graver one.")

@@ -10,11 +10,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rigwright.addresses import Port
 from rigwright.declaration.rig import Rig
 from rigwright.serving.listeners import LOOPBACK, Listener, holder, names
 from rigwright.serving.unit_states import Holder, UnitState
 from rigwright.serving.units import Unit
-from rigwright.types import CardIndex, Port
+from rigwright.types import CardIndex
 
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
 

@@ -9,9 +9,9 @@ from itertools import combinations
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.connection import KEYS
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.resolve import parse
-from rigwright.inventory import CONNECTION
 from rigwright.problems import Invalid
 from rigwright.serving.listeners import PREFIX
 from rigwright.supply.lock import Lock
@@ -31,7 +31,7 @@ class Answers:
 
     name: str
     connection: Mapping[str, object]
-    """The inventory's keys of `rigwright.inventory.CONNECTION`, already found valid."""
+    """The inventory's keys of `rigwright.declaration.connection`, already found valid."""
     variant: str | None = None
     """A variant of the catalogue; None for nothing yet."""
     port: int | None = None
@@ -169,7 +169,7 @@ def offer(name: str, survey: Survey, answers: Answers, catalog: Catalog, lock: L
         return Offer(name, refusal=refusal)
     try:
         declared = entry(survey, replace(answers, variant=name), catalog)
-        rig = parse(file, answers.name, declared, catalog, lock, also=frozenset(CONNECTION))
+        rig = parse(file, answers.name, declared, catalog, lock, also=frozenset(KEYS))
     except Invalid as error:
         return Offer(name, chosen, "; ".join(problem.text for problem in error.problems))
     memory = sum(survey.cards[number].vram_mib or rig.cards[number].vram_mib for number in chosen)
