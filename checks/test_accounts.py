@@ -16,9 +16,9 @@ WRITABLE = 0o022
 
 @check(
     "A01",
-    "each service's user has a number of its own, and a group",
+    "each service user has its own UID and primary group",
     severity="critical",
-    why="the kernel knows numbers alone: who has the same one reads the service's memory and answers in its place",
+    why="the kernel only sees numbers: an account with the same UID reads the service's memory and impersonates it",
 )
 def test_numbers(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -50,9 +50,9 @@ def test_numbers(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A02",
-    "it is in no group but its own, and nobody is in that",
+    "service users are in no group but their own, and nobody else is in that",
     severity="critical",
-    why="a group opens disks, cards, passwords or the other services' sockets, in either direction",
+    why="group membership grants access to disks, cards, passwords or other services' sockets, in either direction",
 )
 def test_groups(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -83,9 +83,9 @@ def test_groups(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A03",
-    "it and its group have no password",
+    "service users and their groups have no password",
     severity="critical",
-    why="who knows it, or any of an empty one, becomes the service's user",
+    why="anyone who knows the password, or anyone at all if it is empty, can become the service user",
 )
 def test_passwords(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -97,9 +97,9 @@ def test_passwords(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A04",
-    "nothing lies where its home is said to be",
+    "service users' home directories do not exist",
     severity="high",
-    why="keys and start files in a home are what logs in, and what programs obey",
+    why="SSH keys in a home directory allow logins, and programs obey the startup files there",
 )
 def test_home(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -113,9 +113,9 @@ def test_home(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A05",
-    "the shell that refuses logins is the distribution's",
+    "the nologin shell is the distribution's",
     severity="critical",
-    why="with another program there, every account that cannot log in can",
+    why="a replaced nologin gives a shell to every account that must not log in",
 )
 def test_shell(survey: Survey, rig: Rig) -> None:
     shell = survey.read(ACCOUNTS).shell
@@ -129,9 +129,9 @@ def test_shell(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A06",
-    "no rule of the host's names it",
+    "no sudo, polkit or similar rule names a service user",
     severity="critical",
-    why="by sudo, polkit and the like a service becomes root, or a local user the service",
+    why="such a rule lets a service become root, or a local user become the service",
 )
 def test_rules(survey: Survey, rig: Rig) -> None:
     found = sorted({str(one) for one in survey.read(ACCOUNTS).rules})
@@ -140,9 +140,9 @@ def test_rules(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A07",
-    "nothing but its unit starts something as it",
+    "nothing but its unit runs anything as a service user",
     severity="high",
-    why="cron, at and user managers know no sandbox",
+    why="cron, at and user managers run outside the unit's sandbox",
 )
 def test_spools(survey: Survey, rig: Rig) -> None:
     found = sorted(survey.read(ACCOUNTS).spools)
@@ -152,9 +152,9 @@ def test_spools(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A08",
-    "no process has its number but those of its unit",
+    "only its unit's processes run under a service user's UID",
     severity="critical",
-    why="who runs as the service's user reads its key, and answers for it",
+    why="a process with the service's UID can read its key and impersonate it",
 )
 def test_processes(survey: Survey, rig: Rig) -> None:
     # logrotate puts the gateway's log away as the gateway, for the folder is that user's
@@ -171,9 +171,9 @@ def test_processes(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A09",
-    "its number is in nobody's range of subordinate ones",
+    "no subordinate ID range includes a service user",
     severity="high",
-    why="whose range has it can be the service inside of a container",
+    why="the owner of such a range can become the service user inside a container",
 )
 def test_subordinate(survey: Survey, rig: Rig) -> None:
     found = sorted(map(str, survey.read(ACCOUNTS).subordinate))
@@ -183,9 +183,9 @@ def test_subordinate(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A10",
-    "only root can change who is who, and what root runs",
+    "only root can change account files and what root runs",
     severity="critical",
-    why="who writes the lists of users is root with the next login",
+    why="anyone who can write the account files is root at the next login",
 )
 def test_files(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -201,9 +201,9 @@ def test_files(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A11",
-    "root alone has root's number",
+    "only root has UID 0",
     severity="critical",
-    why="whoever has it is root, by another name and password",
+    why="any other account with UID 0 is root under another name and password",
 )
 def test_root(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -214,9 +214,9 @@ def test_root(survey: Survey, rig: Rig) -> None:
 
 @check(
     "A12",
-    "what systemd has made for it is its own",
+    "runtime directories belong to their service users",
     severity="high",
-    why="where its number has changed since, its socket is somebody else's, or it cannot start again",
+    why="after a UID change, the socket belongs to another user, or the service cannot start",
 )
 def test_folders(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)

@@ -24,9 +24,9 @@ def said(found: Answer) -> str:
 
 @check(
     "S04",
-    "systemd alone holds its port, on the loopback interface",
+    "only systemd holds the instance's port, on the loopback interface",
     severity="critical",
-    why="the API has no TLS and one key; whoever else holds the port is sent that key",
+    why="the API has no TLS and a single key: anything else that holds the port is sent that key",
 )
 def test_listens_on_loopback(survey: Survey, instance: Instance) -> None:
     service, socket = names(instance.port)
@@ -43,7 +43,12 @@ def test_listens_on_loopback(survey: Survey, instance: Instance) -> None:
         expect(f"{unit} {gates.gate(unit).active}", f"{unit} active", DEPLOY)
 
 
-@check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
+@check(
+    "S05",
+    "the instance rejects missing and wrong keys",
+    severity="critical",
+    why="every local user could use the model",
+)
 def test_wrong_keys_are_refused(survey: Survey, instance: Instance) -> None:
     requests = survey.read(REQUESTS)
     found = {what: answer(requests, f"{instance.name}: {what}").said for what in ("no key", "wrong key")}
@@ -51,7 +56,12 @@ def test_wrong_keys_are_refused(survey: Survey, instance: Instance) -> None:
     expect(served or "401 for both", "401 for both", f"systemctl restart {instance.unit}, or {DEPLOY}")
 
 
-@check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
+@check(
+    "S06",
+    "the instance answers a completion request",
+    severity="critical",
+    why="an open port does not prove that the model answers",
+)
 def test_answers(survey: Survey, instance: Instance) -> None:
     requests = survey.read(REQUESTS)
     # what is between its socket and the port is ours, too
@@ -64,9 +74,9 @@ def test_answers(survey: Survey, instance: Instance) -> None:
 
 @check(
     "S13",
-    "it serves its model by its name, piece by piece",
+    "the instance serves its model by name and streams answers",
     severity="critical",
-    why="clients ask for a model by name, and show an answer as it comes",
+    why="clients request a model by name and show tokens as they arrive",
 )
 def test_serves_its_model_streamed(survey: Survey, instance: Instance, service: Service) -> None:
     if service.models is None or service.streamed is None:

@@ -30,9 +30,9 @@ GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID
 
 @check(
     "S21",
-    "processes run code that lies where it was loaded from, and that is the package's or the engine's",
+    "running code matches the files on disk, which come from a package or the engine",
     severity="critical",
-    why="a library that was replaced, removed or put into a process computes something else",
+    why="a library that was replaced, deleted or injected changes what is computed",
 )
 def test_code(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -73,9 +73,9 @@ def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:
 
 @check(
     "S25",
-    "services beside instances run with the words and variables of their units",
+    "services other than instances run with their units' arguments and environment",
     severity="critical",
-    why="another configuration, or a variable that somebody set for all services, lets others in",
+    why="another configuration, or a variable set for all services, lets others in",
 )
 def test_words(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)

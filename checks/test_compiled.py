@@ -11,9 +11,9 @@ from rigwright.engines.kind import Service
 
 @check(
     "S15",
-    "what it has compiled is its own",
+    "only the instance can write to its compile cache",
     severity="critical",
-    why="it runs that code: whoever can write there runs code as the service",
+    why="the engine runs that code: anyone who can write there runs code as the service",
 )
 def test_compiled_is_its_own(survey: Survey, rig: Rig, instance: Instance, service: Service) -> None:
     if not service.cache:

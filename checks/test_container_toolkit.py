@@ -19,9 +19,9 @@ from rigwright.nvidia.packages import verdicts
 
 @check(
     "K03",
-    "container toolkit and Docker are the locked ones, all of each",
+    "container toolkit and Docker have the locked versions, all of their packages",
     severity="high",
-    why="their packages are made for each other: of two versions, containers start without cards or not at all",
+    why="the packages only work as a set: with mixed versions, containers start without cards or not at all",
 )
 def test_packages(survey: Survey, rig: Rig, containers: object) -> None:
     plan, there = planned(survey, rig), packages(survey)
@@ -33,9 +33,9 @@ def test_packages(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "K04",
-    "the packages that containers stand on are held",
+    "container packages are held",
     severity="high",
-    why="an upgrade at night restarts Docker's daemon, and whatever runs on it ends",
+    why="an unattended upgrade restarts the Docker daemon and stops its containers",
 )
 def test_held(survey: Survey, rig: Rig, containers: object) -> None:
     plan = planned(survey, rig)
@@ -47,9 +47,9 @@ def test_held(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "K05",
-    "apt can verify the archives of toolkit and Docker",
+    "apt can verify the container toolkit's and Docker's archives",
     severity="high",
-    why="with a key that apt no longer takes, neither can be installed or repaired from there",
+    why="with a key that apt no longer accepts, neither can be installed or repaired",
 )
 def test_archives(survey: Survey, rig: Rig, containers: object) -> None:
     plan = planned(survey, rig)
@@ -71,9 +71,9 @@ def test_archives(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "K06",
-    "no source names an archive of ours a second time",
+    "no other apt source duplicates ours",
     severity="high",
-    why="apt reads no lists at all where two sources of one archive name two keys: no update comes any more",
+    why="two sources with different keys for one archive make apt read no lists at all: no more updates",
 )
 def test_leftovers(survey: Survey, rig: Rig, containers: object) -> None:
     none("no other source of the same archives", planned(survey, rig).leftovers, f"{DEPLOY} by setting them aside")
@@ -81,9 +81,9 @@ def test_leftovers(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "K07",
-    "the settings of containers lie there as rendered",
+    "container configuration files are as deployed",
     severity="high",
-    why="a pin, a source or a unit's part that is not there any more shows weeks later, at an upgrade or a boot",
+    why="a missing pin, source or drop-in only shows weeks later, at an upgrade or a boot",
 )
 def test_settings(survey: Survey, rig: Rig, containers: object) -> None:
     seen = survey.read(CONTAINERS)
@@ -104,9 +104,9 @@ def test_settings(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "K08",
-    "no package of another toolkit or Docker is there beside ours",
+    "no other container toolkit or Docker is installed",
     severity="high",
-    why="two runtimes of one name, and which of them a container gets depends on the order of an upgrade",
+    why="with two runtimes of the same name, the order of an upgrade decides which one a container gets",
 )
 def test_replaced(survey: Survey, rig: Rig, containers: object) -> None:
     seen, plan = survey.read(CONTAINERS), planned(survey, rig)
@@ -116,9 +116,9 @@ def test_replaced(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "K09",
-    "the package files that are kept are the locked ones",
+    "stored container packages are the locked ones",
     severity="high",
-    why="they are what is installed again once the archive has dropped them",
+    why="they are reinstalled from once the archive has dropped them",
 )
 def test_kept(survey: Survey, rig: Rig, containers: object) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""

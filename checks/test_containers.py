@@ -40,9 +40,9 @@ USER = re.compile(r"(?<=://)[^/@\s\"]+(?=@)")
 
 @check(
     "C01",
-    "what runs containers is new enough for the specs of cards",
+    "container engines are new enough for CDI",
     severity="high",
-    why="an older one reads no such spec, and its containers start without cards",
+    why="older versions ignore CDI specs, and their containers start without cards",
 )
 def test_engines(survey: Survey, rig: Rig, containers: object) -> None:
     there = packages(survey)
@@ -67,9 +67,9 @@ def _version(survey: Survey) -> str:
 
 @check(
     "C02",
-    "Docker's daemon.json has what is declared",
+    "Docker's daemon.json has the declared options",
     severity="high",
-    why="what is not in it is lost at the daemon's next start, and containers that want cards with it",
+    why="options missing there are lost at the daemon's next start, and with them containers that need cards",
 )
 def test_options(survey: Survey, rig: Rig, containers: object) -> None:
     with_docker(rig)
@@ -99,10 +99,10 @@ def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> I
 
 @check(
     "C03",
-    "Docker's daemon runs with the options that are declared",
+    "the Docker daemon runs with the declared options",
     severity="high",
-    why="what was written after its start counts from the next one, which comes at a bad time",
-    blind="options that a daemon does not tell of: GET /info names some of them",
+    why="options written after the daemon's start wait for its next one, which comes at a bad time",
+    blind="options that the daemon does not report: GET /info lists some of them",
 )
 def test_in_force(survey: Survey, rig: Rig, containers: object) -> None:
     with_docker(rig)
@@ -134,9 +134,9 @@ def _means(option: str, wanted: Any, said: Any) -> bool:
 
 @check(
     "C05",
-    "the spec names the cards and the driver as they are",
+    "the CDI spec matches the cards and the driver",
     severity="critical",
-    why="a spec of the driver before names libraries that are gone: no container with cards starts",
+    why="a spec of the previous driver names libraries that are gone: no container with cards starts",
 )
 def test_spec(survey: Survey, rig: Rig, containers: object) -> None:
     with_cards(rig)
@@ -161,9 +161,9 @@ def test_spec(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "C06",
-    "one spec names the cards, and no other",
+    "no other CDI spec describes the cards",
     severity="high",
-    why="of two, the older one wins or neither does: what was written by hand does not follow the driver",
+    why="of two specs the older one wins or neither does, and a handwritten one does not follow the driver",
 )
 def test_one_spec(survey: Survey, rig: Rig, containers: object) -> None:
     with_cards(rig)
@@ -175,9 +175,9 @@ def test_one_spec(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "C07",
-    "the spec is written anew at boot, and after each change of the driver",
+    "the CDI spec is regenerated at boot and after each driver change",
     severity="high",
-    why="a spec that nobody writes is that of the driver before, after the next upgrade or boot",
+    why="a spec that nobody regenerates describes the previous driver after the next upgrade or boot",
 )
 def test_units(survey: Survey, rig: Rig, containers: object) -> None:
     with_cards(rig)

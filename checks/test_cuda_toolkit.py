@@ -16,9 +16,9 @@ from rigwright.nvidia.cuda.compilers import toolkit_refusals
 
 @check(
     "K01",
-    "the CUDA toolkit is the locked one, unchanged",
+    "the CUDA toolkit is the locked one, unmodified",
     severity="critical",
-    why="engines load its libraries at every start, and the next build is made with its compiler",
+    why="engines load its libraries at every start, and the next build uses its compiler",
 )
 def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
     wanted = desired.toolkit
@@ -29,9 +29,9 @@ def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
 
 @check(
     "K02",
-    "the CUDA toolkit compiles right, and for the rig's cards",
+    "the CUDA toolkit compiles correctly, and for the rig's cards",
     severity="critical",
-    why="nvcc of 13.2.0 and 13.2.1 miscompiles the unpacking of low-bit quants: the model answers noise",
+    why="nvcc 13.2.0 and 13.2.1 miscompile the unpacking of low-bit quants: the model answers with garbage",
 )
 def test_compiler(survey: Survey, rig: Rig, desired: Desired) -> None:
     wanted = desired.toolkit

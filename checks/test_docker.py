@@ -25,9 +25,9 @@ SWARM = {"2377", "7946"}  # ports (docs.docker.com/engine/swarm, "Open protocols
 
 @check(
     "C04",
-    "Docker's daemon is reached at its socket alone, by root and its group",
+    "the Docker daemon is reachable only through its socket, by root and its group",
     severity="critical",
-    why="who reaches it is root: any container may have the whole host",
+    why="access to the daemon is root access: any container may mount the whole host",
 )
 def test_reached(survey: Survey, rig: Rig, containers: object) -> None:
     with_docker(rig)
@@ -51,9 +51,9 @@ def test_reached(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "C08",
-    "no container that runs has its cards by the older way",
+    "running containers get their cards through CDI",
     severity="low",
-    why="at the next `systemctl daemon-reload`, which each upgrade may do, it loses them until it is started again",
+    why="any other way loses them at the next `systemctl daemon-reload`, which any upgrade may do, until a restart",
 )
 def test_carded(survey: Survey, rig: Rig, containers: object) -> None:
     with_cards(rig)
@@ -78,10 +78,10 @@ def _told(survey: Survey, what: str) -> list[list[str]]:
 
 @check(
     "C09",
-    "no container publishes a port past a firewall that closes this host",
+    "no container publishes a port past the host's firewall",
     severity="low",
-    why="Docker's own rules come before the host's: ufw says that a port is closed, and it is open to everybody",
-    blind="ports of podman's containers, which are its own process's: a firewall keeps others from them as from any",
+    why="Docker's rules come before the host's: ufw reports a port as closed while it is open to everyone",
+    blind="ports of podman containers, which belong to podman's own process: a firewall covers them like any other",
 )
 def test_published(survey: Survey, rig: Rig, containers: object) -> None:
     with_docker(rig)

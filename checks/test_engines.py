@@ -18,7 +18,7 @@ from rigwright.envs.installer import installer
 
 @check(
     "L01",
-    "it was made of what is locked, with the declared options",
+    "the engine was built from the locked inputs with the declared options",
     severity="critical",
     why="another source or option is another program",
 )
@@ -38,9 +38,9 @@ def test_build_record(survey: Survey, rig: Rig, installation: Installation) -> N
 
 @check(
     "L02",
-    "its files are the ones that were installed",
+    "the engine's files are unmodified",
     severity="critical",
-    why="a changed binary is either damage or somebody else's",
+    why="a changed binary means damage or tampering",
 )
 def test_files_are_unchanged(
     survey: Survey,
@@ -54,7 +54,9 @@ def test_files_are_unchanged(
         record_property("how", "verified before and not touched since; --deep reads them")
 
 
-@check("L03", "it starts and says its version", severity="critical", why="a missing library shows here first")
+@check(
+    "L03", "the engine starts and reports its version", severity="critical", why="a missing library shows up here first"
+)
 def test_it_starts(survey: Survey, rig: Rig, installation: Installation) -> None:
     command, wanted = installer(rig, installation).version(rig, installation)
     if not command:
@@ -67,9 +69,9 @@ def test_it_starts(survey: Survey, rig: Rig, installation: Installation) -> None
 
 @check(
     "L05",
-    "it holds machine code for exactly the rig's cards",
+    "the engine has machine code for exactly the rig's cards",
     severity="critical",
-    why="a card without code of its own fails at the first request, or compiles for minutes at every start",
+    why="a card without native code fails at the first request, or compiles for minutes at every start",
 )
 def test_machine_code(survey: Survey, rig: Rig, installation: Installation) -> None:
     command, wanted = installer(rig, installation).machine_code(rig, installation)

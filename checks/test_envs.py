@@ -22,9 +22,9 @@ CLOCK = 2.0
 
 @check(
     "V01",
-    "an environment has the locked distributions, and no other",
+    "the environment has exactly the locked packages",
     severity="critical",
-    why="one more, or another version, is other code in the same process",
+    why="an extra package, or another version, is other code in the same process",
 )
 def test_distributions(survey: Survey, rig: Rig, environment: Environment) -> None:
     described = survey.read(TREES).distributions[prefix(rig.installed(environment.folder))]
@@ -36,9 +36,9 @@ def test_distributions(survey: Survey, rig: Rig, environment: Environment) -> No
 
 @check(
     "V02",
-    "the driver can run the CUDA that an environment is for",
+    "the driver supports the environment's CUDA version",
     severity="critical",
-    why="a newer one than the driver's fails at the first call, whatever is compiled for the cards",
+    why="a CUDA newer than the driver supports fails at the first call, whatever is compiled for the cards",
 )
 def test_cuda(survey: Survey, rig: Rig, environment: Environment) -> None:
     least = environment.least_driver
@@ -50,7 +50,7 @@ def test_cuda(survey: Survey, rig: Rig, environment: Environment) -> None:
 
 @check(
     "V03",
-    "its machine code is for the rig's cards",
+    "the environment has machine code for the rig's cards",
     severity="critical",
     why="a library without code for a card fails at its first call",
 )
@@ -65,10 +65,10 @@ def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> N
 
 @check(
     "V04",
-    "what patches have changed is what they say, and what runs was started after it",
+    "patched files are as declared, and were patched before the processes started",
     severity="critical",
-    why="a patch that was lost, or that nobody has loaded, changes nothing: the fault that it is for is back",
-    blind="what a process loads by itself from elsewhere, once it runs",
+    why="a patch that was lost, or that no process has loaded, has no effect: the bug that it fixes is back",
+    blind="what a process loads from elsewhere once it runs",
 )
 def test_patches(survey: Survey, rig: Rig, environment: Environment) -> None:
     if not environment.patches:

@@ -21,9 +21,9 @@ from rigwright.weights.sharing import config_path
 
 @check(
     "G01",
-    "the current generation is the declared one, unchanged",
+    "the current generation is the declared one, unmodified",
     severity="high",
-    why="the next start or boot serves something else than the inventory says",
+    why="the next start or boot serves something other than the inventory says",
 )
 def test_current(survey: Survey, rig: Rig, wanted: Generation) -> None:
     found = survey.read(GENERATIONS)
@@ -44,9 +44,9 @@ def test_current(survey: Survey, rig: Rig, wanted: Generation) -> None:
 
 @check(
     "G02",
-    "systemd has read it",
+    "systemd has loaded the current generation",
     severity="high",
-    why="after a crash or a boot, systemd starts what it has read",
+    why="after a crash, systemd starts what it has loaded",
 )
 def test_systemd_has_read_it(survey: Survey, wanted: Generation) -> None:
     units = survey.read(SYSTEMD)
@@ -58,9 +58,9 @@ def test_systemd_has_read_it(survey: Survey, wanted: Generation) -> None:
 
 @check(
     "G03",
-    "there is an earlier generation to go back to, or none was ever made",
+    "earlier generations are complete, for rollback",
     severity="low",
-    why="a rollback needs one that is whole",
+    why="a rollback needs a complete generation",
 )
 def test_way_back(survey: Survey, rig: Rig) -> None:
     found, known = survey.read(GENERATIONS), survey.read(TREES)
@@ -77,7 +77,7 @@ def test_way_back(survey: Survey, rig: Rig) -> None:
 
 @check(
     "G04",
-    "what earlier generations refer to is there",
+    "everything that earlier generations refer to exists",
     severity="low",
     why="a rollback would not start",
 )
@@ -94,9 +94,9 @@ def test_way_back_leads_somewhere(survey: Survey, rig: Rig, wanted: Generation) 
 
 @check(
     "G05",
-    "no more lies in the configuration's folder than is known",
+    "the configuration directory holds nothing unknown",
     severity="low",
-    why="nobody knows of it, looks after it, or takes it away",
+    why="nobody knows about it, maintains it or removes it",
 )
 def test_nothing_lies_beside(survey: Survey, rig: Rig) -> None:
     found = [name for name in survey.read(GENERATIONS).beside if name not in known_names(rig)]

@@ -55,10 +55,10 @@ WEIGHTS = {"CPUWeight": "cpu.weight", "IOWeight": "io.weight"}
 
 @check(
     "S20",
-    "processes are in their units' groups, and nothing else limits those",
+    "processes are in their units' cgroups, and nothing else limits those",
     severity="critical",
-    why="a group that is frozen, or has a limit, answers late or not at all",
-    blind="a host whose kernel has no controllers in its one hierarchy of groups, where only freezing is seen",
+    why="a frozen or limited cgroup answers late or not at all",
+    blind="hosts without cgroup v2 controllers, where only freezing is seen",
 )
 def test_groups(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)

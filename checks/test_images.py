@@ -75,7 +75,7 @@ def _inside(process: Process, found: Found) -> bool:
 
 @check(
     "I01",
-    "its container is made of the locked image",
+    "the container runs the locked image",
     severity="critical",
     why="another image under the same name is another program",
 )
@@ -88,9 +88,9 @@ def test_image(found: Found, restart: str) -> None:
 
 @check(
     "I02",
-    "its container runs the declared command, with the declared variables",
+    "the container runs the declared command with the declared environment",
     severity="critical",
-    why="an option or a variable that somebody added serves something else",
+    why="an added option or variable changes what is served",
 )
 def test_command(declared: Container, found: Found, within: list[Process], restart: str) -> None:
     first = within[0]
@@ -109,10 +109,10 @@ def test_command(declared: Container, found: Found, within: list[Process], resta
 
 @check(
     "I03",
-    "what runs in its container is its own user, without a privilege",
+    "the container runs as the service user, without privileges",
     severity="critical",
-    why="a service that is root, or may become so, takes the box along when it is taken over",
-    blind="which system calls its filter refuses: the kernel says only that there is one",
+    why="a service that is root, or can become root, compromises the box when it is taken over",
+    blind="which system calls the seccomp filter blocks: the kernel only says that there is one",
 )
 def test_privileges(survey: Survey, rig: Rig, contained: Instance, within: list[Process], restart: str) -> None:
     user = survey.read(ACCOUNTS).user(rig.user(contained))
@@ -139,10 +139,10 @@ def _privileged(process: Process, uid: int, gid: int) -> Iterable[str]:
 
 @check(
     "I04",
-    "its container sees what is declared of the host, and writes to its own alone",
+    "the container has the declared mounts, and writes only to its own",
     severity="critical",
-    why="a folder of the host's in it is a way out, and other weights are another model",
-    blind="which of the driver's files CDI has brought to a container with cards",
+    why="a directory of the host's is a way out, and other weights are another model",
+    blind="which driver files CDI has mounted into a container with cards",
 )
 def test_mounts(declared: Container, found: Found, restart: str) -> None:
     wanted = {one.target: one.writable for one in declared.mounts}
@@ -173,9 +173,9 @@ def _strange(one: Seen, wanted: dict[str, bool], cards: bool) -> Iterable[str]:
 
 @check(
     "I05",
-    "its container has no network, and namespaces of its own",
+    "the container has no network, and its own namespaces",
     severity="critical",
-    why="in the host's network it listens and sends, in the host's others it sees its neighbours",
+    why="in the host's network it listens and sends; in the host's other namespaces it sees its neighbours",
 )
 def test_namespaces(survey: Survey, found: Found, within: list[Process], restart: str) -> None:
     first = survey.read(PROCESSES).first
@@ -191,9 +191,9 @@ def test_namespaces(survey: Survey, found: Found, within: list[Process], restart
 
 @check(
     "I06",
-    "its container has the device files of its cards, and no others",
+    "the container has the device files of its cards, and no others",
     severity="critical",
-    why="without them it computes on the processor, or not at all; another's card, or a disk, is not its own",
+    why="without them it computes on the CPU, or not at all; another instance's card, or a disk, is not its to use",
 )
 def test_devices(survey: Survey, contained: Instance, found: Found, restart: str) -> None:
     minors = [one.minor for one in survey.read(KERNEL).cards] if contained.cards else []
@@ -209,9 +209,9 @@ def test_devices(survey: Survey, contained: Instance, found: Found, restart: str
 
 @check(
     "I07",
-    "what starts and watches its container is the distribution's",
+    "conmon and podman, which run the container, are the distribution's",
     severity="critical",
-    why="conmon and podman are root, and whoever is in their place has the box",
+    why="both are root: whoever replaces them owns the box",
 )
 def test_conmon(survey: Survey, contained: Instance, found: Found, restart: str) -> None:
     processes = survey.read(PROCESSES)
@@ -230,9 +230,9 @@ def test_conmon(survey: Survey, contained: Instance, found: Found, restart: str)
 
 @check(
     "I08",
-    "no other container of ours is left",
+    "no containers are left over from earlier variants",
     severity="high",
-    why="what an earlier variant left holds cards and memory",
+    why="leftover containers hold cards and memory",
 )
 def test_nothing_is_left(survey: Survey) -> None:
     cure = "`systemctl stop` the unit that it is of, or end its processes, and remove the folder"

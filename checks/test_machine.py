@@ -26,9 +26,9 @@ ELSEWHERE = re.compile(
 
 @check(
     "M01",
-    "what root and the services run is as its packages brought it",
+    "what root and the services run is as packaged",
     severity="critical",
-    why="whoever exchanges a program or a library of the system has all that is on it",
+    why="whoever replaces a system program or library owns the box",
 )
 def test_programs(survey: Survey, rig: Rig) -> None:
     """Of the packages that a boot, a deploy and our services need; an inode that has not changed since is not read."""
@@ -45,9 +45,9 @@ def test_programs(survey: Survey, rig: Rig) -> None:
 
 @check(
     "M02",
-    "no program stands before one of the system's own",
+    "no program shadows one of the system's",
     severity="high",
-    why="/usr/local comes first for root: what is called systemctl there is what the next deploy runs",
+    why="/usr/local comes first in root's PATH: a systemctl there is what the next deploy runs",
 )
 def test_shadows(survey: Survey) -> None:
     shadows = survey.read(SETTINGS).shadows
@@ -57,9 +57,9 @@ def test_shadows(survey: Survey) -> None:
 
 @check(
     "M13",
-    "programs find the system's own libraries, and no others of their names",
+    "no library shadows one of the system's",
     severity="high",
-    why="what is found first is loaded into every service at its next start",
+    why="the library that is found first is loaded into every service at its next start",
 )
 def test_libraries(survey: Survey) -> None:
     rows = survey.read(LOADER).before
@@ -73,9 +73,9 @@ def test_libraries(survey: Survey) -> None:
 
 @check(
     "M03",
-    "apt installs nothing that nobody has signed",
+    "apt installs only signed packages",
     severity="high",
-    why="who can answer in an archive's place then has root here",
+    why="anyone who can impersonate an archive becomes root here",
 )
 def test_signed(survey: Survey) -> None:
     wrong = [f"{where}: {what}" for where, what in survey.read(PACKAGES).loose]
@@ -84,9 +84,9 @@ def test_signed(survey: Survey) -> None:
 
 @check(
     "M04",
-    "apt and dpkg run no commands but packages' own",
+    "apt and dpkg run only hooks that come with packages",
     severity="high",
-    why="root runs them at each update and each upgrade, at night too",
+    why="root runs them at each update and upgrade, unattended ones included",
 )
 def test_hooks(survey: Survey) -> None:
     wrong = [f"{path}: {what}" for path, what in survey.read(PACKAGES).hooks if path != UNATTENDED]
@@ -95,9 +95,9 @@ def test_hooks(survey: Survey) -> None:
 
 @check(
     "M05",
-    "the next boot mounts what our folders lie on",
+    "the file systems under Rigwright's directories are mounted at boot",
     severity="critical",
-    why="a disk that was mounted by hand is not there after a boot, and with it weights, engines or records",
+    why="a disk mounted by hand is gone after a boot, and with it weights, engines or records",
 )
 def test_mounts(survey: Survey) -> None:
     wrong = [
@@ -110,9 +110,9 @@ def test_mounts(survey: Survey) -> None:
 
 @check(
     "M06",
-    "the next boot waits for no disk that is not there",
+    "no missing disk holds up the next boot",
     severity="critical",
-    why="systemd waits for it for a minute and a half, and then asks at the console for root's password",
+    why="systemd waits 90 seconds for it, and then asks for root's password on the console",
 )
 def test_table(survey: Survey) -> None:
     none("devices of all rows of /etc/fstab", survey.read(BOOT).away, "take the row away, or add nofail to it")
@@ -120,9 +120,9 @@ def test_table(survey: Survey) -> None:
 
 @check(
     "M07",
-    "nothing switches the box off, or starts another system in its place",
+    "nothing will shut the box down or boot another system",
     severity="high",
-    why="the box is gone when the time has come",
+    why="the box goes down at the scheduled time",
 )
 def test_shutdown(survey: Survey) -> None:
     scheduled = survey.read(BOOT).shutdown
@@ -133,9 +133,9 @@ def test_shutdown(survey: Survey) -> None:
 
 @check(
     "M08",
-    "after a boot one can log in over the network",
+    "SSH and the network come up at boot",
     severity="high",
-    why="a box that nobody reaches is neither checked nor repaired",
+    why="a box that nobody reaches can be neither checked nor repaired",
 )
 def test_way_in(survey: Survey) -> None:
     settings = survey.read(SETTINGS)
@@ -156,9 +156,9 @@ def _off(settings: Settings, name: str) -> bool:
 
 @check(
     "M09",
-    "nothing removes or opens what is ours at boot",
+    "systemd-tmpfiles neither removes nor opens up Rigwright's directories",
     severity="critical",
-    why="systemd-tmpfiles does at each boot, and once a day, what a line of its files says",
+    why="systemd-tmpfiles applies its rules at each boot and once a day",
 )
 def test_tmpfiles(survey: Survey) -> None:
     rows = [row for row in survey.read(SETTINGS).rows if row.kind == "tmpfiles" and not row.brought]
@@ -171,9 +171,9 @@ def test_tmpfiles(survey: Survey) -> None:
 
 @check(
     "M10",
-    "the boot loader starts the newest kernel, and that the whole system",
+    "the boot loader starts the newest kernel, with the system's own init and target",
     severity="high",
-    why="an older kernel may have no driver; another target, or another program than init, serves nobody",
+    why="an older kernel may lack the driver, and another target or init serves nobody",
 )
 def test_boot_loader(survey: Survey) -> None:
     boot = survey.read(BOOT)
@@ -195,9 +195,9 @@ def test_boot_loader(survey: Survey) -> None:
 
 @check(
     "M11",
-    "the next boot's initial file system can be read to its end",
+    "the next boot's initramfs is complete",
     severity="critical",
-    why="a box whose initial file system is cut off or missing does not come up",
+    why="a box with a truncated or missing initramfs does not boot",
 )
 def test_initrd(survey: Survey) -> None:
     boot = survey.read(BOOT)
@@ -218,9 +218,9 @@ def test_initrd(survey: Survey) -> None:
 
 @check(
     "M14",
-    "the kernel's settings open and starve nothing, and start no program of nobody's",
+    "sysctl settings expose nothing, starve nothing and run no unpackaged programs",
     severity="high",
-    why="what a core dump or a module starts is root's; a loopback interface that is routed is everybody's",
+    why="core dump and module helpers run as root; a loopback interface that is routed is open to the network",
 )
 def test_kernel_settings(survey: Survey) -> None:
     wrong = [f"{path}: {line}" for path, line in survey.read(SETTINGS).risky]
@@ -229,9 +229,9 @@ def test_kernel_settings(survey: Survey) -> None:
 
 @check(
     "M15",
-    "nobody becomes root who is asked for nothing",
+    "nobody becomes root without authentication",
     severity="critical",
-    why="every local user, and whoever takes over a service of others, has the box then",
+    why="every local user, and whoever takes over another service, would own the box",
 )
 def test_nobody_becomes_root(survey: Survey) -> None:
     rights = survey.read(RIGHTS)
@@ -242,9 +242,9 @@ def test_nobody_becomes_root(survey: Survey) -> None:
 
 @check(
     "M12",
-    "nobody has masked what systemd brings a system up with",
+    "systemd's own boot units are neither masked nor overridden",
     severity="high",
-    why="settings are not read, modules not loaded or logs not kept from the next boot on",
+    why="settings are not applied, modules not loaded or logs not kept from the next boot on",
 )
 def test_boot_units(survey: Survey) -> None:
     settings = survey.read(SETTINGS)

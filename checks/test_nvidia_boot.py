@@ -51,9 +51,9 @@ def harmless(line: str) -> bool:
 
 @check(
     "N30",
-    "the modules that are loaded are those that lie there",
+    "the loaded modules are the ones on disk",
     severity="high",
-    why="a module from elsewhere, or one that was exchanged since, is another driver after the next boot",
+    why="a module loaded from elsewhere, or replaced on disk since, means another driver after the next boot",
 )
 def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -82,9 +82,9 @@ def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N31",
-    "the driver's modules are all there, and no others, for this kernel and the next",
+    "the driver's modules are complete, and not shadowed, for this kernel and the next",
     severity="critical",
-    why="modprobe takes the first that it finds: a module in another folder is loaded in the driver's place",
+    why="modprobe takes the first match: a module in another directory is loaded instead of the driver's",
 )
 def test_modules_closed(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -123,9 +123,9 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N32",
-    "DKMS builds the driver from its package's source, as the package says",
+    "DKMS builds the driver from its packaged source and settings",
     severity="high",
-    why="a source or a configuration beside the package's is what the next kernel's module is made of",
+    why="the next kernel's module is built from any other source or settings that it finds",
 )
 def test_dkms_source(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -147,9 +147,9 @@ def test_dkms_source(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N33",
-    "the next boot has the headers that the driver's module is built with",
+    "kernel headers are installed for the next boot's kernel",
     severity="low",
-    why="without them the next upgrade of the driver builds no module, and the box comes up without cards",
+    why="without them the next driver upgrade builds no module, and the box comes up without cards",
 )
 def test_headers(survey: Survey, rig: Rig) -> None:
     managed(rig)
@@ -168,9 +168,9 @@ def test_headers(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N34",
-    "nobody but us tells modprobe about the cards",
+    "no other modprobe configuration affects the cards",
     severity="critical",
-    why="an option, a blacklist or an alias in another file counts from the next boot on: other settings, or no cards",
+    why="an option, blacklist or alias in another file applies from the next boot: other settings, or no cards",
 )
 def test_modprobe(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -190,9 +190,9 @@ def test_modprobe(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N35",
-    "the next boot's initial file system says of the cards what the disk says",
+    "the next boot's initramfs has the same modules and modprobe settings as the disk",
     severity="critical",
-    why="what is packed there counts before the disk's files do: nouveau takes the cards, or options are others",
+    why="the initramfs comes before the disk's files: nouveau takes the cards, or other options apply",
 )
 def test_initrd(survey: Survey, rig: Rig) -> None:
     """Modules of the driver's, scripts and lines for modprobe are compared; other programs in it are not."""
@@ -218,9 +218,9 @@ def test_initrd(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N36",
-    "at boot no other file sets the declared kernel settings otherwise",
+    "no other file overrides the declared sysctl settings at boot",
     severity="low",
-    why="files are read in the order of their names: a later one has the last word at each boot",
+    why="files are applied in the order of their names: the last one wins at each boot",
 )
 def test_sysctl_at_boot(survey: Survey, rig: Rig) -> None:
     if not rig.driver.sysctl:
@@ -242,9 +242,9 @@ def test_sysctl_at_boot(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N37",
-    "everybody may open the cards' device files, and they are devices of the driver's",
+    "the cards' device files are real, and services may open them",
     severity="critical",
-    why="a service has no rights of root's: without these it finds no card, and goes on on the CPU or not at all",
+    why="services do not run as root: without these they find no card, and fall back to the CPU or fail",
 )
 def test_device_modes(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -267,9 +267,9 @@ def test_device_modes(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N38",
-    "no rule for devices but packages' own is about the cards",
+    "no udev rule but packaged ones affects the cards",
     severity="high",
-    why="a rule of udev's can give a card to another driver, or its files to somebody else, at each boot",
+    why="a udev rule can give a card to another driver, or its device files to another user, at each boot",
 )
 def test_udev(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -282,9 +282,9 @@ def test_udev(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N39",
-    "the boot loader's command line leaves the cards to the driver",
+    "the kernel command line leaves the cards to the driver",
     severity="critical",
-    why="a module that is blacklisted there is never loaded, whatever stands in files",
+    why="a module that is blacklisted there is never loaded, whatever the files say",
 )
 def test_command_line(survey: Survey, rig: Rig) -> None:
     with_cards(rig)

@@ -48,9 +48,9 @@ def again(findings: list[Finding], rig: Rig) -> str:
 
 @check(
     "N29",
-    "the driver's programs and libraries are as its packages brought them",
+    "the driver's programs and libraries are as packaged",
     severity="critical",
-    why="every program on a card loads them, with what it knows; root runs some of them at each boot",
+    why="every program that uses a card loads them, and root runs some of them at each boot",
 )
 def test_files(survey: Survey, rig: Rig) -> None:
     """Files whose inodes have not changed since dpkg wrote its list are not read; `--deep` reads all."""
@@ -61,9 +61,9 @@ def test_files(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N40",
-    "what the next boot starts is as its packages brought it: kernel, headers, what builds and packs for it",
+    "kernel, headers, DKMS and initramfs tools are as packaged",
     severity="high",
-    why="a kernel or a header that was changed is found out at a boot or an upgrade, when the box is needed",
+    why="a modified kernel or header only shows at a boot or an upgrade, when the box is needed",
 )
 def test_boot_files(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -74,9 +74,9 @@ def test_boot_files(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N41",
-    "nobody has the driver's files diverted or their modes overridden",
+    "no dpkg diversion or override affects the driver's files",
     severity="high",
-    why="dpkg keeps to it at each upgrade: the driver's file goes elsewhere, and another one is run in its place",
+    why="dpkg honours them at each upgrade: the driver's file goes elsewhere, and another one runs in its place",
 )
 def test_diversions(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -92,9 +92,9 @@ def test_diversions(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N42",
-    "programs find the driver's libraries and no others",
+    "no library shadows one of the driver's",
     severity="critical",
-    why="a library that the loader finds first is what every program on a card runs, whatever the packages have",
+    why="every program that uses a card runs the library that the loader finds first, whatever the packages have",
 )
 def test_loader(survey: Survey, rig: Rig) -> None:
     managed(rig)
@@ -112,9 +112,9 @@ def test_loader(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N43",
-    "no program stands in the place of one of the driver's",
+    "no program shadows one of the driver's",
     severity="high",
-    why="/usr/local comes first for root and for units: what is called nvidia-smi there is what is run",
+    why="/usr/local comes first for root and for units: an nvidia-smi there is the one that runs",
 )
 def test_shadows(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -125,9 +125,9 @@ def test_shadows(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N44",
-    "the kept package files are the locked ones",
+    "stored driver packages are the locked ones",
     severity="high",
-    why="they are what the driver is repaired from and gone back to when the archive has dropped it",
+    why="the driver is repaired and rolled back from them once the archive has dropped it",
 )
 def test_kept(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
@@ -147,9 +147,9 @@ def test_kept(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N45",
-    "no preference of somebody else's is about the driver",
+    "no other apt preference affects the driver",
     severity="low",
-    why="apt goes by the first that fits: once an archive has it, another driver comes with the next upgrade",
+    why="apt uses the first match: another driver comes with the next upgrade, once an archive has it",
 )
 def test_pins(survey: Survey, rig: Rig) -> None:
     managed(rig)
@@ -176,9 +176,9 @@ def _fits(pattern: str, name: str) -> bool:
 
 @check(
     "N46",
-    "the program that sets the cards is ours alone",
+    "the directory of the program that sets up the cards holds only its own files",
     severity="high",
-    why="root runs what lies in its folder at each boot: a file that is called as a module is run in its place",
+    why="root runs that program at each boot: a file named like one of its modules would run in its place",
 )
 def test_program(survey: Survey, rig: Rig) -> None:
     if not rig.driver.sets_cards:

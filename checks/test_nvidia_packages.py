@@ -21,9 +21,9 @@ from rigwright.nvidia.packages.locked import locked
 
 @check(
     "N13",
-    "the driver's packages are of one version and one stack",
+    "the driver's packages have one version and one packager",
     severity="high",
-    why="libraries beside a module of another version end every program on a card; a name alone is no driver",
+    why="libraries that differ from the module's version break every program on a card; a name alone is no driver",
 )
 def test_one_piece(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
@@ -35,9 +35,9 @@ def test_one_piece(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N14",
-    "the driver is the locked one",
+    "the driver is the locked version",
     severity="high",
-    why="what a box was tested with is what it has to run, and what it can be rebuilt with",
+    why="a box has to run what it was tested with, and can be rebuilt with",
 )
 def test_locked(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -51,9 +51,9 @@ def test_locked(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N15",
-    "the driver is held, from unattended upgrades too",
+    "the driver is held, and excluded from unattended upgrades",
     severity="high",
-    why="an upgrade at night without a reboot leaves a box on which no new process can use a card",
+    why="an unattended upgrade without a reboot leaves a box on which no new process can use a card",
 )
 def test_held(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -63,9 +63,9 @@ def test_held(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N16",
-    "apt offers the driver's own branch alone",
+    "apt offers only the driver's own branch",
     severity="low",
-    why="whoever upgrades by hand gets a branch that nobody chose, or a half of it",
+    why="a manual upgrade installs a branch that nobody chose, or half of it",
 )
 def test_in_branch(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -76,7 +76,7 @@ def test_in_branch(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     "N17",
     "apt can verify NVIDIA's archive",
     severity="high",
-    why="with a key that apt no longer takes, no driver can be installed or repaired from there",
+    why="with a key that apt no longer accepts, no driver can be installed or repaired from there",
 )
 def test_archive(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -91,7 +91,7 @@ def test_archive(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     no(differences)
 
 
-@check("N18", "no reboot is pending", severity="low", why="what was installed last has not been seen to boot")
+@check("N18", "no reboot is pending", severity="low", why="the latest installs have never been booted")
 def test_reboot(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
     no(nvidia_packages.reboot(state(survey)))
@@ -99,9 +99,9 @@ def test_reboot(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N19",
-    "the held kernel misses no security updates for long",
+    "the held kernel does not miss security updates for long",
     severity="low",
-    why="a kernel is kept for the sake of modules that no newer one has, and its holes stay open meanwhile",
+    why="a kernel is held because no newer one has the modules, and its vulnerabilities stay open meanwhile",
 )
 def test_security(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -113,7 +113,7 @@ def test_security(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     "N20",
     "kernel and driver are those of the last deploy",
     severity="low",
-    why="what changed under the services is the first thing to know when they are slow or wrong",
+    why="a change beneath the services is the first thing to know when they are slow or wrong",
 )
 def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -127,9 +127,9 @@ def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N28",
-    "the driver's settings lie there as rendered, and its units start at boot",
+    "the driver's configuration files are as deployed, and its units start at boot",
     severity="high",
-    why="a pin, a limit or a blacklist that is not there any more shows weeks later, at an upgrade or a boot",
+    why="a missing pin, limit or blacklist only shows weeks later, at an upgrade or a boot",
 )
 def test_settings_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     """Of an operator's own driver those of cards and kernel alone."""

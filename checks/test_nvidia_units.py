@@ -34,9 +34,9 @@ def effective(settings: Settings, unit: str, fragments: set[str], drop_ins: list
 
 @check(
     "N47",
-    "the unit for power is in force as declared, and has done its work",
+    "the unit that sets power limits and clocks is as declared, and has run",
     severity="high",
-    why="what systemd has merged is what sets the cards at the next boot, whatever lies at one path",
+    why="the unit as systemd has merged it sets up the cards at the next boot, whatever one file says",
 )
 def test_power_unit(survey: Survey, rig: Rig) -> None:
     if not rig.driver.sets_cards:
@@ -60,7 +60,7 @@ def test_power_unit(survey: Survey, rig: Rig) -> None:
     "N48",
     "the persistence daemon runs as declared",
     severity="high",
-    why="without it cards forget their limits whenever nobody uses them",
+    why="without it idle cards forget their limits",
 )
 def test_persistence_unit(survey: Survey, rig: Rig) -> None:
     managed(rig)
@@ -80,9 +80,9 @@ def test_persistence_unit(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N49",
-    "nothing else sets the cards at boot or by the clock",
+    "nothing else sets up the cards at boot or on a schedule",
     severity="high",
-    why="a job that sets a limit or ends persistence undoes what is declared, some time after every check",
+    why="a job that sets a limit or ends persistence mode undoes the declared settings, some time after every check",
 )
 def test_setters(survey: Survey, rig: Rig) -> None:
     with_cards(rig)

@@ -27,9 +27,9 @@ WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
 
 @check(
     "O01",
-    "our folders are root's, and open to whom they are for",
+    "Rigwright's directories are root's, with the right modes",
     severity="high",
-    why="a service that cannot enter a folder does not start again, and what others read of credentials is theirs",
+    why="a service that cannot enter a directory does not start again, and exposed credentials are stolen ones",
 )
 def test_folders(survey: Survey, rig: Rig) -> None:
     wanted = folders(rig)
@@ -45,9 +45,9 @@ def test_folders(survey: Survey, rig: Rig) -> None:
 
 @check(
     "O02",
-    "the ledger is there, and has what is ours",
+    "the ledger exists, and lists all that Rigwright created",
     severity="high",
-    why="what is not in it stays on the host when the rig is taken off, and counts as somebody else's before",
+    why="what it does not list stays behind when the rig is removed, and until then counts as unmanaged",
 )
 def test_ledger(survey: Survey, rig: Rig) -> None:
     ledger = survey.read(OURS).ledger
@@ -67,9 +67,9 @@ def test_ledger(survey: Survey, rig: Rig) -> None:
 
 @check(
     "O03",
-    "the ledger has nothing that is somebody else's",
+    "the ledger lists nothing that is unmanaged",
     severity="critical",
-    why="a deploy removes users that are in it and not needed, and taking the rig off removes all of it",
+    why="a deploy removes users listed there that it does not need, and removing the rig deletes all of it",
 )
 def test_ledger_of_others(survey: Survey, rig: Rig) -> None:
     odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, rig)]
@@ -92,9 +92,9 @@ def _may(line: str, rig: Rig) -> bool:
 
 @check(
     "O04",
-    "secrets are root's alone, and none lies there that nothing needs",
+    "secrets are readable by root only, and none are left over",
     severity="critical",
-    why="who reads a key speaks to the engine in its owner's name; a key that is nobody's may be somebody's",
+    why="whoever reads a key can use the engine in its owner's name; a key that nothing needs may be somebody's",
 )
 def test_secrets(survey: Survey, rig: Rig) -> None:
     own = survey.read(OURS)
@@ -110,9 +110,9 @@ def test_secrets(survey: Survey, rig: Rig) -> None:
 
 @check(
     "O05",
-    "where it is written what the rig is, nothing else lies",
+    "the configuration directory holds only what the rig declares",
     severity="low",
-    why="what is in force is what lies there; a file that no deploy has brought is somebody's hand",
+    why="what lies there is in force; a file that no deploy has written was put there by hand",
 )
 def test_config(survey: Survey, rig: Rig) -> None:
     wanted = {*CONFIG}
@@ -125,9 +125,9 @@ def test_config(survey: Survey, rig: Rig) -> None:
 
 @check(
     "O06",
-    "whom it trusts for fetching is who is declared",
+    "the CA certificates trusted for downloads are the declared ones",
     severity="high",
-    why="who signs for a mirror there sends what a deploy then asks for, until a hash stops it",
+    why="another CA can impersonate a mirror, until a hash stops it",
 )
 def test_authorities(survey: Survey, rig: Rig) -> None:
     found = survey.read(OURS).files.get(authority_path(rig), "nothing about it")
@@ -137,9 +137,9 @@ def test_authorities(survey: Survey, rig: Rig) -> None:
 
 @check(
     "O07",
-    "nothing of ours is from a time to come",
+    "none of Rigwright's files is dated in the future",
     severity="low",
-    why="a clock was wrong when it was made: what counts days from it counts none",
+    why="the clock was wrong when it was written: what is due days after it is never due",
 )
 def test_times(survey: Survey, rig: Rig) -> None:
     found = [f"{one.path} of {day(one.mtime)}" for one in survey.read(OURS).ahead]
@@ -148,9 +148,9 @@ def test_times(survey: Survey, rig: Rig) -> None:
 
 @check(
     "O08",
-    "what a deploy writes to can be written, and has room",
+    "file systems that a deploy writes to are writable and have room",
     severity="high",
-    why="a full or failing disk stops services at their next start, and a deploy in its middle",
+    why="a full or failing disk stops services at their next start, and a deploy halfway",
 )
 def test_disks(survey: Survey, rig: Rig) -> None:
     ground = survey.read(GROUND)
@@ -173,9 +173,9 @@ def test_disks(survey: Survey, rig: Rig) -> None:
 
 @check(
     "O09",
-    "what is logged is kept",
+    "the journal is kept",
     severity="high",
-    why="faults of cards, disks and services are seen in the journal alone: without one, silence is not health",
+    why="faults of cards, disks and services only show in the journal: without it, silence is not health",
 )
 def test_journal(survey: Survey) -> None:
     journal = survey.read(GROUND).journal
@@ -196,9 +196,9 @@ def test_journal(survey: Survey) -> None:
 
 @check(
     "O10",
-    "no job of the host's changes what is ours",
+    "no scheduled job of the host's changes Rigwright's files",
     severity="high",
-    why="cron, logrotate, tmpfiles and the like run as root, and undo in the night what was checked by day",
+    why="cron, logrotate, tmpfiles and the like run as root, and undo at night what was checked by day",
 )
 def test_jobs(survey: Survey) -> None:
     found = sorted({str(one) for one in survey.read(GROUND).jobs})
@@ -207,9 +207,9 @@ def test_jobs(survey: Survey) -> None:
 
 @check(
     "O11",
-    "nobody but runs of ours holds their locks",
+    "only Rigwright's own runs hold its locks",
     severity="high",
-    why="a lock that is held for good lets no weights be fetched or hashed, and nothing fails",
+    why="a lock that is never released lets no weights be fetched or hashed, and nothing fails",
 )
 def test_locks(survey: Survey) -> None:
     found = [

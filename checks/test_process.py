@@ -54,9 +54,9 @@ HINTS = 0x1FF8
 
 @check(
     "S16",
-    "processes have the limits of their units",
+    "processes have their units' limits",
     severity="high",
-    why="a process that may open no file more turns clients away",
+    why="a process that may open no more files turns clients away",
 )
 def test_limits(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -97,10 +97,10 @@ def _limited(right: Right, first: Process, process: Process, *, main: bool) -> I
 
 @check(
     "S17",
-    "processes have their share of the host's processors and disks",
+    "processes have their share of the host's CPUs and disks",
     severity="high",
-    why="a service that is last in every queue, or on one processor, answers late and says nothing of it",
-    blind="processors of threads that an engine pins itself",
+    why="a service at the lowest priority, or confined to one CPU, answers late without a message",
+    blind="CPU affinity of threads that an engine pins itself",
 )
 def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -136,9 +136,9 @@ def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *,
 
 @check(
     "S18",
-    "processes are their service's user, and no more than that",
+    "processes run as their service user, without further privileges",
     severity="critical",
-    why="a service that runs as another user, or with a privilege, takes the box along when it is taken over",
+    why="a service that runs as another user, or with a privilege, compromises the box when it is taken over",
 )
 def test_privileges(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -180,9 +180,9 @@ def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -
 
 @check(
     "S19",
-    "processes are in namespaces of their own, and see the files that the host has",
+    "processes have their own namespaces, and see the host's files",
     severity="critical",
-    why="in the host's network it listens and sends; past another mount it serves other weights",
+    why="in the host's network a service listens and sends; behind another mount it serves other weights",
 )
 def test_namespaces(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -214,9 +214,9 @@ def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process
 
 @check(
     "S22",
-    "no process of ours is stopped, or traced",
+    "no process is stopped or traced",
     severity="critical",
-    why="a stopped process holds its socket and answers nobody; who traces one reads its key",
+    why="a stopped process holds its socket and answers nobody; whoever traces one reads its key",
 )
 def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -232,9 +232,9 @@ def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
 
 @check(
     "S23",
-    "the loader puts nothing into programs",
+    "/etc/ld.so.preload is empty",
     severity="critical",
-    why="a library in /etc/ld.so.preload is in every process that starts next, root's too",
+    why="a library listed there is in every process that starts next, root's too",
 )
 def test_preload(survey: Survey) -> None:
     none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, and {RESTART}")
@@ -242,9 +242,9 @@ def test_preload(survey: Survey) -> None:
 
 @check(
     "S24",
-    "nobody else runs as users of ours, or in the sandbox of a service",
+    "nothing else runs as a service user, or in a service's sandbox",
     severity="critical",
-    why="it reads what the service has in memory, and speaks as it does",
+    why="it can read the service's memory and impersonate it",
 )
 def test_others(survey: Survey) -> None:
     found = [one for one in survey.read(PROCESSES).others if not one.what.startswith("runs from")]

@@ -13,9 +13,9 @@ OTHERS = 0o007
 
 @check(
     "R01",
-    "no listener but the declared ones leads to its models",
+    "only the declared listeners lead to the rig's models",
     severity="critical",
-    why="whoever reaches another one is served as if he were this host itself: no key, no TLS, no limit of ours counts",
+    why="another listener's clients count as local: no key, no TLS and no limit applies to them",
 )
 def test_no_other_listener(survey: Survey, rig: Rig) -> None:
     leads = survey.read(REACH).leads
@@ -34,9 +34,9 @@ def test_no_other_listener(survey: Survey, rig: Rig) -> None:
 
 @check(
     "R04",
-    "no program carries its connections elsewhere",
+    "no program tunnels the rig's connections",
     severity="critical",
-    why="a tunnel makes a port of the loopback interface the port of another host",
+    why="a tunnel makes a port of the loopback interface a port of another host",
 )
 def test_no_tunnel(survey: Survey, rig: Rig) -> None:
     reach = survey.read(REACH)
@@ -48,9 +48,9 @@ def test_no_tunnel(survey: Survey, rig: Rig) -> None:
 
 @check(
     "R05",
-    "none but its port and the gateway can open its socket",
+    "only the instance's port and the gateway can open its socket",
     severity="critical",
-    why="who opens it needs no more than the key, from wherever he is let in; who stands in for it is sent that key",
+    why="whoever opens it needs only the key, from anywhere; whoever replaces it is sent that key",
 )
 def test_socket(survey: Survey, rig: Rig, instance: Instance) -> None:
     _socket(survey, rig, instance.socket, f"systemctl restart {instance.unit}")
@@ -58,9 +58,9 @@ def test_socket(survey: Survey, rig: Rig, instance: Instance) -> None:
 
 @check(
     "R06",
-    "none but root and the gateway can open its own sockets",
+    "only root and the gateway can open the gateway's internal sockets",
     severity="critical",
-    why="who opens them says which keys are gone, and whom requests are sent to",
+    why="whoever opens them decides which keys are revoked, and where requests go",
 )
 def test_gateway_sockets(survey: Survey, rig: Rig, gateway: object) -> None:
     own = {one.socket for one in rig.instances}
@@ -101,9 +101,9 @@ def _socket(survey: Survey, rig: Rig, path: str, step: str) -> None:
 
 @check(
     "R07",
-    "its loopback interface is its own",
+    "no interface routes loopback addresses",
     severity="critical",
-    why="neighbours on such a network speak to ports that only this host should reach",
+    why="neighbours on such a network reach ports that only this host should reach",
 )
 def test_loopback_is_loopback(survey: Survey, rig: Rig) -> None:
     found = survey.read(REACH).routed
@@ -114,9 +114,9 @@ def test_loopback_is_loopback(survey: Survey, rig: Rig) -> None:
 
 @check(
     "R08",
-    "the addresses that it listens on are the host's",
+    "the host has the addresses that the rig listens on",
     severity="high",
-    why="who calls an address that the host has lost reaches nobody, or somebody else",
+    why="clients of an address that the host has lost reach nobody, or somebody else",
 )
 def test_addresses(survey: Survey, rig: Rig) -> None:
     declared = [one.address for one in (rig.gateway.listeners.values() if rig.gateway else ())]

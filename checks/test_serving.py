@@ -38,7 +38,7 @@ def running(survey: Survey, instance: Instance) -> Unit:
     return survey.read(PROCESSES).units[instance.unit]
 
 
-@check("S01", "it runs, now and after a reboot", severity="critical", why="nobody is served")
+@check("S01", "the instance is running, and starts at boot", severity="critical", why="nobody is served")
 def test_active_and_wanted(survey: Survey, instance: Instance) -> None:
     units = survey.read(UNITS)
     expect(units.value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
@@ -51,7 +51,7 @@ def test_active_and_wanted(survey: Survey, instance: Instance) -> None:
     "S02",
     "the running process was started from the declared unit",
     severity="high",
-    why="a unit that was changed, by hand or by a run that died, serves something else now or after the next restart",
+    why="a unit changed by hand or by an interrupted deploy serves something else, now or after the next restart",
 )
 def test_process_is_current(survey: Survey, wanted: Generation, instance: Instance) -> None:
     found = survey.read(SERVING).started
@@ -66,7 +66,12 @@ def test_process_is_current(survey: Survey, wanted: Generation, instance: Instan
     expect("another key" if not given else "", "the key that lies there now", DEPLOY, holds=given)
 
 
-@check("S03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
+@check(
+    "S03",
+    "the instance's exposure level is within budget",
+    severity="high",
+    why="a hole in the server is a hole in the box",
+)
 def test_exposure(survey: Survey, instance: Instance, service: Service) -> None:
     if service.container:
         pytest.skip(CONTAINED)
@@ -77,7 +82,10 @@ def test_exposure(survey: Survey, instance: Instance, service: Service) -> None:
 
 
 @check(
-    "S07", "its key is root's alone and in no argument or environment", severity="critical", why="a key others can read"
+    "S07",
+    "the instance's key is readable by root only, and in no argument or environment",
+    severity="critical",
+    why="others could read the key",
 )
 def test_key_is_secret(survey: Survey, instance: Instance) -> None:
     key = survey.read(SERVING).started[instance.unit].key
@@ -89,9 +97,9 @@ def test_key_is_secret(survey: Survey, instance: Instance) -> None:
 
 @check(
     "S08",
-    "it sees the cards it was given, and no others",
+    "the instance sees its own cards, and no others",
     severity="critical",
-    why="it serves on the CPU, or on another's card",
+    why="it runs on the CPU, or on another instance's card",
 )
 def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, running: Unit) -> None:
     if not instance.cards:
@@ -104,7 +112,10 @@ def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, ru
 
 
 @check(
-    "S09", "a stop leaves no process behind", severity="high", why="a worker that outlives its service keeps its memory"
+    "S09",
+    "stopping the instance leaves no process behind",
+    severity="high",
+    why="a worker that outlives its service keeps its memory",
 )
 def test_stop_takes_all(survey: Survey, instance: Instance) -> None:
     expect(survey.read(UNITS).value(instance.unit, "KillMode"), "control-group", DEPLOY)
@@ -117,7 +128,7 @@ def test_stop_takes_all(survey: Survey, instance: Instance) -> None:
     "S10",
     "every rigwright unit is declared",
     severity="high",
-    why="what is not declared holds memory, a port and a key",
+    why="an undeclared unit holds memory, a port and a key",
 )
 def test_nothing_undeclared(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, wanted = survey.read(UNITS), declared(Scene(rig, desired))
@@ -136,9 +147,9 @@ def test_nothing_undeclared(survey: Survey, rig: Rig, desired: Desired) -> None:
 
 @check(
     "S11",
-    "its limits of memory and tasks are in force",
+    "the instance's memory and task limits are in force",
     severity="high",
-    why="one instance that grows without end takes the box with it",
+    why="an instance that grows without bound takes the box down",
 )
 def test_limits(survey: Survey, facts: HostFacts, instance: Instance) -> None:
     units = survey.read(UNITS)
@@ -151,9 +162,9 @@ def test_limits(survey: Survey, facts: HostFacts, instance: Instance) -> None:
 
 @check(
     "S12",
-    "its process runs what its unit starts, as its own user, in a network of its own",
+    "the instance runs its unit's command, as its own user, in its own network",
     severity="critical",
-    why="a variable that somebody set for all services, or another program of that name, serves something else",
+    why="a variable set for all services, or another program of that name, serves something else",
 )
 def test_process_is_the_declared_one(
     survey: Survey, rig: Rig, desired: Desired, instance: Instance, service: Service, running: Unit
@@ -188,10 +199,9 @@ def test_process_is_the_declared_one(
 
 @check(
     "S14",
-    "it runs as it did when it was started so first",
+    "the instance runs as it did at its first start with these settings",
     severity="high",
-    why="after a driver's upgrade an engine may compute in another way, or have room for half the tokens, and only its "
-    "log says so",
+    why="after a driver upgrade an engine may use another backend, or fit half the tokens, and only its log says so",
 )
 def test_runs_as_at_first(survey: Survey, instance: Instance) -> None:
     started = survey.read(SERVING).started[instance.unit]

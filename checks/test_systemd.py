@@ -73,9 +73,9 @@ PATHS = frozenset({"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin",
 
 @check(
     "U05",
-    "systemd's own settings leave our services as they are declared",
+    "systemd's own settings leave the rig's services as declared",
     severity="high",
-    why="a variable or limit that the manager gives to all services is in every process that starts next",
+    why="a variable or limit that the manager sets for all services is in every process that starts next",
 )
 def test_manager(survey: Survey, facts: HostFacts) -> None:
     units = survey.read(UNITS)
@@ -104,10 +104,10 @@ def _defaults(units: Units) -> Iterable[str]:
 
 @check(
     "U06",
-    "no unit of others stops ours, holds them back or gets into them",
+    "no other unit stops, delays or alters the rig's",
     severity="high",
-    why="a unit that conflicts with ours, or that ours wait for, decides whether anybody is served",
-    blind="programs that act on our units without their name, or that are no scripts",
+    why="a unit that conflicts with the rig's, or that they wait for, decides whether anybody is served",
+    blind="programs that act on units without naming them, or that are not scripts",
 )
 def test_others(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -139,9 +139,9 @@ def _involved(units: Units, one: UnitFile, ours: dict[str, UnitFile]) -> Iterabl
 
 @check(
     "U07",
-    "no unit lies where it wins over ours, and none has another name",
+    "no other unit file shadows the rig's, and none has an alias",
     severity="high",
-    why="systemd reads folders in an order: a file in an earlier one is read in place of ours",
+    why="systemd reads directories in order: a file in an earlier one replaces the rig's",
 )
 def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -165,7 +165,7 @@ def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
 
 @check(
     "U08",
-    "no program of somebody else's makes units at a boot",
+    "no unpackaged systemd generator is installed",
     severity="high",
     why="a generator runs as root before everything else, and can mask or add any unit",
 )

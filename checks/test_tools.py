@@ -10,7 +10,9 @@ from checks.trees import as_recorded
 from rigwright.host.plan import Desired
 
 
-@check("T01", "host tools are the locked ones", severity="low", why="another version fetches or verifies otherwise")
+@check(
+    "T01", "host tools are the locked versions", severity="low", why="another version may fetch or verify differently"
+)
 def test_tools_are_the_locked_ones(survey: Survey, desired: Desired) -> None:
     folder = desired.tools.folder
     described = survey.read(TREES).distributions[folder]
@@ -26,9 +28,9 @@ def test_tools_are_the_locked_ones(survey: Survey, desired: Desired) -> None:
 
 @check(
     "T02",
-    "the files of host tools are the ones that were installed",
+    "host tools are unmodified",
     severity="critical",
-    why="root builds and fetches with them, and whoever has changed one is root then",
+    why="root builds and fetches with them: whoever changes one becomes root",
 )
 def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
     folder = desired.tools.folder

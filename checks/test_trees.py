@@ -27,9 +27,9 @@ FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
 
 @check(
     "F01",
-    "root alone can change the folders that lead to what is ours",
+    "only root can change the directories above Rigwright's files",
     severity="critical",
-    why="whoever can rename a folder above puts another in its place, whatever is in it",
+    why="whoever can rename a parent directory can put another in its place, whatever is in it",
 )
 def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
     found = [folder for way in survey.read(WAYS).folders.values() for folder in way]
@@ -42,9 +42,9 @@ def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
 
 @check(
     "F02",
-    "services can reach what they run and read",
+    "services can access what they run and read",
     severity="critical",
-    why="the next start ends before the first line of its log",
+    why="the next start fails before the first line of its log",
 )
 def test_the_way_is_open(survey: Survey, rig: Rig) -> None:
     ways = survey.read(WAYS).folders
@@ -56,9 +56,9 @@ def test_the_way_is_open(survey: Survey, rig: Rig) -> None:
 
 @check(
     "F03",
-    "nothing is mounted over what is ours",
+    "nothing is mounted over Rigwright's files",
     severity="critical",
-    why="services see what is mounted, and records and deploys what was there at other times",
+    why="services see what is mounted, while records and deploys go by what was there at other times",
 )
 def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
     inside = (rig.roots.software, rig.roots.config, rig.roots.state, CACHES)
@@ -75,7 +75,7 @@ def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
 
 @check(
     "F05",
-    "nothing else will be mounted over what is ours at the next boot",
+    "nothing will be mounted over Rigwright's files at the next boot",
     severity="critical",
     why="after a boot services see what is mounted there",
 )
@@ -87,7 +87,7 @@ def test_nothing_waits(survey: Survey) -> None:
 
 @check(
     "F06",
-    "programs can be run from where they are installed",
+    "programs can be executed where they are installed",
     severity="critical",
     why="the next start of every instance fails",
 )
@@ -106,7 +106,7 @@ def test_programs_can_be_run(survey: Survey, rig: Rig) -> None:
     "F07",
     "nothing was added to what is installed",
     severity="critical",
-    why="programs load what lies beside them: a library, a module, a .pth or a sitecustomize is code in the service",
+    why="programs load what lies beside them: a library, module, .pth or sitecustomize is code in the service",
 )
 def test_nothing_was_added(survey: Survey) -> None:
     _none(survey, ADDED)
@@ -114,9 +114,9 @@ def test_nothing_was_added(survey: Survey) -> None:
 
 @check(
     "F08",
-    "owner, mode and rights of what is installed are those it was installed with",
+    "owners, modes and access lists of installed files are unchanged",
     severity="critical",
-    why="who may write there runs code as the service; what a service may not read it cannot start from",
+    why="whoever may write there runs code as the service; what a service may not read it cannot start from",
 )
 def test_owner_and_modes(survey: Survey) -> None:
     _none(survey, LOOSE)
@@ -124,7 +124,7 @@ def test_owner_and_modes(survey: Survey) -> None:
 
 @check(
     "F09",
-    "what earlier generations stand on is as it was installed",
+    "what earlier generations depend on is unmodified",
     severity="high",
     why="a rollback would run it",
 )
@@ -137,9 +137,9 @@ def test_earlier_trees(survey: Survey, rig: Rig, desired: Desired) -> None:
 
 @check(
     "F10",
-    "nothing else lies where programs of ours do",
+    "the installation directories hold nothing unknown",
     severity="low",
-    why="nobody knows of it, looks after it, or takes it away",
+    why="nobody knows about it, maintains it or removes it",
 )
 def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None:
     found, ledger = survey.read(TREES), survey.read(OURS).ledger
@@ -157,7 +157,7 @@ def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None
 
 @check(
     "F11",
-    "the programs that look after weights are the ones that were placed",
+    "the programs that manage weights are unmodified",
     severity="critical",
     why="root runs them",
 )
@@ -168,9 +168,9 @@ def test_programs_for_weights(survey: Survey, rig: Rig) -> None:
 
 @check(
     "F12",
-    "the host's Python runs nothing before what it is told to run",
+    "the host's Python runs no unpackaged startup code",
     severity="critical",
-    why="root runs it for weights and deploys: a sitecustomize, a .pth or a module that comes first is run as root",
+    why="root runs Python for weights and deploys: a sitecustomize, .pth or shadowing module would run as root",
 )
 def test_python_starts_with_its_own(survey: Survey) -> None:
     foreign = survey.read(PYTHON).foreign

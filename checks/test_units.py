@@ -18,9 +18,9 @@ from rigwright.serving.units import UNITS as FOLDER
 
 @check(
     "U01",
-    "systemd reads each unit of ours from the file that is declared",
+    "systemd loads each of the rig's units from its declared file",
     severity="critical",
-    why="a unit that is masked, shadowed or changed starts something else, or nothing, after a boot",
+    why="a masked, shadowed or changed unit starts something else, or nothing, after a boot",
 )
 def test_files(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -44,9 +44,9 @@ def _misread(units: Units, one: UnitFile) -> Iterable[str]:
 
 @check(
     "U02",
-    "nothing is added to units of ours",
+    "the rig's units have no drop-ins",
     severity="critical",
-    why="a drop-in, of whatever folder, changes what is started, as whom and with which limits",
+    why="a drop-in, in whichever directory, changes what is started, as whom and with which limits",
 )
 def test_additions(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -57,10 +57,10 @@ def test_additions(survey: Survey, rig: Rig, desired: Desired) -> None:
 
 @check(
     "U03",
-    "what systemd has in force of each unit is what its file says",
+    "what systemd has in force for each unit is what its file says",
     severity="critical",
-    why="systemd starts and limits what it has in memory, whatever files say now",
-    blind="conditions and credentials, which systemd does not tell",
+    why="systemd starts and limits what it has in memory, whatever the files say now",
+    blind="conditions and credentials, which systemd does not report",
 )
 def test_in_force(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours, facts = survey.read(UNITS), declared(Scene(rig, desired)), desired.facts
@@ -72,9 +72,9 @@ def test_in_force(survey: Survey, rig: Rig, desired: Desired) -> None:
 
 @check(
     "U04",
-    "a boot starts all that this rig has",
+    "everything on this rig starts at boot",
     severity="critical",
-    why="what no target pulls in is not there after the next boot",
+    why="a unit that no target pulls in is not started at the next boot",
 )
 def test_comes_back(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -129,9 +129,9 @@ def _boot(units: Units) -> Iterable[str]:
 
 @check(
     "U09",
-    "sockets, slices and targets of ours are up",
+    "the rig's sockets, slices and targets are active",
     severity="critical",
-    why="a socket that is down is a port that anybody may take, a frozen slice answers nobody",
+    why="an inactive socket leaves a port that anyone may take, and a frozen slice answers nobody",
 )
 def test_up(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))

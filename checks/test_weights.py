@@ -41,7 +41,12 @@ def looked_at(survey: Survey, path: str) -> File:
     return found
 
 
-@check("W01", "its bytes are the locked ones", severity="critical", why="a model with one wrong byte still answers")
+@check(
+    "W01",
+    "the weight file's bytes are the locked ones",
+    severity="critical",
+    why="a model with one wrong byte still answers",
+)
 def test_bytes(
     rig: Rig,
     survey: Survey,
@@ -65,7 +70,10 @@ def test_bytes(
 
 
 @check(
-    "W02", "the service can read it and nobody can write it", severity="high", why="a service could change its weights"
+    "W02",
+    "the weight file is readable by the service and writable by nobody",
+    severity="high",
+    why="a service could change its weights",
 )
 def test_mode(rig: Rig, survey: Survey, weight: Artefact) -> None:
     path = rig.weight_path(weight)
@@ -74,7 +82,12 @@ def test_mode(rig: Rig, survey: Survey, weight: Artefact) -> None:
     expect(found, "-r--r--r-- of user 0", f"chown root and chmod 444 {path}")
 
 
-@check("W03", "its bytes were read again in time", severity="high", why="disks lose bits, and no size or time tells")
+@check(
+    "W03",
+    "the weight file was re-hashed on time",
+    severity="high",
+    why="disks lose bits without a change of size or time",
+)
 def test_hashed_again(rig: Rig, survey: Survey, weight: Artefact) -> None:
     weights = survey.read(WEIGHTS)
     file = looked_at(survey, rig.weight_path(weight))
@@ -104,9 +117,9 @@ def _loose(place: Place) -> str:
 
 @check(
     "W04",
-    "the service gets at it, and nobody but root can put another file in its place",
+    "the service can reach the weight file, and only root can replace it",
     severity="high",
-    why="who can write a folder can replace every file in it, whatever their modes are",
+    why="whoever can write to a directory can replace every file in it, whatever their modes",
 )
 def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
     above = {str(path) for path in PurePosixPath(rig.weight_path(weight)).parents}
@@ -120,7 +133,7 @@ def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
 
 @check(
     "W05",
-    "weights are hashed again every now and then",
+    "weights are re-hashed weekly",
     severity="high",
     why="without it, nobody notices what a disk has lost",
 )
@@ -153,9 +166,9 @@ def test_timer(rig: Rig, survey: Survey) -> None:
 
 @check(
     "W06",
-    "its record is the one of a verified file",
+    "the weight file has the record of a verified file",
     severity="high",
-    why="without one, the next deploy reads it whole before anything else, and nothing hashes it in between",
+    why="without one, the next deploy reads all of it first, and nothing re-hashes it in between",
 )
 def test_record(rig: Rig, survey: Survey, weight: Artefact, record_property: Callable[[str, object], None]) -> None:
     path = rig.weight_path(weight)
@@ -168,9 +181,9 @@ def test_record(rig: Rig, survey: Survey, weight: Artefact, record_property: Cal
 
 @check(
     "W07",
-    "nothing lies beside weights that an engine would take for a part of them",
+    "weight directories hold no extra files that an engine would load",
     severity="high",
-    why="engines read a model's folder: another file there is another template, or code",
+    why="engines read a model's whole directory: another file there is another template, or code",
 )
 def test_beside(rig: Rig, survey: Survey) -> None:
     if not rig.weights:
@@ -190,7 +203,7 @@ def test_beside(rig: Rig, survey: Survey) -> None:
 
 @check(
     "W08",
-    "nothing is mounted over it",
+    "nothing is mounted over the weight file",
     severity="critical",
     why="services read what is mounted there, whatever was verified below it, and after a boot something else",
 )
