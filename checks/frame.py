@@ -137,9 +137,9 @@ def judged(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: s
     return Result(
         **known,
         verdict="fail",
-        expected="a check that comes to a verdict",
+        expected="a check that reaches a verdict",
         found=plain(f"{type(error).__name__}: {first}"),
-        cure="mend the check, or what it trips over on the host",
+        cure="fix the check, or what it fails on",
     )
 
 

@@ -28,23 +28,23 @@ def test_numbers(survey: Survey, rig: Rig) -> None:
         if user is None:
             continue  # B01
         same = [one.name for one in accounts.users if one.uid == user.uid]
-        twins += [f"{one} with the number {user.uid} of {name}" for one in same if one != name]
+        twins += [f"{one} with UID {user.uid} of {name}" for one in same if one != name]
         twins += [f"{name} twice" for _ in same if same.count(name) > 1][:1]
         others = [one.name for one in accounts.users if one.gid == user.gid and one.name not in (name, *same)]
         others += [one.name for one in accounts.groups if one.gid == user.gid and one.name != name]
-        groups += [f"{one} with the group number {user.gid} of {name}" for one in others]
+        groups += [f"{one} with GID {user.gid} of {name}" for one in others]
         if accounts.named(user.gid).split("/")[0] != name:
             odd.append(f"{name} in the group {accounts.named(user.gid)}")
         if user.uid not in SYSTEM:
-            odd.append(f"{name} with the number {user.uid}")
-    cure = "`userdel` who is none of ours (with --force: the number has processes)"
-    expect(told(twins) or "none but them", "none but them", cure)
-    cure = "`userdel` who is none of ours, `groupdel --force` what is, or give it another number"
-    expect(told(groups) or "none but them", "none but them", cure)
+            odd.append(f"{name} with UID {user.uid}")
+    cure = "`userdel --force` the account that is not Rigwright's"
+    expect(told(twins) or "no others", "no others", cure)
+    cure = "`userdel` or `groupdel --force` what is not Rigwright's, or change its GID"
+    expect(told(groups) or "no others", "no others", cure)
     expect(
         told(odd) or "a system user in a group of its own",
         "a system user in a group of its own",
-        "stop its unit, `userdel` it, and deploy again: it is made anew",
+        "stop its unit, `userdel` it, and re-run deploy to create it again",
     )
 
 
@@ -64,9 +64,9 @@ def test_groups(survey: Survey, rig: Rig) -> None:
         if gid != user.gid
     ]
     expect(
-        told(beside) or "its own group alone",
-        "its own group alone",
-        "`gpasswd --delete USER GROUP`, then `systemctl restart` its unit, which keeps the groups that it began with",
+        told(beside) or "only its own group",
+        "only its own group",
+        "`gpasswd --delete USER GROUP`, then `systemctl restart` its unit, which keeps its groups until then",
     )
     inside = [
         f"{member} in {one.name}"
@@ -77,7 +77,7 @@ def test_groups(survey: Survey, rig: Rig) -> None:
             )
         )
     ]
-    cure = "`gpasswd --delete USER GROUP`, and `gpasswd --administrators '' GROUP` for who runs it"
+    cure = "`gpasswd --delete USER GROUP`, and `gpasswd --administrators '' GROUP` for group administrators"
     expect(told(inside) or "nobody", "nobody", cure)
 
 
@@ -92,7 +92,9 @@ def test_passwords(survey: Survey, rig: Rig) -> None:
     words = [(one.name, one.password) for one in accounts.ours]
     words += [(f"group {one.name}", one.group_password) for one in accounts.ours]
     found = [f"{name}: {word}" for name, word in words if word != "none"]
-    expect(told(found) or "none", "none", "`usermod --password '!' USER`, for a group `groupmod --password '!' GROUP`")
+    expect(
+        told(found) or "none", "none", "`usermod --password '!' USER`, or for a group `groupmod --password '!' GROUP`"
+    )
 
 
 @check(
@@ -107,7 +109,7 @@ def test_home(survey: Survey, rig: Rig) -> None:
     expect(
         f"something at {', '.join(sorted(homes))}" if accounts.home else "nothing",
         "nothing",
-        f"look at what it is, then `rm -r {' '.join(sorted(homes))}`",
+        f"check what it is, then `rm -r {' '.join(sorted(homes))}`",
     )
 
 
@@ -120,9 +122,9 @@ def test_home(survey: Survey, rig: Rig) -> None:
 def test_shell(survey: Survey, rig: Rig) -> None:
     shell = survey.read(ACCOUNTS).shell
     expect(
-        shell.found or "no file of its own",
-        " or ".join(shell.listed) or "what a package brings",
-        f"`apt-get install --reinstall login`, which brings {NO_LOGIN}",
+        shell.found or "no regular file",
+        " or ".join(shell.listed) or "a packaged file",
+        f"`apt-get install --reinstall login`, which provides {NO_LOGIN}",
         holds=shell.found in shell.listed,
     )
 
@@ -135,7 +137,7 @@ def test_shell(survey: Survey, rig: Rig) -> None:
 )
 def test_rules(survey: Survey, rig: Rig) -> None:
     found = sorted({str(one) for one in survey.read(ACCOUNTS).rules})
-    expect(told(found) or "none", "none", "take the line out of that file, with `visudo -f FILE` where it is sudo's")
+    expect(told(found) or "none", "none", "remove the line from that file (sudo: with `visudo -f FILE`)")
 
 
 @check(
@@ -146,7 +148,7 @@ def test_rules(survey: Survey, rig: Rig) -> None:
 )
 def test_spools(survey: Survey, rig: Rig) -> None:
     found = sorted(survey.read(ACCOUNTS).spools)
-    cure = "take away what is named: `crontab -r -u USER`, `atrm`, `loginctl disable-linger USER`, or a file's line"
+    cure = "remove it: `crontab -r -u USER`, `atrm`, `loginctl disable-linger USER`, or the line in that file"
     expect(told(found) or "nothing", "nothing", cure)
 
 
@@ -166,7 +168,7 @@ def test_processes(survey: Survey, rig: Rig) -> None:
         for one in survey.read(ACCOUNTS).processes
         if not units.get(one.user, set()) & set(one.unit.split("/")) and not one.unit.startswith(f"/system.slice/{TRY}")
     ]
-    expect(told(sorted(found)) or "none", "none", "find out who has started it, and `kill` it")
+    expect(told(sorted(found)) or "none", "none", "find out what started it, and `kill` it")
 
 
 @check(
@@ -177,7 +179,7 @@ def test_processes(survey: Survey, rig: Rig) -> None:
 )
 def test_subordinate(survey: Survey, rig: Rig) -> None:
     found = sorted(map(str, survey.read(ACCOUNTS).subordinate))
-    cure = "take the line out: `usermod --del-subuids FIRST-LAST USER`, or --del-subgids"
+    cure = "remove the range: `usermod --del-subuids FIRST-LAST USER`, or --del-subgids"
     expect(told(found) or "none", "none", cure)
 
 
@@ -196,7 +198,7 @@ def test_files(survey: Survey, rig: Rig) -> None:
         if one.uid != 0 or one.mode & WRITABLE or (one.path in secret and one.mode & 0o007)
     ]
     cure = "`chown root FILE`, and `chmod go-w FILE`; 640 for shadow and gshadow, 440 for sudoers"
-    expect(told(found) or "root's files", "root's files", cure)
+    expect(told(found) or "files owned by root", "files owned by root", cure)
 
 
 @check(
@@ -209,7 +211,7 @@ def test_root(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     names = Counter(one.name for one in accounts.users if one.uid == 0)
     found = sorted(names.elements())
-    expect(", ".join(found), "root", "`userdel` who is none of yours; with --force, for its number has processes")
+    expect(", ".join(found), "root", "`userdel --force` every such account but root")
 
 
 @check(
@@ -228,5 +230,5 @@ def test_folders(survey: Survey, rig: Rig) -> None:
         one = there.get(folder(instance))
         if one and user and (one.uid != user.uid or one.gid not in groups):
             found.append(f"{one.path} of user {one.uid} and group {accounts.named(one.gid)}")
-    cure = "give the user and its group their numbers back, or `systemctl restart` its unit"
-    expect(told(found) or "each one's own", "each one's own", cure)
+    cure = "restore the UID and GID, or `systemctl restart` its unit"
+    expect(told(found) or "directories of their own users", "directories of their own users", cure)

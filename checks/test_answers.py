@@ -37,7 +37,7 @@ def test_listens_on_loopback(survey: Survey, instance: Instance) -> None:
     expect(found, wanted, f"systemctl restart {socket}, or {DEPLOY}", holds=holder(instance.port).holds(at))
     others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {service}")})
     held = [*others, *([] if all(one.systemd for one in there) else ["not systemd"])]
-    expect(", ".join(held) or "systemd", "systemd", f"end who listens there, and {DEPLOY}")
+    expect(", ".join(held) or "systemd", "systemd", f"stop what listens there, then {DEPLOY}")
     gates = survey.read(GATES)
     for unit in (socket, service):
         expect(f"{unit} {gates.gate(unit).active}", f"{unit} active", DEPLOY)
@@ -68,8 +68,8 @@ def test_answers(survey: Survey, instance: Instance) -> None:
     for what, unit in (("socket", instance.unit), ("port", names(instance.port)[0])):
         found = answer(requests, f"{instance.name}: {what}")
         if instance.kind.answered(found.body) != 1:
-            step = f"look at `journalctl -u {unit}`, then systemctl restart {unit}"
-            raise Drift(f"one token at its {what}", said(found), step)
+            step = f"see `journalctl -u {unit}`, then systemctl restart {unit}"
+            raise Drift(f"one token from its {what}", said(found), step)
 
 
 @check(
@@ -80,9 +80,9 @@ def test_answers(survey: Survey, instance: Instance) -> None:
 )
 def test_serves_its_model_streamed(survey: Survey, instance: Instance, service: Service) -> None:
     if service.models is None or service.streamed is None:
-        pytest.skip("its kind of engine does not")
+        pytest.skip("not supported by this kind of engine")
     requests = survey.read(REQUESTS)
-    step = f"look at `journalctl -u {instance.unit}`, then systemctl restart {instance.unit}"
+    step = f"see `journalctl -u {instance.unit}`, then systemctl restart {instance.unit}"
     models = answer(requests, f"{instance.name}: models")
     name = named(models.body)
     expect(
@@ -94,7 +94,7 @@ def test_serves_its_model_streamed(survey: Survey, instance: Instance, service: 
     streamed = answer(requests, f"{instance.name}: streamed")
     events = [line for line in streamed.body.splitlines() if line]
     if not (events[-1:] == ["data: [DONE]"] and len(events) > 1):
-        raise Drift("events, of which the last is [DONE]", said(streamed), step)
+        raise Drift("events ending in [DONE]", said(streamed), step)
 
 
 def named(body: str) -> str | None:

@@ -32,8 +32,8 @@ def test_users(survey: Survey, rig: Rig) -> None:
 )
 def test_roots_are_not_writable(survey: Survey) -> None:
     loose = [str(one) for one in survey.read(OURS).loose]
-    cure = "chown it to root and take write permission from group and others"
-    expect(told(loose) or "root's files", "root's files", cure)
+    cure = "`chown root` it and `chmod go-w` it"
+    expect(told(loose) or "files owned by root", "files owned by root", cure)
 
 
 @check(
@@ -44,7 +44,7 @@ def test_roots_are_not_writable(survey: Survey) -> None:
 )
 def test_dpkg_is_consistent(survey: Survey) -> None:
     said = " ".join(survey.read(GROUND).audit.split())
-    expect(said or "nothing to complain of", "nothing to complain of", "run `dpkg --configure -a`")
+    expect(said or "no complaints", "no complaints", "run `dpkg --configure -a`")
 
 
 @check(

@@ -23,8 +23,8 @@ from rigwright.nvidia.cuda.compilers import toolkit_refusals
 def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
     wanted = desired.toolkit
     if wanted is None or not wanted.folder:
-        pytest.skip("no instance uses a card" if wanted is None else "the operator's own is used")
-    as_recorded(survey.read(TREES).tree(wanted.folder), f"remove {wanted.folder} and {DEPLOY}")
+        pytest.skip("no instance uses a card" if wanted is None else "the toolkit at cuda_root is used")
+    as_recorded(survey.read(TREES).tree(wanted.folder), f"remove {wanted.folder}, then {DEPLOY}")
 
 
 @check(
@@ -38,14 +38,12 @@ def test_compiler(survey: Survey, rig: Rig, desired: Desired) -> None:
     if wanted is None:
         pytest.skip("no instance uses a card")
     version = re.search(r", V([0-9.]+)", survey.read(PROGRAMS)[COMPILER].text)
-    step = f"remove {wanted.folder} and {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
-    expect(
-        version[1] if version else "no answer", f"{wanted.root}/bin/nvcc to say its version", step, holds=bool(version)
-    )
+    step = f"remove {wanted.folder}, then {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
+    expect(version[1] if version else "no answer", f"the version of {wanted.root}/bin/nvcc", step, holds=bool(version))
     against = toolkit_refusals(rig, version[1] if version else "")
     expect(
         "; ".join(against),
-        "a compiler that nothing speaks against",
-        "then remove the engines and deploy again",
+        "a suitable compiler",
+        "then remove the engines and re-run deploy",
         holds=not against,
     )

@@ -30,7 +30,7 @@ def test_build_record(survey: Survey, rig: Rig, installation: Installation) -> N
     except (ValueError, KeyError, TypeError, RecursionError):
         found = None
     if found is None:
-        raise Drift(f"a record of how {installation.folder} was made", "none that can be read", cure)
+        raise Drift(f"a build record of {installation.folder}", "none that is readable", cure)
     wanted = json.loads(json.dumps(installation.record))
     differ = sorted(key for key in {**wanted, **found} if not _same({key: wanted.get(key)}, {key: found.get(key)}))
     expect(_some(found, differ), _some(wanted, differ), cure, holds=_same(wanted, found))
@@ -51,7 +51,7 @@ def test_files_are_unchanged(
 ) -> None:
     as_recorded(survey.read(TREES).tree(rig.installed(installation.folder)), again(rig, installation))
     if not pytestconfig.getoption("--deep"):
-        record_property("how", "verified before and not touched since; --deep reads them")
+        record_property("how", "verified earlier and unchanged since; --deep reads it again")
 
 
 @check(
@@ -60,7 +60,7 @@ def test_files_are_unchanged(
 def test_it_starts(survey: Survey, rig: Rig, installation: Installation) -> None:
     command, wanted = installer(rig, installation).version(rig, installation)
     if not command:
-        pytest.skip("has no command that only says its version")
+        pytest.skip("has no command to report its version")
     said = survey.read(PROGRAMS)[version_of(installation.name)]
     holds = said.status == 0 and wanted in said.text
     last = said.text.strip()[-200:] or f"exit status {said.status}"
@@ -76,10 +76,10 @@ def test_it_starts(survey: Survey, rig: Rig, installation: Installation) -> None
 def test_machine_code(survey: Survey, rig: Rig, installation: Installation) -> None:
     command, wanted = installer(rig, installation).machine_code(rig, installation)
     if not command:
-        pytest.skip("nothing of it is compiled for the rig's cards")
+        pytest.skip("nothing in it is compiled for the rig's cards")
     said = survey.read(PROGRAMS)[code_of(installation.name)]
     cure = again(rig, installation)
-    expect(said.text.strip()[-200:], "a list of its machine code", cure, holds=said.status == 0)
+    expect(said.text.strip()[-200:], "a list of its GPU architectures", cure, holds=said.status == 0)
     listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", said.text))
     expect(", ".join(sorted(listed)) or "none", ", ".join(sorted(wanted)), cure)
 
@@ -99,4 +99,4 @@ def _same(wanted: object, found: object) -> bool:
 
 def again(rig: Rig, installation: Installation) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installed(installation.folder)} and {DEPLOY}"
+    return f"remove {rig.installed(installation.folder)}, then {DEPLOY}"

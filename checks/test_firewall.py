@@ -9,14 +9,14 @@ from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 
 SHOWN = 3
-RULES = "find the rule by `nft list ruleset` or `iptables-save`, and delete it there and where it is loaded from"
+RULES = "find the rule with `nft list ruleset` or `iptables-save`, and delete it there and in its source file"
 
 
 def _scenery(survey: Survey, rig: Rig) -> Scenery:
     try:
         return Scenery(rig, survey.read(FIREWALL))
     except ValueError as error:
-        raise Drift("rules that can be read", str(error), "look at `nft list ruleset`") from None
+        raise Drift("readable rules", str(error), "see `nft list ruleset`") from None
 
 
 def _first(found: Iterator[str]) -> str:
@@ -53,10 +53,10 @@ def test_nobody_is_kept_out(survey: Survey, rig: Rig) -> None:
 )
 def test_answers_are_routed(survey: Survey, rig: Rig) -> None:
     lost = survey.read(FIREWALL).unrouted
-    found = "; ".join(f"the way to {client} is {why}" for client, why in lost.items())
-    expect(found or "they do", "they do", "find it by `ip route` and `ip rule`, and delete it")
+    found = "; ".join(f"the route to {client} is {why}" for client, why in lost.items())
+    expect(found or "replies are routed", "replies are routed", "find it with `ip route` and `ip rule`, and delete it")
     shaped = ", ".join(survey.read(FIREWALL).shaped)
-    expect(shaped or "no queue that loses them", "no queue that loses them", "`tc qdisc del dev INTERFACE root`")
+    expect(shaped or "no lossy queue", "no lossy queue", "`tc qdisc del dev INTERFACE root`")
 
 
 @check(
@@ -67,5 +67,5 @@ def test_answers_are_routed(survey: Survey, rig: Rig) -> None:
 )
 def test_legacy(survey: Survey, rig: Rig) -> None:
     unread = [program for program, text in survey.read(FIREWALL).legacy.items() if text is None]
-    step = "apt-get install iptables, and look at what iptables-legacy-save prints"
-    expect(", ".join(unread) or "nothing unread", "nothing unread", step)
+    step = "apt-get install iptables, and see what iptables-legacy-save prints"
+    expect(", ".join(unread) or "no unreadable rules", "no unreadable rules", step)

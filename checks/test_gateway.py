@@ -28,7 +28,7 @@ Listener = tuple[str, ListenerEntry]
 EXPOSURE = 1.5  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
 LATER = 2  # seconds: what notes the settings does so once workers with them answer
-LOG = f"look at `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
+LOG = f"see `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
 SENT = {0: "no key", 1: "a wrong key", 2: "an empty header", 3: "an empty key"}
 
 
@@ -47,7 +47,7 @@ def test_listens_where_it_is_declared(survey: Survey, rig: Rig, listener: Listen
     others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {GATEWAY_UNIT}")})
     unheld = [] if all(one.systemd for one in there) else ["not systemd"]
     found = ", ".join([*others, *unheld])
-    expect(found or "systemd", "systemd", f"end who listens there, and {DEPLOY}")
+    expect(found or "systemd", "systemd", f"stop what listens there, then {DEPLOY}")
     expect(survey.read(GATES).gate(f"{PREFIX}{port}.socket").active, "active", DEPLOY)
 
 
@@ -124,11 +124,11 @@ def test_closed_paths(survey: Survey, rig: Rig, listener: Listener) -> None:
 def test_certificate(survey: Survey, listener: Listener) -> None:
     shown = _shown(survey, listener)
     now = datetime.now(timezone.utc)
-    step = "deploy again, which renews one of your own authority; or give a new cert_file"
+    step = "re-run deploy, which renews certificates of your own CA; or provide a new cert_file"
     ends, begins = shown.not_valid_after_utc, shown.not_valid_before_utc
     expect(f"until {ends:%Y-%m-%d}", f"until {now + EXPIRY:%Y-%m-%d} or later", step, holds=ends >= now + EXPIRY)
     expect(
-        f"from {begins:%Y-%m-%d}", f"from {now:%Y-%m-%d} or before", f"set the clocks, or {step}", holds=begins <= now
+        f"from {begins:%Y-%m-%d}", f"from {now:%Y-%m-%d} or earlier", f"set the clock, or {step}", holds=begins <= now
     )
 
 
@@ -170,7 +170,7 @@ def test_certificate_is_ours(survey: Survey, rig: Rig, listener: Listener) -> No
     try:
         shown.verify_directly_issued_by(above)
     except (ValueError, TypeError, InvalidSignature):
-        raise Drift("one of your own authority", f"one of {shown.issuer.rfc4514_string()[:80]}", step) from None
+        raise Drift("a certificate of your own CA", f"one of {shown.issuer.rfc4514_string()[:80]}", step) from None
     wanted = sans(entry.names, [entry.address])
     expect(", ".join(of_certificate(shown)), ", ".join(sorted(wanted)), step)
 
@@ -183,11 +183,11 @@ def test_certificate_is_ours(survey: Survey, rig: Rig, listener: Listener) -> No
 )
 def test_names_resolve(survey: Survey, rig: Rig, listener: Listener) -> None:
     if listener[1].keys:
-        pytest.skip("clients need a key here, of which nobody but its holder has more than a hash")
+        pytest.skip("clients need a key here, and the host has only hashes of keys")
     requests = survey.read(REQUESTS)
     found = {name: answer(requests, f"{listener[0]}: model {name}").said for name in names(rig, listener[1])}
     lacking = [f"{name} ({said})" for name, said in found.items() if said != "200"]
-    expect(", ".join(lacking) or "all answer", "all answer", LOG)
+    expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)
     shown = answer(requests, f"{listener[0]}: keyless 0").body
     aliases = rig.gateway.aliases if rig.gateway else {}
     wanted = sorted(name for name in found if name not in aliases)
@@ -207,12 +207,14 @@ def test_instances_are_in(survey: Survey, offered: Instance) -> None:
     expect(gates.gate(offered.unit).active, "active", DEPLOY)
     restart = f"systemctl restart {offered.unit}"
     expect(gates.offered.get(offered.name, "nothing"), offered.socket, restart)
-    expect("left out" if offered.name in gates.out else "in", "in", f"it does not answer: {LOG}, and {restart}")
+    expect(
+        "left out" if offered.name in gates.out else "in", "in", f"the instance does not answer: {LOG}, then {restart}"
+    )
 
 
 @check("D09", "only the gateway can read its files", severity="critical", why="they hold the engines' keys")
 def test_secrets(survey: Survey, gateway: tuple[str, Gateway]) -> None:
-    cure = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}; of its log, `chmod 640` the files and `chmod 750` the folder"
+    cure = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}; for logs, `chmod 640` the files, `chmod 750` the directory"
     expect(", ".join(survey.read(GATES).loose) or "none", "none", cure)
 
 
@@ -273,5 +275,5 @@ def test_keys_at_rest(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) ->
 )
 def test_workers_are_known(survey: Survey, gateway: tuple[str, Gateway]) -> None:
     later = survey.read(GATES).gate(GATEWAY_UNIT).later
-    found = f"workers that began {later} s after" if later > LATER else "none of later"
-    expect(found, "none of later", f"systemctl reload {GATEWAY_UNIT}")
+    found = f"workers started {later}s later" if later > LATER else "no later ones"
+    expect(found, "no later ones", f"systemctl reload {GATEWAY_UNIT}")

@@ -29,7 +29,7 @@ def test_current(survey: Survey, rig: Rig, wanted: Generation) -> None:
     found = survey.read(GENERATIONS)
     current = next((kept for kept in found.kept if found.current == f"generations/{kept.number}"), None)
     if current is None:
-        raise Drift("a generation that current leads to", found.current or "no link", DEPLOY)
+        raise Drift("a generation that `current` points to", found.current or "no link", DEPLOY)
     declared = {path: f"{sha256(text)} {mode(text)}" for path, text in wanted.files.items()}
     declared |= {path: f"-> {target}" for path, target in wanted.links.items()}
     others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))
@@ -37,9 +37,7 @@ def test_current(survey: Survey, rig: Rig, wanted: Generation) -> None:
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     expect(f"{said}{more}", f"the declared files in generation {current.number}", DEPLOY, holds=not others)
     expect(current.sealed[:12], wanted.digest[:12], DEPLOY)
-    expect(
-        "an activation that was cut off", "an activation that has come to its end", DEPLOY, holds=not found.activating
-    )
+    expect("an interrupted activation", "a completed activation", DEPLOY, holds=not found.activating)
 
 
 @check(
@@ -53,7 +51,7 @@ def test_systemd_has_read_it(survey: Survey, wanted: Generation) -> None:
     read = units.value("rigwright.target", "Description").rpartition(" ")[2]
     expect(read or "no generation", wanted.mark, DEPLOY)
     stale = [name for name in wanted.unit_files if units.value(name, "NeedDaemonReload") == "yes"]
-    none((f"{name} as it was before" for name in stale), "all units as their files say", DEPLOY)
+    none((f"an older {name}" for name in stale), "all units as in their files", DEPLOY)
 
 
 @check(
@@ -66,13 +64,13 @@ def test_way_back(survey: Survey, rig: Rig) -> None:
     found, known = survey.read(GENERATIONS), survey.read(TREES)
     gone = sorted(PurePosixPath(path).name for path in known.gone if path.startswith(f"{rig.generations}/"))
     told = f"{', '.join(gone)} gone"
-    expect(told, "every generation that was kept", f"put it back into {rig.generations}, or {DEPLOY}", holds=not gone)
+    expect(told, "every kept generation", f"restore it to {rig.generations}, or {DEPLOY}", holds=not gone)
     for kept in found.kept:
         if found.current == f"generations/{kept.number}":
             continue
         tree = known.tree(f"{rig.generations}/{kept.number}")
         wrong = tree.unrecorded or ", ".join(one.path for one in tree.changes if one.what in (OTHER, MISSING))
-        expect(f"{kept.number}: {wrong}", "earlier generations as they were written", DEPLOY, holds=not wrong)
+        expect(f"{kept.number}: {wrong}", "unmodified earlier generations", DEPLOY, holds=not wrong)
 
 
 @check(
@@ -89,7 +87,7 @@ def test_way_back_leads_somewhere(survey: Survey, rig: Rig, wanted: Generation) 
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
     lost = sorted({path for paths in broken.values() for path in paths})
     folders = " ".join(f"{rig.generations}/{number}" for number in broken)
-    expect(f"no {', '.join(lost[:3])}", "what they refer to", f"rm -r {folders}, and {DEPLOY}", holds=not lost)
+    expect(f"no {', '.join(lost[:3])}", "what they refer to", f"rm -r {folders}, then {DEPLOY}", holds=not lost)
 
 
 @check(
@@ -101,7 +99,7 @@ def test_way_back_leads_somewhere(survey: Survey, rig: Rig, wanted: Generation) 
 def test_nothing_lies_beside(survey: Survey, rig: Rig) -> None:
     found = [name for name in survey.read(GENERATIONS).beside if name not in known_names(rig)]
     paths = " ".join(f"{rig.roots.config}/{name}" for name in found)
-    expect(", ".join(found), "nothing that no deploy has written", f"rm -r {paths}", holds=not found)
+    expect(", ".join(found), "only files that a deploy wrote", f"rm -r {paths}", holds=not found)
 
 
 def sha256(text: str) -> str:

@@ -37,9 +37,9 @@ def test_programs(survey: Survey, rig: Rig) -> None:
     found = [one for one in files.findings if not rig.cards or one.package not in files.strict]
     names = " ".join(sorted({one.package for one in found})[:5])
     none(
-        "programs and libraries as packages brought them",
+        "programs and libraries as packaged",
         [f"{one.path} {one.what}" for one in found],
-        f"`apt-get install --reinstall {names}`, and find out who has changed them",
+        f"`apt-get install --reinstall {names}`, and find out what changed them",
     )
 
 
@@ -52,7 +52,7 @@ def test_programs(survey: Survey, rig: Rig) -> None:
 def test_shadows(survey: Survey) -> None:
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if not re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
-    none("none of the system's own names in /usr/local", wrong, "take it away, or give it another name")
+    none("no system program's name in /usr/local", wrong, "remove or rename it")
 
 
 @check(
@@ -66,9 +66,9 @@ def test_libraries(survey: Survey) -> None:
     # the driver's own are N42's
     others = [row for row in rows if not re.match(r"lib(?:cuda|nvidia-|nvcuvid|nvoptix)", row[2])]
     wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in others]
-    none("no others where the loader looks", wrong, "remove that line, or the library, and `ldconfig`")
+    none("no others on the loader's path", wrong, "remove that line or the library, then run `ldconfig`")
     put = survey.read(LOADER).put
-    none("no library for each program of who logs in, as a deploy does", put, "take that line out of its file")
+    none("no library preloaded for login sessions, such as a deploy's", put, "remove that line from its file")
 
 
 @check(
@@ -79,7 +79,7 @@ def test_libraries(survey: Survey) -> None:
 )
 def test_signed(survey: Survey) -> None:
     wrong = [f"{where}: {what}" for where, what in survey.read(PACKAGES).loose]
-    none("apt to ask for a signature", wrong, "take that line out of it")
+    none("apt to require signatures", wrong, "remove that line from it")
 
 
 @check(
@@ -90,7 +90,7 @@ def test_signed(survey: Survey) -> None:
 )
 def test_hooks(survey: Survey) -> None:
     wrong = [f"{path}: {what}" for path, what in survey.read(PACKAGES).hooks if path != UNATTENDED]
-    none("no commands in their configuration but packages' own", wrong, "take the file away")
+    none("only packaged hooks in their configuration", wrong, "remove the file")
 
 
 @check(
@@ -105,7 +105,7 @@ def test_mounts(survey: Survey) -> None:
         for one in survey.read(BOOT).mounts
         if not one.again and one.type not in ("overlay",)
     ]
-    none("a row of /etc/fstab, or a unit, for each mount that our folders lie on", wrong, "write it into /etc/fstab")
+    none("an /etc/fstab entry or a unit for each mount under Rigwright's directories", wrong, "add it to /etc/fstab")
 
 
 @check(
@@ -115,7 +115,7 @@ def test_mounts(survey: Survey) -> None:
     why="systemd waits 90 seconds for it, and then asks for root's password on the console",
 )
 def test_table(survey: Survey) -> None:
-    none("devices of all rows of /etc/fstab", survey.read(BOOT).away, "take the row away, or add nofail to it")
+    none("the devices of all /etc/fstab entries", survey.read(BOOT).away, "remove the entry, or add nofail to it")
 
 
 @check(
@@ -127,7 +127,7 @@ def test_table(survey: Survey) -> None:
 def test_shutdown(survey: Survey) -> None:
     scheduled = survey.read(BOOT).shutdown
     none("none", [scheduled] if scheduled else [], "`shutdown -c`")
-    cure = "take the line out of that file; `rm -r /run/nextroot`, and `kexec -u`"
+    cure = "remove the line from that file; for others `rm -r /run/nextroot` or `kexec -u`"
     none("none", [str(one) for one in survey.read(GROUND).ends], cure)
 
 
@@ -141,13 +141,13 @@ def test_way_in(survey: Survey) -> None:
     settings = survey.read(SETTINGS)
     there = {name: settings.unit(name, "UnitFileState") for name in WAYS_IN}
     if not any(settings.unit(name, "LoadState") in ("loaded", "masked") for name in WAYS_IN):
-        pytest.skip("this host is reached by another program than OpenSSH's")
+        pytest.skip("this host's SSH server is not OpenSSH")
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
         raise Drift("sshd to start at boot", said, "`systemctl enable ssh`")
-    none("settings that sshd can read", settings.sshd, "mend what it says, and try it with `sshd -t`")
+    none("a valid sshd configuration", settings.sshd, "correct it, and test it with `sshd -t`")
     off = [name for name in NETWORK if settings.unit(name, "ActiveState") == "active" and _off(settings, name)]
-    none("what makes the network now to do so after a boot", [f"{name} is not started" for name in off], "enable it")
+    none("the active network services to be enabled", [f"{name} is not enabled" for name in off], "enable it")
 
 
 def _off(settings: Settings, name: str) -> bool:
@@ -163,9 +163,9 @@ def _off(settings: Settings, name: str) -> bool:
 def test_tmpfiles(survey: Survey) -> None:
     rows = [row for row in survey.read(SETTINGS).rows if row.kind == "tmpfiles" and not row.brought]
     none(
-        "no line for systemd-tmpfiles about folders of ours",
+        "no tmpfiles.d line about Rigwright's directories",
         [f"{row.path}: {row.line}" for row in rows],
-        "take it away",
+        "remove it",
     )
 
 
@@ -182,14 +182,14 @@ def test_boot_loader(survey: Survey) -> None:
     wrong += [f"{path}: {word}" for path, word in boot.words if re.fullmatch(r"GRUB_DEFAULT=(?!0$|saved$|$).*", word)]
     if boot.grub:
         wrong += [f"grub.cfg: {word}" for word in boot.grub.words if ELSEWHERE.fullmatch(word)]
-        wrong += ["grub.cfg: set timeout=-1, which waits at the menu for ever"] if boot.grub.waits else []
+        wrong += ["grub.cfg: set timeout=-1, which waits at the menu forever"] if boot.grub.waits else []
         newest = kernels(survey).newest.release
         if boot.grub.kernel and boot.grub.kernel not in (newest, "vmlinuz"):
             wrong.append(f"entry {boot.grub.chosen!r}{' once' if boot.grub.once else ''}, kernel {boot.grub.kernel}")
     none(
         "the newest kernel with the system's own target and init",
         wrong,
-        "take it out of that file and run `update-grub`; `grub-set-default 0` and `grub-editenv - unset next_entry`",
+        "remove it from that file and run `update-grub`; or `grub-set-default 0` and `grub-editenv - unset next_entry`",
     )
 
 
@@ -203,17 +203,17 @@ def test_initrd(survey: Survey) -> None:
     boot = survey.read(BOOT)
     there = kernels(survey)
     if not there.boots or not boot.makes:
-        pytest.skip("no kernel boots from this system's own disk, or another program packs for it")
+        pytest.skip("no kernel boots from this system's own disk, or another tool makes its initramfs")
     newest = there.newest.release
     wrong = []
     for one in (one for one in boot.initrds if one.release == newest):
         if not one.there:
             wrong.append(f"none for kernel {newest}")
         elif one.problem or not one.files:
-            wrong.append(f"that of kernel {newest} {one.problem or 'is empty'}")
+            wrong.append(f"the one of kernel {newest} {one.problem or 'is empty'}")
         else:
             wrong += [f"{path} of kernel {newest} {how}" for path, how in one.differs if "modules" not in path]
-    none("a whole initial file system with the system's own scripts", wrong, f"`update-initramfs -c -k {newest}`")
+    none("a complete initramfs with the system's own scripts", wrong, f"`update-initramfs -c -k {newest}`")
 
 
 @check(
@@ -224,7 +224,7 @@ def test_initrd(survey: Survey) -> None:
 )
 def test_kernel_settings(survey: Survey) -> None:
     wrong = [f"{path}: {line}" for path, line in survey.read(SETTINGS).risky]
-    none("none that does", wrong, "take the line out of that file, and `sysctl --system`")
+    none("no risky settings", wrong, "remove the line from that file, then run `sysctl --system`")
 
 
 @check(
@@ -235,9 +235,9 @@ def test_kernel_settings(survey: Survey) -> None:
 )
 def test_nobody_becomes_root(survey: Survey) -> None:
     rights = survey.read(RIGHTS)
-    none("no rule that lets everybody", [str(one) for one in rights.open], "take it out of that file")
+    none("no rule that lets everyone in", [str(one) for one in rights.open], "remove it from that file")
     wrong = [str(one) for one in rights.programs]
-    none("packages' programs alone that run as root", wrong, "look at what it is, and `chmod u-s` or remove it")
+    none("only packaged setuid programs", wrong, "check what it is, then `chmod u-s` or remove it")
 
 
 @check(
@@ -256,7 +256,7 @@ def test_boot_units(survey: Survey) -> None:
         if not path.startswith(("/usr/", "/lib/", "/run/systemd/"))
     ]
     none(
-        "systemd's own units as they are",
+        "unmodified systemd units",
         wrong,
-        "`systemctl unmask` it, or remove what is added and `systemctl daemon-reload`",
+        "`systemctl unmask` it, or remove the drop-in and run `systemctl daemon-reload`",
     )

@@ -19,7 +19,7 @@ from rigwright.nvidia.driver.found import MODPROBE
 
 # Modes and owners of device files, as the module makes them without options (NVIDIA, README, "device files")
 DEVICE_MODE = 0o666
-MINE = "deploy again: it is put right"
+MINE = "re-run deploy to fix"
 # Words of a kernel's command line by which no card is driven, or by another module
 AGAINST = re.compile(
     r"(?:rd\.driver\.|modprobe\.|module_)(?:blacklist|denylist)=(?:.*,)?nvidia|nvidia\.[A-Za-z]+=|nouveau\.modeset=1|"
@@ -70,13 +70,13 @@ def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
     for name, (version, source) in sorted(kernel.loaded.items()):
         there = main if name == "nvidia" else lying.get(name)
         if there and source and there.srcversion and source != there.srcversion:
-            wrong.append(f"{name} of another source than {there.filename}")
+            wrong.append(f"{name} built from other source than {there.filename}")
         elif there and version and there.version and version != there.version:
             wrong.append(f"{name} {version}, and {there.filename} is {there.version}")
     none(
-        "each loaded module of the driver's to be the one that lies there",
+        "each loaded driver module to be the one on disk",
         wrong,
-        "reboot if the driver was upgraded; otherwise `journalctl -k -b` says when it was loaded",
+        "reboot if the driver was upgraded; otherwise see in `journalctl -k -b` when it was loaded",
     )
 
 
@@ -93,11 +93,11 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
     wrong = []
     for one in (one for one in kernel.kernels if one.release in releases):
         built = [build for build in kernel.dkms if build.kernel == one.release and build.state == "installed"]
-        wrong += [f"{path} can be written by others than root" for path in one.loose]
+        wrong += [f"{path} is writable by users other than root" for path in one.loose]
         for path in one.lying:
             ours = bool(built) and "/updates/dkms/" in path
             if path not in one.owned and not ours and "/nvidia" in path:
-                wrong.append(f"{path}, which neither a package nor DKMS has brought")
+                wrong.append(f"{path}, which comes from neither a package nor DKMS")
         main = main_module(one)
         names = {module.filename.rpartition("/")[2].partition(".ko")[0].replace("_", "-") for module in one.modules}
         if main and not any(name.endswith("uvm") for name in names):
@@ -114,9 +114,9 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
                 if module.version != main.version
             ]
     none(
-        "the driver's modules from its packages and DKMS alone",
+        "only driver modules from its packages and DKMS",
         wrong,
-        "remove what is there too many, `chmod` what is too wide, then `dkms autoinstall` and `depmod` for each of "
+        "remove extra files, `chmod go-w` writable ones, then run `dkms autoinstall` and `depmod` for each of "
         f"{', '.join(releases)}",
     )
 
@@ -139,9 +139,9 @@ def test_dkms_source(survey: Survey, rig: Rig) -> None:
     ]
     wrong += said(foreign(survey.read(SETTINGS).rows, "dkms", "hidden dkms", "depmod"))
     none(
-        "no source and no setting of DKMS but packages' own",
+        "only packaged DKMS sources and settings",
         sorted(set(wrong)),
-        "take it away, then `dkms build --force` and `dkms install --force` what `dkms status` names",
+        "remove it, then `dkms build --force` and `dkms install --force` what `dkms status` lists",
     )
 
 
@@ -182,9 +182,9 @@ def test_modprobe(survey: Survey, rig: Rig) -> None:
     if not rig.driver.managed:
         rows = [row for row in rows if AWAY.search(row.line)]
     none(
-        "no line about the cards in another file for modprobe than ours",
+        "no line about the cards in other modprobe files",
         said(rows),
-        "declare it in driver.module_options or take the file away, then `update-initramfs -u`",
+        "declare it in driver.module_options or remove the file, then run `update-initramfs -u`",
     )
 
 
@@ -200,7 +200,7 @@ def test_initrd(survey: Survey, rig: Rig) -> None:
     boot, settings = survey.read(BOOT), survey.read(SETTINGS)
     releases = next_boot(survey)
     if not releases or not boot.makes:
-        pytest.skip("no kernel boots from this system's own disk, or another program packs for it")
+        pytest.skip("no kernel boots from this system's own disk, or another tool makes its initramfs")
     wrong = []
     disk = {row.line for row in settings.rows if row.kind == "modprobe"}
     own = {row.line for row in settings.rows if row.kind == "modprobe" and (row.brought or row.path == MODPROBE)}
@@ -213,7 +213,7 @@ def test_initrd(survey: Survey, rig: Rig) -> None:
         wrong += [f"{one.release}: has `{line}`" for line in sorted(more)]
         wrong += [f"{one.release}: {path} {how}" for path, how in one.differs if "modules" in path]
     releases_said = " and ".join(f"`update-initramfs -u -k {release}`" for release in releases)
-    none("the same modules and lines for modprobe as on the disk", wrong, f"{releases_said}")
+    none("the same modules and modprobe lines as on disk", wrong, f"{releases_said}")
 
 
 @check(
@@ -236,8 +236,8 @@ def test_sysctl_at_boot(survey: Survey, rig: Rig) -> None:
         there = last.line.partition("=")[2].strip() if last else ""
         if last is None or " ".join(there.split()) != str(value):
             wrong.append(f"{last.path} says {last.line}" if last else f"no file sets {name}")
-    cure = "take the line out of that file" if any(" says " in one for one in wrong) else MINE
-    none("the declared settings to be the last that is said of them", wrong, cure)
+    cure = "remove the line from that file" if any(" says " in one for one in wrong) else MINE
+    none("the declared settings to be applied last", wrong, cure)
 
 
 @check(
@@ -261,7 +261,7 @@ def test_device_modes(survey: Survey, rig: Rig) -> None:
     none(
         f"device files of mode {mode:o}, of {owner[0]}:{owner[1]}",
         wrong,
-        f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; remove what is none, then `nvidia-modprobe -u -c 0`",
+        f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; `nvidia-modprobe -u -c 0` makes missing ones",
     )
 
 
@@ -277,7 +277,7 @@ def test_udev(survey: Survey, rig: Rig) -> None:
     # K07 has that the file is ours, and as it is rendered
     own = UDEV if rig.containers else ""
     rows = [row for row in foreign(settings.rows, "udev", "hidden udev") if (row.kind, row.path) != ("udev", own)]
-    none("no such rule", said(rows), "take it away, `udevadm control --reload` and reboot")
+    none("no such rule", said(rows), "remove it, run `udevadm control --reload` and reboot")
 
 
 @check(
@@ -294,7 +294,7 @@ def test_command_line(survey: Survey, rig: Rig) -> None:
     ]
     wrong = [f"{path}: {word}" for path, word in words if AGAINST.search(word)]
     none(
-        "no word against the driver on the next boot's command line",
+        "no option against the driver on the next boot's command line",
         wrong,
-        "take it out of that file, run `update-grub`, then reboot",
+        "remove it from that file, run `update-grub`, then reboot",
     )

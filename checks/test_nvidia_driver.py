@@ -28,7 +28,7 @@ def heard(log: Log) -> list[str]:
         Drift: it cannot be seen: silence is not health.
     """
     if log.blind:
-        cure = "let journald keep what it gets (Storage= in /etc/systemd/journald.conf) and restart systemd-journald"
+        cure = "have journald keep messages (Storage= in /etc/systemd/journald.conf) and restart systemd-journald"
         raise Drift("the kernel's log since boot", log.blind, cure)
     return log.messages
 

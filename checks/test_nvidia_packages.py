@@ -29,7 +29,7 @@ def test_one_piece(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
     driver = driver_facts(survey, facts)
     if not driver.driver_packages:
-        pytest.skip("no package has brought the driver")
+        pytest.skip("the driver is not from a package")
     no(nvidia_packages.one_piece(driver))
 
 
@@ -44,7 +44,7 @@ def test_locked(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     driver = driver_facts(survey, facts)
     lock = locked(rig, driver.system)
     if lock is None:
-        pytest.skip("no driver is locked: the distribution's archive says which one of the branch")
+        pytest.skip("no driver is locked: the distribution's archive decides the version within the branch")
     packages = {name: artefact.version for name, artefact in lock.packages.items()}
     no(nvidia_packages.of_lock(driver, lock.version, packages))
 
@@ -84,7 +84,7 @@ def test_archive(survey: Survey, rig: Rig, facts: HostFacts) -> None:
         pytest.skip("the driver is from the distribution's archive")
     said = survey.read(ARCHIVE)
     if not said.source:
-        raise Drift(f"the source {SOURCE}", "none", "deploy again")
+        raise Drift(f"the source {SOURCE}", "none", "re-run deploy")
     unknown, differences = nvidia_packages.archive(said.status, said.said)
     if unknown:
         pytest.skip(unknown)
@@ -122,7 +122,7 @@ def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     there = record(survey)
     no(nvidia_record.drift(there, driver.kernel, driver.module, packages))
     if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
-        raise Drift(f"packages of the last deploy in {store(rig)}/installed", "others, or none", "deploy again")
+        raise Drift(f"packages of the last deploy in {store(rig)}/installed", "others, or none", "re-run deploy")
 
 
 @check(

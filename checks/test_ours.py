@@ -40,7 +40,7 @@ def test_folders(survey: Survey, rig: Rig) -> None:
         mode = wanted.get(entry.path)
         if mode and (entry.kind != "folder" or entry.uid or (entry.mode & ~0o022) != mode):
             found.append(f"{entry} instead of {mode:o}")
-    expect(told(found) or "root's folders", "root's folders", DEPLOY)
+    expect(told(found) or "directories owned by root", "directories owned by root", DEPLOY)
 
 
 @check(
@@ -53,16 +53,20 @@ def test_ledger(survey: Survey, rig: Rig) -> None:
     ledger = survey.read(OURS).ledger
     entry = ledger.entry
     right = entry.kind == "file" and (entry.uid, entry.mode) == (0, 0o644)
-    found = "a file of root's" if right else f"{entry}"
-    cure = f"bring {rig.ledger} back from a backup, or write with `echo LINE >> {rig.ledger}` what it lacks"
-    expect(found, "a file of root's", f"`chown root {rig.ledger}` and `chmod 644`; without one, {cure}")
+    found = "a file owned by root" if right else f"{entry}"
+    cure = f"restore {rig.ledger} from a backup, or add missing lines with `echo LINE >> {rig.ledger}`"
+    expect(found, "a file owned by root", f"`chown root {rig.ledger}` and `chmod 644` it; if it is missing, {cure}")
     parts = (rig.jobs, rig.builds, records_folder(rig), rig.starts, rig.installations, rig.generations, rig.credentials)
     # what lay there before us is not ours, and nobody has written it down
     made = [path for path in parts if f"dir {PurePosixPath(path).parent}" in ledger.lines]
     wanted = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in made)]
     lacking = [line for line in wanted if line not in ledger.lines]
-    expect(told([f"no {line}" for line in lacking]) or "all that is ours", "all that is ours", cure)
-    expect("its end is missing" if not ledger.whole else "whole", "whole", f"`echo >> {rig.ledger}`")
+    expect(
+        told([f"no {line}" for line in lacking]) or "everything that Rigwright created",
+        "everything that Rigwright created",
+        cure,
+    )
+    expect("a truncated last line" if not ledger.whole else "whole", "whole", f"`echo >> {rig.ledger}`")
 
 
 @check(
@@ -73,7 +77,7 @@ def test_ledger(survey: Survey, rig: Rig) -> None:
 )
 def test_ledger_of_others(survey: Survey, rig: Rig) -> None:
     odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, rig)]
-    expect(told(odd) or "nothing", "nothing", f"take the lines out of {rig.ledger}")
+    expect(told(odd) or "nothing", "nothing", f"remove those lines from {rig.ledger}")
 
 
 def _may(line: str, rig: Rig) -> bool:
@@ -99,13 +103,15 @@ def _may(line: str, rig: Rig) -> bool:
 def test_secrets(survey: Survey, rig: Rig) -> None:
     own = survey.read(OURS)
     odd = [str(one) for one in own.secrets if (one.kind, one.mode, one.uid) != ("file", 0o600, 0)]
-    expect(told(odd) or "files of mode 600 of user 0", "files of mode 600 of user 0", "chown root and chmod 600 them")
+    expect(
+        told(odd) or "files of mode 600 of user 0", "files of mode 600 of user 0", "`chown root` and `chmod 600` them"
+    )
     wanted = {one.key_name for one in rig.instances} | {*own.needed}
     if rig.gateway:
         wanted |= {keys_path(rig).rpartition("/")[2]}
         wanted |= {pair_path(rig, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
-    expect(told(extra) or "nothing else", "nothing else", "take away what is named, once it is known whose it is")
+    expect(told(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
 
 
 @check(
@@ -120,7 +126,7 @@ def test_config(survey: Survey, rig: Rig) -> None:
     wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
     wanted |= {authority_path(rig).rpartition("/")[2]} if rig.authorities else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
-    expect(told(extra) or "nothing else", "nothing else", f"take it out of {rig.roots.config}")
+    expect(told(extra) or "nothing else", "nothing else", f"remove it from {rig.roots.config}")
 
 
 @check(
@@ -143,7 +149,7 @@ def test_authorities(survey: Survey, rig: Rig) -> None:
 )
 def test_times(survey: Survey, rig: Rig) -> None:
     found = [f"{one.path} of {day(one.mtime)}" for one in survey.read(OURS).ahead]
-    expect(told(found) or "nothing", "nothing", "set the clock (timedatectl set-ntp true), then `touch` what is named")
+    expect(told(found) or "nothing", "nothing", "set the clock (timedatectl set-ntp true), then `touch` those files")
 
 
 @check(
@@ -164,11 +170,13 @@ def test_disks(survey: Survey, rig: Rig) -> None:
         for one in ground.disks
         if one.inodes is not None and one.inodes < INODES
     ]
-    expect(told(found) or "room in all", "room in all", "make room (`df -h`), or see in `dmesg` why it is read-only")
-    stuck = [one.entry.path for one in survey.read(OURS).folders if one.stuck]
     expect(
-        told(stuck) or "no folder that is kept from changes", "no folder that is kept from changes", "`chattr -ia` it"
+        told(found) or "space on all of them",
+        "space on all of them",
+        "free some space (`df -h`), or see in `dmesg` why it is read-only",
     )
+    stuck = [one.entry.path for one in survey.read(OURS).folders if one.stuck]
+    expect(told(stuck) or "no immutable directory", "no immutable directory", "`chattr -ia` it")
 
 
 @check(
@@ -181,8 +189,12 @@ def test_journal(survey: Survey) -> None:
     journal = survey.read(GROUND).journal
     # one that was removed under it is not a file of anybody's any more
     kept = [path for path in journal.files if path.endswith(".journal") and "/system" in path]
-    found = "one that is kept" if kept else "none that is kept" if journal.runs else "no systemd-journald"
-    expect(found, "one that is kept", "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`")
+    found = "a journal that is kept" if kept else "one that is not kept" if journal.runs else "no systemd-journald"
+    expect(
+        found,
+        "a journal that is kept",
+        "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`",
+    )
     unmask = "`systemctl unmask` it, and `systemctl restart systemd-journald`"
     expect(told(journal.masked) or "no masked unit", "no masked unit", unmask)
     settings = journal.settings
@@ -190,7 +202,7 @@ def test_journal(survey: Survey) -> None:
     level = settings.get("MaxLevelStore", "debug")
     odd += [f"MaxLevelStore={level}"] if level in ("emerg", "alert", "crit", "err", "0", "1", "2", "3") else []
     odd += ["ReadKMsg=no"] if settings.get("ReadKMsg", "yes").lower() in ("no", "false", "off", "0", "n", "f") else []
-    cure = "take it out of journald.conf or journald.conf.d in /etc/systemd, and `systemctl restart systemd-journald`"
+    cure = "remove it from journald.conf or journald.conf.d in /etc/systemd, then `systemctl restart systemd-journald`"
     expect(told(odd) or "settings that keep it", "settings that keep it", cure)
 
 
@@ -202,7 +214,7 @@ def test_journal(survey: Survey) -> None:
 )
 def test_jobs(survey: Survey) -> None:
     found = sorted({str(one) for one in survey.read(GROUND).jobs})
-    expect(told(found) or "none", "none", "take the line out of that file")
+    expect(told(found) or "none", "none", "remove the line from that file")
 
 
 @check(
@@ -217,4 +229,4 @@ def test_locks(survey: Survey) -> None:
         for one in survey.read(GROUND).held
         if one.lock != "lease" and not any(WORKS.search(line) for line in one.groups)
     ]
-    expect(told(found) or "nobody", "nobody", "find out what it is, and `kill` it")
+    expect(told(found) or "nobody", "nobody", "find out what it is, then `kill` it")

@@ -15,4 +15,4 @@ from rigwright.host.preflight import refusals
 )
 def test_nothing_stands_in_the_way(desired: Desired) -> None:
     found = refusals(desired, time.time())
-    expect("; ".join(found), "nothing", "do what each sentence says", holds=not found)
+    expect("; ".join(found), "nothing", "resolve each of these", holds=not found)

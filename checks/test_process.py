@@ -66,7 +66,7 @@ def test_limits(survey: Survey, rig: Rig, desired: Desired) -> None:
         for one, unit, process in each(services)
         for said in _limited(rights[one.name], first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "the limits that their units give", RESTART)
+    none(wrong, "their units' limits", RESTART)
 
 
 def _rights(survey: Survey, services: Services) -> dict[str, Right]:
@@ -111,7 +111,7 @@ def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
         for one, unit, process in each(services)
         for said in _scheduled(rights[one.name], one, first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "what every service has", RESTART)
+    none(wrong, "the defaults of every service", RESTART)
 
 
 def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
@@ -131,7 +131,7 @@ def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *,
     if process.ioprio and process.ioprio & ~HINTS not in {*range(*BEST_EFFORT), first.ioprio & ~HINTS}:
         yield f"priority {process.ioprio:#x} at disks"
     if str(process.oom) != (right.of("OOMScoreAdjust") or "0"):
-        yield f"{process.oom} as its score when memory runs out"
+        yield f"{process.oom} as its OOM score"
 
 
 @check(
@@ -148,7 +148,7 @@ def test_privileges(survey: Survey, rig: Rig, desired: Desired) -> None:
         for one, unit, process in each(services)
         for said in _privileged(accounts, text(one), process)
     ]
-    none(wrong, "their units' users and groups, and no privileges", RESTART)
+    none(wrong, "their units' users and groups, without privileges", RESTART)
 
 
 def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -> Iterable[str]:
@@ -193,9 +193,11 @@ def test_namespaces(survey: Survey, rig: Rig, desired: Desired) -> None:
         for said in _apart(text(one), unit, first, process)
     ]
     wrong += [
-        f"{name} sees another {place} than the host" for name, (_, unit) in services.items() for place in unit.elsewhere
+        f"{name} sees a different {place} than the host"
+        for name, (_, unit) in services.items()
+        for place in unit.elsewhere
     ]
-    none(wrong, "namespaces as their units say", RESTART)
+    none(wrong, "the namespaces of their units", RESTART)
 
 
 def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process) -> Iterable[str]:
@@ -227,7 +229,7 @@ def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
             wrong.append(f"{named(one, unit, process)} is {state}")
         if process.status["TracerPid"] != "0":
             wrong.append(f"{named(one, unit, process)} is traced by process {process.status['TracerPid']}")
-    none(wrong, "processes that run by themselves", "`kill -CONT` those that are stopped, and end who traces them")
+    none(wrong, "processes that are neither stopped nor traced", "`kill -CONT` stopped processes, and end the tracers")
 
 
 @check(
@@ -237,7 +239,7 @@ def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
     why="a library listed there is in every process that starts next, root's too",
 )
 def test_preload(survey: Survey) -> None:
-    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, and {RESTART}")
+    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, then {RESTART}")
 
 
 @check(
@@ -249,4 +251,4 @@ def test_preload(survey: Survey) -> None:
 def test_others(survey: Survey) -> None:
     found = [one for one in survey.read(PROCESSES).others if not one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:60]}) {one.what}" for one in found]
-    none(told, "processes of our units alone", "end it, and find out who started it")
+    none(told, "only processes of Rigwright's units", "end it, and find out what started it")

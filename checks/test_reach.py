@@ -23,9 +23,9 @@ def test_no_other_listener(survey: Survey, rig: Rig) -> None:
         raise Drift.several(
             [
                 Drift(
-                    "no other listener that leads to our models",
+                    "no other listener that leads to the models",
                     f"{one.program} on {one.at}: {one.how}",
-                    "end it, and disable what starts it (`systemctl disable --now UNIT`)",
+                    "stop it, and disable what starts it (`systemctl disable --now UNIT`)",
                 )
                 for one in leads
             ]
@@ -43,7 +43,7 @@ def test_no_tunnel(survey: Survey, rig: Rig) -> None:
     # of what listens here, too, the check before tells
     listening = " ".join(f"{one.program} {one.how}" for one in reach.leads)
     found = [f"{one.program}: {one.words}" for one in reach.tunnels if one.program not in listening]
-    expect("; ".join(found) or "none", "none", "end it, and disable what starts it")
+    expect("; ".join(found) or "none", "none", "stop it, and disable what starts it")
 
 
 @check(
@@ -91,11 +91,11 @@ def _socket(survey: Survey, rig: Rig, path: str, step: str) -> None:
     expect(f"{at} has mode {guard.mode:04o}", f"{at} is closed to others", step, holds=fits)
     if closed:
         elsewhere = ", ".join(reach.mounted[folder])
-        expect(elsewhere or "mounted once", "mounted once", f"umount {elsewhere}")
+        expect(elsewhere or "a single mount", "a single mount", f"umount {elsewhere}")
     there = reach.listening[path]
     own = (f" of {unit}", " of init.scope") if not closed else (f" of {unit}",)
     strangers = sorted({name for name in [*there["own"], *there["host"]] if not name.endswith(own)})
-    expect(", ".join(strangers) or "nobody else", "nobody else", f"end who listens there, and {step}")
+    expect(", ".join(strangers) or "nobody else", "nobody else", f"stop what listens there, then {step}")
     expect("somebody" if there["own"] or there["host"] else "nobody", "somebody", step)
 
 
@@ -108,8 +108,8 @@ def _socket(survey: Survey, rig: Rig, path: str, step: str) -> None:
 def test_loopback_is_loopback(survey: Survey, rig: Rig) -> None:
     found = survey.read(REACH).routed
     settings = " ".join(f"net.ipv4.conf.{name}.route_localnet=0" for name in found)
-    step = f"sysctl -w {settings}, and take route_localnet out of /etc/sysctl.conf and /etc/sysctl.d"
-    expect(", ".join(f"{name} routes 127.0.0.0/8" for name in found) or "no interface does", "no interface does", step)
+    step = f"sysctl -w {settings}, and remove route_localnet from /etc/sysctl.conf and /etc/sysctl.d"
+    expect(", ".join(f"{name} routes 127.0.0.0/8" for name in found) or "no interface", "no interface", step)
 
 
 @check(
@@ -124,7 +124,9 @@ def test_addresses(survey: Survey, rig: Rig) -> None:
     there = {*survey.read(REACH).addresses}
     lost = sorted({one for one in declared if one not in there and not _local(one)})
     expect(
-        ", ".join(f"{one} is not" for one in lost) or "they are", "they are", "give the interface that address again"
+        ", ".join(f"{one} missing" for one in lost) or "all of them",
+        "all of them",
+        "add the address to its interface again",
     )
 
 

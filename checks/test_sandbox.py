@@ -28,7 +28,7 @@ def done(survey: Survey, instance: Instance, service: Service) -> Done:
     why="a service that is taken over takes its neighbours along",
 )
 def test_processes(done: Done) -> None:
-    none(done.processes, "no process in reach", DEPLOY)
+    none(done.processes, "no reachable process", DEPLOY)
 
 
 @check(
@@ -38,7 +38,7 @@ def test_processes(done: Done) -> None:
     why="a service that is taken over could send out what it is asked",
 )
 def test_network(done: Done) -> None:
-    none(done.network, "nobody in reach", DEPLOY)
+    none(done.network, "nothing reachable", DEPLOY)
 
 
 @check(
@@ -48,7 +48,7 @@ def test_network(done: Done) -> None:
     why="a service that is taken over could survive its restart, or keep deploys away",
 )
 def test_files(done: Done) -> None:
-    none(done.files, "no file of others in reach", DEPLOY)
+    none(done.files, "no reachable files of others", DEPLOY)
 
 
 @check(
@@ -58,11 +58,11 @@ def test_files(done: Done) -> None:
     why="disks and memory can be read without going through files",
 )
 def test_devices(done: Done) -> None:
-    none(done.devices, "no device in reach", DEPLOY)
+    none(done.devices, "no reachable device", DEPLOY)
 
 
 @check(
     "E05", "the instance cannot gain privileges", severity="critical", why="a hole in the kernel is a hole in the box"
 )
 def test_privileges(done: Done) -> None:
-    none(done.privileges, "no privilege in reach", DEPLOY)
+    none(done.privileges, "no privileges to gain", DEPLOY)

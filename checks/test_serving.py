@@ -58,12 +58,12 @@ def test_process_is_current(survey: Survey, wanted: Generation, instance: Instan
     for slot in wanted.slots:
         if slot.unit in (instance.unit, names(instance.port)[0]):
             started = found[slot.unit].lines[:1]
-            expect(started[0][:12] if started else "no note of a start", slot.started_from[:12], DEPLOY)
+            expect(started[0][:12] if started else "no record of a start", slot.started_from[:12], DEPLOY)
     started_from = found[instance.unit]
     others = [line.partition(" ")[2] for line in set(started_from.lines[1:]) ^ set(started_from.now)]
-    none(sorted(others), "the weights that lie there now", DEPLOY)
+    none(sorted(others), "the weights on disk now", DEPLOY)
     given = started_from.key is not None and started_from.key.given
-    expect("another key" if not given else "", "the key that lies there now", DEPLOY, holds=given)
+    expect("another key" if not given else "", "the key on disk now", DEPLOY, holds=given)
 
 
 @check(
@@ -92,7 +92,7 @@ def test_key_is_secret(survey: Survey, instance: Instance) -> None:
     if key is None or not key.mode:
         raise Drift("a file with its key", "none", DEPLOY)
     expect(f"mode {key.mode} of user {key.owner}", "mode 600 of user 0", DEPLOY)
-    none(key.leaks, "the key in its file alone", "change the key, and find out who put it there")
+    none(key.leaks, "the key only in its file", "change the key, and find out what put it there")
 
 
 @check(
@@ -108,7 +108,7 @@ def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, ru
     apps = answer(survey, "apps", nvidia_smi.apps)
     found = sorted({app.address for app in apps if app.pid in own})
     wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
-    expect(found, wanted, f"look at `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
+    expect(found, wanted, f"see `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
 
 
 @check(
@@ -121,7 +121,7 @@ def test_stop_takes_all(survey: Survey, instance: Instance) -> None:
     expect(survey.read(UNITS).value(instance.unit, "KillMode"), "control-group", DEPLOY)
     stray = [one for one in survey.read(PROCESSES).others if one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:80]}) {one.what}" for one in stray]
-    none(told, "engines run by units of this rig alone", "end it: no unit of this rig started it")
+    none(told, "only engines run by this rig's units", "kill it: no unit of this rig started it")
 
 
 @check(
@@ -142,7 +142,7 @@ def test_nothing_undeclared(survey: Survey, rig: Rig, desired: Desired) -> None:
     # a unit that somebody else has given such a name is theirs: we neither wrote its file nor noted its start
     noted = {*survey.read(SERVING).records, *marked}
     left += [name for name in units.loaded if name not in wanted and NAMED.fullmatch(name) and name in noted]
-    none(left, "units of this rig alone", f"{DEPLOY}; `systemctl stop` what has no file any more")
+    none(left, "only this rig's units", f"{DEPLOY}; `systemctl stop` units that have no file")
 
 
 @check(
@@ -184,17 +184,17 @@ def test_process_is_the_declared_one(
     expect(main.exe, f"a program in {folder}", restart, holds=inside)
     pairs = zip_longest(main.words[before:], wanted, fillvalue="nothing")
     other = [f"{has} for {word}" for has, word in pairs if word and has != word]
-    none(other, "the words of its unit", restart)
+    none(other, "the arguments of its unit", restart)
     given = environment(instance, service)
     wrong = [
         f"{name} {main.environment.get(name, 'unset')}" for name in given if main.environment.get(name) != given[name]
     ]
     none(wrong, "the variables of its unit", restart)
-    added = f"`systemctl unset-environment` them, or take them out of /etc/systemd/, and {restart}"
-    none(strange(main.environment, instance, service), "no variable of others", added)
+    added = f"`systemctl unset-environment` them, or remove them from /etc/systemd/, then {restart}"
+    none(strange(main.environment, instance, service), "no added variables", added)
     first = survey.read(PROCESSES).first.spaces.get("net")
     apart = all(one.spaces.get("net") != first for one in running.processes)
-    expect("the host's network", "a network of its own", restart, holds=apart)
+    expect("the host's network", "its own network", restart, holds=apart)
 
 
 @check(
@@ -207,9 +207,9 @@ def test_runs_as_at_first(survey: Survey, instance: Instance) -> None:
     started = survey.read(SERVING).started[instance.unit]
     first = _first(started)
     if not first:
-        pytest.skip("it has said nothing of itself")
+        pytest.skip("its log says nothing about it")
     now, then = instance.kind.begun(started.said), instance.kind.begun(first)
-    expect(now, then, f"look at `journalctl -u {instance.unit}` for what it says of backends", holds=now.like(then))
+    expect(now, then, f"see `journalctl -u {instance.unit}` for messages about backends", holds=now.like(then))
 
 
 def _first(started: Started) -> list[str]:

@@ -13,7 +13,7 @@ from rigwright.weights.sharing import UNIT, digest, endpoint
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 LATER = 30  # seconds: workers that began so long after their settings were noted were not begun by us
-LOG = f"look at `journalctl -u {UNIT}`"
+LOG = f"see `journalctl -u {UNIT}`"
 
 
 @check(
@@ -38,8 +38,8 @@ def test_process_is_current(survey: Survey, rig: Rig, share: Share) -> None:
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     restart = f"systemctl restart {UNIT}"
     expect("another program" if one.replaced else "the same", "the same", restart)
-    found = f"workers that began {one.later} s after" if one.later > LATER else "none of later"
-    expect(found, "none of later", restart)
+    found = f"workers started {one.later}s later" if one.later > LATER else "no later ones"
+    expect(found, "no later ones", restart)
 
 
 @check(
@@ -66,7 +66,9 @@ def test_listens_where_it_is_declared(survey: Survey, share: Share) -> None:
     others = [
         name for one in listeners if one.port == share.port for name in one.holders if not name.endswith(f" of {UNIT}")
     ]
-    expect(", ".join(sorted(set(others))) or "nobody", "nobody", f"end who listens on port {share.port}, and {DEPLOY}")
+    expect(
+        ", ".join(sorted(set(others))) or "nobody", "nobody", f"stop what listens on port {share.port}, then {DEPLOY}"
+    )
 
 
 @check(
@@ -81,10 +83,10 @@ def test_a_weight_is_given(survey: Survey, rig: Rig, share: Share) -> None:
         found = answer(requests, f"share: {weight.weight_path} {number}")
         wanted = f"bytes {start}-{start + length - 1}/{weight.size}"
         told = f"{found.said} {found.headers.get('content-range', '')}".strip()
-        expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", f"{LOG}, or deploy again")
+        expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", f"{LOG}, or re-run deploy")
         same = found.sha256 == requests.parts.get(f"{weight.weight_path} {number}", "")
         said = "as they lie there" if same else "others"
-        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as they lie there", f"systemctl restart {UNIT}")
+        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as on disk", f"systemctl restart {UNIT}")
 
 
 @check(
@@ -111,7 +113,7 @@ def test_nothing_else_is_given(survey: Survey, share: Share) -> None:
 )
 def test_strangers_are_refused(survey: Survey, share: Share) -> None:
     if not stranger(share):
-        pytest.skip("no address of this host is refused")
+        pytest.skip("the share refuses none of this host's addresses")
     # who is allowed is told that there is no such file
     found = answer(survey.read(REQUESTS), "share: stranger")
     expect(found.said, "403 or no answer", DEPLOY, holds=found.status in (0, 403))
@@ -128,13 +130,13 @@ def test_it_cannot_write(survey: Survey, share: Share) -> None:
     expect("a process" if gates.gate(UNIT).pid else "none", "a process", f"{LOG}, or {DEPLOY}")
     expect(", ".join(gates.sharing.writes) or "nothing", "nothing", f"systemctl restart {UNIT}, or {DEPLOY}")
     root = gates.sharing.user == 0 or gates.sharing.able
-    expect("root" if root else "nobody in particular", "nobody in particular", f"systemctl restart {UNIT}, or {DEPLOY}")
+    expect("root" if root else "an unprivileged user", "an unprivileged user", f"systemctl restart {UNIT}, or {DEPLOY}")
 
 
 @check("H09", "weights are shared only where declared", severity="high", why="nobody knows about an undeclared share")
 def test_nothing_undeclared(survey: Survey, rig: Rig) -> None:
     if rig.share:
-        pytest.skip("it says so")
+        pytest.skip("the rig declares one")
     one = survey.read(GATES).gate(UNIT)
     there = one.enabled not in ("", "not there") or one.active not in ("inactive", "not there", "")
     expect(f"{one.active}, {one.enabled}" if there else "nothing", "nothing", DEPLOY)

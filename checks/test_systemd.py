@@ -89,11 +89,11 @@ def test_manager(survey: Survey, facts: HostFacts) -> None:
         if place not in PATHS
     ]
     lines = [f"{one.path}: {one.line}" for one in units.configured if SET.fullmatch(one.line.partition("=")[0].strip())]
-    cure = "take it out of /etc/systemd/, `systemctl unset-environment` variables, `systemctl revert` slices, and "
+    cure = "remove it from /etc/systemd/, `systemctl unset-environment` variables, `systemctl revert` slices, then "
     cure += "`systemctl daemon-reexec`"
     limits = [said(one) for name in PARENTS for one in differences(units, UnitFile(name, "", "", ""), facts.memory_kib)]
     dropped = [path for name in PARENTS for path in units.names(name, "DropInPaths")]
-    none([*strange, *lines, *_defaults(units), *limits, *dropped], "nothing beside what systemd comes with", cure)
+    none([*strange, *lines, *_defaults(units), *limits, *dropped], "only systemd's defaults", cure)
 
 
 def _defaults(units: Units) -> Iterable[str]:
@@ -116,8 +116,8 @@ def test_others(survey: Survey, rig: Rig, desired: Desired) -> None:
     wrong += [text for one in ours.values() for text in _involved(units, one, ours)]
     none(
         wrong,
-        "units of ours that no others act on",
-        "take that out of the unit that says so, and `systemctl daemon-reload`",
+        "no other units that act on the rig's",
+        "remove that from the unit that says so, then `systemctl daemon-reload`",
     )
 
 
@@ -157,10 +157,8 @@ def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
                 wrong.append(one.path)
         elif name in ours or one.link.rpartition("/")[2] in ours:
             wrong.append(f"{one.path}{f', a link to {one.link}' if one.link else ''}")
-    wrong += [
-        f"{name} is called {other}, too" for name in ours for other in units.names(name, "Names") if other != name
-    ]
-    none(wrong, f"units of ours in {FOLDER} alone", f"remove it, and {RELOAD}")
+    wrong += [f"{name} has the alias {other}" for name in ours for other in units.names(name, "Names") if other != name]
+    none(wrong, f"the rig's units only in {FOLDER}", f"remove it, then {RELOAD}")
 
 
 @check(
@@ -172,6 +170,6 @@ def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
 def test_generators(survey: Survey) -> None:
     none(
         survey.read(UNITS).generators,
-        "generators that packages have brought",
-        "remove it, and `systemctl daemon-reload`",
+        "only packaged generators",
+        "remove it, then `systemctl daemon-reload`",
     )

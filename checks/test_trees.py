@@ -37,7 +37,7 @@ def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
     bad = {one.path: one for one in found if _loose(one) or (one.path in roots and one.kind != "folder")}
     wrong = list(bad.values())
     cure = "; ".join(_closing(one) for one in wrong[:3])
-    expect("; ".join(map(_said, wrong[:3])), "folders of root's alone", cure, holds=not wrong)
+    expect("; ".join(map(_said, wrong[:3])), "directories that only root can change", cure, holds=not wrong)
 
 
 @check(
@@ -51,7 +51,7 @@ def test_the_way_is_open(survey: Survey, rig: Rig) -> None:
     passed = {one.path: one for root in (rig.roots.software, rig.roots.config, rig.roots.models) for one in ways[root]}
     shut = [one.path for one in passed.values() if one.kind == "folder" and not one.mode & 0o001]
     cure = f"chmod o+x {' '.join(shut)}"
-    expect(", ".join(shut), "folders that everybody may pass", cure, holds=not shut)
+    expect(", ".join(shut), "directories that everyone can traverse", cure, holds=not shut)
 
 
 @check(
@@ -69,7 +69,7 @@ def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
     over = [one for one in points if one.point != "/" and one.kind in FLEETING]
     wrong = {one.point: one for one in (*below, *bound, *over)}
     said = "; ".join(f"{one.source}{one.what.rstrip('/')} ({one.kind}) at {one.point}" for one in wrong.values())
-    cure = f"umount {' '.join(reversed(wrong))}, take it out of /etc/fstab and the mount units, and {DEPLOY}"
+    cure = f"umount {' '.join(reversed(wrong))}, remove it from /etc/fstab and the mount units, then {DEPLOY}"
     expect(said, "no mount", cure, holds=not wrong)
 
 
@@ -81,8 +81,8 @@ def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
 )
 def test_nothing_waits(survey: Survey) -> None:
     waiting = survey.read(WAYS).waiting
-    cure = "take it out of /etc/fstab and the mount units, or mount it now and deploy again"
-    expect(", ".join(waiting), "no mount that is not there now", cure, holds=not waiting)
+    cure = "remove it from /etc/fstab and the mount units, or mount it now and re-run deploy"
+    expect(", ".join(waiting), "no mount that is not active now", cure, holds=not waiting)
 
 
 @check(
@@ -98,7 +98,7 @@ def test_programs_can_be_run(survey: Survey, rig: Rig) -> None:
     last = max(holding, key=lambda one: len(one.point), default=None)
     point = last.point if last else "/"
     barred = bool(last and "noexec" in last.options)
-    cure = f"mount -o remount,exec {point}, and take noexec out of /etc/fstab"
+    cure = f"mount -o remount,exec {point}, and remove noexec from /etc/fstab"
     expect(f"{point} with noexec", "a file system without noexec", cure, holds=not barred)
 
 
@@ -131,7 +131,7 @@ def test_owner_and_modes(survey: Survey) -> None:
 def test_earlier_trees(survey: Survey, rig: Rig, desired: Desired) -> None:
     for tree in _others(survey.read(TREES), rig, desired):
         if not tree.unrecorded:
-            cure = f"rm -r {tree.path}, and {DEPLOY} once the generations that refer to it are removed"
+            cure = f"rm -r {tree.path}; {DEPLOY}, once the generations that refer to it are removed"
             judged([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], cure)
 
 
@@ -151,8 +151,8 @@ def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None
         f"{rig.generations}/{FAILED}"
     }
     beside = [path for path in sorted(lying) if path not in ours and PurePosixPath(path).name != LOST]
-    cure = f"{DEPLOY}, or was never ours: then rm -r {' '.join(beside[:3])}"
-    expect(", ".join(beside[:3]), "nothing that no deploy has written", cure, holds=not beside)
+    cure = f"{DEPLOY}; if it is not Rigwright's, rm -r {' '.join(beside[:3])}"
+    expect(", ".join(beside[:3]), "only files that a deploy wrote", cure, holds=not beside)
 
 
 @check(
@@ -174,11 +174,11 @@ def test_programs_for_weights(survey: Survey, rig: Rig) -> None:
 )
 def test_python_starts_with_its_own(survey: Survey) -> None:
     foreign = survey.read(PYTHON).foreign
-    cure = f"rm -r {' '.join(foreign[:3])}, or install the package that has it"
-    expect(", ".join(foreign[:3]), "nothing but what packages have", cure, holds=not foreign)
+    cure = f"rm -r {' '.join(foreign[:3])}, or install the package that contains it"
+    expect(", ".join(foreign[:3]), "only packaged files", cure, holds=not foreign)
     other = survey.read(PYTHON).other
-    cure = f"rm {' '.join(other[:3])}: it is compiled anew"
-    expect(", ".join(other[:3]), "the code of its own modules", cure, holds=not other)
+    cure = f"rm {' '.join(other[:3])}, which are compiled again"
+    expect(", ".join(other[:3]), "bytecode of its own modules", cure, holds=not other)
 
 
 def _none(survey: Survey, what: str) -> None:

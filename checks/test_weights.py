@@ -37,7 +37,7 @@ def looked_at(survey: Survey, path: str) -> File:
     """
     found = survey.read(WEIGHTS).files.get(path)
     if found is None:
-        raise Drift(f"an answer about {path}", "none", "find out on the host what keeps it from answering")
+        raise Drift(f"an answer about {path}", "none", "find out on the host why there is no answer")
     return found
 
 
@@ -55,16 +55,16 @@ def test_bytes(
 ) -> None:
     path = rig.weight_path(weight)
     file = looked_at(survey, path)
-    expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", f"take away what is there, and {DEPLOY}")
+    expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", f"remove what is there, then {DEPLOY}")
     expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
     if not file.read:
-        record_property("how", "verified before and not touched since; --deep reads them")
-        found = "verified" if file.untouched else "touched since, and not read"
+        record_property("how", "verified earlier and unchanged since; --deep reads it again")
+        found = "verified" if file.untouched else "changed since, and not read"
         expect(found, "verified", DEPLOY)
         return
-    record_property("how", "all of them were read")
+    record_property("how", "all bytes were read")
     # what its record says is right is not looked at again before somebody touches it
-    cure = f"`touch {path}` and {DEPLOY}" if file.untouched else DEPLOY
+    cure = f"`touch {path}`, then {DEPLOY}" if file.untouched else DEPLOY
     if file.read != weight.sha256:
         raise Drift(weight.sha256, file.read, cure, "" if file.untouched else day(file.changed))
 
@@ -79,7 +79,7 @@ def test_mode(rig: Rig, survey: Survey, weight: Artefact) -> None:
     path = rig.weight_path(weight)
     file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
-    expect(found, "-r--r--r-- of user 0", f"chown root and chmod 444 {path}")
+    expect(found, "-r--r--r-- of user 0", f"`chown root` and `chmod 444` {path}")
 
 
 @check(
@@ -94,13 +94,13 @@ def test_hashed_again(rig: Rig, survey: Survey, weight: Artefact) -> None:
     expect(
         file.wrong or weight.sha256,
         weight.sha256,
-        "deploy again: it is fetched anew; then look at the disk (smartctl)",
+        "re-run deploy to fetch it again, then check the disk (smartctl)",
     )
     days = (weights.now - file.hashed) / 86_400 if file.hashed is not None else None
     expect(
         day(file.hashed),
-        f"less than {LATE_DAYS} days ago, and not in a time to come",
-        f"`systemctl start {SERVICE}`, and see in `journalctl -u {SERVICE}` what has kept it",
+        f"less than {LATE_DAYS} days ago, and not in the future",
+        f"`systemctl start {SERVICE}`, and see `journalctl -u {SERVICE}` for what kept it",
         holds=days is not None and -AHEAD / 86_400 < days < LATE_DAYS,
     )
 
@@ -110,7 +110,7 @@ def _loose(place: Place) -> str:
     if place.kind != "folder":
         return f"{place.path}: {'nothing' if place.kind == 'none' else f'a {place.kind}'}"
     if place.inherits:
-        return f"{place.path}, which gives rights to what is made in it"
+        return f"{place.path}, which has a default access list"
     right = place.uid == 0 and not place.mode & OTHERS and place.mode & LIST == LIST
     return "" if right else f"{place.path} {stat.filemode(place.mode)} of user {place.uid}"
 
@@ -127,8 +127,8 @@ def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
     below = [path for path in sorted(above) if path.startswith(f"{rig.roots.models}/")]
     odd = [_loose(places[path]) if path in places else f"{path}: nothing" for path in below]
     found = told(list(filter(None, odd)))
-    cure = "make it a folder of root's and mode 755, and `setfacl --remove-default` where it gives rights"
-    expect(found or "root's folders", "root's folders", cure)
+    cure = "make it a directory owned by root with mode 755, and `setfacl --remove-default` its default access list"
+    expect(found or "directories owned by root", "directories owned by root", cure)
 
 
 @check(
@@ -146,18 +146,18 @@ def test_timer(rig: Rig, survey: Survey) -> None:
     found = f"{timer['UnitFileState'] or timer['LoadState']} and {timer['ActiveState']}"
     expect(found, "enabled and active", DEPLOY)
     expect(service["LoadState"], "loaded", DEPLOY)
-    see = f"see `journalctl -u {SERVICE}`, deploy again, and `systemctl start {SERVICE}`"
+    see = f"see `journalctl -u {SERVICE}`, re-run deploy, then `systemctl start {SERVICE}`"
     failed = service["ActiveState"] == "failed" or service["Result"] != "success"
     expect(f"a run that ended with {service['Result']}" if failed else "success", "success", see)
     idle = service["ConditionTimestamp"] and service.get("ConditionResult") == "no"
-    expect("a run that had no folder of records" if idle else "success", "success", see)
+    expect("a run without a records directory" if idle else "success", "success", see)
     begun = weights.stamp or 0.0
     stamps = f"`rm {REHASH_STAMP}` and `systemctl restart {TIMER}`"
-    expect(day(begun), "a run that has begun already", stamps, holds=begun <= weights.now + AHEAD)
+    expect(day(begun), "a past run", stamps, holds=begun <= weights.now + AHEAD)
     # while a run lasts, the timer begins none; where it has begun none since it was started, it waits since then
     waited = (weights.now - max(begun, weights.since(TIMER, "ActiveEnterTimestamp"))) / 3600
     runs = service["ActiveState"] == "activating"
-    other = f"see `systemctl list-timers {TIMER}`, and what `systemctl cat {TIMER}` has beside our file"
+    other = f"see `systemctl list-timers {TIMER}`, and `systemctl cat {TIMER}` for drop-ins"
     expect(f"{waited:.1f} hours", f"a run less than {LATE_HOURS} hours ago", other, holds=waited < LATE_HOURS or runs)
     coming = weights.since(TIMER, "NextElapseUSecRealtime")
     soon = weights.now - 60 < coming < weights.now + LATE_HOURS * 3600
@@ -176,7 +176,7 @@ def test_record(rig: Rig, survey: Survey, weight: Artefact, record_property: Cal
     found = f"a record of {file.record_of or 'nothing'}" if file.recorded else "no record"
     expect(found, f"a record of {path}", DEPLOY)
     if not file.untouched and file.kind == "file":
-        record_property("how", f"touched since, on {day(file.changed)}; the next deploy records it anew")
+        record_property("how", f"changed since, on {day(file.changed)}; the next deploy records it again")
 
 
 @check(
@@ -198,7 +198,7 @@ def test_beside(rig: Rig, survey: Survey) -> None:
         for path in weights.extra
         if str(PurePosixPath(path).parent) in whole and path not in kept and path.endswith(TAKEN)
     ]
-    expect(told(extra) or "nothing", "nothing", "take away what is named")
+    expect(told(extra) or "nothing", "nothing", "remove it")
 
 
 @check(
@@ -215,5 +215,5 @@ def test_mounts(rig: Rig, survey: Survey, weight: Artefact) -> None:
         disk = one.boot and one.kind not in FLEETING and (one.shown == "/" or one.kind == "btrfs")
         if f"{path}/".startswith(f"{one.point}/") and not disk:
             odd.append(f"{one.shown} of a {one.kind} at {one.point}")
-    cure = "`umount --lazy` what is named, and deploy again; a disk of yours is to be in /etc/fstab"
+    cure = "`umount --lazy` it and re-run deploy; list your own disks in /etc/fstab"
     expect(told(odd) or "nothing", "nothing", cure)

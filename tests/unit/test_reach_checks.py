@@ -244,4 +244,4 @@ def test_an_address_that_is_lost_is_missed() -> None:
     from rigwright.declaration.entry import Share
 
     declared = rig(instance(), share=Share(address="10.0.0.9", allow=("10.0.0.0/24",)))
-    assert "10.0.0.9 is not" in red(made(), declared)["R08"]
+    assert "10.0.0.9 missing" in red(made(), declared)["R08"]
