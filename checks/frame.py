@@ -67,10 +67,10 @@ def marked(item: pytest.Item) -> dict[str, Any]:
     """
     mark = item.get_closest_marker("check")
     if mark is None:
-        raise pytest.UsageError(f"{item.nodeid} has no @check: every check has an id, a title and a why")
+        raise pytest.UsageError(f"{item.nodeid} has no @check: every check needs an id, a title and a why")
     if not IDENTIFIER.fullmatch(mark.kwargs["identifier"]):
         raise pytest.UsageError(
-            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be capitals and two digits"
+            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be one to four capitals and two or three digits"
         )
     return dict(mark.kwargs)
 
