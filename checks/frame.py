@@ -70,7 +70,7 @@ def marked(item: pytest.Item) -> dict[str, Any]:
         raise pytest.UsageError(f"{item.nodeid} has no @check: every check needs an id, a title and a why")
     if not IDENTIFIER.fullmatch(mark.kwargs["identifier"]):
         raise pytest.UsageError(
-            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be one to four capitals and two or three digits"
+            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be 1 to 4 capitals and 2 or 3 digits"
         )
     return dict(mark.kwargs)
 

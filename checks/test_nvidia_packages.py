@@ -10,11 +10,11 @@ from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import settings
-from rigwright.nvidia.driver import lying as nvidia_files
+from rigwright.nvidia.driver import found_files as nvidia_files
 from rigwright.nvidia.driver import record as nvidia_record
 from rigwright.nvidia.driver.files import settings_of, store
 from rigwright.nvidia.driver.found import SOURCE
-from rigwright.nvidia.driver.lying import Found, Lying
+from rigwright.nvidia.driver.found_files import Found, FoundFile
 from rigwright.nvidia.packages import verdicts as nvidia_packages
 from rigwright.nvidia.packages.locked import locked
 
@@ -141,7 +141,7 @@ def test_settings_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
         pytest.skip("none are declared")
     seen = survey.read(SETTINGS)
     there = {
-        one.path: Lying(
+        one.path: FoundFile(
             one.kind, one.mode, "root:root" if (one.uid, one.gid) == (0, 0) else f"{one.uid}:{one.gid}", one.sha256
         )
         for one in seen.files

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from rigwright.gateway.lying import Lying
+from rigwright.gateway.found_files import FoundFile
 from rigwright.gateway.pairs import Pair, of_certificate
 
 FOLDER = "gateway-ca"  # beside the inventory
@@ -91,7 +91,7 @@ class Authority:
         )
         return Pair(made.public_bytes(Encoding.PEM).decode(), _secret(key))
 
-    def reason(self, found: Lying | None, sans: Sequence[str], now: datetime) -> str:
+    def reason(self, found: FoundFile | None, sans: Sequence[str], now: datetime) -> str:
         """Why a host needs another pair; empty where the one that it has will do.
 
         Args:

@@ -120,7 +120,7 @@ SICK: dict[str, tuple[Callable[[World], object], dict[str, str]]] = {
     ),
     "a small window": (
         lambda world: world.host.says(memory=SEEN["memory"].replace("262144", "256", 1)),
-        {"N23": "expected a window of at least 143771 MiB into the memory of card 0 at 0000:00:06.0, found 256 MiB"},
+        {"N23": "Resizable BAR enabled, with BAR1 of at least 143771 MiB on card 0 at 0000:00:06.0, found 256 MiB"},
     ),
     "a bridge that does not join": (
         lambda world: world.host.says(topology=SEEN["topology"].replace("NV18", "PHB")),
@@ -146,11 +146,11 @@ SICK: dict[str, tuple[Callable[[World], object], dict[str, str]]] = {
     ),
     "a program for power with another limit": (
         lambda world: world.host.write("etc/rigwright/cards/declared.json", "{}\n"),
-        {"N28": "expected /etc/rigwright/cards/declared.json as it is rendered, found another text; deploy again"},
+        {"N28": "expected /etc/rigwright/cards/declared.json as deployed, found different contents; re-run deploy"},
     ),
     "units that do not start at boot": (
         lambda world: world.host.write("says/enabled", "disabled\n"),
-        {"N28": "expected nvidia-persistenced.service to start at boot, found disabled; deploy again"},
+        {"N28": "expected nvidia-persistenced.service to start at boot, found disabled; re-run deploy"},
     ),
 }
 

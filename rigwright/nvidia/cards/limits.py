@@ -69,20 +69,20 @@ def clocks(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differen
 
 
 def windows(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]]) -> list[Difference]:
-    """N23: the processor sees a card's whole memory, where the card can do that."""
+    """N23: Resizable BAR is enabled on each card that supports it."""
     found = []
     for index, card, address in numbered(rig, facts):
         said = memory.get(address, {}).get(BAR1, "")
         there = number(said.removesuffix(" MiB"))
         resizable = tuple(int(part) for part in card.capability.split(".")) >= RESIZABLE_FROM
-        wanted = card.vram_mib if resizable else SMALL_BAR
+        wanted, what = (card.vram_mib, "Resizable BAR enabled, with BAR1") if resizable else (SMALL_BAR, "BAR1")
         if there is not None and there < wanted:
             found.append(
                 Difference(
-                    f"a window of at least {wanted} MiB into the memory of card {index} at {address}",
+                    f"{what} of at least {wanted} MiB on card {index} at {address}",
                     said,
-                    "switch on Above 4G Decoding and Resizable BAR in the firmware, which an update of it switches "
-                    "off; an RTX 3090 may need a newer VBIOS too",
+                    "enable Above 4G Decoding and Resizable BAR in the firmware, whose updates disable them; an RTX 3090 "
+                    "may also need a newer VBIOS",
                 )
             )
     return found

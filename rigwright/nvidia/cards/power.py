@@ -115,7 +115,7 @@ def resetting(box: Box) -> Orders:
             away.append(str(error))
             continue
         name = f"card {slot} at {gpu.address}"
-        given.append(Order(f"{name}: clocks as they come", ("-i", gpu.uuid, "-rgc")))
+        given.append(Order(f"{name}: clocks reset to default", ("-i", gpu.uuid, "-rgc")))
         if gpu.usual_w is not None:
             usual = int(gpu.usual_w)
             given.append(Order(f"{name}: {usual} W, the default limit", ("-i", gpu.uuid, "-pl", str(usual))))
