@@ -73,9 +73,9 @@ def test_a_driver_that_does_not_answer_is_no_silence(read: Callable[[int, str, s
 
 
 def test_an_answer_without_cards_is_refused() -> None:
-    with pytest.raises(ValueError, match="names no card"):
+    with pytest.raises(ValueError, match="lists no card"):
         sections(0, "Attached GPUs : 0\n", "")
-    with pytest.raises(ValueError, match="no table"):
+    with pytest.raises(ValueError, match="no topology table"):
         joined(0, "Legend:\n", "")
 
 
@@ -196,7 +196,7 @@ def test_copies_from_card_to_card_are_for_bridges_alone(
     one = rig(instance(cards=cards), driver=Driver.model_construct(**Driver().model_dump() | {"nvlinks": nvlinks}))
     found = peers(one, State("6.1", p2p=(("chat", 100),)))
     assert bool(found) == red
-    assert [one.found for one in found] == ["it is there in pid 100"] * red
+    assert [one.found for one in found] == ["set in pid 100"] * red
     assert peers(one, State("6.1")) == []
 
 
@@ -256,11 +256,11 @@ def older(current: str) -> dict[str, str]:
     [
         (TEMPERATURE[FIRST], []),
         (older("94 C"), []),
-        (older("95 C"), [(f"card 0 at {FIRST} below 95 C, where it slows down", "95 C")]),
+        (older("95 C"), [(f"card 0 at {FIRST} below 95 C, where it throttles", "95 C")]),
         (TEMPERATURE[FIRST] | {"Temperature/GPU T.Limit Temp": "-1 C"}, []),
         (
             TEMPERATURE[FIRST] | {"Temperature/GPU T.Limit Temp": "-4 C"},
-            [(f"card 0 at {FIRST} below where it slows down", "2 C above")],
+            [(f"card 0 at {FIRST} below its throttling temperature", "2 C above")],
         ),
         (TEMPERATURE[FIRST] | {"Temperature/GPU T.Limit Temp": "N/A"}, []),
         ({}, []),

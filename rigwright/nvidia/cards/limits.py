@@ -41,8 +41,8 @@ def power(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differenc
             Difference(
                 f"a power limit of {wanted} W on card {index} at {address}",
                 "none" if there is None else f"{there:g} W",
-                "`systemctl restart rigwright-power`: a reset or another program has changed it; `journalctl -u "
-                "rigwright-power` says why if it stays",
+                "`systemctl restart rigwright-power`: a reset or another program changed it; if that does not help, "
+                "see `journalctl -u rigwright-power`",
             )
         )
     return found
@@ -61,7 +61,7 @@ def clocks(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differen
         Difference(
             f"at most {highest} MHz on card {index} at {address}",
             f"{gpus[address].clock_mhz:g} MHz",
-            "`systemctl restart rigwright-power`: a reset or another program has changed it",
+            "`systemctl restart rigwright-power`: a reset or another program changed it",
         )
         for index, _, address in numbered(rig, facts)
         if address in gpus and (gpus[address].clock_mhz or 0) > highest + CLOCK_STEP
@@ -81,8 +81,8 @@ def windows(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]])
                 Difference(
                     f"{what} of at least {wanted} MiB on card {index} at {address}",
                     said,
-                    "enable Above 4G Decoding and Resizable BAR in the firmware, whose updates disable them; an RTX 3090 "
-                    "may also need a newer VBIOS",
+                    "enable Above 4G Decoding and Resizable BAR in the firmware, whose updates disable them; an RTX "
+                    "3090 may also need a newer VBIOS",
                 )
             )
     return found
