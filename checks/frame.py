@@ -67,10 +67,10 @@ def marked(item: pytest.Item) -> dict[str, Any]:
     """
     mark = item.get_closest_marker("check")
     if mark is None:
-        raise pytest.UsageError(f"{item.nodeid} has no @check: every check has an id, a title and a why")
+        raise pytest.UsageError(f"{item.nodeid} has no @check: every check needs an id, a title and a why")
     if not IDENTIFIER.fullmatch(mark.kwargs["identifier"]):
         raise pytest.UsageError(
-            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be capitals and two digits"
+            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be 1 to 4 capitals and 2 or 3 digits"
         )
     return dict(mark.kwargs)
 
@@ -137,9 +137,9 @@ def judged(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: s
     return Result(
         **known,
         verdict="fail",
-        expected="a check that comes to a verdict",
+        expected="a check that reaches a verdict",
         found=plain(f"{type(error).__name__}: {first}"),
-        cure="mend the check, or what it trips over on the host",
+        cure="fix the check, or what it fails on",
     )
 
 

@@ -16,7 +16,7 @@ from cli.declared import LIMIT, InventoryFile
 @click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
 @click.option("--only", multiple=True, metavar="IDS", help="These checks alone, such as S16,S17.")
-@click.option("--severity", type=click.Choice(SEVERITIES), help="Checks of this severity, or a graver one.")
+@click.option("--severity", type=click.Choice(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON (docs/checks.md) in place of lines.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Read all bytes of weights and environments too: minutes for 100 GB.")

@@ -82,7 +82,7 @@ class DeployLock:
         # a cut connection is made again, and the deploy lock with it; here the host has ended it alone, and may
         # have another
         if channel is self.channel and channel.get_transport().is_active():
-            self.lost = "the host has let go of it, as after a silence of this machine"
+            self.lost = "the host released it, as it does when this machine is silent"
 
 
 def holder(doing: str) -> str:

@@ -152,7 +152,7 @@ def _nvidia_driver(wanted: Desired, found: Served) -> list[Step]:
         return _driver(wanted.rig, *wanted.driver)
     if wanted.rig.driver.managed:
         return []
-    return [Step("nvidia_driver", "let go of the driver", "it is not managed any more; its packages stay")]
+    return [Step("nvidia_driver", "stop managing the driver", "it is no longer managed; its packages stay")]
 
 
 def _container_toolkit(wanted: Desired, found: Served) -> list[Step]:
@@ -160,7 +160,7 @@ def _container_toolkit(wanted: Desired, found: Served) -> list[Step]:
         return [
             Step("container_toolkit", what, _some(list(why))) for what, why in containers_pending(*wanted.containers)
         ]
-    return [Step("container_toolkit", "let go of containers", "none are declared any more; packages stay")]
+    return [Step("container_toolkit", "stop managing containers", "none are declared any more; packages stay")]
 
 
 def _cuda_toolkit(wanted: Desired, found: Served) -> list[Step]:
@@ -217,7 +217,7 @@ def _serving(wanted: Desired, found: Served) -> list[Step]:
         steps.append(Step("serving", f"write generation {found.next_number}", why))
     if way := _way(wanted, found):
         parts = [f"stop {_names(way.stop)}"] if way.stop else []
-        parts += [f"let go of {_names(way.release)}"] if way.release else []
+        parts += [f"release {_names(way.release)}"] if way.release else []
         parts += [f"listen on {_names(way.listen)}"] if way.listen else []
         parts += [f"start {_names(way.restart)}"] if way.restart else []
         parts += [f"have {_names(way.reload)} read its settings" for _ in way.reload[:1]]

@@ -138,12 +138,12 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
     """A user that somebody else made has files, processes and rights of its own."""
     there = [account for account in facts.users if account.name in rig.users]
     found = [
-        f"the user {one.name} was there before us: choose another service_user, or name for the instance"
+        f"the user {one.name} exists, not managed by Rigwright: choose another service_user or instance name"
         for one in there
         if not one.ours
     ]
     found += [
-        f"the group {name} was there before us: choose another service_user, or name for the instance"
+        f"the group {name} exists, not managed by Rigwright: choose another service_user or instance name"
         for name in facts.foreign_groups
         if name in rig.users
     ]
