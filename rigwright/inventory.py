@@ -39,6 +39,7 @@ from rigwright.declaration.resolve import parse
 from rigwright.declaration.rig import Rig
 from rigwright.patches import patch
 from rigwright.problems import Invalid, Problem, said, shown
+from rigwright.supply.inputs import provisional
 from rigwright.supply.lock import Lock
 from rigwright.types import Name
 
@@ -272,6 +273,5 @@ def _lock(folders: list[Path], catalog: Catalog) -> Lock:
         with suppress(Invalid):  # what is unreadable is locked anew, or `rigwright lock` complains itself
             readable = Lock.load([folder])
             lock = Lock(lock.artefacts | readable.artefacts, lock.groups | readable.groups)
-    rows = {name: one.provisional(name) for name, one in catalog.inputs.items() if not one.grouped}
-    groups = {name: (one.provisional(name),) for name, one in catalog.inputs.items() if one.grouped}
-    return Lock(lock.artefacts | rows, lock.groups | groups)
+    made = provisional(catalog.inputs)
+    return Lock(lock.artefacts | made.artefacts, lock.groups | made.groups)

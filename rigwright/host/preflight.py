@@ -25,6 +25,9 @@ from rigwright.weights.sharing import UNIT
 ARCHITECTURE = "x86_64"
 # LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
 SYSTEMD_MINIMUM = 247
+# The Windows Subsystem for Linux, where Windows drives the cards: systemd tells it by these words of the kernel's name
+# (src/basic/virt.c).
+WSL = re.compile(r"Microsoft|WSL")
 # The oldest kernel that a supported release has shipped with: Ubuntu 22.04's (Ubuntu release notes)
 KERNEL_MINIMUM = "5.15"
 HOME = "/nonexistent"  # of the services' users
@@ -65,6 +68,11 @@ def refusals(wanted: Desired, now: float) -> list[str]:
     if version(facts.kernel) < version(KERNEL_MINIMUM):
         found.append(
             f"the kernel is {facts.kernel}: at least {KERNEL_MINIMUM} is needed; boot the distribution's newest"
+        )
+    if WSL.search(facts.kernel):
+        found.append(
+            f"the kernel is {facts.kernel}, the Windows Subsystem for Linux: Windows has driver, cards and boot there; "
+            "install Linux on the machine itself"
         )
     if abs(facts.clock - now) > CLOCK_TOLERANCE:
         hours = f"{abs(facts.clock - now) / 3600:.1f} hours {'ahead of' if facts.clock > now else 'behind'}"
