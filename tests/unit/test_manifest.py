@@ -31,6 +31,7 @@ def test_a_deploy_reads_the_slots_that_were_written() -> None:
     found = read(TEXT, {})
     assert found.slots == AIM.slots
     assert found.users == {"rigwright-chat", "rigwright-code"}
+    assert found.variants == {"chat": "llamacpp/sample", "code": "llamacpp/sample"}
     assert [(slot.unit, slot.port, slot.cards, slot.holders, slot.leads_to) for slot in AIM.slots] == [
         (CHAT, 0, {0, 1}, (), ""),
         (CODE, 0, set(), (), ""),
