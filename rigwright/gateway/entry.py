@@ -10,6 +10,9 @@ from rigwright.gateway.types import CorsOrigin, ListenAddress, PublicPort, Serve
 from rigwright.problems import Frozen
 from rigwright.types import Cidr, Count, HostName, Name
 
+# Seconds. Answers of a few hundred tokens take less on the slowest of our cards.
+DRAIN = 30
+
 
 class ListenerEntry(Frozen):
     """One address and port that clients reach."""
@@ -102,6 +105,11 @@ class Gateway(Frozen):
     )
     scrapers: tuple[Cidr, ...] = Field(
         default=(), description="Networks that may read `/metrics` and `/metrics/INSTANCE`, on every listener."
+    )
+    drain: Count = Field(
+        default=DRAIN,
+        description="Seconds that requests under way have to end before their instance is stopped, while new ones go "
+        "elsewhere, or are told to come again (503); streams that are longer end with an error that says so.",
     )
     keys_file: str = Field(
         default="gateway-keys.toml",

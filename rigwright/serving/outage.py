@@ -21,6 +21,7 @@ def sentences(rig: Rig, instance: Instance, start_seconds: float | None) -> Iter
         last = f"about {start_seconds:.0f} s, as long as what it serves now took to its first answer"
     yield f"{instance.name} answers nobody from the end of the old process to the new one's first answer: {last}"
     if rig.gateway:
+        yield f"what is under way has {rig.gateway.drain} s to end before that (gateway.drain)"
         yield "clients of the gateway are told 503 meanwhile, and when to come again"
     else:
         yield f"clients of port {instance.port} wait, and what is under way ends: without a gateway nobody tells them"
