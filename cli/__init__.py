@@ -29,6 +29,7 @@ PARTS = {
     },
     "Change": {
         "deploy": "hosts:deploy",
+        "switch": "switch:switch",
         "upgrade": "hosts:upgrade",
         "rollback": "hosts:rollback",
         "remove": "hosts:remove",

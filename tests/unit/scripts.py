@@ -21,6 +21,7 @@ from rigwright.envs.installer import step
 from rigwright.envs.told import installed_script
 from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
+from rigwright.gateway.service import ADMIN
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
 from rigwright.nvidia.cards import holders, live, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
@@ -167,6 +168,9 @@ def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc
         "smi_timeout": 20,
         "tolerance_mib": 256,
         "patience": 1,
+        "admin": ADMIN,
+        "drain": 1,
+        "silence": 1,
     }
     limits |= {"log_lines": 20, "read_lines": 5000}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
