@@ -10,6 +10,7 @@ from roles.container_toolkit import brought_with, container_toolkit, containers_
 from roles.cuda_toolkit import cuda_toolkit
 from roles.engines import engines
 from roles.lease import lease
+from roles.monitoring import monitoring
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
 from roles.nvidia_driver import driver_of, earlier_driver, managed, nvidia_driver
@@ -64,6 +65,7 @@ elif held and (facts := probe(rig)):
         "container_toolkit": lambda: container_toolkit(wanted),
         "cuda_toolkit": lambda: cuda_toolkit(wanted),
         "sharing": lambda: sharing(rig),
+        "monitoring": lambda: monitoring(rig),
         "engines": lambda: engines(wanted),
         "weights": lambda: weights(rig, facts),
         "serving": lambda: serving(wanted),

@@ -24,6 +24,7 @@ from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -33,6 +34,9 @@ from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Making
 from rigwright.declaration.resolve import parse
 from rigwright.declaration.rig import Rig
+from rigwright.monitoring.refused import refuse_unreached
+from rigwright.monitoring.watched import read as read_watched
+from rigwright.monitoring.watched import watched as watched_of
 from rigwright.patches import patch
 from rigwright.problems import WORDS, Invalid, Problem, shown, suggestion
 from rigwright.supply.lock import Lock
@@ -135,6 +139,7 @@ def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
         raise Invalid([Problem(file, "hosts()", "must be given a table of at least one rig: name -> keys")])
     group: HostGroup = []
+    rigs: dict[str, Rig] = {}
     problems: list[Problem] = []
     for name, own in entries.items():
         if not isinstance(own, dict):
@@ -146,14 +151,24 @@ def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
         problems += _refuse_connection(file, name, connection, declared)
         rig = {"name": name, "inventory": file, "entry": declared}
         try:
-            load(rig)
+            rigs[str(name)] = load(rig)
         except Invalid as error:
             problems += error.problems
         group.append((name, {**connecting(file, str(name), connection), "rig": rig}))
-    problems += _refuse_twins(file, group)
+    problems += _refuse_twins(file, group) + refuse_unreached(file, rigs)
     if problems:
         raise Invalid(problems)
+    _tell_who_is_watched(group, rigs)
     return group
+
+
+def _tell_who_is_watched(group: HostGroup, rigs: dict[str, Rig]) -> None:
+    """Have the rig that asks all others know of them: each is declared by itself."""
+    watched = [found.model_dump(mode="json") for one in rigs.values() if (found := watched_of(one))]
+    for name, data in group:
+        told: Any = data["rig"]
+        if (monitoring := rigs[name].monitoring) and monitoring.server:
+            told["watched"] = watched
 
 
 def _refuse_twins(file: str, group: HostGroup) -> list[Problem]:
@@ -217,7 +232,7 @@ def load(data: object) -> Rig:
     Raises:
         Invalid: with every mistake in it.
     """
-    if not (isinstance(data, dict) and {"name", "inventory", "entry"} == set(data)):
+    if not (isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}):
         raise Invalid([Problem("host data", "rig", "is not what rigwright.inventory.hosts() made; was it overridden?")])
     inventory = Path(str(data["inventory"]))
     problems: list[Problem] = []
@@ -239,7 +254,9 @@ def load(data: object) -> Rig:
     if _MAKING.get() == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
     own = frozenset(CONNECTION)
-    return parse(str(inventory), str(data["name"]), data["entry"], catalog, lock, own, making=_MAKING.get())
+    watched = read_watched(str(inventory), str(data["name"]), data.get("watched", ()))
+    name, entry, making_ = str(data["name"]), data["entry"], _MAKING.get()
+    return parse(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
 
 
 @contextmanager

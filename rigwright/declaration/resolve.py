@@ -27,6 +27,8 @@ from rigwright.declaration.origins import refuse_token, token_origin
 from rigwright.declaration.registries import refuse_logins
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
+from rigwright.monitoring.refused import refuse_monitoring
+from rigwright.monitoring.watched import Watched
 from rigwright.nvidia.driver.tables import Tables, tables
 from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
 from rigwright.supply import bundle as bundles
@@ -66,6 +68,7 @@ def parse(
     also: frozenset[str] = frozenset(),
     *,
     making: Making = "",
+    watched: tuple[Watched, ...] = (),
 ) -> Rig:
     """Validate one inventory entry and resolve every name in it.
 
@@ -77,6 +80,7 @@ def parse(
         lock: What that is made of.
         also: Keys that are valid beside these, for suggestions.
         making: What of it is only being made: its lock, its bundle, or nothing.
+        watched: The boxes of its inventory that it asks.
 
     Raises:
         Invalid: with every mistake in the entry.
@@ -112,6 +116,8 @@ def parse(
         from rigwright.gateway.own import refuse_files
 
         refuse_files(entry.gateway, partial(beside, Path(file).parent), refuse)
+    if entry.monitoring:
+        refuse_monitoring(entry, partial(beside, Path(file).parent), refuse)
     authorities = ""
     if entry.ca_file is not None:
         try:
@@ -203,6 +209,8 @@ def parse(
         peers=entry.peers,
         share=entry.share,
         gateway=entry.gateway,
+        monitoring=entry.monitoring,
+        watched=watched,
         hub_token_file=token_file,
         hub_token_origin=token_origin(entry.hub_token_for) if token_file else None,
         registry_logins=logins,
