@@ -4,6 +4,7 @@ from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
 from rigwright.host.plan import desired, stages
+from rigwright.monitoring.figures import deploy_file
 from rigwright.supply.expected import refusal
 from roles.base import base
 from roles.container_toolkit import brought_with, container_toolkit, containers_of
@@ -34,7 +35,8 @@ if verb in ("deploy", "upgrade") and rig.bundle_faults:
 if asked.expect and (wrong := refusal(rig.digest, asked.expect)):
     raise PyinfraError(f"{host.name}: {wrong}")
 remember()
-held = deploy_lock(f"{verb} of {rig.inventory}", removing=verb == "remove")
+removing = verb == "remove"
+held = deploy_lock(f"{verb} of {rig.inventory}", removing, "" if removing else deploy_file(rig))
 if held and verb in ("deploy", "upgrade"):
     # what decisions wait for
     ask_at_once(

@@ -6,7 +6,8 @@ from pyinfra.api import deploy
 
 from rigwright.declaration.rig import Rig
 from rigwright.monitoring.entry import users
-from rigwright.monitoring.service import data, folder, services, textfiles, tokens, told_targets
+from rigwright.monitoring.figures import textfiles
+from rigwright.monitoring.service import data, folder, services, tokens, told_targets
 from rigwright.serving.units import UNITS
 from roles.operations.credentials import credentials
 from roles.operations.files import Text, directories, texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import quote
 
 from checks.survey.requests import PATIENCE, Answer, Ask, Part, Requests
@@ -46,11 +46,15 @@ UNGIVEN = {
 }
 
 
+def _own(entry: ListenerEntry) -> IPv4Address | IPv6Address:
+    """The address at which the host itself reaches a listener, and from which it comes then."""
+    address = ip_address(entry.address)
+    return ip_address(LOOPBACK) if address.is_unspecified else address
+
+
 def reached(entry: ListenerEntry) -> str:
     """One of a listener's places, as the host itself reaches it."""
-    address = ip_address(entry.address)
-    if address.is_unspecified:
-        address = ip_address(LOOPBACK)
+    address = _own(entry)
     return f"[{address}]:{entry.port}" if address.version == 6 else f"{address}:{entry.port}"
 
 
@@ -75,9 +79,9 @@ def names(rig: Rig, entry: ListenerEntry) -> list[str]:
     return [*sorted(offered), *sorted(alias for alias, name in aliases.items() if name in offered)]
 
 
-def closed(rig: Rig) -> list[str]:
-    """Paths that nobody is to be answered on, seen from the host itself."""
-    scraped = any(ip_address(LOOPBACK) in ip_network(one) for one in (rig.gateway.scrapers if rig.gateway else ()))
+def closed(rig: Rig, entry: ListenerEntry) -> list[str]:
+    """Paths on which a listener is to answer nobody, seen from the host itself."""
+    scraped = any(_own(entry) in ip_network(one) for one in rig.scrapers)
     return [path for path in CLOSED if path != "/metrics" or not scraped]
 
 
@@ -87,7 +91,7 @@ def at_gateway(rig: Rig) -> Iterator[Ask]:
         at, tls = reached(entry), entry.tls
         for number, headers in enumerate(KEYLESS):
             yield Ask(f"{listener}: keyless {number}", at, "/v1/models", headers=headers, tls=tls)
-        for path in closed(rig):
+        for path in closed(rig, entry):
             yield Ask(f"{listener}: {path}", at, path, tls=tls, shown=0)
         for name in () if entry.keys else names(rig, entry):
             body = json.dumps({"model": name, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})

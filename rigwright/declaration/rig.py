@@ -159,9 +159,11 @@ class Rig:
 
     @property
     def scrapers(self) -> tuple[str, ...]:
-        """Networks that may read the gateway's metrics."""
+        """Networks that may read the gateway's metrics; none without one."""
+        if not self.gateway:
+            return ()
         own = scrapers(self.monitoring) if self.monitoring else ()
-        return tuple(dict.fromkeys((*(self.gateway.scrapers if self.gateway else ()), *own)))
+        return tuple(dict.fromkeys((*self.gateway.scrapers, *own)))
 
     @property
     def offers(self) -> tuple[Offer, ...]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from rigwright.host import channel
 from rigwright.host.channel import Told, optional, tolerant, truth, word
-from rigwright.monitoring.service import KINDS, data, folder, services, textfiles, tokens, unit_name
+from rigwright.monitoring.figures import textfiles
+from rigwright.monitoring.service import KINDS, data, folder, services, tokens, unit_name
 from rigwright.serving.units import STARTED_FROM, UNITS
 
 if TYPE_CHECKING:

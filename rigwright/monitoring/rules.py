@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.monitoring.entry import Limits
+from rigwright.monitoring.figures import CHECK_FAILED, CHECK_FINISHED, DEPLOY_STARTED
 
 Severity = Literal["critical", "warning", "none"]
 DEAD_MAN = "Alive"
@@ -79,8 +80,7 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
         Alert(DEAD_MAN, "vector(1)", "none", "Alerts reach you."),
         Alert(
             DEPLOYING,
-            f"rigwright_deploy_started_seconds > on (box) node_boot_time_seconds"
-            f" and rigwright_deploy_started_seconds > time() - {LONGEST * HOUR}",
+            f"{DEPLOY_STARTED} > on (box) node_boot_time_seconds and {DEPLOY_STARTED} > time() - {LONGEST * HOUR}",
             "none",
             f"{BOX} is being deployed to.",
         ),
@@ -137,14 +137,14 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
         ),
         Alert(
             "CheckRed",
-            'rigwright_check_failed{level=~"critical|high"} > 0',
+            CHECK_FAILED + '{level=~"critical|high"} > 0',
             "critical",
             f"{BOX}: check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) does not hold. {{{{ $labels.part }}}}",
         ),
         Alert(
             "VerdictStale",
-            f"time() - rigwright_check_finished_seconds > {limits.verdict_hours * HOUR}"
-            ' or (up{job="node"} == 1 unless on (box) rigwright_check_finished_seconds)',
+            f"time() - {CHECK_FINISHED} > {limits.verdict_hours * HOUR}"
+            f' or (up{{job="node"}} == 1 unless on (box) {CHECK_FINISHED})',
             "warning",
             f"{BOX} was not looked at by `rigwright check` for {limits.verdict_hours} hours.",
             30,

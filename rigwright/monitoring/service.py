@@ -14,6 +14,7 @@ from rigwright.declaration.instances import beside
 from rigwright.monitoring import conf
 from rigwright.monitoring.conf import LOOPBACK
 from rigwright.monitoring.entry import Monitoring, Server, scrapers, users
+from rigwright.monitoring.figures import textfiles
 from rigwright.monitoring.watched import endpoint, targets
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM, UNITS
@@ -116,11 +117,6 @@ def folder(rig: Rig) -> str:
 def data(rig: Rig, name: str) -> str:
     """Where a service keeps what it was told."""
     return f"{rig.roots.state}/monitoring/{name}"
-
-
-def textfiles(rig: Rig) -> str:
-    """Where root leaves figures for node exporter, each file by a rename."""
-    return f"{rig.roots.state}/metrics"
 
 
 def token_path(rig: Rig, receiver: str) -> str:

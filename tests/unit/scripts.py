@@ -23,6 +23,7 @@ from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
 from rigwright.monitoring import found as watching
+from rigwright.monitoring.figures import DEPLOY_STARTED
 from rigwright.nvidia.cards import holders, live, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
@@ -174,9 +175,10 @@ def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
-def hold(patience: int = 0, silence: int = 60) -> str:
+def hold(patience: int = 0, silence: int = 60, marks: str = "") -> str:
     """The lease's far end."""
-    return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False)
+    said = {"marks": marks, "mark": DEPLOY_STARTED}
+    return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False, **said)
 
 
 def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
@@ -346,6 +348,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "activate nothing": lambda: activate(Activation()),
     "hold": hold,
+    "hold where somebody watches": lambda: hold(marks="/var/lib/rigwright/metrics/deploy.prom"),
     "hold after a while": lambda: hold(120),
     "remove": remove,
     "remove a model": remove_model,
