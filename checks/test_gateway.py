@@ -115,7 +115,7 @@ def test_keys(survey: Survey, listener: Listener) -> None:
 )
 def test_closed_paths(survey: Survey, rig: Rig, listener: Listener) -> None:
     requests = survey.read(REQUESTS)
-    found = {path: answer(requests, f"{listener[0]}: {path}").said for path in closed(rig)}
+    found = {path: answer(requests, f"{listener[0]}: {path}").said for path in closed(rig, listener[1])}
     opened = [f"{path} ({code})" for path, code in found.items() if code not in ("400", "403", "404")]
     expect(", ".join(opened) or "nothing", "nothing", DEPLOY)
 

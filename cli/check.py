@@ -33,6 +33,8 @@ def check(
 ) -> None:
     """Compare every rig of INVENTORY with what it declares; change nothing.
 
+    A box with `monitoring` keeps what was found, for who watches it, where no check was left out.
+
     Checks of your own, in a folder `checks` beside INVENTORY, run with ours. Exit status 0: every check holds. 1: one
     does not. 2: nothing was looked at, for something in the command, the inventory or a check is refused. 3: a host
     cannot be reached, whatever the others are.

@@ -13,9 +13,9 @@ from rigwright.problems import Frozen
 from rigwright.types import Name
 
 # Each takes two of the 65,536 files that the units of the gateway may have open (LimitNOFILE=).
-# within an hour: a deploy waits for it
-Draining = Annotated[int, Field(ge=0, le=3600, strict=True)]
 Waiting = Annotated[int, Field(ge=0, le=32_000, strict=True)]
+# a deploy waits for it
+Draining = Annotated[int, Field(ge=0, le=3600, strict=True)]
 
 # Seconds. Answers of a few hundred tokens take less on the slowest of our cards.
 DRAIN = 30

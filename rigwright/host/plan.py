@@ -19,6 +19,7 @@ from rigwright.envs.env import environment
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.facts import HostFacts
 from rigwright.host.facts import lacking as missing_packages
+from rigwright.monitoring.service import services
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
@@ -195,6 +196,15 @@ def _sharing(wanted: Desired, found: Served) -> list[Step]:
     return [Step("sharing", f"share weights on {endpoint(rig.share)}", why)] if why else []
 
 
+def _monitoring(wanted: Desired, found: Served) -> list[Step]:
+    rig = wanted.rig
+    at = {one.name: f"{one.name}, on {one.endpoint}" for one in services(rig)}
+    return [
+        Step("monitoring", f"run {at[name]}" if name in at else f"take away {name}", why)
+        for name, why in wanted.facts.monitoring.pending(rig).items()
+    ]
+
+
 def _weights(wanted: Desired, found: Served) -> list[Step]:
     steps = []
     for artefact in wanted.rig.weights:
@@ -272,6 +282,7 @@ STAGES = (
     Stage("cuda_toolkit", _cuda_toolkit, lambda wanted: wanted.toolkit is not None),
     # before what is fetched for it: others see what is on its way here
     Stage("sharing", _sharing, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing.there)),
+    Stage("monitoring", _monitoring, lambda wanted: bool(wanted.rig.monitoring or wanted.facts.monitoring.there)),
     Stage("engines", _engines),
     Stage("weights", _weights),
     Stage("serving", _serving),
