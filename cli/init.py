@@ -18,10 +18,11 @@ from rich.table import Table
 
 from cli.chosen import Wish, chosen
 from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.connection import private_key, wrong
 from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
-from rigwright.inventory import CONNECTION, connecting, layers, making
+from rigwright.inventory import connecting, layers, making
 from rigwright.patches import patch
-from rigwright.problems import Invalid, unknown
+from rigwright.problems import Invalid, said, unknown
 from rigwright.supply.lock import Lock
 from rigwright.survey.draft import GIB, card_line, catalogue_lines, inventory_text, plain, process_line
 from rigwright.survey.findings import Survey
@@ -136,8 +137,7 @@ def _obey(rule: Any, option: str, value: str) -> None:
     try:
         TypeAdapter(rule).validate_python(value)
     except ValidationError as error:
-        words = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise click.ClickException(f"{option} {value!r} is refused: must be {words}") from None
+        raise click.ClickException(f"{option} {value!r} is refused: must be {said(error)}") from None
 
 
 def _connection(target: str, key: str | None, sudo: bool | None) -> dict[str, object]:
@@ -153,13 +153,12 @@ def _connection(target: str, key: str | None, sudo: bool | None) -> dict[str, ob
     if sudo or (sudo is None and found["user"] != "root"):
         connection["_sudo"] = True
     for word, value in connection.items():
-        allowed, rule = CONNECTION[word]
-        if not allowed(value):
+        if rule := wrong(word, value):
             raise click.ClickException(f"{word} {value!r} is refused: must be {rule}")
     if key is not None:
         path = Path(key).expanduser()
-        if not path.is_file():
-            raise click.ClickException(f"--key: no file {path}")
+        if fault := private_key(str(path)):
+            raise click.ClickException(f"--key: {path} {fault}")
         connection["ssh_key"] = str(path.absolute())
     return connection
 

@@ -12,21 +12,11 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
+from rigwright.addresses import Source
 from rigwright.problems import Frozen
 from rigwright.supply import environments, images
 from rigwright.supply.lock import Artefact, Kind, Lock
-from rigwright.types import (
-    CatalogName,
-    Day,
-    FileName,
-    Name,
-    Pattern,
-    PythonRelease,
-    Repository,
-    Requirement,
-    Revision,
-    Source,
-)
+from rigwright.types import CatalogName, Day, FileName, Name, Pattern, PythonRelease, Repository, Requirement, Revision
 
 # A source: the hub that weights are published on. Mirrors of that name are its endpoints.
 HUB = "hub"

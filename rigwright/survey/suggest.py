@@ -10,10 +10,10 @@ from itertools import combinations
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.connection import KEYS
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.resolve import parse
 from rigwright.declaration.rig import Rig
-from rigwright.inventory import CONNECTION
 from rigwright.problems import Invalid
 from rigwright.serving.listeners import PREFIX
 from rigwright.supply.answers import mismatch
@@ -35,7 +35,7 @@ class Answers:
 
     name: str
     connection: Mapping[str, object]
-    """The inventory's keys of `rigwright.inventory.CONNECTION`, already found valid."""
+    """The inventory's keys of `rigwright.declaration.connection`, already found valid."""
     variant: str | None = None
     """A variant of the catalogue; None for nothing yet."""
     port: int | None = None
@@ -176,7 +176,7 @@ def offer(name: str, survey: Survey, answers: Answers, catalog: Catalog, lock: L
         refusal = f"takes {variant.cards} cards; {free} of the {len(survey.cards)} are free and in the catalogue"
         return Offer(name, refusal=refusal)
     declared = entry(survey, replace(answers, variant=name), catalog)
-    parsed = partial(parse, file, answers.name, declared, also=frozenset(CONNECTION))
+    parsed = partial(parse, file, answers.name, declared, also=frozenset(KEYS))
     try:
         rig = parsed(catalog=catalog, lock=lock)
     except Invalid as error:

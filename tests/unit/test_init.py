@@ -52,7 +52,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, object], boo
 @pytest.fixture
 def init(box: Box, monkeypatch: pytest.MonkeyPatch) -> Init:
     box.write("locks/box.lock.toml", OPEN_LOCK)
-    box.write("key", "")
+    box.write("key", "-----BEGIN OPENSSH PRIVATE KEY-----\n").chmod(0o600)
     monkeypatch.chdir(box.folder)
 
     def run(*words: str, answer: str | None = None) -> Result:
@@ -79,7 +79,7 @@ def declared(path: Path) -> dict[str, Any]:
         (["ops@box\n"], "ssh_hostname 'box\\n' is refused"),
         (["o\np@box"], "ssh_user 'o\\np' is refused"),
         (["ops@a@b"], "is refused: must be user@host"),
-        (["ops@box:"], "ssh_port '' is refused: must be a port number"),
+        (["ops@box:"], "ssh_port '' is refused: must be a whole number"),
         (["ops@box:0"], "ssh_port 0 is refused"),
         (["ops@box:65536"], "ssh_port 65536 is refused"),
         (["ops@box:22x"], "ssh_port '22x' is refused"),
@@ -88,7 +88,7 @@ def declared(path: Path) -> dict[str, Any]:
         (["ops@box", "--name", "a\nb"], "--name 'a\\nb' is refused"),
         (["ops@box", "--name", ""], "--name '' is refused"),
         (["ops@box", "--port", "80"], "--port 80 is refused: must be from 1024 to 65535"),
-        (["ops@box", "--key", "gone"], "--key: no file gone"),
+        (["ops@box", "--key", "gone"], "--key: gone is no file"),
         (["ops@box", "--key", "-gone"], "ssh_key '-gone' is refused: must be a path"),
         (["ops@box", "--variant", "../x"], "--variant '../x' is refused: must be engine/name"),
         (["ops@box", "--variant", "llamacpp/tow"], 'no variant is called "llamacpp/tow"; did you mean "llamacpp/two"?'),
