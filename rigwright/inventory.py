@@ -133,7 +133,7 @@ def _transport(sock: object, **options: object) -> object:
 
 def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
-        raise Invalid([Problem(file, "hosts()", "must be given a table of at least one rig: name -> keys")])
+        raise Invalid([Problem(file, "hosts()", "must be a table of at least one rig: name -> keys")])
     group: HostGroup = []
     problems: list[Problem] = []
     for name, own in entries.items():
@@ -168,7 +168,7 @@ def _refuse_twins(file: str, group: HostGroup) -> list[Problem]:
             continue
         words = tuple(str(value) for value in (place | given).values())
         if words in there:
-            found.append(Problem(file, f"{name}.ssh_hostname", f"{words[0]} is already the machine of {there[words]}"))
+            found.append(Problem(file, f"{name}.ssh_hostname", f"{words[0]} is already the address of {there[words]}"))
         there.setdefault(words, name)
     return found
 
@@ -182,7 +182,7 @@ def _refuse_connection(
     except ValidationError as error:
         detail = error.errors()[0]
         rule = WORDS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
-        found.append(Problem(file, str(name) or "''", f"is no name for a rig: must be {rule}"))
+        found.append(Problem(file, str(name) or "''", f"is not a valid rig name: must be {rule}"))
     for key, value in connection.items():
         if key not in CONNECTION:
             allowed = {*CONNECTION, *RigEntry.model_fields}
@@ -194,13 +194,13 @@ def _refuse_connection(
             found.append(Problem(file, f"{name}.{key}", f"{shown(value)} is refused: must be {CONNECTION[key][1]}"))
     if "ssh_host_key" in connection:
         found += [
-            Problem(file, f"{name}.{key}", "does not go with ssh_host_key: that key alone is accepted")
+            Problem(file, f"{name}.{key}", "conflicts with ssh_host_key: only that key is accepted")
             for key in ("ssh_known_hosts_file", "ssh_strict_host_key_checking")
             if key in connection
         ]
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
-        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of the services' own"))
+        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of its own"))
     return found
 
 

@@ -59,5 +59,5 @@ def refusal(found: Served, number: int | None, lent: Collection[int]) -> str:
     for slot in kept.slots:
         if gone := slot.cards.intersection(lent):
             which = f"{cards(gone)}, which {'is' if len(gone) == 1 else 'are'} lent"
-            return f"generation {number} has {slot.unit} on {which}: take it out of lent, or name another generation"
+            return f"generation {number} has {slot.unit} on {which}: remove it from lent, or choose another generation"
     return ""

@@ -19,7 +19,7 @@ def read(path: str) -> str:
 
     try:
         if not Path(path).is_file():
-            raise ValueError("is no file")
+            raise ValueError("is not a file")
         with open(path, "rb") as file:
             content = file.read(MAXIMUM + 1)
     except OSError as error:
@@ -27,5 +27,5 @@ def read(path: str) -> str:
     try:
         found = x509.load_pem_x509_certificates(content if len(content) <= MAXIMUM else b"")
     except ValueError:
-        raise ValueError("holds no certificate in PEM: it begins with -----BEGIN CERTIFICATE-----") from None
+        raise ValueError("contains no PEM certificate (-----BEGIN CERTIFICATE-----)") from None
     return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)

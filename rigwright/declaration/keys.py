@@ -24,7 +24,7 @@ def read(path: str, what: str = "key") -> str:
     """
     try:
         if not Path(path).is_file():
-            raise ValueError("is no file")
+            raise ValueError("is not a file")
         with open(path, encoding="utf-8") as file:
             key = file.read(MAXIMUM + 1).rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -159,7 +159,7 @@ def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_b
     before = time.time_ns()
     for verb in (("plan",), ("deploy", "--reboot")):
         said = box.rig(*verb, status=1)
-        assert "refused: /usr/bin/nvidia-uninstall is from a .run file" in said
+        assert "refused: /usr/bin/nvidia-uninstall comes from a .run file" in said
         assert f"refused: {MINE} names NVIDIA's archive for debian12, but this is ubuntu-24.04" in said
     caches = ("/var/log/", "/var/lib/systemd/", "/var/cache/apt/")
     assert [path for path in box.host.written(before) if not path.startswith(caches)] == []

@@ -255,7 +255,7 @@ def test_a_catalogue_that_asks_for_nothing_more_leaves_no_lock(world: World) -> 
         ("rig.py", "raise SystemExit('no host is up')", "no host is up"),
         ("rig.py", "from rigwright.inventory import hosts\nhosts({'box': {'cards': ['x']}})", "no card is called"),
         ("catalog/mine.toml", CATALOG.replace("kind", "kinds"), "inputs.engine.kinds: unknown key"),
-        ("catalog/other.toml", CATALOG, "inputs.small: is there twice"),
+        ("catalog/other.toml", CATALOG, "inputs.small: is listed twice"),
     ],
 )
 @pytest.mark.parametrize(("option", "code"), [([], 1), (["--check"], 2)])

@@ -113,7 +113,7 @@ def test_a_rig_that_uses_it_is_told_which_mirror_it_lacks(world: HubWorld) -> No
     done = world.lock("--from-dir", str(own(world)))
     assert done.stderr == (
         f"Error: {world.folder}/rig.py: box.mirrors: the lock's model 3 has no address: its sources are "
-        "office:models/mine; name a mirror called office\n"
+        "office:models/mine; add a mirror named office\n"
     )
 
 

@@ -125,11 +125,11 @@ def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, obje
         ),
         (False, "driver: False is refused: must be a table of keys"),
         ({"lanes": [3]}, "driver.lanes[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
-        ({"lanes": [8]}, "driver.lanes: 1 are named, and the rig declares 2 cards: one a card"),
+        ({"lanes": [8]}, "driver.lanes: 1 are listed, but the rig declares 2 cards: one per card"),
         ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
         (
             {"reboot": True},
-            "driver: {'reboot': True} is refused: must be managed = True beside reboot: nothing else brings them about",
+            "driver: {'reboot': True} is refused: must be managed = True if reboot is set",
         ),
         (
             {"managed": True, "clocks_mhz": [1700, 210]},
@@ -141,7 +141,7 @@ def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, obje
         ({"managed": True, "power_w": [280, 2001]}, "driver.power_w[1]: 2001 is refused: must be at most 2000"),
         (
             {"managed": True, "power_w": [250]},
-            "driver.power_w: 1 are named, and the rig declares 2 cards: one a card",
+            "driver.power_w: 1 are listed, but the rig declares 2 cards: one per card",
         ),
     ],
 )

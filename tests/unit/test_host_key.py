@@ -90,7 +90,7 @@ def test_what_is_no_text_is_refused(box: Box, key: object) -> None:
 @pytest.mark.parametrize("other", [{"ssh_known_hosts_file": "x"}, {"ssh_strict_host_key_checking": "no"}])
 def test_a_declared_key_is_the_only_authority(box: Box, other: dict[str, object]) -> None:
     (line,) = box.refusal(ssh_host_key=GOOD, **other)
-    assert line.endswith(f"box.{next(iter(other))}: does not go with ssh_host_key: that key alone is accepted")
+    assert line.endswith(f"box.{next(iter(other))}: conflicts with ssh_host_key: only that key is accepted")
 
 
 @pytest.fixture
