@@ -50,7 +50,7 @@ def _said(inventory: str) -> Iterator[None]:
     except SystemExit as error:
         if isinstance(error.code, str) and error.code:
             raise
-        raise UnknownHost(f"{inventory}: ends without hosts") from None
+        raise UnknownHost(f"{inventory}: defines no hosts") from None
     except Exception as error:
         cause = error.exception if isinstance(error, UnexpectedExternalError) else error
         raise UnknownHost(f"{inventory}: {type(cause).__name__}: {cause}") from None

@@ -67,7 +67,7 @@ class Box:
         """Run a shell script as root; yields its output's lines as they come.
 
         Raises:
-            roles.root.Gone: the connection is gone.
+            roles.root.Gone: the connection was lost.
         """
         return root.lines(self.target, script)
 
@@ -75,7 +75,7 @@ class Box:
         """The same box, with some looks of SCRIPTS taken, in one command.
 
         Raises:
-            click.ClickException: the connection is gone.
+            click.ClickException: the connection was lost.
         """
         scripts = [SCRIPTS[look](self.rig) for look in looks]
         answer = self._run("sh", together.script(scripts))
@@ -120,7 +120,7 @@ class Box:
         """What a script tells, parsed.
 
         Raises:
-            click.ClickException: it is not what was asked for, or the connection is gone.
+            click.ClickException: it is not what was asked for, or the connection was lost.
         """
         if script in self.told:
             answer = root.Answer(0, "\n".join(self.told[script]).encode(), b"")
@@ -136,7 +136,7 @@ class Box:
         try:
             return root.run(self.target, script, stdin)
         except root.Gone as error:
-            raise click.ClickException(f"{self.name}: the connection is gone: {said(str(error))}") from None
+            raise click.ClickException(f"{self.name}: the connection was lost: {said(str(error))}") from None
 
     def desired(self) -> Desired:
         """What its rig comes to there."""

@@ -30,7 +30,7 @@ def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
         variables = runpy.run_path(inventory)
     except SystemExit as error:
         said = error.code if isinstance(error.code, str) else ""
-        raise click.ClickException(said or f"{inventory}: ends without hosts") from None
+        raise click.ClickException(said or f"{inventory}: defines no hosts") from None
     except Exception as error:  # an inventory is the operator's program: anything can come out of it
         raise click.ClickException(f"{inventory}: {type(error).__name__}: {error}") from None
     ignored = ""
@@ -39,7 +39,7 @@ def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
         if not isinstance(listed, list) or name.startswith("_"):
             continue
         if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
-            ignored = f"; {name} is no group, for it holds {shown(odd[0])}"
+            ignored = f"; {name} is not a group, because it contains {shown(odd[0])}"
             continue  # to pyinfra it is a list like any other
         members = [_member(f"{inventory}: {name}", item) for item in listed]
         groups[name] = [host for host, _ in members]

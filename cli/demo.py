@@ -45,15 +45,15 @@ def demo(release: str) -> None:
     booted = time.monotonic()
     inventory = str(INVENTORY)
     if pyinfra(inventory, "--yes"):
-        raise click.ClickException("the deploy failed; above is why. `./rig demo` goes on from here.")
+        raise click.ClickException("the deploy failed, see above. Run `./rig demo` again to continue.")
     deployed = time.monotonic()
     kept.keep(lab.host(HOST))
     if subprocess.run([sys.executable, "-m", "cli", "check", inventory], check=False).returncode:
-        raise click.ClickException("a check does not hold; above is which.")
+        raise click.ClickException("a check failed, see above.")
     checked = time.monotonic()
     answer = ask(lab, "Are you there?")
     if not answer:
-        raise click.ClickException("the model answered nothing")
+        raise click.ClickException("the model returned no answer")
     click.echo(
         f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
         f"{'Found' if found else 'Booted'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "

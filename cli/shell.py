@@ -44,7 +44,7 @@ def shell(inventory: str, environment: str, words: tuple[str, ...], limit: str |
     leave(gone)
     if len(found) > 1:
         listed = ", ".join(sorted(box.name for box in found))
-        raise click.ClickException(f"{inventory} has {len(found)} hosts: say which with --limit: {listed}")
+        raise click.ClickException(f"{inventory} has {len(found)} hosts: choose one with --limit: {listed}")
     (box,) = found
     names = {env.name for env in box.rig.envs}
     if environment not in names:
@@ -52,7 +52,7 @@ def shell(inventory: str, environment: str, words: tuple[str, ...], limit: str |
     facts = box.facts()
     made = box.desired().installations[environment]
     if made.folder not in facts.built_engines:
-        raise click.ClickException(f"{box.name}: {environment} is not there as it is declared: deploy first")
+        raise click.ClickException(f"{box.name}: {environment} is not installed as declared: run deploy first")
     sys.exit(_run(box, box.rig.installed(made.folder), words))
 
 
@@ -73,7 +73,7 @@ def _run(box: Box, folder: str, words: tuple[str, ...]) -> int:
             sending.kill(block=False)
         return channel.recv_exit_status() & 0xFF
     except root.BROKEN as error:
-        raise click.ClickException(f"{box.name}: the connection is gone: {printable(str(error))}") from None
+        raise click.ClickException(f"{box.name}: the connection was lost: {printable(str(error))}") from None
     finally:
         # it would go on by itself, with whatever it holds of the cards
         with suppress(root.Gone):

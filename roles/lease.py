@@ -52,7 +52,7 @@ class Lease:
             channel.sendall(f"{self.holder}\n".encode())
             refused = _answer(channel)
         except root.BROKEN as error:
-            return f"no lease: {error}"
+            return f"no deploy lock: {error}"
         if refused:
             channel.close()
             return refused
@@ -109,7 +109,7 @@ def _answer(channel: Channel) -> str:
 def _denied(complaint: str) -> str:
     """What a host that gives no lease to anybody has said."""
     words = said(complaint.strip()) or "no answer"
-    return f'the host gave no lease ({words}): log in as root, or set "_sudo": True and allow it'
+    return f'the host did not grant the deploy lock ({words}): log in as root, or set "_sudo": True and allow sudo'
 
 
 _leases: dict[str, Lease] = {}

@@ -157,7 +157,7 @@ def test_the_spec_follows_the_driver_and_the_toolkit_its_lock(box: ContainersBox
     box.offers(TOOLKIT)
     box.host.run(f"apt-get -qq -y --allow-change-held-packages purge {' '.join(sorted(FOUR))}")
     said = box.rig("deploy")
-    assert "the archive has dropped container-toolkit 1.20.0: it comes from kept files" in said
+    assert "the archive has dropped container-toolkit 1.20.0: using stored files" in said
     assert (box.spec, box.toolkit) == (NEW[box.system], {NEWER})
 
 
@@ -276,7 +276,7 @@ def test_containers_that_are_not_declared_any_more_are_let_go(box: ContainersBox
     box.contains()
     released = deploy(box.inventory)
     assert released.status == 0, released.said
-    assert released.changed == ["Container toolkit | Release what runs containers"]
+    assert released.changed == ["Container toolkit | Stop managing containers"]
     assert (box.toolkit, box.held & FOUR) == ({TOOLKIT}, set())
     assert box.host.run("ls /etc/apt/*/rigwright-containers /etc/docker/daemon.json 2>/dev/null", check=False) == ""
     box.unchanged()

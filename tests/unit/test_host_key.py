@@ -221,7 +221,7 @@ def test_host_key_shows_what_to_declare_and_logs_in_nowhere(
     declare(box, host, ssh_host_key=None)
     done = asked(box, home)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith(f"{shown}which nobody has vouched for\n")
+    assert done.stdout.startswith(f"{shown}which is unverified\n")
     assert done.stdout.splitlines()[-1] == line
     (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{host.port} {host.host_key}\n")
     done = asked(box, home)

@@ -243,7 +243,7 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
             (
                 "reboot",
                 "the module is loaded with NVreg_EnableResizableBar=0, 1 is declared; without --reboot the deploy "
-                "ends there",
+                "stops there",
             )
         ],
     ),
