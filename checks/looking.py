@@ -12,16 +12,17 @@ from typing import Any, TypeVar
 
 import click
 
-from checks.backend import UnknownHost, connect
+from checks.backend import UnknownHost, reach
+from checks.backend import load as targets_of
 from rigwright.containers import found as containers_found
 from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.rig import Rig
+from rigwright.host import deploy_lock, together
 from rigwright.host import facts as host_facts
-from rigwright.host import lease, together
 from rigwright.host.channel import said
+from rigwright.host.deploy_lock import Holder
 from rigwright.host.facts import HostFacts
-from rigwright.host.lease import Holder
-from rigwright.host.locks import LEASE
+from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
 from rigwright.nvidia.cards import holders
@@ -48,7 +49,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "driver_facts": driver_facts.script,
     "containers": containers_found.script,
     "holders": lambda rig: holders.script(),
-    "holder": lambda rig: render("lease/holder.sh.j2", lease=LEASE),
+    "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "use": lambda rig: render("look/use.sh.j2"),
 }
 
@@ -109,8 +110,8 @@ class Box:
         return self.read(lambda lines: holders.holders_of(lines, self.rig.lent), SCRIPTS["holders"](self.rig))
 
     def holder(self) -> Holder | None:
-        """Who holds its lease."""
-        return self.read(lease.parse, SCRIPTS["holder"](self.rig))
+        """Who holds its deploy lock."""
+        return self.read(deploy_lock.parse, SCRIPTS["holder"](self.rig))
 
     def use(self) -> dict[str, Use]:
         """Since when the units of its instances are what they are, and what memory they have."""
@@ -143,23 +144,47 @@ class Box:
         return desired(self.rig, self.facts())
 
 
-def boxes(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
+Rigs = Mapping[str, Rig]
+"""Host -> what it is to be."""
+
+
+def boxes(
+    inventory: str, limit: str | None, judge: Callable[[Rigs], object] = lambda rigs: None
+) -> tuple[list[Box], list[str]]:
     """Connect to an inventory's hosts; returns them, and the names of those out of reach.
+
+    Args:
+        inventory: The file.
+        limit: Which hosts of it.
+        judge: Is told what they are to be before any of them is reached, and raises where that is no good.
 
     Raises:
         click.ClickException: the inventory is refused, or the limit names nothing.
     """
+    rigs: dict[str, Rig] = {}
     try:
-        reached, gone = connect(inventory, limit)
+        state, targets = targets_of(inventory, limit)
     except (UnknownHost, SystemExit) as error:
         raise click.ClickException(str(error)) from None
-    found = []
-    for name, target in reached.items():
+    for name, target in targets.items():
         try:
-            found.append(Box(name, load(target.data.get("rig")), target))
+            rigs[name] = load(target.data.get("rig"))
         except Invalid as error:
             raise click.ClickException(f"{name}: {error}") from None
-    return found, gone
+    judge(rigs)
+    gone = reach(state, targets)
+    return [Box(name, rigs[name], target) for name, target in targets.items() if name not in gone], gone
+
+
+def alone(inventory: str, rigs: Rigs) -> None:
+    """Refuse more than one host.
+
+    Raises:
+        click.UsageError: there are several; the text has their names.
+    """
+    if len(rigs) > 1:
+        listed = ", ".join(sorted(rigs))
+        raise click.UsageError(f"{inventory} has {len(rigs)} hosts: name one with --limit: {listed}")
 
 
 def leave(gone: list[str]) -> None:

@@ -9,11 +9,11 @@ import click
 
 from checks import SEVERITIES
 from cli import quick
-from cli.declared import LIMIT
+from cli.declared import LIMIT, InventoryFile
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(exists=True, dir_okay=False), required=False)
+@click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
 @click.option("--only", multiple=True, metavar="IDS", help="Only these checks, such as S16,S17.")
 @click.option("--severity", type=click.Choice(SEVERITIES), help="Only checks of this severity or above.")
@@ -32,6 +32,8 @@ def check(
     explain: str | None,
 ) -> None:
     """Compare every rig of INVENTORY with what it declares; change nothing.
+
+    A box with `monitoring` keeps what was found, for who watches it, where no check was left out.
 
     Checks of your own, in a folder `checks` beside INVENTORY, run with ours. Exit status 0: every check holds. 1: one
     does not. 2: nothing was looked at, for something in the command, the inventory or a check is refused. 3: a host

@@ -9,9 +9,10 @@ from rigwright import trees
 from rigwright.containers.leaving import release as release_containers
 from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
+from rigwright.monitoring.found import release as release_monitoring
 from rigwright.nvidia.driver.files import release
 from rigwright.render import render
-from rigwright.serving.generation import JOURNAL
+from rigwright.serving.generation import ACTIVATING
 from rigwright.serving.units import STARTED_FROM, UNITS
 from rigwright.supply.fetching import CREDENTIAL
 from rigwright.supply.network import authority_path
@@ -41,7 +42,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
     if containers is None:
         return
     roots = rig.roots
-    loose = ("current", "current.rigwright-new", JOURNAL, f"{JOURNAL}.rigwright-new")
+    loose = ("current", "current.rigwright-new", ACTIVATING, f"{ACTIVATING}.rigwright-new")
     script = render(
         "removal/remove.sh.j2",
         helpers=REHASH_UNITS,
@@ -64,6 +65,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         keep_weights=keep_weights,
         **release(rig),
         **release_share(rig),
+        **release_monitoring(rig),
         **release_containers(rig, containers, removing=True),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"

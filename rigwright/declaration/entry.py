@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from rigwright.addresses import Address, Cidr, HostName, HttpUrl, Origin, Port
 from rigwright.containers.entry import Containers
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
 from rigwright.gateway.entry import Gateway
+from rigwright.monitoring.entry import Monitoring
 from rigwright.problems import Frozen
 from rigwright.supply.lock import Artefact
 from rigwright.types import (
+    RISING,
     AbsolutePath,
-    Address,
     Archive,
     Capability,
     CardIndex,
     CatalogName,
-    Cidr,
-    Count,
     Flavour,
-    HostName,
-    HttpUrl,
+    KernelNumber,
     Lanes,
     ModuleOption,
     Name,
-    Origin,
-    Port,
     ReservedKey,
     Root,
     SysctlName,
@@ -77,19 +74,17 @@ class Roots(Frozen):
         return f"{self.models}/{artefact.weight_path}"
 
 
-def _amount(value: object) -> str:
-    return "[list]" if isinstance(value, (list, tuple)) else "[number]"
-
-
 # told apart before they are looked at: a wrong value is one mistake, not one of each
 PowerLimit = Annotated[
     Annotated[Watts, Tag("[number]")] | Annotated[tuple[Watts, ...], Tag("[list]")],
-    Discriminator(_amount),
+    Discriminator(lambda value: "[list]" if isinstance(value, (list, tuple)) else "[number]"),
 ]
 
 
 class Driver(Frozen):
     """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
+
+    RENAMED: ClassVar[dict[str, str]] = {"lanes": "pcie_link_width"}
 
     managed: bool = Field(
         default=False,
@@ -136,22 +131,23 @@ class Driver(Frozen):
         "card's own. Needs "
         "`managed`.",
     )
-    clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
+    clocks_mhz: Annotated[tuple[Megahertz, Megahertz], RISING] | None = Field(
         default=None, description="Lowest and highest clock for all cards, MHz. Needs `managed`."
     )
-    lanes: tuple[Lanes, ...] = Field(
+    pcie_link_width: tuple[Lanes, ...] = Field(
         default=(),
-        description="PCIe link width of each card by GPU index, for boards that give a slot fewer lanes than the card "
-        "has; by default the full width of card and slot.",
+        description="PCIe link width (lanes) of each card, by GPU index, for boards that give a slot fewer "
+        "lanes than the "
+        "card has; by default the full width of card and slot.",
     )
     nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
         default=(), description="Pairs of cards, by GPU index, that have an NVLink bridge."
     )
-    module_options: dict[ModuleOption, Count] = Field(
+    module_options: dict[ModuleOption, KernelNumber] = Field(
         default_factory=dict,
         description='Kernel module options, such as `{"NVreg_EnableResizableBar": 1}`. Needs `managed`.',
     )
-    sysctl: dict[SysctlName, Count] = Field(
+    sysctl: dict[SysctlName, KernelNumber] = Field(
         default_factory=dict,
         description='Sysctl settings, such as `{"vm.swappiness": 10}`: below `vm`, `kernel`, `net` or `fs`. Needs '
         "`managed`.",
@@ -163,17 +159,17 @@ class Driver(Frozen):
         return self.power_w is not None or self.clocks_mhz is not None
 
     def power_limits(self, cards: int) -> tuple[int | None, ...]:
-        """The power limit of each of so many cards by slot, W; None where it is left alone."""
+        """The power limit of each of so many cards by GPU index, W; None where it is left alone."""
         return self.power_w if isinstance(self.power_w, tuple) else (self.power_w,) * cards
 
     @model_validator(mode="after")
     def _fitting(self) -> Driver:
         if self.open_despite_cards and self.flavour == "proprietary":
             raise ValueError("without open_despite_cards where the flavour is proprietary")
-        if self.clocks_mhz and self.clocks_mhz[0] > self.clocks_mhz[1]:
-            raise ValueError("clocks_mhz from the lower to the higher")
         if any(one == other for one, other in self.nvlinks):
             raise ValueError("nvlinks between two cards each")
+        if len({frozenset(pair) for pair in self.nvlinks}) < len(self.nvlinks):
+            raise ValueError("nvlinks that name each pair of cards once")
         if not self.managed and (idle := sorted(self.model_fields_set & NEEDS_MANAGED)):
             raise ValueError(f"managed = True if {', '.join(idle)} is set")
         return self
@@ -203,11 +199,12 @@ class RigEntry(Frozen):
 
     cards: tuple[CardEntry, ...] = Field(
         default=(),
-        description="Its cards in PCI bus order, which gives each its GPU index: catalogue names, or descriptions.",
+        max_length=16,
+        description="Its cards by GPU index (PCI bus order): catalogue names, or descriptions.",
     )
     lent: tuple[CardIndex, ...] = Field(
         default=(),
-        description="Cards, by GPU index, lent to other work: no instance gets one, and other processes may use them. "
+        description="GPU indexes of cards lent to other work: no instance gets one, and other processes may use them. "
         "`driver` settings for all cards still apply.",
     )
     driver: Driver = Field(default=Driver(), description="The NVIDIA driver of a rig with cards.")
@@ -257,6 +254,9 @@ class RigEntry(Frozen):
     share: Share | None = Field(default=None, description="Shares this box's weights with others.")
     gateway: Gateway | None = Field(
         default=None, description="The gateway for clients; without it each instance is only reachable at its own port."
+    )
+    monitoring: Monitoring | None = Field(
+        default=None, description="Metrics of this box, and whether it is the Prometheus server for all of them."
     )
     hub_token_file: str | None = Field(
         default=None,

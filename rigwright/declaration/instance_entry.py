@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from rigwright.addresses import Port
 from rigwright.problems import Frozen
-from rigwright.types import CardIndex, MemorySize, Port, Positive, VariantName
+from rigwright.types import CardIndex, MemorySize, Tasks, VariantName
 
 
 class InstanceEntry(Frozen):
@@ -28,4 +29,4 @@ class InstanceEntry(Frozen):
         description="Host memory limit, including weights in the page cache, as an amount or a share of the total; "
         "beyond it its processes are killed.",
     )
-    tasks_max: Positive = Field(default=4096, description="Limit of processes and threads.")
+    tasks_max: Tasks = Field(default=4096, description="Limit of processes and threads.")

@@ -21,6 +21,8 @@ from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import InstallingKind
 from rigwright.gateway.entry import Gateway
 from rigwright.gateway.offers import Offer, offers
+from rigwright.monitoring.entry import Monitoring, scrapers, users
+from rigwright.monitoring.watched import Watched
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.patches.patch import Patch
 from rigwright.problems import Problem
@@ -56,7 +58,7 @@ class Rig:
     """The file that declares it."""
     cards: tuple[Card, ...]
     lent: tuple[int, ...]
-    """Slots of the cards that other work has, in order."""
+    """GPU indexes of the cards that other work has, in order."""
     driver: Driver
     drivers: Tables
     """Which drivers there are."""
@@ -75,11 +77,14 @@ class Rig:
     mirrors: dict[str, tuple[str, ...]]
     proxy: str | None
     no_proxy: tuple[str, ...]
-    authorities: str
+    ca_certificates: str
     """Certificates in PEM; empty without any."""
     peers: tuple[str, ...]
     share: Share | None
     gateway: Gateway | None
+    monitoring: Monitoring | None
+    watched: tuple[Watched, ...]
+    """The boxes that it asks, itself among them; none where it is not the one that asks."""
     hub_token_file: str | None
     """A path on the operator's machine."""
     hub_token_origin: str | None
@@ -96,6 +101,8 @@ class Rig:
     """The wheels of our CUDA toolkit; none where no instance needs it."""
     also_build_for: tuple[str, ...]
     """Compute capabilities."""
+    renamed: tuple[str, ...]
+    """What inventory and catalogue call by names of the version before, a line each."""
     bundle_folder: str | None
     """Where its bundle lies on the operator's machine."""
     bundle: Bundle | None
@@ -127,9 +134,14 @@ class Rig:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Those of all services: of instances, in their order, and of the gateway."""
+        """Those of all services: of instances, in their order, of the gateway, and of what watches."""
         gateway = (self.gateway_user, self.router_user) if self.gateway else ()
-        return (*(self.user(instance) for instance in self.instances), *gateway)
+        return (*(self.user(instance) for instance in self.instances), *gateway, *self.monitoring_users)
+
+    @property
+    def monitoring_users(self) -> tuple[str, ...]:
+        """The system users of what tells of the box, and of what asks all boxes."""
+        return tuple(users(self.monitoring, self.service_user).values()) if self.monitoring else ()
 
     @property
     def gateway_user(self) -> str:
@@ -144,6 +156,14 @@ class Rig:
     def socket_groups(self, instance: Instance) -> tuple[str, ...]:
         """The groups that may connect to an instance's socket: its own, and once it has answered the gateway's."""
         return (self.user(instance), *([self.gateway_user] if self.gateway else []))
+
+    @property
+    def scrapers(self) -> tuple[str, ...]:
+        """Networks that may read the gateway's metrics; none without one."""
+        if not self.gateway:
+            return ()
+        own = scrapers(self.monitoring) if self.monitoring else ()
+        return tuple(dict.fromkeys((*self.gateway.scrapers, *own)))
 
     @property
     def offers(self) -> tuple[Offer, ...]:
@@ -172,7 +192,7 @@ class Rig:
 
     @property
     def power_limits(self) -> tuple[int | None, ...]:
-        """The power limit of each declared card by slot, W; None where it is left alone."""
+        """The power limit of each declared card by GPU index, W; None where it is left alone."""
         return self.driver.power_limits(len(self.cards))
 
     @property

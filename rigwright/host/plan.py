@@ -19,6 +19,7 @@ from rigwright.envs.env import environment
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.facts import HostFacts
 from rigwright.host.facts import lacking as missing_packages
+from rigwright.monitoring.service import services
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
@@ -130,7 +131,7 @@ def plan(wanted: Desired, found: Served) -> Plan:
     up = {name for name, process in found.processes.items() if process.running}
     touched = {*way.stop, *way.restart} if way else set()
     # who speaks through a port whose service is started again is interrupted
-    touched |= {slot.leads_to for slot in wanted.generation.slots if slot.unit in touched}
+    touched |= {unit_state.leads_to for unit_state in wanted.generation.unit_states if unit_state.unit in touched}
     made = Plan(tuple(steps), (), wanted.rig.bundle_folder)
     touched = up if made.reboots else up & touched
     return replace(made, interrupted=tuple(sorted(name for name in touched if not name.startswith(PREFIX))))
@@ -193,6 +194,15 @@ def _sharing(wanted: Desired, found: Served) -> list[Step]:
         return [Step("sharing", "stop sharing weights", "it is no longer declared; the nginx package stays")]
     why = reason(rig, facts.sharing)
     return [Step("sharing", f"share weights on {endpoint(rig.share)}", why)] if why else []
+
+
+def _monitoring(wanted: Desired, found: Served) -> list[Step]:
+    rig = wanted.rig
+    at = {one.name: f"{one.name}, on {one.endpoint}" for one in services(rig)}
+    return [
+        Step("monitoring", f"run {at[name]}" if name in at else f"take away {name}", why)
+        for name, why in wanted.facts.monitoring.pending(rig).items()
+    ]
 
 
 def _weights(wanted: Desired, found: Served) -> list[Step]:
@@ -272,6 +282,7 @@ STAGES = (
     Stage("cuda_toolkit", _cuda_toolkit, lambda wanted: wanted.toolkit is not None),
     # before what is fetched for it: others see what is on its way here
     Stage("sharing", _sharing, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing.there)),
+    Stage("monitoring", _monitoring, lambda wanted: bool(wanted.rig.monitoring or wanted.facts.monitoring.there)),
     Stage("engines", _engines),
     Stage("weights", _weights),
     Stage("serving", _serving),

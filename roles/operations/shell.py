@@ -17,7 +17,7 @@ from rigwright.host import channel
 from rigwright.host.channel import Told
 from rigwright.render import render
 from roles import root
-from roles.lease import lease_of
+from roles.deploy_lock import deploy_lock_of
 
 PART = 256 * 1024  # bytes that are sent at a time
 SILENCE = 60.0  # seconds that a command may say nothing
@@ -48,7 +48,7 @@ class Shell:
         """
         given_up = time.monotonic() + self.patience
         while True:
-            held = lease_of(self.host)
+            held = deploy_lock_of(self.host)
             if held and held.lost:
                 raise Lost(f"the deploy lock was lost: {held.lost}")
             try:
@@ -125,5 +125,5 @@ class Shell:
         except ConnectError:
             logger.debug("still no connection to %s", self.host.name)
             return
-        if held := lease_of(self.host):
+        if held := deploy_lock_of(self.host):
             held.renew()

@@ -159,10 +159,10 @@ def test_a_generation_that_came_meanwhile_is_seen(
 def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, models: Verb) -> None:
     (host.folder / "run").mkdir()
     (host.folder / "run/locks").mkdir(0o700)
-    with (host.folder / "run/locks/lease").open("w") as lease:
-        lease.write('{"who": "ops@desk", "pid": 7, "since": "noon", "doing": "a deploy"}\n')
-        lease.flush()
-        fcntl.flock(lease, fcntl.LOCK_EX)
+    with (host.folder / "run/locks/lease").open("w") as deploy_lock:
+        deploy_lock.write('{"who": "ops@desk", "pid": 7, "since": "noon", "doing": "a deploy"}\n')
+        deploy_lock.flush()
+        fcntl.flock(deploy_lock, fcntl.LOCK_EX)
         done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 1
     assert "refused: ops@desk (process 7) holds the deploy lock since noon: a deploy; wait" in done.output
@@ -191,7 +191,7 @@ def test_what_somebody_has_placed_there_stays_unless_it_was_verified(host: Weigh
     (host.root / touched.path).touch()
     done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 0
-    assert f"box1: {placed} stays: it was placed there by somebody" in done.output
+    assert f"box1: {placed} stays: it is not managed by Rigwright" in done.output
     assert placed.read_text() == "mine"
     assert (host.root / touched.path).exists()
     assert not (host.root / adopted.path).exists()
@@ -211,8 +211,6 @@ def test_a_file_that_was_gone_before_leaves_no_record(host: WeightHost, models: 
     [
         (f"org/nam@{OTHER}", "org/name@ffffffffffff"),
         ("org/name@ffffff", "org/name@ffffffffffff"),
-        ("org/name", "no model"),
-        ("@", "no model"),
         ("../..@x", "no model"),
     ],
 )
@@ -221,6 +219,17 @@ def test_what_no_host_has_is_said(host: WeightHost, models: Verb, asked: str, sa
     assert done.exit_code == 1
     assert said in done.output
     assert (host.root / OLD).exists()
+
+
+@pytest.mark.parametrize("asked", ["org/name", "@", "a@b@c"])
+def test_what_names_no_model_is_refused_before_a_host_is_reached(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inventory = tmp_path / "rig.py"
+    inventory.write_text("")
+    monkeypatch.setattr(verb, "boxes", lambda *_: pytest.fail("a host was reached"))
+    done = CliRunner().invoke(verb.models, [str(inventory), "--remove", asked])
+    assert (done.exit_code, "must be NAME@VERSION" in done.output) == (2, True)
 
 
 def test_a_removal_where_no_host_is_in_reach_says_that(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

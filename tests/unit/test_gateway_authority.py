@@ -135,7 +135,7 @@ def there(path: Path) -> tuple[int, ...] | None:
         ("ca.crt", lambda path: path.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n"), "holds no certificate"),
         ("ca.crt", lambda path: (path.unlink(), os.mkfifo(path)), "is no file"),
         ("ca.crt", lambda path: path.write_text(authority.passing(TODAY).pem), "is not the certificate of"),
-        ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "holds no private key"),
+        ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "has more than 65536 bytes"),
     ],
 )
 def test_files_that_are_not_its_own_are_refused_and_not_written_over(
@@ -249,9 +249,10 @@ def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_
         path.write_bytes(b"\xff\0nonsense")
         assert refusal()[0] == field
         path.unlink()
-        assert refusal() == (field, f"{path} is no file")
-        os.mkfifo(path)
-        assert refusal() == (field, f"{path} is no file")
+        for make in (lambda path: None, os.mkfifo):
+            make(path)
+            found, said = refusal()
+            assert (found, said.startswith(f"{path} is no file")) == (field, True), said
         path.unlink()
         written(tmp_path, pair)
 

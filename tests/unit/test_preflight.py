@@ -82,6 +82,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"foreign_roots": (("/srv/models", "root", 0o775),)}, ["/srv/models is root's with mode 775", "in roots"]),
     ({"elsewhere": "/etc/other"}, ["configuration in /etc/other", "roots.config"]),
     ({"kernel": "5.10.0-28-amd64"}, ["kernel 5.10.0-28-amd64", "at least 5.15"]),
+    ({"kernel": "5.15.167.4-microsoft-standard-WSL2"}, ["Windows Subsystem for Linux", "on the machine itself"]),
+    ({"kernel": "6.6.0-22621-Microsoft"}, ["Windows Subsystem for Linux"]),
     ({"linked_roots": ("/srv/models",)}, ["/srv/models is a symbolic link"]),
     ({"cuda_version": ""}, ["no CUDA toolkit at /opt/cuda", "plain", "cuda_root"]),
     ({"listeners": (Listener(8020, "nginx", "nginx.service"),)}, ["port 8020 of instance chat", "nginx.service"]),

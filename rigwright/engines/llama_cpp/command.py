@@ -27,7 +27,7 @@ def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
         "alias": instance.model_name,
         "host": instance.socket,
         "ctx-size": str(variant.context),
-        "parallel": str(variant.slots),
+        "parallel": str(variant.parallel),
         "n-gpu-layers": "all" if instance.cards else "0",
         "cache-type-k": variant.cache_type_k,
         "cache-type-v": variant.cache_type_v,
@@ -62,7 +62,8 @@ def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
         folder: The absolute path of its engine's installation.
     """
     words = [f"{folder}/bin/llama-server"]
-    flags = cast(Variant, instance.variant).flags
+    # asked for by name or not: an engine that somebody may ask for its figures tells them
+    flags = dict(cast(Variant, instance.variant).flags) | ({"metrics": True} if rig.scrapers else {})
     for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
         words += [f"--{option}"] if value is True else [f"--{option}", value if isinstance(value, str) else str(value)]
     return tuple(words)
@@ -75,7 +76,7 @@ def service(rig: Rig, instance: Instance, folder: str) -> Service:
         command=command(rig, instance, folder),
         environment={},
         sandbox=SANDBOX,
-        about=f"{variant.context_per_slot} tokens a slot",
+        about=f"{variant.context_per_sequence} tokens a slot",
         completions="/completion",
-        metrics="/metrics" if "metrics" in variant.flags else None,
+        metrics="/metrics" if rig.scrapers or "metrics" in variant.flags else None,
     )

@@ -110,7 +110,7 @@ def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
     """
     found = []
     for number, gpu in declared(rig, facts, gpus):
-        wanted = rig.driver.lanes[number] if rig.driver.lanes else gpu.width_max
+        wanted = rig.driver.pcie_link_width[number] if rig.driver.pcie_link_width else gpu.width_max
         if gpu.width is None or wanted is None or gpu.width == wanted:
             continue
         found.append(
@@ -119,7 +119,7 @@ def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
                 str(gpu.width),
                 "reseat the card and its riser; check the firmware for a bifurcation or link width setting"
                 if gpu.width < wanted
-                else "declare the actual width in driver.lanes",
+                else "declare the actual width in driver.pcie_link_width",
             )
         )
     return found

@@ -1,4 +1,4 @@
-"""The lease: one holder at a time, freed when the holder ends or falls silent, and who holds it is said."""
+"""The deploy lock: one holder at a time, freed when the holder ends or falls silent, and who holds it is said."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.host.lease import refusal
-from roles import lease
-from roles.lease import Lease
+from rigwright.host.deploy_lock import refusal
+from rigwright.monitoring.figures import DEPLOY_STARTED
+from roles import deploy_lock
+from roles.deploy_lock import DeployLock
 from tests.unit import programs
 from tests.unit.scripts import hold
 from tests.unit.telling import told
@@ -49,34 +50,34 @@ def test_the_one_who_holds_it_is_named(held: str, text: str) -> None:
 @pytest.mark.parametrize(
     "output", [[], ["held {}"], ["sudo: a password is required"], told([]), told([("taken", "x")])]
 )
-def test_a_host_that_says_something_else_gives_no_lease(output: list[str]) -> None:
+def test_a_host_that_says_something_else_gives_no_deploy_lock(output: list[str]) -> None:
     with pytest.raises(ValueError, match="the host "):
         refusal(output)
 
 
 def test_a_holder_says_who_it_is_and_since_when() -> None:
-    said = json.loads(Lease(SimpleNamespace(), "deploy of x").holder)
+    said = json.loads(DeployLock(SimpleNamespace(), "deploy of x").holder)
     assert said["doing"] == "deploy of x"
     assert said["pid"] == os.getpid()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", said["since"])
     assert "@" in said["who"]
 
 
-def test_a_host_without_a_connection_gives_no_lease() -> None:
+def test_a_host_without_a_connection_gives_no_deploy_lock() -> None:
     target = SimpleNamespace(data={}, connector=SimpleNamespace(client=None))
-    assert Lease(target, "x").take().startswith("no lease: ")
+    assert DeployLock(target, "x").take().startswith("no deploy lock: ")
 
 
 def test_signs_of_life_come_well_before_the_host_gives_up() -> None:
-    assert lease.BEAT * 3 < lease.SILENCE < lease.RENEWAL
+    assert deploy_lock.BEAT * 3 < deploy_lock.SILENCE < deploy_lock.RENEWAL
 
 
 @contextmanager
 def holding(
-    folder: Path, who: str, patience: int = 0, silence: int = 30
+    folder: Path, who: str, patience: int = 0, silence: int = 30, marks: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The host's end of one holder, and why it is refused; the folder takes the place of /run."""
-    script = hold(patience, silence).replace("/run/rigwright", str(folder))
+    script = hold(patience, silence, marks).replace("/run/rigwright", str(folder))
     command = ["sh", "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as one:
         assert one.stdin
@@ -135,6 +136,31 @@ def test_signs_of_life_keep_it(tmp_path: Path) -> None:
             assert refused == SOMEBODY
 
 
+def test_who_watches_is_told_while_it_is_held(tmp_path: Path) -> None:
+    marks = tmp_path / "metrics" / "deploy.prom"
+    marks.parent.mkdir()
+    with holding(tmp_path, "first", marks=str(marks)) as (one, _):
+        deadline = time.monotonic() + 10
+        while not marks.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        name, began = marks.read_text().split()
+        assert name == DEPLOY_STARTED
+        assert abs(int(began) - time.time()) < 60
+        assert marks.stat().st_mode & 0o777 == 0o644
+        with holding(tmp_path, "second", marks=f"{marks}2") as (_, refused):
+            assert refused
+        one.communicate(timeout=5)
+    assert list(marks.parent.iterdir()) == []
+
+
+def test_a_host_that_nothing_watches_yet_is_locked_all_the_same(tmp_path: Path) -> None:
+    with holding(tmp_path, "first", marks=str(tmp_path / "none/deploy.prom")) as (one, said):
+        assert said == ""
+        one.communicate(timeout=5)
+        assert one.returncode == 0
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
     with holding(tmp_path, "first") as (one, _):
         assert one.stdin
@@ -144,10 +170,10 @@ def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
 
 
 def test_others_cannot_open_it_for_who_opens_it_can_lock_it(tmp_path: Path) -> None:
-    lease = tmp_path / "run" / "locks" / "lease"
+    deploy_lock = tmp_path / "run" / "locks" / "lease"
     with holding(tmp_path / "run", "first") as (_, said):
         assert said == ""
-        modes = [path.stat().st_mode & 0o777 for path in (lease, lease.parent, lease.parent.parent)]
+        modes = [path.stat().st_mode & 0o777 for path in (deploy_lock, deploy_lock.parent, deploy_lock.parent.parent)]
     assert modes == [0o600, 0o700, 0o755]
 
 
@@ -162,7 +188,7 @@ UNFIT: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("unfit", UNFIT)
-def test_a_folder_of_locks_that_is_not_roots_alone_gives_no_lease(tmp_path: Path, unfit: str) -> None:
+def test_a_folder_of_locks_that_is_not_roots_alone_gives_no_deploy_lock(tmp_path: Path, unfit: str) -> None:
     if unfit == "somebody's" and os.geteuid():
         pytest.skip("only root gives a folder away")
     locks = tmp_path / "locks"
@@ -197,11 +223,11 @@ class Channel:
 
 @pytest.mark.parametrize("error", [False, True], ids=["closed", "error"])
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "cut"])
-def test_a_lease_that_the_host_ended_is_lost_and_one_of_a_cut_connection_is_renewed(
+def test_a_deploy_lock_that_the_host_ended_is_lost_and_one_of_a_cut_connection_is_renewed(
     monkeypatch: pytest.MonkeyPatch, connected: bool, error: bool
 ) -> None:
-    monkeypatch.setattr(lease, "BEAT", 0)
-    mine, channel = Lease(SimpleNamespace(), "x"), Channel(3, connected, error)
+    monkeypatch.setattr(deploy_lock, "BEAT", 0)
+    mine, channel = DeployLock(SimpleNamespace(), "x"), Channel(3, connected, error)
     mine.channel = channel  # type: ignore[assignment]
     mine._beat(channel)  # type: ignore[arg-type]
     assert channel.lives == 0
