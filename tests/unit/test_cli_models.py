@@ -130,7 +130,7 @@ def test_it_asks_first(host: WeightHost, models: Verb, answer: str) -> None:
 def test_what_something_needs_stays(host: WeightHost, models: Verb, asked: str, who: str) -> None:
     done = models("--remove", asked, "--yes")
     assert done.exit_code == 1
-    assert f"stays, for it is needed; {who}" in done.output
+    assert f"stays, because it is needed; {who}" in done.output
     assert (host.root / NEW).exists()
     assert (host.root / SMALL).exists()
 
