@@ -25,6 +25,8 @@ class ChatEngine:
     """From when a slot is free to the first token."""
     gap_s: float = 0.01
     slots: int = 1000
+    ends_after: int = 1_000_000
+    """Tokens of an answer, at most."""
     kv_a_slot: float = 0.0
     """Of its KV cache, what a request takes."""
     fault: Fault = ""
@@ -39,6 +41,7 @@ class ChatEngine:
     most: int = 0
     """Requests at once."""
     made: int = 0
+    read: int = 0
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -52,7 +55,7 @@ class ChatEngine:
             f'vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} {self.running * self.kv_a_slot}\n'
             f'vllm:num_preemptions_total{{engine="0",model_name="m"}} 0.0\n'
             f'vllm:generation_tokens_total{{engine="0",model_name="m"}} {self.made}.0\n'
-            f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {7 * len(self.asked)}.0\n'
+            f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {self.read}.0\n'
         )
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,13 +88,16 @@ class ChatEngine:
             self.running += 1
             self.most = max(self.most, self.running)
             try:
-                await self._answer(writer, asked["max_tokens"], fault)
+                await self._answer(writer, asked, fault)
             finally:
                 self.running -= 1
         return None
 
-    async def _answer(self, writer: asyncio.StreamWriter, tokens: int, fault: Fault) -> None:
+    async def _answer(self, writer: asyncio.StreamWriter, asked: dict[str, Any], fault: Fault) -> None:
         loop = asyncio.get_running_loop()
+        tokens = min(asked["max_tokens"], self.ends_after)
+        read = len(asked["messages"][0]["content"].split())
+        self.read += read
         began = loop.time() + self.first_s
         told = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
         told += [{"choices": [{"delta": {"content": " word"}}]}] * (0 if fault == "empty" else tokens)
@@ -108,7 +114,7 @@ class ChatEngine:
         made = len(events) - 1
         self.made += made
         last = [{"choices": [{"delta": {}, "finish_reason": "length"}]}]
-        last += [{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": made}}]  # type: ignore[dict-item]
+        last += [{"choices": [], "usage": {"prompt_tokens": read, "completion_tokens": made}}]  # type: ignore[dict-item]
         writer.write(b"".join(f"data: {json.dumps(one)}\n\n".encode() for one in last) + b"data: [DONE]\n\n")
 
     async def _run(self, path: Path, ready: threading.Event) -> None:
