@@ -1,4 +1,4 @@
-"""How fast and how much: ladders and speed of real engines, as an operator asks for them, and `vllm bench serve` beside."""
+"""Ladders and speed of real engines, as an operator asks for them, and `vllm bench serve` beside."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def test_figures_are_those_of_vllm_bench_serve(vllm_host: Host) -> None:
     put(vllm_host, "/root/engine.py", Path(chat_engine.__file__).read_text())
     put(vllm_host, "/root/load.py", (ROOT / "bench/load.py").read_text())
     put(vllm_host, "/root/key", chat_engine.KEY)
-    start = "systemd-run --quiet --unit=stand-in --property=StandardOutput=file:/root/port python3 -I /root/engine.py 1 0.02"
-    vllm_host.run(start)
+    start = "systemd-run --quiet --unit=stand-in --property=StandardOutput=file:/root/port"
+    vllm_host.run(f"{start} python3 -I /root/engine.py 1 0.02")
     port = until(lambda: vllm_host.run("cat /root/port 2>/dev/null || true").strip(), "a stand-in that serves", 20)
     asked = {"at": f"127.0.0.1:{port}", "key_file": "/root/key", "slots": 0, "streams": STREAMS, "requests": TURNS}
     asked |= {"prompt_tokens": 0, "output_tokens": 0, "seed": 1, "path": CHAT, "model": "m"}
