@@ -13,7 +13,6 @@ from rigwright.baseline.run import Fingerprint
 from rigwright.declaration.rig import Instance
 from rigwright.nvidia.cards import presence, smi
 from rigwright.nvidia.cards.smi import Gpu
-from rigwright.problems import printable
 from rigwright.serving.units import STARTED_FROM
 from roles import root
 
@@ -46,15 +45,10 @@ def look(box: Box, instance: Instance) -> Conditions:
     wanted = next(one for one in box.desired().generation.unit_states if one.unit == instance.unit)
     boot = _boot(box, wanted.unit, wanted.started_from)
     mine = _cards(box, instance)
-    fingerprint = Fingerprint(
-        driver=mine[0].driver if mine else "",
-        cards=tuple(printable(gpu.name)[:200] for gpu in mine),
-        power_w=tuple(gpu.limit_w for gpu in mine),
-        lanes=tuple(gpu.width for gpu in mine),
-        lock=box.rig.digest,
-        variant=instance.variant_name,
-        settings=wanted.started_from[:12],
-    )
+    try:
+        fingerprint = Fingerprint.of(box.rig, instance, wanted.started_from, mine)
+    except ValueError as error:
+        raise Unfit(f"its cards say what none is: {error}") from None
     return Conditions(fingerprint, boot, temperatures(box, [gpu.address for gpu in mine]))
 
 
