@@ -30,6 +30,11 @@ PREFILLS = {"prefill 10k": 10_000, "prefill 90k": 90_000}
 ANSWER = 8  # tokens after a long prompt: only the first of them counts
 STREAMS = (1, 2, 4)
 IN, OUT = 100, 500
+RATES = (
+    *("narrative wall", "narrative decode", "code wall", "code decode", *PREFILLS),
+    *(f"{count} stream{'s' * (count > 1)} {IN}/{OUT}" for count in STREAMS),
+)
+"""What is told, by name."""
 # Of the whole, the time that has to be left for tokens after the first one, or there is no rate of those; and of the
 # tokens that were asked for, those that have to come.
 WINDOW, EARLY = 0.05, 0.25
