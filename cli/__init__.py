@@ -42,6 +42,7 @@ PARTS = {
         "logs": "state:logs",
         "generations": "state:generations",
         "load": "load:load",
+        "report": "report:report",
         "models": "models:models",
         "shell": "shell:shell",
     },

@@ -1,4 +1,4 @@
-"""`rigwright bench`: what the project promises to be quick at, measured. Figures are reported, none is asserted."""
+"""`rigwright bench`: what the project promises to be quick at, measured. Of an instance's speed alone it is judged."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from cli.bench_gateway import gateway
 from cli.bench_options import JSON, counts, say
 from cli.bench_serving import serving
+from cli.bench_speed import speed
 from cli.declared import INVENTORY
 from cli.tables import show, size
 from lab import images, kept
@@ -18,11 +19,12 @@ from lab.machine import Unsupported
 
 @click.group()
 def bench() -> None:
-    """Measure quick verbs, unchanged deploys, checks, serving, a gateway, weights, or a build. Nothing is asserted."""
+    """Measure instances, quick verbs, unchanged deploys, checks, a gateway, weights, or a build."""
 
 
 bench.add_command(gateway)
 bench.add_command(serving)
+bench.add_command(speed)
 
 
 @bench.command()
