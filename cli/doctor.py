@@ -18,9 +18,8 @@ import click
 from checks.looking import Box, boxes, each
 from cli.calling import called
 from cli.declared import INVENTORY, LIMIT, named, rig_of
-from rigwright import files
-from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
+from rigwright.declaration.secrets import exposed
 from rigwright.engines.log import betrayed
 from rigwright.host.preflight import refusals
 from rigwright.problems import printable
@@ -110,23 +109,8 @@ def _here(hosts: Mapping[str, Mapping[str, Any]], rigs: Mapping[str, Rig]) -> It
         if lacking:
             what = f"no SSH key to log in with: no agent, none in {home}, and no ssh_key of {', '.join(lacking)}"
             yield Finding(what, "ssh-keygen -t ed25519, then ssh-copy-id to each box")
-    for path, what in secrets_of(rigs).items():
-        if fault := files.exposed(path):
-            said, _, cure = fault.partition(": ")
-            yield Finding(f"{what} {path} {said}", cure)
-
-
-def secrets_of(rigs: Mapping[str, Rig]) -> dict[str, str]:
-    """The operator's files with a secret in them: path -> what it is."""
-    found: dict[str, str] = {}
-    for rig in rigs.values():
-        found |= {one.api_key_file: "the API key in" for one in rig.instances if one.api_key_file}
-        found |= {rig.hub_token_file: "the hub's token in"} if rig.hub_token_file else {}
-        found |= dict.fromkeys(rig.registry_logins.values(), "the registry's login in")
-        for one in rig.gateway.listeners.values() if rig.gateway else ():
-            if one.key_file:
-                found[beside(Path(rig.inventory).parent, one.key_file)] = "the certificate's key in"
-    return found
+    for what, cure in exposed(rigs.values()).items():
+        yield Finding(what, cure)
 
 
 def _answers(agent: str) -> bool:

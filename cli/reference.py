@@ -154,7 +154,7 @@ def _sections() -> str:
 
 def _symptoms() -> str:
     """What engines' logs betray: a table of what every one may say, then one of each kind's own."""
-    parts = {"On cards, any engine": OF_CUDA}
+    parts: dict[str, tuple[Cause, ...]] = {"On cards, any engine": OF_CUDA}
     for name, kind in sorted(kinds().items()):
         # what is in a container says what it says outside of one
         if not kind.contained_by:
