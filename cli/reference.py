@@ -30,6 +30,7 @@ from rigwright.engines.evidence import Evidence
 from rigwright.engines.log import OF_CUDA, Cause
 from rigwright.engines.purpose import Blocked, Purpose
 from rigwright.envs.keys import EnvKeys
+from rigwright.gateway.clients import CLIENTS, Way
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import ROOT
 from rigwright.patches.keys import PatchKeys, Target
@@ -171,7 +172,14 @@ def _meaning(cause: Cause) -> str:
     return f"{'harmless: ' if cause.harmless else ''}{said}{', if it is the last line' if cause.last else ''}"
 
 
-OTHERS = {"symptoms": _symptoms, "checks": _checks, "survey": _sections}
+def _clients() -> str:
+    """What each client is told of one model at one gateway."""
+    way = Way("box1", "qwen3.6-27b", "http://192.0.2.7:8000/v1", keyed=True, listener="lan")
+    parts = (f"**{name}**: {one.where}\n\n```\n{one.made(way)}```\n" for name, one in CLIENTS.items())
+    return "\n".join(parts)
+
+
+OTHERS = {"clients": _clients, "symptoms": _symptoms, "checks": _checks, "survey": _sections}
 
 
 def _models(of: Any) -> list[type[BaseModel]]:
