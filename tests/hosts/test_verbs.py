@@ -14,17 +14,28 @@ import pytest
 import requests
 from openai import OpenAI
 
+from bench import litellm
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.tiny_model import ANSWER
 from rigwright.gateway.clients import VARIABLE
+from tests.hosts.asking import node_folder
 from tests.hosts.gateway_box import rigwright
 from tests.hosts.replayed import PAGE, REQUESTS
 from tests.hosts.support import PORT, api_key, deploy, main_pid, red, served, until, write_inventory
 
-pytestmark = pytest.mark.all_only
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 
 LAN = 8000
+# LiteLLM's own reading of its configuration
+LITELLM = """
+import sys, litellm, yaml
+(row,) = yaml.safe_load(open(sys.argv[1]))["model_list"]
+told = row["litellm_params"]
+told["api_key"] = litellm.get_secret(told["api_key"])
+asked = [{"role": "user", "content": "Are you there?"}]
+print(litellm.completion(**told, messages=asked).choices[0].message.content)
+"""
 STOPPED = "/etc/rigwright/stopped/chat"
 
 
@@ -119,10 +130,8 @@ def test_a_day_of_an_operators(converged: Host, inventory: Path, tmp_path: Path)
     cline = dict(line.split(": ", 1) for line in forms["cline"].splitlines())
     page = dict(line.split(": ", 1) for line in forms["page-assist"].splitlines())
     webui = dict(line.split("=", 1) for line in forms["openwebui"].splitlines())
-    assert asked(cline["Base URL"], "Cline").status_code in (
-        200,
-        400,
-    )  # its prompt is more than the smallest model takes
+    # its prompt may be more than the smallest model takes, which that says
+    assert asked(cline["Base URL"], "Cline").status_code in (200, 400)
     assert asked(webui["OPENAI_API_BASE_URL"], "Open WebUI, its list of models").json()["data"][0]["id"] == "tiny-rig"
     assert asked(webui["OPENAI_API_BASE_URL"], "Open WebUI").status_code == 200
     assert asked(page["Base URL"], "Page Assist").headers["Access-Control-Allow-Origin"] == PAGE
@@ -130,3 +139,22 @@ def test_a_day_of_an_operators(converged: Host, inventory: Path, tmp_path: Path)
     assert asked(f"{channel['base_url']}/v1", "one-api's test of a channel").status_code == 200
     until(lambda: served(converged), "serving at the end")
     assert rigwright("status", file).returncode == 0
+
+
+def test_node_and_litellm_are_answered_with_what_they_are_told(
+    converged: Host, inventory: Path, tmp_path: Path
+) -> None:
+    assert deploy(inventory).status == 0
+    program = node_folder(tmp_path / "node") / "told.mjs"
+    config = tmp_path / "config.yaml"
+    if why := litellm.prepare():
+        pytest.skip(f"LiteLLM is not to be had: {why}")
+    commands = {
+        "node": (program, ["node", str(program)]),
+        "litellm": (config, [str(litellm.VENV / "bin/python"), "-c", LITELLM, str(config)]),
+    }
+    for client, (path, command) in commands.items():
+        path.write_text(done("url", str(inventory), "tiny-rig", "--for", client).stdout)
+        told = os.environ | {VARIABLE: "any", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        said = subprocess.run(command, capture_output=True, text=True, env=told, timeout=300)
+        assert (said.returncode, said.stdout.strip()) == (0, ANSWER), said.stderr
