@@ -32,6 +32,7 @@ PARTS = {
     },
     "Change": {
         "deploy": "hosts:deploy",
+        "switch": "switch:switch",
         "upgrade": "hosts:upgrade",
         "rollback": "hosts:rollback",
         "remove": "hosts:remove",
@@ -50,9 +51,11 @@ PARTS = {
     },
     "Look": {
         "check": "check:check",
+        "verify": "verify:verify",
         "status": "state:status",
         "logs": "state:logs",
         "generations": "state:generations",
+        "load": "load:load",
         "models": "models:models",
     },
     "Try": {"demo": "demo:demo", "lab": "lab:lab", "test": "test:test", "bench": "bench:bench"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,30 @@ def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
         click.ClickException: a mistake in the inventory, no hosts, or none that the limit names. pyinfra would call
             the last two a success.
     """
+    return _limited(inventory, limit, lambda: runpy.run_path(inventory))
+
+
+def as_if(inventory: str, content: bytes) -> dict[str, dict[str, Any]]:
+    """The hosts that an inventory would have with this content, with their data.
+
+    Raises:
+        click.ClickException: as `named` does.
+    """
+
+    def run() -> dict[str, Any]:
+        # of its path, for all that lies beside it
+        variables: dict[str, Any] = {"__name__": "<run_path>", "__file__": inventory}
+        exec(compile(content, inventory, "exec"), variables)  # noqa: S102 (the operator's own program)
+        return variables
+
+    return _limited(inventory, None, run)
+
+
+def _limited(inventory: str, limit: str | None, run: Callable[[], dict[str, Any]]) -> dict[str, dict[str, Any]]:
     groups: dict[str, list[str]] = {}
     hosts: dict[str, dict[str, Any]] = {}
     try:
-        variables = runpy.run_path(inventory)
+        variables = run()
     except SystemExit as error:
         said = error.code if isinstance(error.code, str) else ""
         raise click.ClickException(said or f"{inventory}: ends without hosts") from None

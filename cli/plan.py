@@ -46,7 +46,8 @@ class Planned:
     """The one of the rig's lock and bundle."""
 
 
-def _plan(box: Box) -> Planned:
+def planned(box: Box) -> Planned:
+    """What a deploy would do to a box."""
     managed = box.rig.driver.managed
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.lent else [])]
     looks += ["containers"] if box.rig.containers else []
@@ -88,7 +89,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
     when a host would be refused, 2 when one cannot be reached.
     """
     found, gone = boxes(inventory, limit)
-    seen = dict(zip([box.name for box in found], each(found, _plan), strict=True))
+    seen = dict(zip([box.name for box in found], each(found, planned), strict=True))
     if as_json:
         rows = [
             {

@@ -33,6 +33,7 @@ from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.clients import CLIENTS, Way
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import ROOT
+from rigwright.monitoring.entry import Limits, Monitoring, Receiver, Server
 from rigwright.patches.keys import PatchKeys, Target
 from rigwright.plugins.keys import Doctor, Line, Mode, PluginKeys
 from rigwright.supply import archives, bundle
@@ -73,6 +74,10 @@ TABLES = {
     "gateway": Table(Gateway, "gateway.", python=True),
     "gateway-listener": Table(ListenerEntry, python=True),
     "gateway-model": Table(ModelEntry, python=True),
+    "monitoring": Table(Monitoring, "monitoring.", python=True),
+    "monitoring-server": Table(Server, python=True),
+    "monitoring-receiver": Table(Receiver, python=True),
+    "monitoring-limits": Table(Limits, python=True),
     "input": Table(Input),
     "model": Table(Model),
     # variants in containers have the keys of what is in those

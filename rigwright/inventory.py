@@ -25,6 +25,7 @@ from functools import partial
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -37,8 +38,12 @@ from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Making
 from rigwright.declaration.resolve import parse
 from rigwright.declaration.rig import Rig
+from rigwright.monitoring.refused import refuse_unreached
+from rigwright.monitoring.watched import read as read_watched
+from rigwright.monitoring.watched import watched as watched_of
 from rigwright.patches import patch
 from rigwright.problems import Invalid, Problem, said, shown
+from rigwright.supply.inputs import provisional
 from rigwright.supply.lock import Lock
 from rigwright.types import Name
 
@@ -109,6 +114,7 @@ def _group(file: str, entries: object, shared: dict[str, object], earlier: HostG
         raise Invalid([Problem(file, "hosts()", "must be given a table of at least one rig: name -> keys")])
     group: HostGroup = []
     found: dict[str, list[Problem]] = {}
+    rigs: dict[str, Rig] = {}
     for name, own in entries.items():
         problems = found.setdefault(str(name), [])
         if not isinstance(own, dict):
@@ -121,15 +127,25 @@ def _group(file: str, entries: object, shared: dict[str, object], earlier: HostG
         problems += refusals(file, str(name), connection, RigEntry.model_fields, here=not _MAKING.get())
         rig = {"name": name, "inventory": file, "entry": others}
         try:
-            load(rig)
+            rigs[str(name)] = load(rig)
         except Invalid as error:
             problems += error.problems
         group.append((name, {**connecting(file, str(name), connection), "rig": rig}))
     of_shared = _of_shared(file, entries, shared, found)
     every = [*of_shared, *(one for several in found.values() for one in several)]
-    if every := every + _refuse_twins(file, group, earlier):
+    if every := every + _refuse_twins(file, group, earlier) + refuse_unreached(file, rigs):
         raise Invalid(every)
+    _tell_who_is_watched(group, rigs)
     return group
+
+
+def _tell_who_is_watched(group: HostGroup, rigs: dict[str, Rig]) -> None:
+    """Have the rig that asks all others know of them: each is declared by itself."""
+    watched = [found.model_dump(mode="json") for one in rigs.values() if (found := watched_of(one))]
+    for name, data in group:
+        told: Any = data["rig"]
+        if (monitoring := rigs[name].monitoring) and monitoring.server:
+            told["watched"] = watched
 
 
 def _of_shared(
@@ -223,7 +239,7 @@ def load(data: object) -> Rig:
     Raises:
         Invalid: with every mistake in it.
     """
-    if not (isinstance(data, dict) and {"name", "inventory", "entry"} == set(data)):
+    if not (isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}):
         raise Invalid([Problem("host data", "rig", "is not what rigwright.inventory.hosts() made; was it overridden?")])
     inventory = Path(str(data["inventory"]))
     name, entry = str(data["name"]), data["entry"]
@@ -246,7 +262,10 @@ def load(data: object) -> Rig:
         raise Invalid([*problems, *declared(str(inventory), name, entry, frozenset(KEYS)).problems])
     if _MAKING.get() == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
-    return parse(str(inventory), name, entry, catalog, lock, frozenset(KEYS), making=_MAKING.get())
+    own = frozenset(KEYS)
+    watched = read_watched(str(inventory), str(data["name"]), data.get("watched", ()))
+    name, entry, making_ = str(data["name"]), data["entry"], _MAKING.get()
+    return parse(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
 
 
 @contextmanager
@@ -272,6 +291,5 @@ def _lock(folders: list[Path], catalog: Catalog) -> Lock:
         with suppress(Invalid):  # what is unreadable is locked anew, or `rigwright lock` complains itself
             readable = Lock.load([folder])
             lock = Lock(lock.artefacts | readable.artefacts, lock.groups | readable.groups)
-    rows = {name: one.provisional(name) for name, one in catalog.inputs.items() if not one.grouped}
-    groups = {name: (one.provisional(name),) for name, one in catalog.inputs.items() if one.grouped}
-    return Lock(lock.artefacts | rows, lock.groups | groups)
+    made = provisional(catalog.inputs)
+    return Lock(lock.artefacts | made.artefacts, lock.groups | made.groups)

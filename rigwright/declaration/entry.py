@@ -13,6 +13,7 @@ from rigwright.declaration.catalog import Card
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
 from rigwright.gateway.entry import Gateway
+from rigwright.monitoring.entry import Monitoring
 from rigwright.problems import Frozen
 from rigwright.supply.lock import Artefact
 from rigwright.types import (
@@ -248,6 +249,9 @@ class RigEntry(Frozen):
     share: Share | None = Field(default=None, description="Gives this box's weights to others.")
     gateway: Gateway | None = Field(
         default=None, description="The way in for clients: without it an instance is reached at its own port alone."
+    )
+    monitoring: Monitoring | None = Field(
+        default=None, description="What the box tells of itself, and whether it is the one that asks all of them."
     )
     hub_token_file: str | None = Field(
         default=None,

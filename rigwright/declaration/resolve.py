@@ -20,6 +20,8 @@ from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import token_origin
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
+from rigwright.monitoring.refused import refuse_monitoring
+from rigwright.monitoring.watched import Watched
 from rigwright.nvidia.driver.tables import Tables, tables
 from rigwright.problems import Invalid, Problem, counted, shown, unknown
 from rigwright.supply import bundle as bundles
@@ -38,6 +40,7 @@ def parse(
     also: frozenset[str] = frozenset(),
     *,
     making: Making = "",
+    watched: tuple[Watched, ...] = (),
 ) -> Rig:
     """Validate one inventory entry and resolve every name in it.
 
@@ -49,6 +52,7 @@ def parse(
         lock: What that is made of.
         also: Keys that are valid beside these, for suggestions.
         making: What of it is only being made: its lock, its bundle, or nothing.
+        watched: The boxes of its inventory that it asks.
 
     Raises:
         Invalid: with every mistake in the entry.
@@ -67,6 +71,8 @@ def parse(
         taken = {entry.share.port: "the port on which weights are shared"} if entry.share else {}
         ports = {instance_name: one.port for instance_name, one in entry.instances.items()}
         refuse_gateway(entry.gateway, instances, ports, taken, refuse)
+    if entry.monitoring:
+        refuse_monitoring(entry, given.beside, refuse)
     if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
         refuse("tools", wrong)
     running = {f"instances.{one.name}.variant": one.env for one in instances if one.env}
@@ -143,6 +149,8 @@ def parse(
         peers=entry.peers,
         share=entry.share,
         gateway=entry.gateway,
+        monitoring=entry.monitoring,
+        watched=watched,
         hub_token_file=given.token_file,
         hub_token_origin=token_origin(entry.hub_token_for) if given.token_file else None,
         registry_logins=given.logins,

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rigwright import files
-from rigwright.gateway.lying import Lying
+from rigwright.gateway.found_files import FoundFile
 from rigwright.gateway.pairs import Pair, of_certificate
 
 FOLDER = "gateway-ca"  # beside the inventory
@@ -92,7 +92,7 @@ class Authority:
         )
         return Pair(made.public_bytes(Encoding.PEM).decode(), _secret(key))
 
-    def reason(self, found: Lying | None, sans: Sequence[str], now: datetime) -> str:
+    def reason(self, found: FoundFile | None, sans: Sequence[str], now: datetime) -> str:
         """Why a host needs another pair; empty where the one that it has will do.
 
         Args:

@@ -14,6 +14,11 @@ from rigwright.types import Name
 
 # Each takes two of the 65,536 files that the units of the gateway may have open (LimitNOFILE=).
 Waiting = Annotated[int, Field(ge=0, le=32_000, strict=True)]
+# a deploy waits for it
+Draining = Annotated[int, Field(ge=0, le=3600, strict=True)]
+
+# Seconds. Answers of a few hundred tokens take less on the slowest of our cards.
+DRAIN = 30
 
 
 class ListenerEntry(Frozen):
@@ -107,6 +112,11 @@ class Gateway(Frozen):
     )
     scrapers: tuple[Cidr, ...] = Field(
         default=(), description="Networks that may read `/metrics` and `/metrics/INSTANCE`, on every listener."
+    )
+    drain: Draining = Field(
+        default=DRAIN,
+        description="Seconds that requests under way have to end before their instance is stopped, while new ones go "
+        "elsewhere, or are told to come again (503); streams that are longer end with an error that says so.",
     )
     keys_file: str = Field(
         default="gateway-keys.toml",

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from rigwright import files
-from rigwright.gateway.lying import Lying
+from rigwright.gateway.found_files import FoundFile
 
 MAXIMUM = 1024 * 1024  # bytes of a file
 
@@ -34,15 +34,15 @@ class Pair:
     key: str = field(repr=False)
 
     @property
-    def lying(self) -> Lying:
+    def on_host(self) -> FoundFile:
         """What a host has that has it."""
         digest = hashlib.sha256(self.key.encode()).hexdigest()
-        return Lying(f"key {digest}\n{self.certificates}", digest)
+        return FoundFile(f"key {digest}\n{self.certificates}", digest)
 
     @property
     def text(self) -> str:
         """Its file on the host: both in one, of which there never is half."""
-        return self.lying.head + self.key
+        return self.on_host.head + self.key
 
 
 @dataclass(frozen=True)

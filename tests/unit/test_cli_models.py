@@ -165,7 +165,7 @@ def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, mode
         fcntl.flock(deploy_lock, fcntl.LOCK_EX)
         done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 1
-    assert "refused: ops@desk (process 7) has been at this host since noon: a deploy; wait" in done.output
+    assert "refused: ops@desk (process 7) holds the deploy lock since noon: a deploy; wait" in done.output
     assert (host.root / OLD).exists()
     host.says("jobs", "rw-job-weights-x.service loaded active running\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")

@@ -174,7 +174,7 @@ def judge(snapshot: Snapshot, flags: Mapping[str, str | bool], own: Collection[s
         if option in taken or (option and "download weights" in option.help):
             text = f"is not for flags: other keys set {option.name}"
         elif option in seen:
-            text = f"is {seen[option]} once more"
+            text = f"duplicates --{seen[option]}"
         if option:
             seen[option] = flag
         if text:
