@@ -101,7 +101,7 @@ def _run(
         options += ("--data", f"expect={spoken(expect)}")
     if question:
         click.confirm(question.format(hosts=", ".join(sorted(hosts))), abort=True)
-    if pyinfra_here(inventory, *options, *(["--limit", limit] if limit else [])):
+    if pyinfra_here(inventory, *options, *(word for one in hosts if limit for word in ("--limit", one))):
         raise click.ClickException(
             "not every host is what was asked for; above is why. Running it again goes on from here."
         )

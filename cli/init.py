@@ -110,6 +110,11 @@ def init(
     if port is not None and port in taken_ports(survey):
         raise click.ClickException(f"--port {port} is taken on {name}; {free_port(survey)} is free")
     _show(name, survey, catalog)
+    if survey.record is not None:
+        click.echo(
+            f"This box is a rig already{f', called {plain(survey.record)}' if survey.record else ''}: go on with the "
+            "inventory that it was deployed from. A deploy of the one written here takes its place."
+        )
     answers = Answers(name, connection, None, port)
     found = _offer(wish, survey, answers, catalog, lock, str(file.resolve()))
     answers = replace(answers, variant=found.variant if found else None)

@@ -14,6 +14,7 @@ from gevent.queue import Queue
 
 from checks.looking import Box, Rigs, boxes, each, leave
 from cli import interrupts
+from cli.calling import spelt
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.declaration.rig import Rig
@@ -165,7 +166,9 @@ def _show(seen: list[Status], inventory: str) -> None:
     show((*columns, "restarts", "memory", *(("KV tokens", "attention") if said else ())), rows)
     for host in seen:
         if not host.declared:
-            click.echo(f"{host.host}: the inventory declares something else: `rigwright plan {inventory}` says what")
+            click.echo(
+                spelt(f"{host.host}: the inventory declares something else: `rigwright plan {inventory}` says what")
+            )
         if host.activation_cut_off:
             click.echo(f"{host.host}: an activation was cut off: deploy again")
         if host.gateway:

@@ -242,6 +242,7 @@ def test_what_was_found_is_shown(init: Init) -> None:
         "models /data/models",
         "ports taken 22, 8020, 11434",
         "record the rig old",
+        "This box is a rig already, called old: go on with the inventory that it was deployed from.",
         "Wrote box.py, and it is valid.",
     ):
         assert words in shown
