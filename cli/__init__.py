@@ -37,6 +37,7 @@ PARTS = {
     "Look": {
         "check": "check:check",
         "verify": "verify:verify",
+        "health": "health:health",
         "status": "state:status",
         "logs": "state:logs",
         "generations": "state:generations",
