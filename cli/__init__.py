@@ -38,7 +38,7 @@ PARTS = {
         "check": "check:check",
         "verify": "verify:verify",
         "health": "health:health",
-        "status": "state:status",
+        "status": "status:status",
         "logs": "state:logs",
         "generations": "state:generations",
         "models": "models:models",

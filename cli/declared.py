@@ -17,6 +17,12 @@ INVENTORY = click.argument("inventory", type=click.Path(exists=True, dir_okay=Fa
 LIMIT = click.option("--limit", help="Only this host or group.")
 
 
+class Refused(click.ClickException):
+    """No host was looked at, for something is refused."""
+
+    exit_code = 2
+
+
 def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
     """The hosts of an inventory that a limit names, with their data.
 

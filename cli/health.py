@@ -18,6 +18,7 @@ from checks.survey.health import look
 from cli import interrupts
 from cli.clients import INSTANCE, chosen, reach
 from cli.declared import INVENTORY, LIMIT
+from cli.tables import lasting
 from rigwright.engines.log import Begun
 from rigwright.operate import health as judging
 from rigwright.operate.health import CardUse, Health
@@ -124,18 +125,6 @@ def _rates(
                 found[key] = one.tokens_a_second
             earlier[key] = (now, tokens)
     return found
-
-
-def lasting(seconds: float | None) -> str:
-    """A time for people, in two parts: `3d 4h`."""
-    if seconds is None:
-        return ""
-    parts: list[str] = []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if seconds >= size or (unit == "s" and not parts):
-            parts.append(f"{int(seconds // size)}{unit}")
-            seconds %= size
-    return " ".join(parts[:2])
 
 
 def figures(one: Health, room: int | None, rate: float | None) -> list[str]:

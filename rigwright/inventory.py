@@ -40,6 +40,7 @@ from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
 _MAKING: ContextVar[Making] = ContextVar("making", default="")
+_TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 
 
 def _word(value: object) -> bool:
@@ -148,7 +149,7 @@ def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
         try:
             load(rig)
         except Invalid as error:
-            problems += error.problems
+            problems += _refused(error)
         group.append((name, {**connecting(file, str(name), connection), "rig": rig}))
     problems += _refuse_twins(file, group)
     if problems:
@@ -255,6 +256,29 @@ def making(what: Making) -> Iterator[None]:
         yield
     finally:
         _MAKING.reset(token)
+
+
+@contextmanager
+def tolerating() -> Iterator[list[Problem]]:
+    """Have `hosts()` return, while the block runs, rigs whose declaration is refused, too: who only looks reaches their
+    hosts all the same. What is wrong with them is in the list that is yielded, and `load` says it again. What is wrong
+    with connections, and with the table of rigs itself, is refused as ever.
+    """
+    found: list[Problem] = []
+    token = _TOLERATED.set(found)
+    try:
+        yield found
+    finally:
+        _TOLERATED.reset(token)
+
+
+def _refused(error: Invalid) -> list[Problem]:
+    """What of a rig's mistakes refuses it."""
+    tolerated = _TOLERATED.get()
+    if tolerated is None:
+        return error.problems
+    tolerated += error.problems
+    return []
 
 
 def _lock(folders: list[Path], catalog: Catalog) -> Lock:

@@ -16,8 +16,8 @@ MOST = 4 << 20  # bytes of the answer
 HEALTH: Section[health.Look] = Section("health", health.Look, lambda scene: health.asked(scene.rig), limit=LIMIT / 2)
 
 
-def look(target: Any, rig: Rig) -> health.Look:
-    """Look at a rig's host.
+def look(target: Any, rig: Rig | None) -> health.Look:
+    """Look at a host; of one whose rig is not known, what runs there is told, and nothing is asked.
 
     Raises:
         ValueError: it does not answer what was asked; the text says what it has said instead.

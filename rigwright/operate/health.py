@@ -131,13 +131,13 @@ class Health:
         return self.state == "ready"
 
 
-def asked(rig: Rig) -> dict[str, object]:
-    """What a look at a rig's host asks (checks/survey/host/health.py)."""
+def asked(rig: Rig | None) -> dict[str, object]:
+    """What a look at a host asks (checks/survey/host/health.py); of one whose rig is not known, what anybody can."""
     return {
-        "units": [one.unit for one in rig.instances],
-        "asks": [_ask(rig, one) for one in rig.instances],
+        "units": [one.unit for one in rig.instances] if rig else [],
+        "asks": [_ask(rig, one) for one in rig.instances] if rig else [],
         "seconds": ANSWER,
-        "smi": list(CARDS) if rig.cards else [],
+        "smi": list(CARDS) if rig is None or rig.cards else [],
         "lock": DEPLOY_LOCK,
         "out": f"{ROUTER_RUNTIME}/out",
     }
@@ -163,7 +163,7 @@ def _ask(rig: Rig, instance: Instance) -> dict[str, object]:
 def health(look: Look, instance: Instance) -> Health:
     """How one of a rig's instances is doing."""
     unit, engine = look.units.get(instance.unit), look.engines.get(instance.name)
-    state, note = _state(unit, engine, look.out.get(instance.name, ""))
+    state, note = resting(unit) or (_engine(engine, look.out.get(instance.name, "")))
     names = instance.kind.counts
     now = read("\n".join(engine.after), names) if engine else Metrics()
     then = read("\n".join(engine.before), names) if engine else Metrics()
@@ -189,7 +189,8 @@ def errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[str, ...]
     return tuple(dict.fromkeys(f"{cause.said}: {cause.text}" for cause in found))
 
 
-def _state(unit: UnitSeen | None, engine: EngineSeen | None, out: str) -> tuple[State, str]:
+def resting(unit: UnitSeen | None) -> tuple[State, str] | None:
+    """The state of a unit that does not run, and why it is called that; None of one that does."""
     if unit is None or unit.load == "not-found":
         return "not there", "nothing of it is installed: deploy"
     if unit.active == "failed":
@@ -200,12 +201,12 @@ def _state(unit: UnitSeen | None, engine: EngineSeen | None, out: str) -> tuple[
         return "loading", ""
     if unit.active in ("inactive", "deactivating"):
         return ("stopped", "") if unit.active == "inactive" else ("stopping", "")
+    return None
+
+
+def _engine(engine: EngineSeen | None, out: str) -> tuple[State, str]:
     if engine is None:
         return "failing", "it was not asked"
-    return _engine(engine, out)
-
-
-def _engine(engine: EngineSeen, out: str) -> tuple[State, str]:
     if engine.status in UNWELL or engine.status in (401, 403):
         return "failing", f"it answers {engine.status} to one token"
     if engine.status:

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from cli.health import Host, _rates, card_words, figures, lasting
+from cli.health import Host, _rates, card_words, figures
+from cli.tables import lasting
 from rigwright.engines.metrics import Metrics
 from rigwright.operate.health import CardUse, Health
 from tests.unit.samples import Box, chat, entry
