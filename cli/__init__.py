@@ -52,7 +52,8 @@ PARTS = {
     "Look": {
         "check": "check:check",
         "verify": "verify:verify",
-        "status": "state:status",
+        "health": "health:health",
+        "status": "status:status",
         "logs": "state:logs",
         "generations": "state:generations",
         "load": "load:load",

@@ -58,7 +58,7 @@ class Scripted:
     gap_s: float = 0.0
     """Seconds before each token."""
     asked: list[dict[str, Any]] = field(default_factory=list)
-    counters: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=lambda: {"iteration_tokens_total_count": 0.0})
     running: int = 0
     freed: threading.Event = field(default_factory=threading.Event)
     """What those that wait for a wedged engine wait for."""
