@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from checks.backend import UnknownHost, connect
+from checks.results import STATUS
 from rigwright.containers import found as containers_found
 from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.rig import Rig
@@ -53,6 +54,18 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
 }
 
 
+class Unseen(click.ClickException):
+    """A host does not say what was asked."""
+
+    exit_code = STATUS["not as declared"]
+
+
+class Lost(Unseen):
+    """Its connection is gone."""
+
+    exit_code = STATUS["not reached"]
+
+
 @dataclass(frozen=True)
 class Box:
     """A connected host and what it is to be."""
@@ -75,7 +88,7 @@ class Box:
         """The same box, with some looks of SCRIPTS taken, in one command.
 
         Raises:
-            click.ClickException: the connection is gone.
+            Lost: the connection is gone.
         """
         scripts = [SCRIPTS[look](self.rig) for look in looks]
         answer = self._run("sh", together.script(scripts))
@@ -120,7 +133,7 @@ class Box:
         """What a script tells, parsed.
 
         Raises:
-            click.ClickException: it is not what was asked for, or the connection is gone.
+            Unseen: it is not what was asked for, or the connection is gone.
         """
         if script in self.told:
             answer = root.Answer(0, "\n".join(self.told[script]).encode(), b"")
@@ -130,13 +143,13 @@ class Box:
             return parse(answer.lines)
         except ValueError as error:
             last = f"; it said: {said(answer.complaint)}" if answer.complaint else ""
-            raise click.ClickException(f"{self.name}: {error}{last}") from None
+            raise Unseen(f"{self.name}: {error}{last}") from None
 
     def _run(self, script: str, stdin: str = "") -> root.Answer:
         try:
             return root.run(self.target, script, stdin)
         except root.Gone as error:
-            raise click.ClickException(f"{self.name}: the connection is gone: {said(str(error))}") from None
+            raise Lost(f"{self.name}: the connection is gone: {said(str(error))}") from None
 
     def desired(self) -> Desired:
         """What its rig comes to there."""
@@ -163,11 +176,11 @@ def boxes(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
 
 
 def leave(gone: list[str]) -> None:
-    """Name the hosts that are out of reach, and end with exit status 2 where there are any."""
+    """Name the hosts that are out of reach, and end with exit status 3 where there are any."""
     for name in gone:
         click.echo(f"{name}: cannot be reached", err=True)
     if gone:
-        sys.exit(2)
+        sys.exit(STATUS["not reached"])
 
 
 def each(found: list[Box], look: Callable[[Box], T]) -> list[T]:

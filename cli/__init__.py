@@ -11,6 +11,7 @@ from typing import Any, cast
 import click
 
 from cli import quick
+from cli.ending import STATUSES, Verb
 
 # verb -> where it is in this package
 PARTS = {
@@ -55,7 +56,10 @@ class Verbs(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         module, _, command = self.places[name].partition(":")
         quick.begin()
-        return cast(click.Command, getattr(import_module(f"cli.{module}"), command))
+        found = cast(click.Command, getattr(import_module(f"cli.{module}"), command))
+        if "Exit status" not in (found.help or ""):
+            found.epilog = STATUSES
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
@@ -76,7 +80,7 @@ def _told(name: str) -> str:
     raise LookupError(f"cli/{module}.py has no function {command}")
 
 
-class Story(click.Group):
+class Story(Verb):
     """A group whose help lists the verbs by what one does with them."""
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -89,6 +93,7 @@ class Story(click.Group):
 @click.group(
     cls=Story,
     commands=cast(Any, VERBS),
+    epilog=STATUSES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 def main() -> None:

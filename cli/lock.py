@@ -7,13 +7,8 @@ from pathlib import Path
 
 import click
 
+from cli.ending import Failed, Unreached
 from rigwright.problems import Invalid
-
-
-class CannotLook(click.ClickException):
-    """`--check` cannot say whether something moved."""
-
-    exit_code = 2
 
 
 @click.command()
@@ -33,7 +28,8 @@ def lock(inventory: Path | None, only_look: bool, refresh: bool, from_dir: Path 
     changed input is fetched, and packages keep their versions, unless --refresh is given. Nothing is written when one
     input fails.
 
-    Exit status of --check: 0, nothing moved upstream. 1: something did. 2: something could not be looked at.
+    Exit status: 0, all is locked, or with --check, nothing moved upstream. 1: something is not to be had, or did move.
+    2: the command is refused. 3: with --check, something could not be looked at.
 
     Example: rigwright lock ~/boxes/rig.py
     """
@@ -44,6 +40,8 @@ def lock(inventory: Path | None, only_look: bool, refresh: bool, from_dir: Path 
 
     try:
         status = verb.look(inventory) if only_look else verb.write(inventory, from_dir, refresh)
-    except (Invalid, OSError, verb.Unusable) as error:
-        raise (CannotLook if only_look else click.ClickException)(str(error)) from None
+    except verb.Unusable as error:
+        raise click.ClickException(str(error)) from None
+    except (Invalid, OSError) as error:
+        raise (Unreached if only_look else Failed)(str(error)) from None
     sys.exit(status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from typing import Any
 
 import click
 
@@ -58,7 +59,7 @@ def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WID
             text.rstrip().rjust(width) if column in NUMBERS else text.ljust(width)
             for column, text, width in zip(columns, row, widths, strict=True)
         ]
-        click.echo("  ".join(click.style(cell, bold=True) for cell in cells) if number == 0 else "  ".join(cells))
+        click.echo("  ".join(styled(cell, bold=True) for cell in cells) if number == 0 else "  ".join(cells))
 
 
 def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH) -> None:
@@ -75,6 +76,11 @@ def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = 
         table.add_row(*(escape(text) for text in row))
     console = Console()
     Console(width=None if console.is_terminal else width).print(table)
+
+
+def styled(text: str, **style: Any) -> str:
+    """A text in a style, for click.echo, which leaves styles away where there is no terminal; plain under NO_COLOR."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, **style)
 
 
 def size(count: int) -> str:
