@@ -221,6 +221,13 @@ class Frame:
         if self.gone and session.exitstatus in decided:
             session.exitstatus = STATUS["not reached"]
 
+    def deployed(self, target: str) -> bool:
+        """Whether a generation is current on a host, as far as it has said."""
+        try:
+            return (self.look.hosts[target].survey or Survey({})).read(ABOUT).generation is not None
+        except Drift:
+            return True
+
     def report(self) -> Report:
         """All that was found."""
         look = self.look
