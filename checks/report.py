@@ -1,4 +1,4 @@
-"""How checks are told: what to do about those that do not hold, and the verdict of every host; or a line each; or JSON."""
+"""How checks are told: what to do about those that do not hold, and each host's verdict; or a line each; or JSON."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Without pytest's header."""
         self._session = session
+
+    def pytest_collection(self) -> None:
+        """Nothing before the first check's line."""
 
     def report_collect(self, final: bool = False) -> None:
         """Without the count: every check gets a line."""
@@ -101,9 +104,7 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
         for target, counted in self.tally.items():
             bad = counted["fail"]
             if bad and not self.frame.deployed(target):
-                what = (
-                    "nothing deployed, for no generation is current: `rigwright deploy` makes one; -v lists what fails"
-                )
+                what = "nothing deployed, for no generation is current: `rigwright deploy` makes one; -v lists all"
                 self._tw.line(self._filled(f"{target}: {what}", "  "))
             if (kinds := self.left_out[target]) and self.verbosity < 1:
                 listed = ", ".join(f"{kind} {number}" for kind, number in kinds.most_common())

@@ -1,5 +1,5 @@
-"""For pytest's `-p`: checks run on hosts that say little; $HOSTS names them, $GENERATION is theirs, and $GONE those of them that are out of
-reach, before or while they are asked.
+"""For pytest's `-p`: checks run on hosts that say little; $HOSTS names them, $GENERATION is theirs, and $GONE those of
+them that are out of reach, before or while they are asked.
 """
 
 from __future__ import annotations
