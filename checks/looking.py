@@ -148,6 +148,8 @@ class Box:
     def _run(self, script: str, stdin: str = "") -> root.Answer:
         try:
             return root.run(self.target, script, stdin)
+        except root.NoRoot as error:
+            raise Lost(f"{self.name}: {error}") from None
         except root.Gone as error:
             raise Lost(f"{self.name}: the connection is gone: {said(str(error))}") from None
 

@@ -100,7 +100,7 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
         """The verdict of each host."""
         for target in sorted(self.frame.gone):
             self._tw.write(f"{target}: ")
-            self._tw.write("cannot be reached\n", red=True)
+            self._tw.write(f"{self.frame.look.hosts[target].why}\n", red=True)
         for target, counted in self.tally.items():
             bad = counted["fail"]
             if bad and not self.frame.deployed(target):

@@ -106,14 +106,22 @@ class Server(paramiko.ServerInterface):
         return True
 
     def run(self, channel: Any, command: bytes) -> None:
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         # what root writes down of instances lies in the test's folder
         moved = command.replace(b"/run/rigwright", bytes(self.told.parent / "run"))
         with subprocess.Popen(["sh", "-c", moved], bufsize=0, **quiet) as process, suppress(OSError):  # type: ignore[call-overload]
+            complaints = threading.Thread(target=self.complain, args=(channel, process.stderr), daemon=True)
+            complaints.start()
             while part := process.stdout.read(65536):
                 channel.sendall(part)
+            complaints.join()
             channel.send_exit_status(process.wait())
         channel.close()
+
+    def complain(self, channel: Any, said: Any) -> None:
+        with suppress(OSError):
+            while part := said.read(65536):
+                channel.sendall_stderr(part)
 
 
 class Transport(paramiko.Transport):

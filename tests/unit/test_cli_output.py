@@ -198,6 +198,28 @@ def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: Ground) -> None:
     assert done.returncode == 3
 
 
+REAL = [sys.executable, "-m", "cli"]
+
+
+@pytest.mark.parametrize(("verb", "status"), [("deploy", 1), ("plan", 3), ("check", 3)])
+def test_where_sudo_refuses_that_is_all_that_is_said(ground: Ground, verb: str, status: int) -> None:
+    ground.hosts["box1"]["_sudo"] = True
+    ground.server.program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
+    ground.command(verb)
+    done = subprocess.run(
+        [*REAL, verb, str(ground.folder / "rig.py")],
+        env=ground.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == status, said
+    assert "cannot become root (sudo: a password is required)" in said
+    assert len(said) < 600, said
+
+
 def test_a_terminal_has_one_row_for_a_job_and_colours(ground: Ground) -> None:
     status, said = on_terminal(ground.command("deploy", steps="called(name='Two')"), ground.environment)
     assert status == 0, said
