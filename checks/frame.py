@@ -235,6 +235,13 @@ class Frame:
             if why := leave(seen, _host_report(name, seen, found), time.time()):
                 self.unleft[name] = why
 
+    def deployed(self, target: str) -> bool:
+        """Whether a generation is current on a host, as far as it has said."""
+        try:
+            return (self.look.hosts[target].survey or Survey({})).read(ABOUT).generation is not None
+        except Drift:
+            return True
+
     def report(self) -> Report:
         """All that was found."""
         look = self.look

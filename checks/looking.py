@@ -14,6 +14,7 @@ import click
 
 from checks.backend import UnknownHost, reach
 from checks.backend import load as targets_of
+from checks.results import STATUS
 from rigwright.containers import found as containers_found
 from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.rig import Rig
@@ -54,6 +55,18 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
 }
 
 
+class Unseen(click.ClickException):
+    """A host does not say what was asked."""
+
+    exit_code = STATUS["not as declared"]
+
+
+class Lost(Unseen):
+    """Its connection is gone."""
+
+    exit_code = STATUS["not reached"]
+
+
 @dataclass(frozen=True)
 class Box:
     """A connected host and what it is to be."""
@@ -76,7 +89,7 @@ class Box:
         """The same box, with some looks of SCRIPTS taken, in one command.
 
         Raises:
-            click.ClickException: the connection is gone.
+            Lost: the connection is gone.
         """
         scripts = [SCRIPTS[look](self.rig) for look in looks]
         answer = self._run("sh", together.script(scripts))
@@ -121,7 +134,7 @@ class Box:
         """What a script tells, parsed.
 
         Raises:
-            click.ClickException: it is not what was asked for, or the connection is gone.
+            Unseen: it is not what was asked for, or the connection is gone.
         """
         if script in self.told:
             answer = root.Answer(0, "\n".join(self.told[script]).encode(), b"")
@@ -131,13 +144,15 @@ class Box:
             return parse(answer.lines)
         except ValueError as error:
             last = f"; it said: {said(answer.complaint)}" if answer.complaint else ""
-            raise click.ClickException(f"{self.name}: {error}{last}") from None
+            raise Unseen(f"{self.name}: {error}{last}") from None
 
     def _run(self, script: str, stdin: str = "") -> root.Answer:
         try:
             return root.run(self.target, script, stdin)
+        except root.NoRoot as error:
+            raise Lost(f"{self.name}: {error}") from None
         except root.Gone as error:
-            raise click.ClickException(f"{self.name}: the connection is gone: {said(str(error))}") from None
+            raise Lost(f"{self.name}: the connection is gone: {said(str(error))}") from None
 
     def desired(self) -> Desired:
         """What its rig comes to there."""
@@ -188,11 +203,11 @@ def alone(inventory: str, rigs: Rigs) -> None:
 
 
 def leave(gone: list[str]) -> None:
-    """Name the hosts that are out of reach, and end with exit status 2 where there are any."""
+    """Name the hosts that are out of reach, and end with exit status 3 where there are any."""
     for name in gone:
         click.echo(f"{name}: cannot be reached", err=True)
     if gone:
-        sys.exit(2)
+        sys.exit(STATUS["not reached"])
 
 
 def each(found: list[Box], look: Callable[[Box], T]) -> list[T]:

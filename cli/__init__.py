@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from cli import quick
 from cli.calling import NAME, spelt, spelt_in
+from cli.ending import STATUSES, Verb
 
 # verb -> where it is in this package
 PARTS = {
@@ -74,7 +75,10 @@ class Verbs(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         module, _, command = self.places[name].partition(":")
         quick.begin()
-        return spelt_in(cast(click.Command, getattr(import_module(f"cli.{module}"), command)))
+        found = spelt_in(cast(click.Command, getattr(import_module(f"cli.{module}"), command)))
+        if "Exit status" not in (found.help or ""):
+            found.epilog = STATUSES
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
@@ -95,7 +99,7 @@ def _told(name: str) -> str:
     raise LookupError(f"cli/{module}.py has no function {command}")
 
 
-class Story(click.Group):
+class Story(Verb):
     """A group whose help lists the verbs by what one does with them, and whose texts name it as it was called."""
 
     def invoke(self, context: click.Context) -> object:
@@ -127,6 +131,7 @@ class Story(click.Group):
 @click.group(
     cls=Story,
     commands=cast(Any, VERBS),
+    epilog=STATUSES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.version_option(package_name=NAME, prog_name=NAME, message="%(prog)s %(version)s")

@@ -60,7 +60,7 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
     Exit status 1: there was no answer. 3: the host cannot be reached.
     Example: rigwright chat ~/boxes/rig.py chat -m 'Are you there?'
     """
-    interrupts.end_at_once("\n")
+    interrupts.end_at_once(lambda: "\n")
     if gateway:
         found = [one for one in ways_of(inventory, limit, model) if one.listener]
         if not found:

@@ -14,7 +14,7 @@ import click
 import gevent
 
 from checks.looking import Box, boxes
-from cli.declared import Refused
+from cli.ending import Refused
 from cli.interrupts import STATUS
 from rigwright.declaration.rig import Instance
 from rigwright.operate.place import NoPlace, Place, at_gateway, at_instance

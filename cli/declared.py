@@ -41,12 +41,6 @@ INVENTORY = click.argument("inventory", type=InventoryFile())
 LIMIT = click.option("--limit", metavar="HOST", help="Only this host or group, or several with commas between.")
 
 
-class Refused(click.ClickException):
-    """No host was looked at, for something is refused."""
-
-    exit_code = 2
-
-
 def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
     """The hosts of an inventory that a limit names, with their data.
 

@@ -72,7 +72,9 @@ def _all(verb: Verb, inventory: str, instances: tuple[str, ...], every: bool, li
         if wrong := [unknown("instance", name, there) for name in instances if name not in there]:
             raise click.UsageError("\n".join(wrong))
 
-    interrupts.end_at_once(f"\nThe hosts go on by themselves: `{called()} status {inventory}` says where they are.\n")
+    interrupts.end_at_once(
+        lambda: f"\nThe hosts go on by themselves: `{called()} status {inventory}` says where they are.\n"
+    )
     found, gone = boxes(inventory, limit, judge)
     chosen = {box.name: [one.name for one in box.rig.instances if every or one.name in instances] for box in found}
     concerned = [box for box in found if chosen[box.name]]

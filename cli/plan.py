@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from checks.looking import Box, boxes, each
+from checks.looking import Box, boxes, each, leave
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.containers.plan import Refused as NoContainers
@@ -86,7 +86,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
     """What a deploy of INVENTORY will do to each host, why, how much it fetches, and which instances it interrupts.
 
     Of a driver that is not managed it says what a managed one would be, as advice. Nothing is changed. Exit status 1
-    when a host would be refused, 2 when one cannot be reached.
+    when a host would be refused, 2 where the command or a file is, 3 when a host cannot be reached.
     """
     found, gone = boxes(inventory, limit)
     seen = dict(zip([box.name for box in found], each(found, planned), strict=True))
@@ -110,10 +110,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
     else:
         _show(seen)
-    for name in gone:
-        click.echo(f"{name}: cannot be reached", err=True)
-    if gone:
-        sys.exit(2)
+    leave(gone)
     sys.exit(1 if any(one.refused for one in seen.values()) else 0)
 
 

@@ -139,7 +139,7 @@ def tunnel(inventory: str, instance: str | None, port: int | None, limit: str | 
             f"port {here} of this machine: {error.strerror}: choose another with --port"
         ) from None
     click.echo(f"http://127.0.0.1:{here}/v1 leads to {wanted.name} on {box.name} until Ctrl-C")
-    interrupts.end_at_once("\n")
+    interrupts.end_at_once(lambda: "\n")
     while root.connected(box.target):
         gevent.sleep(1)
     click.echo(f"{box.name}: the connection is gone", err=True)

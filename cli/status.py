@@ -15,7 +15,8 @@ from checks.backend import UnknownHost, reach
 from checks.backend import load as targets_of
 from checks.looking import Box, each
 from checks.survey.health import look
-from cli.declared import INVENTORY, LIMIT, Refused
+from cli.declared import INVENTORY, LIMIT
+from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
 from rigwright.declaration.rig import Rig
 from rigwright.engines.log import Begun

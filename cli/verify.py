@@ -15,7 +15,8 @@ from checks.looking import Box, each
 from checks.results import STATUS, Conforms, worst
 from cli import junit as junit_file
 from cli.clients import INSTANCE, Door, Interrupt, chosen, door, door_of, reach
-from cli.declared import INVENTORY, LIMIT, Refused
+from cli.declared import INVENTORY, LIMIT
+from cli.ending import Refused
 from cli.interrupts import STATUS as INTERRUPTED
 from rigwright.declaration.rig import Instance
 from rigwright.operate.place import at_instance

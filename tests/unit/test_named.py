@@ -104,7 +104,7 @@ def test_every_verb_refuses_an_inventory_without_hosts_in_words(tmp_path: Path, 
     path = tmp_path / "rig.py"
     path.write_text(text)
     told = CliRunner().invoke(main, [verb, str(path)])
-    assert told.exit_code == 1
+    assert told.exit_code == 2
     assert isinstance(told.exception, SystemExit)
     (line,) = [line for line in told.output.splitlines() if line.startswith("Error: ")]
     assert str(path) in line
@@ -124,7 +124,7 @@ def test_validate_shows_what_a_rig_declares(box: Box) -> None:
 def test_validate_refuses_a_host_that_is_no_rig(tmp_path: Path) -> None:
     (tmp_path / "rig.py").write_text("rigs = ['box']")
     told = CliRunner().invoke(main, ["validate", str(tmp_path / "rig.py")])
-    assert (told.exit_code, told.output.count("\n")) == (1, 1)
+    assert (told.exit_code, told.output.count("\n")) == (2, 1)
     assert told.output.startswith("Error: box: host data: rig: is not what rigwright.inventory.hosts() made")
 
 
