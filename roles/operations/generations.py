@@ -24,7 +24,7 @@ from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
 from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.activation import Goal, activation, goal, goal_of, only_loading, surplus
-from rigwright.serving.generation import JOURNAL, META, PROVEN, Generation, mode
+from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, mode
 from rigwright.serving.live import JOB, Kept, Served, state_script
 from rigwright.serving.units import UNITS
 from roles.operations.ahead import Question, Unanswered, forget
@@ -158,7 +158,7 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         "generation/activate.sh.j2",
         config=config,
         units=UNITS,
-        journal=JOURNAL,
+        activating=ACTIVATING,
         number=number,
         way=way,
         foreign=[name for name, target in sorted(found.links.items()) if not target],
@@ -173,8 +173,8 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         drain=rig.gateway.drain if rig.gateway else DRAIN,
         silence=SILENCE,
     )
-    current, journal = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{JOURNAL}")
-    test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {journal} ]'
+    current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
+    test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'
     yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})
 
 
