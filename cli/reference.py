@@ -184,7 +184,20 @@ def _clients() -> str:
     return "\n".join(parts)
 
 
-OTHERS = {"clients": _clients, "symptoms": _symptoms, "checks": _checks, "survey": _sections}
+def _alerts() -> str:
+    """What somebody is told of, where every limit is declared."""
+    from rigwright.monitoring.entry import Limits
+    from rigwright.monitoring.rules import alerts
+
+    rows = []
+    for one in alerts(Limits(ttft_p99_s=2.0)):
+        says = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), one.says)
+        says = re.sub(r"\{\{ \$value[^}]*\}\}", "N", says)
+        rows.append((one.name, one.severity, says, f"{one.minutes} min" if one.minutes else "at once"))
+    return _drawn(("Alert", "Severity", "Says", "After"), rows)
+
+
+OTHERS = {"clients": _clients, "symptoms": _symptoms, "checks": _checks, "survey": _sections, "alerts": _alerts}
 
 
 def _models(of: Any) -> list[type[BaseModel]]:
