@@ -28,6 +28,7 @@ from roles.root import Answer
 from tests.unit.chat_engine import KEY, ChatEngine
 from tests.unit.client_host import client_host
 from tests.unit.test_baseline import FINGERPRINT, run
+from tests.unit.test_cli_load import Lock
 from tests.unit.vllm_samples import rig, vllm
 
 
@@ -148,7 +149,7 @@ def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
 
         for name, value in (
             ("reach", lambda *_: ([Box("box1", rig(vllm(max_model_len=8192, max_num_seqs=4)), host)], [])),
-            ("alone", lambda *_: nullcontext()),
+            ("alone", lambda *_: nullcontext(Lock())),
             ("metrics_path", lambda *_: "/metrics"),
             ("look", look),
             ("Effort", lambda: Effort(1, 2, 1)),
