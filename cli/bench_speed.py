@@ -130,7 +130,7 @@ def speed(
 
 def _measured(box: Box, instance: Instance, effort: Effort, interrupt: Interrupt, yes: bool) -> Speed:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with alone(box, f"bench speed of {instance.name} of {box.rig.inventory}"):
+    with alone(box, f"bench speed of {instance.name} of {box.rig.inventory}") as lock:
         try:
             conditions = look(box, instance)
         except (Unfit, Gone) as error:
@@ -144,6 +144,8 @@ def _measured(box: Box, instance: Instance, effort: Effort, interrupt: Interrupt
                 ask = _asking(client, instance, metrics)
                 for part, rung in measure(ask, effort, room, lambda text: say(f"{box.name}: {instance.name}: {text}")):
                     made.take(part, rung)
+                    if lock.lost:
+                        raise Lost(f"the deploy lock is gone: {lock.lost}")
             after = look(box, instance)
             made.hottest = tuple(
                 max((one for one in both if one is not None), default=None)

@@ -25,6 +25,7 @@ class ChatEngine:
     first_s: float = 0.02
     """From when a slot is free to the first token."""
     gap_s: float = 0.01
+    model: str = "m"
     slots: int = 1000
     ends_after: int = 1_000_000
     """Tokens of an answer, at most."""
@@ -67,6 +68,8 @@ class ChatEngine:
         body = await reader.readexactly(length)
         if head.startswith("GET /metrics"):
             self._whole(writer, 200, self.metrics)
+        elif head.startswith("GET /v1/models"):
+            self._whole(writer, 200, json.dumps({"data": [{"id": self.model}]}) if self.model else "<html>")
         else:
             self.asked.append(json.loads(body))
             await self._chat(writer, head, self.asked[-1])
