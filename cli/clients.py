@@ -124,6 +124,10 @@ class Interrupt:
         self._clients: list[Client] = []
         gevent.signal_handler(signal.SIGINT, self._interrupted)
 
+    def why(self, error: Exception) -> str:
+        """Why a job has ended, for a report."""
+        return "interrupted" if self.asked else f"the client on the box is lost: {error}"
+
     @contextmanager
     def client(self, box: Box, place: Place, *more: Path) -> Iterator[Client]:
         """A client that an interrupt ends.

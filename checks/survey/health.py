@@ -16,15 +16,20 @@ MOST = 4 << 20  # bytes of the answer
 HEALTH: Section[health.Look] = Section("health", health.Look, lambda scene: health.asked(scene.rig), limit=LIMIT / 2)
 
 
-def look(target: Any, rig: Rig | None) -> health.Look:
+def look(target: Any, rig: Rig | None, *, ask: bool = True) -> health.Look:
     """Look at a host; of one whose rig is not known, what runs there is told, and nothing is asked.
+
+    Args:
+        target: pyinfra's connected host.
+        rig: What it is to be.
+        ask: Whether its engines are asked for a token.
 
     Raises:
         ValueError: it does not answer what was asked; the text says what it has said instead.
         checks.Drift: its answer is of another shape.
         roles.root.Gone: the connection is gone.
     """
-    asked = {HEALTH.name: (LIMIT / 2, health.asked(rig))}
+    asked = {HEALTH.name: (LIMIT / 2, health.asked(rig) | ({} if ask else {"asks": []}))}
     answer = root.run(target, COMMAND, program(asked), limit=LIMIT, whole=LIMIT, most=MOST)
     try:
         return Survey(answers(answer.out)).read(HEALTH)

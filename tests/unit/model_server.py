@@ -110,7 +110,7 @@ class Scripted:
         elif wanted <= 1:
             said |= {"content": "I", "finish": "length"}
         else:
-            said["content"] = self._essay(min(wanted, 400))
+            said["content"] = self._essay(min(wanted, 600))
         return said
 
     def _essay(self, words: int) -> str:
@@ -169,7 +169,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         said = self.model.answer(asked)
         pieces = self._pieces(said)
-        slow = 0.02 * max(0, len(self.model.asked) - 10) if fault == "slower" else 0.0
+        slow = 0.003 * (len(self.model.asked) > 7) if fault == "slower" else 0.0
         prompt = sum(len(str(one.get("content"))) for one in asked["messages"]) // 4
         tokens = max(1, len(pieces))
         self.model.count("iteration_tokens_total_count", tokens)
