@@ -98,7 +98,9 @@ def _changed(box: Box, wanted: Desired, made: Plan) -> list[str]:
     units = {one.name: one for one in wanted.generation.units}
     for name in made.interrupted:
         if name not in units:
-            said.append(f"{_instance(name)}: not declared any more (stop)")
+            others = {state.unit for state in wanted.generation.unit_states}
+            what = "(restart)" if name in others else "not declared any more (stop)"
+            said.append(f"{_instance(name)}: {what}")
             continue
         found = changes(units[name], *written.texts[name]) if name in written.texts else []
         why = "; ".join(found) or ("reboot" if made.reboots else "same settings")

@@ -16,8 +16,8 @@ SCHEMA: channel.Schema = {
     "written": (tolerant(unit), text, text),
     "started": (tolerant(unit), optional(number, 0), optional(number, 0)),
 }
-"""What templates/look/written.sh.j2 tells: a unit, its file and its environment; a unit, and when its last start began and
-ended, in microseconds of the host's clock since its boot."""
+"""What templates/look/written.sh.j2 tells: a unit, its file and its environment; a unit, and when its last start began
+and ended, in microseconds of the host's clock since its boot."""
 LISTED = 6
 """Changes of an instance that are said; the others are counted."""
 LONGEST = 200  # characters of one
