@@ -32,8 +32,9 @@ from rigwright.nvidia.driver import found as driver_facts
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.problems import Invalid
 from rigwright.render import render
+from rigwright.serving import differences, use
 from rigwright.serving import live as served
-from rigwright.serving import use
+from rigwright.serving.differences import Written
 from rigwright.serving.live import Served, state_script
 from rigwright.serving.use import Use
 from rigwright.weights import stored
@@ -51,6 +52,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "containers": containers_found.script,
     "holders": lambda rig: holders.script(),
     "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
+    "written": lambda rig: render("look/written.sh.j2", config=rig.roots.config),
     "use": lambda rig: render("look/use.sh.j2"),
 }
 
@@ -125,6 +127,10 @@ class Box:
     def holder(self) -> Holder | None:
         """Who holds its deploy lock."""
         return self.read(deploy_lock.parse, SCRIPTS["holder"](self.rig))
+
+    def written(self) -> Written:
+        """What its current generation has for instances."""
+        return self.read(differences.parse, SCRIPTS["written"](self.rig))
 
     def use(self) -> dict[str, Use]:
         """Since when the units of its instances are what they are, and what memory they have."""

@@ -12,7 +12,7 @@ import click
 
 from checks.results import STATUS, Conforms, worst
 from cli import junit as junit_file
-from cli.declared import Refused
+from cli.ending import Refused
 from cli.interrupts import STATUS as INTERRUPTED
 from rigwright.operate.verify import Finding, passed
 from rigwright.problems import printable
