@@ -26,7 +26,7 @@ from rigwright.serving import live as served
 from rigwright.serving.activation import Goal, activation, goal, goal_of, only_loading, surplus
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, mode
 from rigwright.serving.live import JOB, Kept, Served, state_script
-from rigwright.serving.units import UNITS
+from rigwright.serving.units import STOPPED, UNITS
 from roles.operations.ahead import Question, Unanswered, forget
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
@@ -159,6 +159,7 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         config=config,
         units=UNITS,
         activating=ACTIVATING,
+        stopped=STOPPED,
         number=number,
         way=way,
         foreign=[name for name, target in sorted(found.links.items()) if not target],

@@ -12,7 +12,8 @@ import click
 import pytest
 
 from checks.looking import Box, each
-from cli.state import _plain, _word
+from cli.state import _plain
+from cli.status import _word
 from rigwright.host import deploy_lock
 from rigwright.host.deploy_lock import Holder
 from rigwright.render import render
