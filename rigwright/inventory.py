@@ -145,7 +145,8 @@ def _tell_who_is_watched(group: HostGroup, rigs: dict[str, Rig]) -> None:
     watched = [found.model_dump(mode="json") for one in rigs.values() if (found := watched_of(one))]
     for name, data in group:
         told: Any = data["rig"]
-        if (monitoring := rigs[name].monitoring) and monitoring.server:
+        # one that is refused, and only looked at, is told of none
+        if (rig := rigs.get(name)) and rig.monitoring and rig.monitoring.server:
             told["watched"] = watched
 
 
