@@ -21,6 +21,7 @@ from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import Environment
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
+from rigwright.monitoring.service import services
 from rigwright.serving.generation import Generation
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
@@ -33,6 +34,7 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
     "offered": lambda rig: list({one.name: one for offer in rig.offers for one in offer.instances}.values()),
+    "watching": services,
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
 }
 """What of a rig a check may be about -> all that it has of that."""
@@ -40,12 +42,12 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the checks."""
-    parser.addoption("--inventory", help="the inventory whose hosts are checked")
-    parser.addoption("--limit", help="hosts and groups of it, with commas between them")
-    parser.addoption("--deep", action="store_true", help="read all bytes of weights and environments")
-    parser.addoption("--only", action="append", default=[], metavar="IDS", help="these checks alone")
-    parser.addoption("--severity", choices=SEVERITIES, help="checks of this severity, or a graver one")
-    parser.addoption("--json", action="store_true", help="print a report as JSON in place of lines")
+    parser.addoption("--inventory", help="inventory whose hosts are checked")
+    parser.addoption("--limit", help="hosts and groups of it, comma-separated")
+    parser.addoption("--deep", action="store_true", help="read every byte of weights and environments")
+    parser.addoption("--only", action="append", default=[], metavar="IDS", help="only these checks")
+    parser.addoption("--severity", choices=SEVERITIES, help="only checks of this severity or above")
+    parser.addoption("--json", action="store_true", help="print a JSON report instead of lines")
     with suppress(ValueError):  # testinfra's plugin, where it is loaded, has it
         parser.addoption("--hosts", help="the same as --limit")
 

@@ -12,6 +12,7 @@ from cli.bench_options import JSON, counts, say
 from cli.bench_serving import serving
 from cli.bench_speed import speed
 from cli.declared import INVENTORY
+from cli.ending import Unreached
 from cli.tables import show, size
 from lab import images, kept
 from lab.machine import Unsupported
@@ -144,7 +145,7 @@ def compile_(inventory: str, limit: str | None) -> None:
 
     found, gone = boxes(inventory, limit)
     if not found:
-        raise click.ClickException(f"{', '.join(gone)}: cannot be reached")
+        raise Unreached(f"{', '.join(gone)}: cannot be reached")
 
     from bench import compile as bench_compile
     from roles.root import Failed
@@ -164,7 +165,7 @@ def compile_(inventory: str, limit: str | None) -> None:
         try:
             report = bench_compile.measure(found[0], engine)
         except (bench_compile.NotMeasured, Failed) as error:
-            raise click.ClickException(f"{found[0].name}: {error}") from None
+            raise Failed(f"{found[0].name}: {error}") from None
         numbers = (report.cpus, report.role, report.role_compiling, report.plain)
         rows.append((engine, report.architectures or "CPU", *map(str, numbers), f"{report.ratio:.2f}"))
     show(columns, rows)

@@ -19,8 +19,9 @@ from bench.loading import PROGRAMS, load
 from bench.speed import QUICK, STEADY, Effort, Measured, NoAnswer, measure
 from checks.looking import Box
 from cli.bench_options import JSON, say
-from cli.clients import INSTANCE, Interrupt, Refused, alone, chosen, reach
+from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import Refused
 from cli.interrupts import STATUS
 from cli.measured import REACHED, metrics_path, undisturbed
 from cli.tables import show

@@ -10,13 +10,14 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from checks.looking import each
+from checks.results import STATUS
 from cli.declared import INVENTORY, LIMIT
 from cli.keys_there import Asked, alone, asked_of, everywhere, having_of, hosts_of
 from cli.tables import show
 from rigwright.gateway import keyring
 from rigwright.gateway.given import Having
 from rigwright.gateway.keyring import Key, Keyring, Old
-from rigwright.problems import counted, printable, unknown
+from rigwright.problems import counted, printable, said, unknown
 from rigwright.types import Name
 
 WIDTH = 80  # columns, where the output is no terminal
@@ -47,8 +48,8 @@ def keys(context: click.Context, inventory: str, limit: str | None) -> None:
 
     A key is printed once, as it is made, and nothing else is on standard output then; what is kept is its SHA-256, in
     `gateway-keys.toml` beside the inventory. Every change is brought to all hosts with a gateway at once: no engine
-    notices, and nobody else's stream. Exit status 1: a host did not get it; it is named, and `bring` or the next deploy
-    brings it.
+    notices, and nobody else's stream. Exit status 1: a host did not get it, or 3: was not reached; it is named,
+    and `bring` or the next deploy brings it.
     Example: rigwright keys ~/boxes/rig.py make alice --models qwen3 --streams 4
     """
     context.obj = asked_of(inventory, limit)
@@ -170,7 +171,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
         )
     for host in silent:
         click.echo(f"{host}: cannot be reached", err=True)
-    context.exit(2 if silent else 0)
+    context.exit(STATUS["not reached"] if silent else 0)
 
 
 def _same(one: Having, ring: Keyring) -> bool:
@@ -220,11 +221,7 @@ def _name(value: str) -> str:
     try:
         return TypeAdapter(Name).validate_python(value)
     except ValidationError as error:
-        raise click.BadParameter(f"{value!r} is refused: must be {_said(error)}") from None
-
-
-def _said(error: ValidationError) -> str:
-    return error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise click.BadParameter(f"{value!r} is refused: must be {said(error)}") from None
 
 
 def _models(value: str | None) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 
 from checks.looking import Box
-from cli.clients import Refused
+from cli.ending import Refused
 from rigwright.declaration.rig import Instance
 from rigwright.engines.metrics import read
 from rigwright.engines.request import MODELS, Request

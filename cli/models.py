@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
@@ -10,10 +11,11 @@ import click
 
 from checks.looking import Box, boxes, each, leave
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import Failed
 from cli.state import JSON
 from cli.tables import show, size
 from rigwright.host.locks import LOCKS
-from rigwright.problems import unknown
+from rigwright.problems import shown, unknown
 from rigwright.render import render
 from rigwright.weights.records import records_folder
 from rigwright.weights.removed import parse as removed
@@ -55,6 +57,8 @@ def models(inventory: str, limit: str | None, as_json: bool, remove: str | None,
     """
     if remove is not None and as_json:
         raise click.UsageError("--json does not go with --remove")
+    if remove is not None and not re.fullmatch(r"[^@]+@[^@]+", remove):
+        raise click.UsageError(f"--remove: {shown(remove)} is refused: must be NAME@VERSION, as `models` lists them")
     found, gone = boxes(inventory, limit)
     seen = each(found, _look)
     if remove is not None:
@@ -123,7 +127,7 @@ def _remove(seen: list[Found], asked: str, yes: bool) -> None:
         click.confirm(f"Remove {_named(chosen[0][1])}?", abort=True)
     said = [_take_off(one, model) for one, model in chosen]
     if refused := [line for line in said if line]:
-        raise click.ClickException("\n".join(refused))
+        raise Failed("\n".join(refused))
 
 
 def _take_off(found: Found, model: StoredModel) -> str:

@@ -17,8 +17,9 @@ from bench.speed import RATES
 from checks.catalogue import every
 from checks.looking import Box
 from checks.results import HostReport, Report
-from cli.clients import Refused, reach
+from cli.clients import reach
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import Refused
 from cli.measured import REACHED
 from rigwright.baseline import book
 from rigwright.baseline.compare import compared

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from rigwright.declaration.instances import beside
@@ -89,11 +89,15 @@ def at_gateway(rig: Rig, instance: Instance, listener: str | None = None, key_fi
     )
 
 
+def own_address(entry: ListenerEntry) -> IPv4Address | IPv6Address:
+    """The address at which the host itself reaches a listener, and from which it comes then."""
+    address = ip_address(entry.address)
+    return ip_address(LOOPBACK) if address.is_unspecified else address
+
+
 def reached(entry: ListenerEntry) -> str:
     """One of a listener's places, as the host itself reaches it."""
-    address = ip_address(entry.address)
-    if address.is_unspecified:
-        address = ip_address(LOOPBACK)
+    address = own_address(entry)
     return f"[{address}]:{entry.port}" if address.version == 6 else f"{address}:{entry.port}"
 
 

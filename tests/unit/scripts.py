@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,7 +22,10 @@ from rigwright.envs.installer import step
 from rigwright.envs.told import installed_script
 from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
+from rigwright.gateway.service import ADMIN
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.monitoring import found as watching
+from rigwright.monitoring.figures import DEPLOY_STARTED
 from rigwright.nvidia.cards import holders, live, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
@@ -29,12 +33,13 @@ from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.patches.patch import Patch
 from rigwright.render import render
+from rigwright.serving import by_hand
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
 from rigwright.serving.unit_states import UnitState
-from rigwright.serving.units import STARTED_FROM, UNITS
+from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
 from rigwright.supply import tools as tools_made
 from rigwright.supply.archives import Suite
 from rigwright.supply.bundle import Bundle, Packages, Row
@@ -134,6 +139,7 @@ def packages(
     names: tuple[str, ...] = ("curl", "cmake"),
     ledger: str = "/var/lib/rigwright/owned",
     masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    accounts: Mapping[str, str] = MappingProxyType({}),
     sent: str = f"{STATE}/jobs/rw-job-packages/files",
     keyring: str = "",
 ) -> str:
@@ -142,7 +148,7 @@ def packages(
     bundled = replace(bundled, keyring=keyring or bundled.keyring)
     values = {"network": network(made), "ledger": ledger, "packages": bundled}
     values |= {"sent": sent if bundled.files else ""}
-    return render("packages/install.sh.j2", names=names, masked=masked, **values)
+    return render("packages/install.sh.j2", names=names, masked=masked, accounts=accounts, **values)
 
 
 def tools(
@@ -167,14 +173,18 @@ def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc
         "smi_timeout": 20,
         "tolerance_mib": 256,
         "patience": 1,
+        "admin": ADMIN,
+        "drain": 1,
+        "silence": 1,
     }
-    limits |= {"log_lines": 20, "read_lines": 5000}
+    limits |= {"log_lines": 20, "read_lines": 5000, "stopped": STOPPED}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
-def hold(patience: int = 0, silence: int = 60) -> str:
+def hold(patience: int = 0, silence: int = 60, marks: str = "") -> str:
     """The lease's far end."""
-    return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False)
+    said = {"marks": marks, "mark": DEPLOY_STARTED}
+    return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False, **said)
 
 
 def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
@@ -198,6 +208,7 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
         keep_weights=keep_weights,
         **release(rig()),
         **sharing.release(rig()),
+        **watching.release(rig()),
         **leaving.release(rig(), ContainerFacts("debian", "13")),
     )
 
@@ -212,6 +223,15 @@ def share(restart: bool) -> str:
     """The start of the unit that shares weights."""
     where = {"listens": "src 10.0.0.5:8090", "endpoint": "10.0.0.5:8090"}
     return render("sharing/start.sh.j2", share_unit=sharing.UNIT, restart=restart, tries=2, **where)
+
+
+def watch(restart: bool) -> str:
+    """The start of what watches, and what of it goes."""
+    one = {"unit": "rigwright_node.service", "package": "prometheus-node-exporter", "floor": "1.5.0"}
+    one |= {"restart": restart, "listens": "src 10.0.0.5:9100", "endpoint": "10.0.0.5:9100"}
+    gone = watching.release(rig(), ["prometheus"] if restart else [])
+    tokens = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
+    return render("monitoring/start.sh.j2", **gone, tokens=tokens, starting=[one], tries=2)
 
 
 def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
@@ -296,6 +316,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "what an environment has": lambda: installed_script(rig(), made_env()),
     "packages": lambda: packages(PLAIN),
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFT}),
+    "what watches": lambda: render("look/monitoring.sh.j2", **watching.questions(rig())),
+    "stop watching": lambda: render("monitoring/release.sh.j2", **watching.release(rig())),
+    "watch": lambda: watch(restart=True),
+    "watch at boot": lambda: watch(restart=False),
+    "packages with a user": lambda: packages(PLAIN, ("prometheus",), accounts={"prometheus": "prometheus"}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
     "what is compiled": lambda: render(
@@ -304,6 +329,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
+    "written": lambda: render("look/written.sh.j2", config="/etc/rigwright"),
     "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),
     "what a job was sent": lambda: render("look/sent.sh.j2", folder=f"{STATE}/jobs/rw-job-x/files"),
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
@@ -329,9 +355,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "activate nothing": lambda: activate(Activation()),
     "hold": hold,
+    "hold where somebody watches": lambda: hold(marks="/var/lib/rigwright/metrics/deploy.prom"),
     "hold after a while": lambda: hold(120),
     "remove": remove,
     "remove a model": remove_model,
+    **{f"{verb} by hand": partial(by_hand.script, rig(instance()), verb, ["chat"], "{}") for verb in by_hand.DOING},
     "look at weights": lambda: stored.script(rig()),
     "verified weights": lambda: verified_test(records_folder(rig()), [recorded(rig(), artefact())]),
     "remove from a host without units": lambda: remove((), True),

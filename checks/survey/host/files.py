@@ -1,4 +1,4 @@
-"""Files of packages that are not as the packages brought them, as `dpkg --verify` would say it in minutes.
+"""Packaged files that were changed, as `dpkg --verify` would find them in minutes.
 
 A file's inode has not changed since the package's list was written, or its bytes are compared: what is only touched,
 copied by a backup or given the mode that it has is none that differs.
@@ -37,7 +37,8 @@ SETUID = re.compile(
     r"vmware-user-suid-wrapper|utempter|unix_chkpwd|chage|expiry|mtr-packet|arping|bwrap|suexec-.*|lockdev|firejail|cgexec)"
 )
 CAPABLE = re.compile(
-    r".*/(?:ping|mtr-packet|arping|newuidmap|newgidmap|gst-ptp-helper|dumpcap|snap-confine|traceroute6.*|fping6?|clockdiff|tracepath)"
+    r".*/(?:ping|mtr-packet|arping|newuidmap|newgidmap|gst-ptp-helper|dumpcap|snap-confine|traceroute6.*|fping6?|clockdiff|tracepath|"
+    r"prometheus-blackbox-exporter)"
 )
 MOST = 200  # findings that are told; who has changed more has changed the system
 # What programs are started and libraries are found by, where it is a link
