@@ -18,12 +18,13 @@ from bench.load import Asked
 from bench.loading import PROGRAMS, load
 from bench.speed import QUICK, STEADY, Effort, Measured, NoAnswer, measure
 from checks.looking import Box
+from checks.results import STATUS
 from cli.bench_options import JSON, say
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
-from cli.interrupts import STATUS
-from cli.measured import REACHED, metrics_path, undisturbed
+from cli.interrupts import STATUS as INTERRUPTED
+from cli.measured import metrics_path, undisturbed
 from cli.tables import show
 from rigwright.baseline import book
 from rigwright.baseline.compare import Compared, compared
@@ -88,7 +89,7 @@ class Speed:
     show_default=True,
     help="Runs, before each but the first of which the instance is restarted: clients wait meanwhile.",
 )
-@click.option("--yes", is_flag=True, help="Measure an instance that others are using, too.")
+@click.option("--beside-others", is_flag=True, help="Although others have requests there: they are slowed, too.")
 @JSON
 def speed(
     inventory: str,
@@ -97,7 +98,7 @@ def speed(
     quick: bool,
     accept: bool,
     boots: int,
-    yes: bool,
+    beside_others: bool,
     file: str | None,
 ) -> None:
     """Time instances of INVENTORY as they serve: essay and code, long prompts, and one, two and four streams.
@@ -126,7 +127,7 @@ def speed(
     for box, one, boot in [(box, one, boot) for box, one in pairs for boot in range(boots)]:
         if interrupt.asked:
             break
-        done = _measured(box, one, effort, interrupt, yes, again=boot > 0)
+        done = _measured(box, one, effort, interrupt, beside_others, again=boot > 0)
         made.append((done, _kept(inventory, done, accept and boot == boots - 1)))
     if file:
         told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
@@ -134,10 +135,10 @@ def speed(
     for name in gone:
         click.echo(f"{name}: cannot be reached", err=True)
     if interrupt.asked:
-        sys.exit(STATUS)
+        sys.exit(INTERRUPTED)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)
     lost = any(one.ended == "host lost" for one, _ in made)
-    sys.exit(REACHED if gone or lost else int(slower or any(one.ended for one, _ in made)))
+    sys.exit(STATUS["not reached"] if gone or lost else int(slower or any(one.ended for one, _ in made)))
 
 
 def _restart(box: Box, instance: Instance) -> None:
@@ -155,7 +156,7 @@ def _restart(box: Box, instance: Instance) -> None:
 
 
 def _measured(
-    box: Box, instance: Instance, effort: Effort, interrupt: Interrupt, yes: bool, again: bool = False
+    box: Box, instance: Instance, effort: Effort, interrupt: Interrupt, beside_others: bool, again: bool = False
 ) -> Speed:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     with alone(box, f"bench speed of {instance.name} of {box.rig.inventory}") as lock:
@@ -170,7 +171,7 @@ def _measured(
         room = instance.variant.capacity[1] if instance.variant.capacity else None
         try:
             with interrupt.client(box, at_instance(box.rig, instance), *PROGRAMS) as client:
-                undisturbed(box, instance, client, metrics, yes)
+                undisturbed(box, instance, client, metrics, beside_others)
                 ask = _asking(client, instance, metrics)
                 for part, rung in measure(ask, effort, room, lambda text: say(f"{box.name}: {instance.name}: {text}")):
                     made.take(part, rung)
