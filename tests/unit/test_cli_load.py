@@ -88,7 +88,7 @@ def test_others_that_ask_need_consent_and_are_said(loading: Loading, tmp_path: P
     assert done.exit_code == 2
     assert "chat works on 3 requests of others" in done.output
     assert engine.asked == []
-    done = loading(ChatEngine(first_s=0.01, gap_s=0, running=3, foreign=5000), "--streams=1", "--yes")
+    done = loading(ChatEngine(first_s=0.01, gap_s=0, running=3, foreign=5000), "--streams=1", "--beside-others")
     assert done.exit_code == 0, done.output
     assert "others asked, too" in done.output
 
