@@ -30,6 +30,7 @@ PARTS = {
     },
     "Change": {
         "deploy": "hosts:deploy",
+        "switch": "switch:switch",
         "upgrade": "hosts:upgrade",
         "rollback": "hosts:rollback",
         "remove": "hosts:remove",
@@ -37,9 +38,11 @@ PARTS = {
     },
     "Look": {
         "check": "check:check",
+        "verify": "verify:verify",
         "status": "state:status",
         "logs": "state:logs",
         "generations": "state:generations",
+        "load": "load:load",
         "models": "models:models",
         "shell": "shell:shell",
     },

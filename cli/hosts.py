@@ -99,7 +99,6 @@ class Wanted:
             "--dry" if self.dry else "--yes",
             *(["--diff"] if self.diff else []),
             *(word for one in data for word in ("--data", one)),
-            *(["--limit", self.limit] if self.limit else []),
             *(["-" + "v" * (self.verbose - 1)] if self.verbose > 1 else []),
         ]
 
@@ -128,7 +127,8 @@ def perform(wanted: Wanted, question: str = "") -> None:
     if question:
         click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
     if wanted.verbose:
-        if pyinfra_here(wanted.inventory, *wanted.words):
+        limits = [word for name in rigs for word in ("--limit", name)] if wanted.limit else []
+        if pyinfra_here(wanted.inventory, *wanted.words, *limits):
             from pyinfra.context import ctx_state
 
             reached = {host.name for host in ctx_state.get().activated_hosts}

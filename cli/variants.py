@@ -12,7 +12,7 @@ import click
 
 from cli.declared import LIMIT, named, rig_of
 from cli.tables import show
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import Card, Catalog
 from rigwright.declaration.choice import ANY, Asked, choices
 from rigwright.declaration.rig import Rig
 from rigwright.engines.purpose import NEEDS, WORKLOADS
@@ -81,10 +81,15 @@ def _cards(
 
 
 def _free(rig: Rig, catalog: Catalog) -> Iterator[frozenset[str]]:
-    """The catalogue's names of each card that is not lent; of one that the inventory describes, nvidia-smi's too."""
+    """The names of each card that is not lent."""
     for index, card in enumerate(rig.cards):
         if index not in rig.lent:
-            yield frozenset(name for name, known in catalog.cards.items() if known == card) | {card.name}
+            yield names(card, catalog)
+
+
+def names(card: Card, catalog: Catalog) -> frozenset[str]:
+    """What a catalogue calls a card, and nvidia-smi does."""
+    return frozenset(name for name, known in catalog.cards.items() if known == card) | {card.name}
 
 
 def _rows(catalog: Catalog, asked: Asked) -> Iterator[dict[str, Any]]:

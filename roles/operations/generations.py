@@ -17,6 +17,8 @@ from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.log import faults
+from rigwright.gateway.entry import DRAIN
+from rigwright.gateway.service import ADMIN
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
 from rigwright.render import render
@@ -32,6 +34,7 @@ from roles.operations.jobs import run_job
 Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
 PATIENCE = 60  # seconds until a stopped unit has to have given back all that it held
+SILENCE = 3  # seconds within which a stream says something, and can be ended with a reason
 LOG_LINES = 20  # of a unit that does not become ready
 READ_LINES = 5000  # of those, where a cause is looked for
 
@@ -166,6 +169,9 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         smi_timeout=smi.TIMEOUT,
         tolerance_mib=UNEXPLAINED_MIB,
         patience=PATIENCE,
+        admin=ADMIN,
+        drain=rig.gateway.drain if rig.gateway else DRAIN,
+        silence=SILENCE,
     )
     current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
     test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'

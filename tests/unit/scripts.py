@@ -21,7 +21,10 @@ from rigwright.envs.installer import step
 from rigwright.envs.told import installed_script
 from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
+from rigwright.gateway.service import ADMIN
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.monitoring import found as watching
+from rigwright.monitoring.figures import DEPLOY_STARTED
 from rigwright.nvidia.cards import holders, live, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
@@ -134,6 +137,7 @@ def packages(
     names: tuple[str, ...] = ("curl", "cmake"),
     ledger: str = "/var/lib/rigwright/owned",
     masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    accounts: Mapping[str, str] = MappingProxyType({}),
     sent: str = f"{STATE}/jobs/rw-job-packages/files",
     keyring: str = "",
 ) -> str:
@@ -142,7 +146,7 @@ def packages(
     bundled = replace(bundled, keyring=keyring or bundled.keyring)
     values = {"network": network(made), "ledger": ledger, "packages": bundled}
     values |= {"sent": sent if bundled.files else ""}
-    return render("packages/install.sh.j2", names=names, masked=masked, **values)
+    return render("packages/install.sh.j2", names=names, masked=masked, accounts=accounts, **values)
 
 
 def tools(
@@ -167,14 +171,18 @@ def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc
         "smi_timeout": 20,
         "tolerance_mib": 256,
         "patience": 1,
+        "admin": ADMIN,
+        "drain": 1,
+        "silence": 1,
     }
     limits |= {"log_lines": 20, "read_lines": 5000}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
-def hold(patience: int = 0, silence: int = 60) -> str:
+def hold(patience: int = 0, silence: int = 60, marks: str = "") -> str:
     """The lease's far end."""
-    return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False)
+    said = {"marks": marks, "mark": DEPLOY_STARTED}
+    return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False, **said)
 
 
 def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
@@ -198,6 +206,7 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
         keep_weights=keep_weights,
         **release(rig()),
         **sharing.release(rig()),
+        **watching.release(rig()),
         **leaving.release(rig(), ContainerFacts("debian", "13")),
     )
 
@@ -212,6 +221,15 @@ def share(restart: bool) -> str:
     """The start of the unit that shares weights."""
     where = {"listens": "src 10.0.0.5:8090", "endpoint": "10.0.0.5:8090"}
     return render("sharing/start.sh.j2", share_unit=sharing.UNIT, restart=restart, tries=2, **where)
+
+
+def watch(restart: bool) -> str:
+    """The start of what watches, and what of it goes."""
+    one = {"unit": "rigwright_node.service", "package": "prometheus-node-exporter", "floor": "1.5.0"}
+    one |= {"restart": restart, "listens": "src 10.0.0.5:9100", "endpoint": "10.0.0.5:9100"}
+    gone = watching.release(rig(), ["prometheus"] if restart else [])
+    tokens = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
+    return render("monitoring/start.sh.j2", **gone, tokens=tokens, starting=[one], tries=2)
 
 
 def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
@@ -296,6 +314,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "what an environment has": lambda: installed_script(rig(), made_env()),
     "packages": lambda: packages(PLAIN),
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFT}),
+    "what watches": lambda: render("look/monitoring.sh.j2", **watching.questions(rig())),
+    "stop watching": lambda: render("monitoring/release.sh.j2", **watching.release(rig())),
+    "watch": lambda: watch(restart=True),
+    "watch at boot": lambda: watch(restart=False),
+    "packages with a user": lambda: packages(PLAIN, ("prometheus",), accounts={"prometheus": "prometheus"}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
     "what is compiled": lambda: render(
@@ -330,6 +353,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "activate nothing": lambda: activate(Activation()),
     "hold": hold,
+    "hold where somebody watches": lambda: hold(marks="/var/lib/rigwright/metrics/deploy.prom"),
     "hold after a while": lambda: hold(120),
     "remove": remove,
     "remove a model": remove_model,
