@@ -107,7 +107,7 @@ def test_tokens_a_second_are_those_of_the_look() -> None:
         (Answer(127, "", ""), (), ""),
         (Answer(TIMED_OUT[0], "", ""), (), "nvidia-smi did not answer"),
         (Answer(15, "Unable to determine the device handle", ""), (), "Unable to determine"),
-        (Answer(0, "0, 1\n", ""), (), "nvidia-smi says: 0, 1"),
+        (Answer(0, "0, 1\n", ""), (), "nvidia-smi reports: 0, 1"),
     ],
 )
 def test_cards_say_what_they_take(answer: Answer, found: tuple[CardUse, ...], failed: str) -> None:
