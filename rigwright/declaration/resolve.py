@@ -25,7 +25,7 @@ from rigwright.declaration.instances import (
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import refuse_token, token_origin
 from rigwright.declaration.registries import refuse_logins
-from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
+from rigwright.declaration.rig import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
 from rigwright.monitoring.refused import refuse_monitoring
 from rigwright.monitoring.watched import Watched
@@ -162,6 +162,11 @@ def parse(
         if wrong := complaint(HUB_CLIENT, "wheel", catalog.inputs, lock, file):
             refuse("instances", f"some weights are from the hub, and its client cannot be had: {wrong}")
         client = lock.groups.get(HUB_CLIENT, ())
+    exporter: tuple[Artefact, ...] = ()
+    if entry.monitoring and entry.cards:
+        if wrong := complaint(GPU_EXPORTER, "wheel", catalog.inputs, lock, file):
+            refuse("monitoring", f"what tells of cards cannot be had: {wrong}")
+        exporter = lock.groups.get(GPU_EXPORTER, ())
     token_file = None
     if entry.hub_token_file is not None:
         token_file = beside(Path(file).parent, entry.hub_token_file)
@@ -172,7 +177,7 @@ def parse(
     refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, refuse)
     logins = refuse_logins(entry.registries, entry.mirrors, partial(beside, Path(file).parent), refuse)
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
-    brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers]
+    brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers, *exporter]
     brought += [one for env in envs for one in env.artefacts]
     bundle, faults = None, []
     bundle_folder = beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
@@ -228,6 +233,7 @@ def parse(
         renamed=(*older, *catalog.renamed),
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
+        gpu_exporter=exporter,
         hub_client=client,
         envs=envs,
         installers=installers,
