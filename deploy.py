@@ -29,7 +29,7 @@ from roles.weights import weights, whole
 
 asked = orders_of(host)
 verb = asked.verb
-rig = rig_of(host)
+rig = rig_of(host, asked.switch)
 if verb in ("deploy", "upgrade") and rig.bundle_faults:
     raise PyinfraError("\n".join(map(str, rig.bundle_faults)))
 if asked.expect and (wrong := refusal(rig.digest, asked.expect)):

@@ -69,10 +69,10 @@ def marked(item: pytest.Item) -> dict[str, Any]:
     """
     mark = item.get_closest_marker("check")
     if mark is None:
-        raise pytest.UsageError(f"{item.nodeid} has no @check: every check has an id, a title and a why")
+        raise pytest.UsageError(f"{item.nodeid} has no @check: every check needs an id, a title and a why")
     if not IDENTIFIER.fullmatch(mark.kwargs["identifier"]):
         raise pytest.UsageError(
-            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be capitals and two digits"
+            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be 1 to 4 capitals and 2 or 3 digits"
         )
     return dict(mark.kwargs)
 
@@ -139,9 +139,9 @@ def judged(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: s
     return Result(
         **known,
         verdict="fail",
-        expected="a check that comes to a verdict",
+        expected="a check that reaches a verdict",
         found=plain(f"{type(error).__name__}: {first}"),
-        cure="mend the check, or what it trips over on the host",
+        cure="fix the check, or what it fails on",
     )
 
 
@@ -228,6 +228,13 @@ class Frame:
             self._leave()
         if self.gone and session.exitstatus in decided:
             session.exitstatus = STATUS["not reached"]
+
+    def deployed(self, target: str) -> bool:
+        """Whether a generation is current on a host, as far as it has said."""
+        try:
+            return (self.look.hosts[target].survey or Survey({})).read(ABOUT).generation is not None
+        except Drift:
+            return True
 
     def _leave(self) -> None:
         """Have each host that is declared to tell know what all checks have found of it."""

@@ -21,21 +21,25 @@ from pydantic.fields import FieldInfo
 
 from rigwright.containers.entry import Containers
 from rigwright.declaration.catalog import Card, Model
+from rigwright.declaration.connection import Connection
 from rigwright.declaration.entry import Driver, RigEntry, Roots, Share
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
 from rigwright.engines import kinds
 from rigwright.engines.evidence import Evidence
+from rigwright.engines.log import OF_CUDA, Cause
 from rigwright.engines.purpose import Blocked, Purpose
 from rigwright.envs.keys import EnvKeys
+from rigwright.gateway.clients import CLIENTS, Way
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
-from rigwright.inventory import CONNECTION, ROOT
+from rigwright.inventory import ROOT
 from rigwright.monitoring.entry import Limits, Monitoring, Receiver, Server
 from rigwright.patches.keys import PatchKeys, Target
 from rigwright.plugins.keys import Doctor, Line, Mode, PluginKeys
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
+from rigwright.types import RISING
 
 BLOCK = re.compile(
     r"(?P<begin><!-- keys of (?P<name>[a-z.-]+) -->\n)(?P<table>.*?)(?P<end><!-- end of (?P=name) -->\n)", re.DOTALL
@@ -60,6 +64,7 @@ class Table:
 
 TABLES = {
     "rig": Table(RigEntry, python=True),
+    "connection": Table(Connection, python=True),
     "instance": Table(InstanceEntry, python=True),
     "driver": Table(Driver, "driver.", python=True),
     "containers": Table(Containers, "containers.", python=True),
@@ -131,10 +136,6 @@ def table(name: str) -> str:
     return "\n".join(f"**{_tag(one)}** {_first_line(one)}\n\n{_keys(one, wanted)}" for one in models)
 
 
-def _connection() -> str:
-    return _drawn(("Key", "Allowed"), ((f"`{key}`", allowed) for key, (_, allowed) in CONNECTION.items()))
-
-
 def _checks() -> str:
     """All checks, a table a file of them."""
     from checks import catalogue
@@ -157,6 +158,32 @@ def _sections() -> str:
     return _drawn(("Part", "What it looks at", "What it cannot see"), rows)
 
 
+def _symptoms() -> str:
+    """What engines' logs betray: a table of what every one may say, then one of each kind's own."""
+    parts: dict[str, tuple[Cause, ...]] = {"On cards, any engine": OF_CUDA}
+    for name, kind in sorted(kinds().items()):
+        # what is in a container says what it says outside of one
+        if not kind.contained_by:
+            parts[name] = tuple(one for one in kind.causes if one not in OF_CUDA)
+    titles = ("The log says", "Likely cause, and what helps", "Check")
+    return "\n".join(
+        f"**{title}**\n\n{_drawn(titles, ((f'`{one.said}`', _meaning(one), one.check) for one in causes))}"
+        for title, causes in parts.items()
+    )
+
+
+def _meaning(cause: Cause) -> str:
+    said = re.sub(r"([*_<>])", r"\\\1", cause.means)
+    return f"{'harmless: ' if cause.harmless else ''}{said}{', if it is the last line' if cause.last else ''}"
+
+
+def _clients() -> str:
+    """What each client is told of one model at one gateway."""
+    way = Way("box1", "qwen3.6-27b", "http://192.0.2.7:8000/v1", keyed=True, listener="lan")
+    parts = (f"**{name}**: {one.where}\n\n```\n{one.made(way)}```\n" for name, one in CLIENTS.items())
+    return "\n".join(parts)
+
+
 def _alerts() -> str:
     """What somebody is told of, where every limit is declared."""
     from rigwright.monitoring.entry import Limits
@@ -170,7 +197,7 @@ def _alerts() -> str:
     return _drawn(("Alert", "Severity", "Says", "After"), rows)
 
 
-OTHERS = {"connection": _connection, "checks": _checks, "survey": _sections, "alerts": _alerts}
+OTHERS = {"clients": _clients, "symptoms": _symptoms, "checks": _checks, "survey": _sections, "alerts": _alerts}
 
 
 def _models(of: Any) -> list[type[BaseModel]]:
@@ -215,6 +242,8 @@ def _allowed(annotation: Any, rules: tuple[Any, ...], python: bool) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _allowed(inner[0], (*inner[1:], *rules), python)
+    if RISING in rules:
+        return f"{_allowed(annotation, tuple(one for one in rules if one is not RISING), python)}, the lower one first"
     if said := _said([rule.func for rule in rules if isinstance(rule, (AfterValidator, PlainValidator))], annotation):
         return said
     if origin in (Union, UnionType):

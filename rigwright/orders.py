@@ -6,9 +6,13 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rigwright.inventory import CONNECTION
+from pydantic import TypeAdapter, ValidationError
+
+from rigwright.declaration import connection
+from rigwright.declaration.edit import Switch
 from rigwright.problems import Invalid, Problem, shown, suggestion
 from rigwright.supply.expected import heard
+from rigwright.types import Name, VariantName
 
 VERBS = ("deploy", "upgrade", "rollback", "remove")
 DIGEST = "the 64 hexadecimal digits that `rigwright plan` prints, in groups or not"
@@ -28,6 +32,8 @@ class Orders:
     """Whether hosts may be rebooted where the driver needs it."""
     expect: str = ""
     """The digest that lock and bundle must have; "" where any will do."""
+    switch: Switch | None = None
+    """An instance that serves another variant than its inventory says, in this run."""
 
 
 def _truth(value: object) -> bool:
@@ -38,8 +44,17 @@ def _number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _any(value: object) -> bool:
-    return True
+def _switch(value: object) -> bool:
+    return switch_of(value) is not None
+
+
+def switch_of(value: object) -> Switch | None:
+    """A switch as `--data` has it; None where it is none."""
+    instance, _, variant = value.partition(":") if isinstance(value, str) else ("", "", "")
+    try:
+        return Switch(TypeAdapter(Name).validate_python(instance), TypeAdapter(VariantName).validate_python(variant))
+    except ValidationError:
+        return None
 
 
 OWN: dict[str, tuple[Callable[[object], bool], str]] = {
@@ -49,9 +64,17 @@ OWN: dict[str, tuple[Callable[[object], bool], str]] = {
     "keep_weights": (_truth, "true or false"),
     "reboot": (_truth, "true or false"),
     "expect": (lambda value: heard(value) is not None, DIGEST),
+    "switch": (_switch, "INSTANCE:ENGINE/NAME, an instance and a variant"),
 }
 # pyinfra hands on its options --ssh-password and --ssh-key-password as if they were data
-KEYS = OWN | CONNECTION | {"ssh_password": (_any, ""), "ssh_key_password": (_any, "")}
+KEYS = (*OWN, *connection.KEYS, "ssh_password", "ssh_key_password")
+
+
+def _wrong(key: str, value: object) -> str:
+    """What the value of a key that is known must be, where it is refused; empty where it is right."""
+    if key in OWN:
+        return "" if OWN[key][0](value) else OWN[key][1]
+    return connection.wrong(key, value) if key in connection.KEYS else ""
 
 
 def orders(given: Mapping[str, object]) -> Orders:
@@ -65,15 +88,16 @@ def orders(given: Mapping[str, object]) -> Orders:
     """
     problems = [Problem("--data", key, f"unknown key{suggestion(key, KEYS)}") for key in given if key not in KEYS]
     for key, value in given.items():
-        if key in KEYS and not KEYS[key][0](value):
+        if rule := _wrong(key, value):
             near = difflib.get_close_matches(str(value), VERBS, n=1, cutoff=0.5) if key == "verb" else []
             hint = f'; did you mean "{near[0]}"?' if near else ""
-            problems.append(Problem("--data", key, f"{shown(value)} is refused: must be {KEYS[key][1]}{hint}"))
+            problems.append(Problem("--data", key, f"{shown(value)} is refused: must be {rule}{hint}"))
     if not problems:
         problems = _together(given)
     if problems:
         raise Invalid(problems)
-    own = {key: heard(value) if key == "expect" else value for key, value in given.items() if key in OWN}
+    read = {"expect": heard, "switch": switch_of}
+    own = {key: read[key](value) if key in read else value for key, value in given.items() if key in OWN}
     return Orders(**own)  # type: ignore[arg-type]
 
 
@@ -81,16 +105,18 @@ def _together(given: Mapping[str, object]) -> list[Problem]:
     """Keys that do not go together: a run that ignored one would do something else than it was asked for."""
     verb, driver, reboot = given.get("verb", "deploy"), given.get("driver"), given.get("reboot")
     found = [
-        Problem("--data", key, f"goes with verb={needed}, not with verb={verb}")
+        Problem("--data", key, f"needs verb={needed}, not verb={verb}")
         for key, needed in (("to", "rollback"), ("driver", "rollback"), ("keep_weights", "remove"))
         if given.get(key) and verb != needed
     ]
     if verb == "rollback" and driver and given.get("to"):
-        found.append(Problem("--data", "to", "is a generation's number: it does not go with driver=true"))
+        found.append(Problem("--data", "to", "is a generation's number, and conflicts with driver=true"))
     if given.get("expect") and verb not in ("deploy", "upgrade"):
-        found.append(Problem("--data", "expect", f"goes with verb=deploy or upgrade, not with verb={verb}"))
+        found.append(Problem("--data", "expect", f"needs verb=deploy or upgrade, not verb={verb}"))
+    if given.get("switch") and verb != "deploy":
+        found.append(Problem("--data", "switch", f"needs verb=deploy, not verb={verb}"))
     if reboot and verb == "remove":
-        found.append(Problem("--data", "reboot", "does not go with verb=remove"))
+        found.append(Problem("--data", "reboot", "conflicts with verb=remove"))
     if reboot and verb == "rollback" and not driver:
-        found.append(Problem("--data", "reboot", "goes with driver=true: another generation needs none"))
+        found.append(Problem("--data", "reboot", "needs driver=true: another generation needs no reboot"))
     return found

@@ -6,20 +6,22 @@ from typing import Any
 
 from pyinfra.api.exceptions import PyinfraError
 
+from rigwright.declaration.edit import Switch, switched
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
 from rigwright.orders import Orders, orders
 from rigwright.problems import Invalid
 
 
-def rig_of(host: Any) -> Rig:
-    """The rig that a pyinfra host is.
+def rig_of(host: Any, switch: Switch | None = None) -> Rig:
+    """The rig that a pyinfra host is, with another variant of an instance where the run is asked for that.
 
     Raises:
         PyinfraError: its data is not a valid rig; raised before any operation exists.
     """
     try:
-        return load(host.data.get("rig"))
+        data = host.data.get("rig")
+        return load(switched(data, switch) if switch else data)
     except Invalid as error:
         raise PyinfraError(f"{host.name}: {error}") from None
 

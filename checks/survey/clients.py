@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from urllib.parse import quote
 
 from checks.survey.requests import PATIENCE, Answer, Ask, Part, Requests
@@ -16,6 +16,7 @@ from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import ROUTER_SOCKETS
 from rigwright.gateway.service import ADMIN
 from rigwright.monitoring.service import services
+from rigwright.operate.place import own_address, reached
 from rigwright.serving.listeners import LOOPBACK
 from rigwright.serving.units import credential_path
 from rigwright.supply.lock import Artefact
@@ -49,18 +50,6 @@ HEARD = "prometheus: who is silent"
 """The request of it."""
 
 
-def _own(entry: ListenerEntry) -> IPv4Address | IPv6Address:
-    """The address at which the host itself reaches a listener, and from which it comes then."""
-    address = ip_address(entry.address)
-    return ip_address(LOOPBACK) if address.is_unspecified else address
-
-
-def reached(entry: ListenerEntry) -> str:
-    """One of a listener's places, as the host itself reaches it."""
-    address = _own(entry)
-    return f"[{address}]:{entry.port}" if address.version == 6 else f"{address}:{entry.port}"
-
-
 def at_instance(rig: Rig, instance: Instance, scene: Scene) -> Iterator[Ask]:
     """Those to an instance."""
     service = instance.kind.service(rig, instance, scene.desired.installations[instance.installed_as])
@@ -84,7 +73,7 @@ def names(rig: Rig, entry: ListenerEntry) -> list[str]:
 
 def closed(rig: Rig, entry: ListenerEntry) -> list[str]:
     """Paths on which a listener is to answer nobody, seen from the host itself."""
-    scraped = any(_own(entry) in ip_network(one) for one in rig.scrapers)
+    scraped = any(own_address(entry) in ip_network(one) for one in rig.scrapers)
     return [path for path in CLOSED if path != "/metrics" or not scraped]
 
 

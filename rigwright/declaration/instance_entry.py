@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from rigwright.addresses import Port
 from rigwright.problems import Frozen
-from rigwright.types import CardIndex, MemorySize, Port, Positive, VariantName
+from rigwright.types import CardIndex, MemorySize, Tasks, VariantName
 
 
 class InstanceEntry(Frozen):
@@ -25,7 +26,7 @@ class InstanceEntry(Frozen):
     )
     memory_max: MemorySize = Field(
         default="90%",
-        description="The most memory of the host that it may have, weights in the page cache included, or a part of "
-        "all there is; beyond it its processes are ended.",
+        description="Host memory limit, including weights in the page cache, as an amount or a share of the total; "
+        "beyond it its processes are killed.",
     )
-    tasks_max: Positive = Field(default=4096, description="The most processes and threads that it may have.")
+    tasks_max: Tasks = Field(default=4096, description="Limit of processes and threads.")

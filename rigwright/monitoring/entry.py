@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, model_validator
 
+from rigwright.addresses import Address, Cidr, HttpUrl, Port
 from rigwright.problems import Frozen
-from rigwright.types import Address, Cidr, HttpUrl, Name, Port, Positive
+from rigwright.types import Name, Positive
 
 if TYPE_CHECKING:
     from rigwright.gateway.entry import Gateway

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
+from rigwright.addresses import Address, Port
 from rigwright.problems import Frozen, Invalid, Problem
-from rigwright.types import Address, Name, Port, Text
+from rigwright.types import Name, Text
 
 if TYPE_CHECKING:
     from rigwright.declaration.rig import Rig

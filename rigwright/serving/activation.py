@@ -12,6 +12,9 @@ from rigwright.serving.live import Kept, Process, Served
 from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import credential_path
 
+# Of the units of instances.
+PREFIX = "rigwright-"
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -67,13 +70,19 @@ class Activation:
     @property
     def slices(self) -> tuple[str, ...]:
         """Those of instances that go: systemd keeps an empty one until it is stopped."""
-        gone = [unit for unit in self.stop if unit not in self.restart and unit.startswith("rigwright-")]
+        gone = [unit for unit in self.stop if unit not in self.restart and unit.startswith(PREFIX)]
         return tuple(map(slice_of, gone))
 
     @property
     def frees_cards(self) -> bool:
         """Whether cards have to be given back."""
         return any(unit_state.cards for unit_state in self.free)
+
+    @property
+    def answering(self) -> tuple[str, ...]:
+        """Names of the instances among what runs and is stopped: a gateway may have sent them requests."""
+        units = (one.unit for one in self.free if one.unit.startswith(PREFIX))
+        return tuple(unit.removeprefix(PREFIX).removesuffix(".service") for unit in units)
 
     @property
     def leaving(self) -> tuple[str, ...]:

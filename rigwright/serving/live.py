@@ -74,6 +74,8 @@ SCHEMA: channel.Schema = {
     ),
     "folder": (path,),
 }
+# Units of instances.
+INSTANCE = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
 NUMBER = re.compile(r"generations/([0-9]{1,9})")
 
 
@@ -98,6 +100,8 @@ class Kept:
     """What its units' processes are to be, and to hold; none where it has no manifest that can be read."""
     users: frozenset[str] | None = None
     """That its instances run as; None where it does not say so."""
+    variants: Mapping[str, str] = field(default_factory=dict)
+    """Instance -> the variant that it serves."""
 
     @property
     def intact(self) -> bool:
@@ -174,6 +178,11 @@ class Served:
     def next_number(self) -> int:
         """What the next generation is called."""
         return max((kept.number for kept in self.generations), default=0) + 1
+
+    @property
+    def serving(self) -> Mapping[str, str]:
+        """Instance -> the variant that the current generation serves."""
+        return next((kept.variants for kept in self.generations if kept.number == self.current), {})
 
     def held(self, name: str) -> UnitState | None:
         """What a unit's process holds, by the manifest of the generation that it was started from; None where it has
@@ -277,4 +286,5 @@ def _kept(told: Told, number: int, sealed: str, found: str, created: str, proven
         unit_files=tuple(sorted(name for (name,) in rows("file") if name)),
         unit_states=made.unit_states,
         users=made.users,
+        variants=made.variants,
     )

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from rigwright.addresses import Port
 from rigwright.declaration.rig import Rig
 from rigwright.serving.listeners import LOOPBACK, Listener, holder, names
 from rigwright.serving.unit_states import Holder, UnitState
 from rigwright.serving.units import Unit
-from rigwright.types import CardIndex, Port
+from rigwright.types import CardIndex, Name, VariantName
 
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
 
 DIGEST = re.compile("[0-9a-f]{64}")
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+NAME: TypeAdapter[str] = TypeAdapter(Name)
+VARIANT: TypeAdapter[str] = TypeAdapter(VariantName)
 
 
 class _Instance(BaseModel):
@@ -33,6 +37,7 @@ class _Instance(BaseModel):
     cards: tuple[CardIndex, ...]
     socket: str = ""
     user: str = ""
+    variant: str = ""
     units: dict[str, str] = Field(default_factory=dict)
 
 
@@ -138,6 +143,8 @@ class Read:
     unit_states: tuple[UnitState, ...] = ()
     users: frozenset[str] | None = None
     """That its instances run as; None where it does not say so of all."""
+    variants: Mapping[str, str] = field(default_factory=dict)
+    """Instance -> the variant that it serves, of those whose names are names."""
 
 
 def read(text: str, started_from: Mapping[str, str]) -> Read:
@@ -161,7 +168,14 @@ def read(text: str, started_from: Mapping[str, str]) -> Read:
     unit_states += [_gateway(one) for one in made.gateway]
     users = frozenset([one.user for one in made.instances.values()] + [one.user for one in made.gateway])
     known = users if all(USER.fullmatch(user) for user in users) else None
-    return Read(tuple(sorted(unit_states, key=lambda unit_state: unit_state.unit)), known)
+    ordered = tuple(sorted(unit_states, key=lambda unit_state: unit_state.unit))
+    return Read(ordered, known, dict(_variants(made.instances)))
+
+
+def _variants(instances: Mapping[str, _Instance]) -> Iterator[tuple[str, str]]:
+    for name, one in instances.items():
+        with suppress(ValidationError):
+            yield NAME.validate_python(name), VARIANT.validate_python(one.variant)
 
 
 def _instance(name: str, made: _Instance, started_from: Mapping[str, str]) -> list[UnitState]:

@@ -49,7 +49,7 @@ def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
     text = keyring.keys_json(ring)
     found, wanted = host.get_fact(Given, script=given.script(rig)), keyring.digest(text)
     if found.has_keys(wanted):
-        host.noop(f"{counted(len(ring.keys), 'key')} of the gateway, as they should be")
+        host.noop(f"{counted(len(ring.keys), 'key')} of the gateway, up to date")
         return
     if found.keys != wanted:
         yield StringCommand("sh", "-c", QuoteString(given.bring(given.keys_path(rig), wanted)), _stdin=[text])
@@ -83,7 +83,7 @@ def certificates(rig: Rig, wanted: Sequence[Wanted]) -> Generator[StringCommand,
     for listener in gone:
         yield StringCommand("rm -f", QuoteString(given.pair_path(rig, listener)))
     if not brought and not gone:
-        host.noop(f"{counted(len(wanted), 'certificate')} will do")
+        host.noop(f"{counted(len(wanted), 'certificate')} up to date")
 
 
 def _lacking(rig: Rig, wanted: Wanted, found: Found) -> Pair | None:
@@ -93,12 +93,12 @@ def _lacking(rig: Rig, wanted: Wanted, found: Found) -> Pair | None:
         ValueError: the operator's own, or the authority, cannot be used.
         OSError: no authority can be written.
     """
-    lying, now = found.pairs.get(wanted.listener), authority.today()
+    there, now = found.pairs.get(wanted.listener), authority.today()
     if wanted.cert_file and wanted.key_file:
         own = pairs.read(wanted.cert_file, wanted.key_file, wanted.sans, now)
-        return None if lying == own.lying else own
+        return None if there == own.on_host else own
     signing = _signing(rig)
-    return signing.issue(wanted.sans, now) if signing.reason(lying, wanted.sans, now) else None
+    return signing.issue(wanted.sans, now) if signing.reason(there, wanted.sans, now) else None
 
 
 def _signing(rig: Rig) -> authority.Authority:
@@ -116,7 +116,7 @@ def credentials_given(rig: Rig) -> Generator[StringCommand, None, None]:
     + rig: the rig
     """
     if host.get_fact(Given, script=given.script(rig)).credentials_settled:
-        host.noop("the gateway has what lies there")
+        host.noop("the gateway has loaded its files")
         return
     yield StringCommand("sh", "-c", QuoteString(given.give_credentials(rig)))
 

@@ -3,6 +3,9 @@ local shared = ngx.shared.rigwright
 
 local counts = {}
 
+-- Seconds that an instance is left out for after it was said to leave: whoever stops it says so again and again, and
+-- where he does not live to stop it, it is asked again.
+local LEAVING = 10
 -- Streams say something within an hour or are ended, and each looks when it does.
 local GONE_FOR = 7200
 
@@ -76,6 +79,25 @@ function counts.beginning(prefix)
     if key:sub(1, #prefix) == prefix then found[key:sub(#prefix + 1)] = shared:get(key) end
   end
   return found
+end
+
+-- One that leaves gets nothing new; once it is cut, what goes on there ends.
+function counts.leave(name, cut)
+  shared:set("leaving " .. name, true, LEAVING)
+  if cut then shared:set("cut " .. name, true, LEAVING) end
+end
+
+function counts.stay(name)
+  shared:delete("leaving " .. name)
+  shared:delete("cut " .. name)
+end
+
+function counts.leaving(name)
+  return shared:get("leaving " .. name)
+end
+
+function counts.cut(name)
+  return shared:get("cut " .. name)
 end
 
 function counts.gone(key)

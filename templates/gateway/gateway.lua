@@ -30,7 +30,7 @@ local posted = {}
 
 local gateway = {
   failed = answers.failed, headers = answers.headers, watch = watching.watch, log = telling.log,
-  metrics = telling.metrics, state = telling.state, revoked = telling.revoked, probe = instances.probe,
+  metrics = telling.metrics, state = telling.state, revoked = telling.revoked, leaving = telling.leaving, probe = instances.probe,
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.

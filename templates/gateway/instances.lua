@@ -36,7 +36,7 @@ local function out(name)
 end
 
 function instances.is_ready(name)
-  return linked(name) and not out(name)
+  return linked(name) and not out(name) and not counts.leaving(name)
 end
 
 function instances.ready(model)

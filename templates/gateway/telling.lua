@@ -115,4 +115,13 @@ function telling.revoked()
   return ngx.exit(204)
 end
 
+-- An instance that is about to be stopped, one of which all is to end, or one that stays after all; how many are under
+-- way there.
+function telling.leaving()
+  local what, name = ngx.var.uri:match("^/(%l+)/([a-z0-9-]+)$")
+  if not name or ngx.req.get_method() ~= "POST" then return answers.unknown() end
+  if what == "stay" then counts.stay(name) else counts.leave(name, what == "cut") end
+  ngx.print(counts.get("instance " .. name), "\n")
+end
+
 return telling

@@ -14,6 +14,8 @@ local TOKENS = {
   { "completion", '"completion_tokens"%s?:%s?(%d+)' }, { "completion", '"output_tokens"%s?:%s?(%d+)' },
 }
 -- What ends a stream of events, in the words of a refusal.
+local LEFT = '\n\ndata: {"error":{"message":"what answers is being exchanged: ask again","type":"server_error","param":null,'
+  .. '"code":"service_unavailable"}}\n\n'
 local GONE = '\n\ndata: {"error":{"message":"this key was revoked","type":"authentication_error","param":null,'
   .. '"code":"invalid_api_key"}}\n\n'
 -- Bytes that are looked at again with what follows them: more than the longest of these takes.
@@ -53,11 +55,14 @@ function watching.watch()
   if now - (request.looked or 0) >= 1 then
     request.looked = now
     counts.set("progress " .. request.instance, math.floor(now))
-    if request.key ~= "" and counts.gone(request.key) then
-      if (ngx.header["Content-Type"] or ""):sub(1, 17) ~= "text/event-stream" then return ngx.ERROR end
+    local events = (ngx.header["Content-Type"] or ""):sub(1, 17) == "text/event-stream"
+    local gone = request.key ~= "" and counts.gone(request.key)
+    if gone and not events then return ngx.ERROR end
+    -- another answer has begun, and is whole in a moment
+    if gone or (events and counts.cut(request.instance)) then
       -- once told why, the client is cut off with the next piece, and with it the engine
       request.told = true
-      ngx.arg[1] = GONE
+      ngx.arg[1] = gone and GONE or LEFT
       return
     end
   end

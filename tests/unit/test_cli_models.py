@@ -77,7 +77,7 @@ def test_programs_are_told_the_same(host: WeightHost, models: Verb) -> None:
 def test_a_host_without_models_says_so_and_one_that_is_gone_too(tmp_path: Path, models: Verb, host: WeightHost) -> None:
     (tmp_path / "two").mkdir()
     done = models(beside=(WeightHost(tmp_path / "two"),), gone=("box9",))
-    assert done.exit_code == 2
+    assert done.exit_code == 3
     assert "box9: cannot be reached" in done.output
     assert any(line.split() == ["box2", "none"] for line in done.output.splitlines())
 
@@ -130,7 +130,7 @@ def test_it_asks_first(host: WeightHost, models: Verb, answer: str) -> None:
 def test_what_something_needs_stays(host: WeightHost, models: Verb, asked: str, who: str) -> None:
     done = models("--remove", asked, "--yes")
     assert done.exit_code == 1
-    assert f"stays, for it is needed; {who}" in done.output
+    assert f"stays, because it is needed; {who}" in done.output
     assert (host.root / NEW).exists()
     assert (host.root / SMALL).exists()
 
@@ -165,7 +165,7 @@ def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, mode
         fcntl.flock(deploy_lock, fcntl.LOCK_EX)
         done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 1
-    assert "refused: ops@desk (process 7) has been at this host since noon: a deploy; wait" in done.output
+    assert "refused: ops@desk (process 7) holds the deploy lock since noon: a deploy; wait" in done.output
     assert (host.root / OLD).exists()
     host.says("jobs", "rw-job-weights-x.service loaded active running\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")
@@ -191,7 +191,7 @@ def test_what_somebody_has_placed_there_stays_unless_it_was_verified(host: Weigh
     (host.root / touched.path).touch()
     done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 0
-    assert f"box1: {placed} stays: it was placed there by somebody" in done.output
+    assert f"box1: {placed} stays: it is not managed by Rigwright" in done.output
     assert placed.read_text() == "mine"
     assert (host.root / touched.path).exists()
     assert not (host.root / adopted.path).exists()
@@ -211,8 +211,6 @@ def test_a_file_that_was_gone_before_leaves_no_record(host: WeightHost, models: 
     [
         (f"org/nam@{OTHER}", "org/name@ffffffffffff"),
         ("org/name@ffffff", "org/name@ffffffffffff"),
-        ("org/name", "no model"),
-        ("@", "no model"),
         ("../..@x", "no model"),
     ],
 )
@@ -223,10 +221,21 @@ def test_what_no_host_has_is_said(host: WeightHost, models: Verb, asked: str, sa
     assert (host.root / OLD).exists()
 
 
+@pytest.mark.parametrize("asked", ["org/name", "@", "a@b@c"])
+def test_what_names_no_model_is_refused_before_a_host_is_reached(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inventory = tmp_path / "rig.py"
+    inventory.write_text("")
+    monkeypatch.setattr(verb, "boxes", lambda *_: pytest.fail("a host was reached"))
+    done = CliRunner().invoke(verb.models, [str(inventory), "--remove", asked])
+    assert (done.exit_code, "must be NAME@VERSION" in done.output) == (2, True)
+
+
 def test_a_removal_where_no_host_is_in_reach_says_that(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([], ["box9"]))
     done = CliRunner().invoke(verb.models, [str(inventory), "--remove", "org/name@ffffffffffff"])
-    assert (done.exit_code, done.output) == (2, "box9: cannot be reached\n")
+    assert (done.exit_code, done.output) == (3, "box9: cannot be reached\n")
 
 
 def test_one_of_two_that_begin_alike_has_to_be_named_whole(host: WeightHost, models: Verb) -> None:

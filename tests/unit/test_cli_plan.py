@@ -15,11 +15,13 @@ from checks.looking import Box
 from cli import plan as verb
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
+from rigwright.host.plan import Plan, desired
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.serving.live import Served
+from rigwright.serving.use import Use
 from rigwright.supply.expected import spoken
 from tests.unit.driver_hosts import C3090, host
-from tests.unit.samples import facts, rig
+from tests.unit.samples import facts, instance, rig
 
 
 class Looked(Box):
@@ -56,15 +58,15 @@ def test_a_rig_with_cards_is_told_what_driver_a_managed_one_would_be(monkeypatch
     assert done.exit_code == 0, done.output
     said = [line.removeprefix("box: driver: ") for line in done.output.splitlines() if line.startswith("box: driver: ")]
     assert said[0] == "there now: none; nouveau is loaded"
-    assert said[1].startswith("a managed one would be 580 with open modules from the distribution's archive")
-    assert "needs a reboot: nouveau has the cards" in said
+    assert said[1].startswith("a managed driver would be 580 with open modules from the distribution's archive")
+    assert "needs a reboot: nouveau is bound to the cards" in said
 
 
 def test_a_refused_driver_is_advice_and_refuses_no_deploy(monkeypatch: pytest.MonkeyPatch) -> None:
     there = replace(host(), run_files=("/usr/bin/nvidia-uninstall",))
     done = planned(monkeypatch, Looked(rig(cards=(C3090,)), there))
     assert done.exit_code == 0
-    assert "box: driver: a managed one would be refused: /usr/bin/nvidia-uninstall" in done.output
+    assert "box: driver: a managed driver would be refused: /usr/bin/nvidia-uninstall" in done.output
 
 
 MANAGED = Driver.model_construct(**Driver().model_dump() | {"managed": True})
@@ -75,8 +77,8 @@ def test_a_managed_driver_is_a_step_and_so_is_its_reboot(monkeypatch: pytest.Mon
     assert done.exit_code == 0, done.output
     (row,) = json.loads(done.output)
     assert [(step["what"], step["why"]) for step in row["steps"] if step["role"] == "nvidia_driver"] == [
-        ("install driver 580 with open modules from the distribution's archive", "there is none"),
-        ("reboot", "nouveau has the cards; without --reboot the deploy ends there"),
+        ("install driver 580 with open modules from the distribution's archive", "installed: none"),
+        ("reboot", "nouveau is bound to the cards; without --reboot the deploy stops there"),
     ]
 
 
@@ -84,7 +86,7 @@ def test_a_refused_driver_refuses_the_deploy_where_it_is_managed(monkeypatch: py
     there = replace(host(), run_files=("/usr/bin/nvidia-uninstall",))
     done = planned(monkeypatch, Looked(rig(cards=(C3090,), driver=MANAGED), there))
     assert done.exit_code == 1
-    assert done.output.count("/usr/bin/nvidia-uninstall is from a .run file") == 1
+    assert done.output.count("/usr/bin/nvidia-uninstall comes from a .run file") == 1
     assert "box: refused: /usr/bin/nvidia-uninstall" in done.output
     assert "nvidia_driver" not in done.output
 
@@ -113,3 +115,17 @@ def test_the_digest_that_a_deploy_can_be_held_to_is_said(monkeypatch: pytest.Mon
     )
     (row,) = json.loads(planned(monkeypatch, box, "--json").output)
     assert row["digest"] == box.rig.digest
+
+
+def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Looked(rig(instance("chat")), host())
+    aim = desired(box.rig, facts())
+    (unit,) = aim.generation.units
+    monkeypatch.setattr(Looked, "written", lambda _: {unit.name: (f"{unit.text}Nice=5\n", unit.environment)})
+    monkeypatch.setattr(Looked, "use", lambda _: {unit.name: Use("", None, 8.2)})
+    made = Plan((), (unit.name, "rigwright-old.service"))
+    assert verb._changed(box, aim, made) == [
+        "chat: settings of its unit (restart, about 8 s down)",
+        "old: not declared any more (stop)",
+    ]
+    assert verb._changed(box, aim, Plan((), ())) == []

@@ -25,12 +25,12 @@ from tests.unit.telling import told
 
 HOLDER = {"who": "ops@desk", "pid": 4711, "since": "2026-11-01 12:00:00 UTC", "doing": "deploy of /home/ops/rig.py"}
 SAID = (
-    "ops@desk (process 4711) has been at this host since 2026-11-01 12:00:00 UTC: deploy of /home/ops/rig.py; "
+    "ops@desk (process 4711) holds the deploy lock since 2026-11-01 12:00:00 UTC: deploy of /home/ops/rig.py; "
     "wait until that is done"
 )
 
 
-SOMEBODY = "somebody else is at this host"
+SOMEBODY = "somebody else holds the deploy lock"
 
 
 @pytest.mark.parametrize(

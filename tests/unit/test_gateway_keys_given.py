@@ -82,7 +82,7 @@ def test_a_router_that_runs_is_given_them_once(host: GatewayHost, file: Path, mo
     assert len(carry_out(host, gateway.keys, file=str(file))) == 2
     assert (host.reloads, host.keys_record) == ([ROUTER_UNIT], keyring.digest(KEYS))
     assert carry_out(host, gateway.keys, file=str(file)) == []
-    assert quiet == ["1 key of the gateway, as they should be"]
+    assert quiet == ["1 key of the gateway, up to date"]
     # one that began before they were brought, as after a run that was killed between the two
     host.keys_record_path.unlink()
     assert len(carry_out(host, gateway.keys, file=str(file))) == 1
@@ -228,7 +228,10 @@ def test_the_gateway_is_given_keys_of_engines_and_certificates(host: GatewayHost
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     keys = host.run / GATEWAY / "engine-keys.json"
     assert json.loads(keys.read_text()) == {"chat": SECRET, "code-2": "f" * 64}
-    assert {path.name: path.read_text() for path in tls.iterdir()} == {"lan.crt": pair.lying.head, "lan.key": pair.key}
+    assert {path.name: path.read_text() for path in tls.iterdir()} == {
+        "lan.crt": pair.on_host.head,
+        "lan.key": pair.key,
+    }
     assert {mode(path) for path in (keys, *tls.iterdir())} == {"400"}
     assert SECRET not in host.words
     assert "PRIVATE KEY" not in host.words
@@ -304,7 +307,7 @@ def test_certificates_are_made_once_and_again_for_other_names(
     assert mode(path) == "600"
     text = path.read_text()
     assert carry_out(host, gateway.certificates, wanted=[lan]) == []
-    assert quiet == ["1 certificate will do"]
+    assert quiet == ["1 certificate up to date"]
     carry_out(host, gateway.certificates, wanted=[Wanted("lan", ("10.0.0.5", "gpu", "gpu.lan"))])
     assert path.read_text() != text
     # it is given with the next reload, and then no more

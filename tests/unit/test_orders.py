@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyinfra_cli.util import parse_cli_arg
 
+from rigwright.declaration.edit import Switch
 from rigwright.inventory import load
 from rigwright.orders import Orders, orders
 from rigwright.problems import Invalid
@@ -40,6 +41,9 @@ def given(words: str) -> dict[str, object]:
         ("verb=remove keep_weights=true", Orders("remove", keep_weights=True)),
         (f"expect={DIGEST}", Orders(expect=DIGEST)),
         (f"verb=upgrade expect={spoken(DIGEST).upper()}", Orders("upgrade", expect=DIGEST)),
+        ("switch=chat:llamacpp/65k", Orders(switch=Switch("chat", "llamacpp/65k"))),
+        # an instance may have a name that pyinfra would take for a number
+        ("switch=1:e/2", Orders(switch=Switch("1", "e/2"))),
         # pyinfra's own, among them what its options --ssh-user and --ssh-password come to
         ("ssh_user=ops ssh_port=2222 ssh_key=~/key ssh_password=123 ssh_key_password=x _sudo=true", Orders()),
         ("ssh_hostname=192.0.2.7 ssh_strict_host_key_checking=no", Orders()),
@@ -76,22 +80,34 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
         ("rebot=true", ['rebot: unknown key; did you mean "reboot"?']),
         ("keep-weights=true verb=remove", ['keep-weights: unknown key; did you mean "keep_weights"?']),
         ("ssh_prot=22", ['ssh_prot: unknown key; did you mean "ssh_port"?']),
-        ("ssh_port=ssh", ["ssh_port: 'ssh' is refused: must be a port number"]),
+        ("ssh_port=ssh", ["ssh_port: 'ssh' is refused: must be a whole number"]),
         ("_sudo=no", ["_sudo: 'no' is refused: must be True or False"]),
         ("_sudo_user=root", ['_sudo_user: unknown key; did you mean "ssh_user"?']),
         ("rig=x", ["rig: unknown key"]),
-        ("to=3", ["to: goes with verb=rollback, not with verb=deploy"]),
-        ("driver=true", ["driver: goes with verb=rollback, not with verb=deploy"]),
-        ("verb=upgrade keep_weights=true", ["keep_weights: goes with verb=remove, not with verb=upgrade"]),
-        ("verb=remove reboot=true", ["reboot: does not go with verb=remove"]),
-        ("verb=rollback reboot=true", ["reboot: goes with driver=true: another generation needs none"]),
+        ("to=3", ["to: needs verb=rollback, not verb=deploy"]),
+        ("driver=true", ["driver: needs verb=rollback, not verb=deploy"]),
+        ("verb=upgrade keep_weights=true", ["keep_weights: needs verb=remove, not verb=upgrade"]),
+        ("verb=remove reboot=true", ["reboot: conflicts with verb=remove"]),
+        ("verb=rollback reboot=true", ["reboot: needs driver=true: another generation needs no reboot"]),
         (f"expect={DIGEST[1:]}", [f"expect: {DIGEST[1:]!r} is refused: must be the 64 hexadecimal digits that"]),
         (f"expect=x{DIGEST[1:]}", [f"expect: 'x{DIGEST[1:]}' is refused: must be the 64 hexadecimal digits that"]),
         ("expect=", ["expect: '' is refused: must be the 64 hexadecimal digits that"]),
         ("expect=5", ["expect: 5 is refused: must be the 64 hexadecimal digits that"]),
-        (f"verb=rollback expect={DIGEST}", ["expect: goes with verb=deploy or upgrade, not with verb=rollback"]),
-        (f"verb=remove expect={DIGEST}", ["expect: goes with verb=deploy or upgrade, not with verb=remove"]),
-        ("verb=rollback driver=true to=3", ["to: is a generation's number: it does not go with driver=true"]),
+        (f"verb=rollback expect={DIGEST}", ["expect: needs verb=deploy or upgrade, not verb=rollback"]),
+        (f"verb=remove expect={DIGEST}", ["expect: needs verb=deploy or upgrade, not verb=remove"]),
+        ("verb=rollback driver=true to=3", ["to: is a generation's number, and conflicts with driver=true"]),
+        *(
+            (f"switch={one}", [f"switch: {shown} is refused: must be INSTANCE:ENGINE/NAME, an instance and a variant"])
+            for one, shown in (
+                ("chat", "'chat'"),
+                ("chat:65k", "'chat:65k'"),
+                ("Chat:llamacpp/65k", "'Chat:llamacpp/65k'"),
+                ("chat:llamacpp/65k;x", "'chat:llamacpp/65k;x'"),
+                ("", "''"),
+                ("true", "True"),
+            )
+        ),
+        ("verb=upgrade switch=chat:e/n", ["switch: needs verb=deploy, not verb=upgrade"]),
         (
             "verb=rolback reboot=no rebot=true",
             [

@@ -13,6 +13,7 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.abilities import Ability
 from rigwright.engines.caution import Rule
 from rigwright.engines.image import compose, install, run
 from rigwright.engines.image.keys import Engine, Variant
@@ -20,6 +21,7 @@ from rigwright.engines.image.start import by
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
 from rigwright.engines.log import Begun, Cause
+from rigwright.engines.metrics import Names
 from rigwright.engines.vllm import Vllm
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
@@ -62,6 +64,7 @@ class Image(InstallingKind):
     contained_by = "podman"
     causes = (*INSIDE.causes, *CAUSES)
     marks = INSIDE.marks
+    counts = INSIDE.counts
 
     def rules(self) -> tuple[Rule, ...]:
         """Those of what is in it."""
@@ -70,6 +73,14 @@ class Image(InstallingKind):
     def begun(self, lines: Iterable[str]) -> Begun:
         """What is in it says the same as elsewhere."""
         return INSIDE.begun(lines)
+
+    def abilities(self, instance: Instance) -> frozenset[Ability]:
+        """Those of what is in it."""
+        return INSIDE.abilities(instance)
+
+    def steps(self, instance: Instance) -> tuple[str, Names]:
+        """Those of what is in it."""
+        return INSIDE.steps(instance)
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """Those of what is in it."""

@@ -12,11 +12,13 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.abilities import Ability
 from rigwright.engines.caution import Rule
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
-from rigwright.engines.llama_cpp import build, command, flags, model, reserved, told
+from rigwright.engines.llama_cpp import able, build, command, flags, model, reserved, told
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
+from rigwright.engines.metrics import Names
 from rigwright.patches.keys import LLAMA_CPP
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
@@ -35,6 +37,7 @@ class LlamaCpp(InstallingKind):
     program = "llama-server"
     needs_toolkit = True
     causes = told.CAUSES
+    counts = told.COUNTS
 
     def rules(self) -> tuple[Rule, ...]:
         """rigwright/engines/llama_cpp/cautions.py."""
@@ -42,6 +45,17 @@ class LlamaCpp(InstallingKind):
         from rigwright.engines.llama_cpp.cautions import RULES
 
         return RULES
+
+    def abilities(self, instance: Instance) -> frozenset[Ability]:
+        """By its keys, flags, model and purpose."""
+        return able.abilities(instance)
+
+    def steps(self, instance: Instance) -> tuple[str, Names]:
+        """It counts where it is told to, and else shows its slots."""
+        flags = cast(Variant, instance.variant).flags
+        if "metrics" in flags:
+            return command.METRICS, self.counts
+        return "" if "no-slots" in flags else command.SLOTS, Names()
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The source."""

@@ -1,0 +1,241 @@
+"""`rigwright switch`: another variant for an instance, in the inventory and on the box, with a way back."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from checks.looking import Box, boxes, leave
+from cli.declared import INVENTORY, LIMIT, as_if, named, whole
+from cli.ending import Failed, Unreached
+from cli.hosts import Wanted, perform
+from cli.plan import Planned, planned
+from cli.tables import show, size
+from cli.variants import names
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.choice import Asked, choices
+from rigwright.declaration.edit import Switch, edited, switched
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.inventory import layers, load
+from rigwright.problems import Invalid, counted, unknown
+from rigwright.serving.outage import sentences
+
+COLUMNS = ("variant", "cards", "context", "evidence", "")
+
+
+@click.command()
+@INVENTORY
+@click.argument("instance")
+@click.argument("variant", metavar="[ENGINE/NAME]", required=False)
+@LIMIT
+@click.option("--once", is_flag=True, help="Leave INVENTORY as it is: the next deploy serves what it declares again.")
+@click.option("--list", "listing", is_flag=True, help="Which variants it could serve, and which one it does.")
+@click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+def switch(
+    inventory: str, instance: str, variant: str | None, limit: str | None, once: bool, listing: bool, dry: bool
+) -> None:
+    """Have INSTANCE of INVENTORY serve another variant: in the file, and on its box.
+
+    All that the new one needs is brought beside the one that serves; then it takes its place. Where it does not answer,
+    the old one comes back, and the file is as it was.
+    Example: rigwright switch ~/boxes/rig.py chat llamacpp/65k --limit box1
+    """
+    host, data = _host(inventory, instance, limit)
+    try:
+        catalog = Catalog.load(layers(Path(inventory), "catalog"))
+        rig = load(data["rig"])
+    except Invalid as error:
+        raise click.ClickException(f"{host}: {error}") from None
+    now = next(one for one in rig.instances if one.name == instance)
+    if listing:
+        if variant or once or dry:
+            raise click.UsageError("--list goes alone")
+        _list(inventory, host, data, catalog, rig, now)
+        return
+    if variant is None:
+        raise click.UsageError("say which variant, or --list")
+    order = Switch(instance, variant)
+    wanted = _wanted(inventory, host, data, order, catalog, rig)
+    content = Path(inventory).read_bytes()
+    text = content if once else _text(inventory, content, host, data, order)
+    _difference(inventory, content, text)
+    box = _box(inventory, host, wanted)
+    _expect(box, order, now.variant_name)
+    if dry:
+        return
+    if text != content:
+        _write(Path(inventory), text)
+    # the one word of a run's that its inventory does not say
+    try:
+        perform(Wanted(inventory, host, "deploy", dry=False, verbose=0, orders={"switch": str(order)}))
+    except (Failed, Unreached) as error:
+        click.echo(error.message, err=True)
+        _undone(inventory, host, order, content, text)
+    if once:
+        click.echo(f"{host}: {instance} serves {variant} until the next deploy: {inventory} is as it was")
+
+
+def _host(inventory: str, instance: str, limit: str | None) -> tuple[str, dict[str, Any]]:
+    """The one host that has the instance, and its data."""
+    hosts = named(inventory, limit)
+    declared = {name: _declared(data) for name, data in hosts.items()}
+    having = [name for name, found in declared.items() if instance in found]
+    if not having:
+        raise click.ClickException(unknown("instance", instance, {one for found in declared.values() for one in found}))
+    if len(having) > 1:
+        raise click.ClickException(f"{instance} is on {', '.join(sorted(having))}: name one of them, --limit HOST")
+    return having[0], hosts[having[0]]
+
+
+def _declared(data: dict[str, Any]) -> list[str]:
+    rig = data.get("rig")
+    return list(rig["entry"].get("instances", {})) if isinstance(rig, dict) and "entry" in rig else []
+
+
+def _wanted(inventory: str, host: str, data: dict[str, Any], order: Switch, catalog: Catalog, rig: Rig) -> Rig:
+    """The rig with the other variant, once nothing of it is refused."""
+    try:
+        wanted = whole(load(switched(data["rig"], order)))
+    except Invalid as error:
+        raise click.ClickException(str(error)) from None
+    now = next(one for one in rig.instances if one.name == order.instance)
+    if why := _not_for(catalog, rig, now, order.variant):
+        raise click.ClickException(
+            f"{host}: {order.variant} {why}; `rigwright switch {inventory} {order.instance} --list` says which are"
+        )
+    return wanted
+
+
+def _not_for(catalog: Catalog, rig: Rig, instance: Instance, variant: str) -> str:
+    """Why a variant is not for the cards of an instance; empty where it is."""
+    cards = tuple(names(rig.cards[index], catalog) for index in instance.cards)
+    if variant in choices(catalog, Asked(cards=cards)):
+        return ""
+    purpose = catalog.variants[variant].purpose
+    made_for = ", ".join(purpose.cards) if purpose else ""
+    here = ", ".join(sorted({rig.cards[index].name for index in instance.cards})) or "no card"
+    return f"is made for {made_for}, and {instance.name} has {here}"
+
+
+def _text(inventory: str, content: bytes, host: str, data: dict[str, Any], order: Switch) -> bytes:
+    """The inventory's content with the other variant in it, that says nothing else that is different."""
+    try:
+        text = edited(inventory, content, host, order)
+        wanted = switched(data["rig"], order)
+    except Invalid as error:
+        raise click.ClickException(str(error)) from None
+    before = {name: one.get("rig") for name, one in named(inventory, None).items()}
+    after = {name: one.get("rig") for name, one in as_if(inventory, text).items()}
+    if after != before | {host: wanted}:
+        changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name)) or [host]
+        raise click.ClickException(
+            f"{inventory}: to edit {order.instance}'s variant there would be another change than that "
+            f"({', '.join(changed)}): make it {order.variant!r} by hand, or try it with --once"
+        )
+    return text
+
+
+def _difference(inventory: str, content: bytes, text: bytes) -> None:
+    before, after = (one.decode(errors="replace").splitlines() for one in (content, text))
+    for line in difflib.unified_diff(before, after, inventory, inventory, n=1, lineterm=""):
+        click.echo(line)
+
+
+def _box(inventory: str, host: str, wanted: Rig) -> Box:
+    """The host, connected, and the rig that it is to be."""
+    found, gone = boxes(inventory, host)
+    leave(gone)
+    return replace(found[0], rig=wanted)
+
+
+def _expect(box: Box, order: Switch, declared: str) -> None:
+    """Say what a deploy will do, how long nobody answers, and why; what would be refused is refused."""
+    box = box.ahead("facts", "served", "use")
+    made, found = planned(box), box.served()
+    _refuse(box.name, made)
+    instance = next(one for one in box.rig.instances if one.name == order.instance)
+    serving = found.serving.get(order.instance)
+    for text in (*made.warnings, *(f"evidence: {one}" for one in made.evidence)):
+        click.echo(f"{box.name}: {text}")
+    click.echo(f"{box.name}: {order.instance}: {serving or declared} -> {order.variant}")
+    if made.plan.fetched_bytes:
+        click.echo(f"{box.name}: {size(made.plan.fetched_bytes)} are fetched before anything is stopped")
+    others = [unit for unit in made.plan.interrupted if unit != instance.unit]
+    if others:
+        click.echo(f"{box.name}: what else differs from the inventory interrupts {', '.join(others)}, too")
+    if instance.unit in made.plan.interrupted:
+        use = box.use().get(instance.unit)
+        for sentence in sentences(box.rig, instance, use.start_seconds if use else None):
+            click.echo(f"{box.name}: {sentence}")
+    elif not made.plan.steps:
+        click.echo(f"{box.name}: {order.instance} serves it already")
+
+
+def _refuse(host: str, made: Planned) -> None:
+    if made.refused:
+        raise click.ClickException("\n".join(f"{host}: refused: {reason}" for reason in made.refused))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put a file in the place of one, in one step, as whose and with the mode that it has."""
+    path = path.resolve()
+    new = path.with_name(f".{path.name}.rigwright-new")
+    try:
+        new.write_bytes(content)
+        shutil.copystat(path, new)
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise click.ClickException(f"cannot write {path}: {error.strerror}; nothing was changed") from None
+
+
+def _undone(inventory: str, host: str, order: Switch, content: bytes, text: bytes) -> NoReturn:
+    """After a deploy that failed: the file says what the host serves."""
+    path, said = Path(inventory), f"{order.instance} does not serve {order.variant}; as said above"
+    found, gone = boxes(inventory, host)
+    served = None if gone else found[0].served()
+    if served is None:
+        raise Unreached(f"{host} cannot be reached: what it serves is not known; run the same command again")
+    if served.job or served.serving.get(order.instance) == order.variant:
+        raise Failed(f"{host}: not all is done, as said above; run the same command again to continue")
+    if text != content:
+        if path.read_bytes() != text:
+            raise Failed(f"{said}. {inventory} was changed meanwhile, and still says {order.variant}")
+        _write(path, content)
+        said += f". {inventory} is as it was"
+    raise Failed(f"{host}: {said}")
+
+
+def _list(inventory: str, host: str, data: dict[str, Any], catalog: Catalog, rig: Rig, now: Instance) -> None:
+    """Which variants an instance could serve, and why it could not serve the others for its cards."""
+    found, gone = boxes(inventory, host)
+    served = found[0].served().serving.get(now.name) if found else None
+    cards = tuple(names(rig.cards[index], catalog) for index in now.cards)
+    rows: list[tuple[str, ...]] = []
+    for name in choices(catalog, Asked(cards=cards)):
+        one = catalog.variants[name]
+        word = ", ".join(what for what, which in (("served", served), ("declared", now.variant_name)) if which == name)
+        evidence = one.evidence.kind if one.evidence else "none given"
+        takes = counted(one.cards, "card") if one.cards else "CPU"
+        rows.append((name, takes, one.sized, evidence, word or _refusal(data, Switch(now.name, name))))
+    show(COLUMNS, sorted(rows, key=lambda row: row[-1] not in ("", "served", "declared", "served, declared")))
+    if served and served not in (row[0] for row in rows):
+        click.echo(f"{host}: {now.name} serves {served}, which the catalogue has not, or not for these cards")
+    leave(gone)
+
+
+def _refusal(data: dict[str, Any], order: Switch) -> str:
+    """Why an instance cannot be switched to a variant; empty where it can."""
+    try:
+        load(switched(data["rig"], order))
+    except Invalid as error:
+        return "; ".join(problem.text.removeprefix(f"{order.variant}: ") for problem in error.problems)
+    return ""

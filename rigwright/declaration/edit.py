@@ -1,0 +1,173 @@
+"""An inventory's text with another variant in it: the bytes of one literal are replaced, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+
+from rigwright.problems import Invalid, Problem, unknown
+
+# One string without a prefix, an escape or another one after it.
+PLAIN = re.compile(rb"""(["'])[^"'\\\r\n]*\1""")
+
+
+@dataclass(frozen=True)
+class Switch:
+    """An instance that is to serve another variant."""
+
+    instance: str
+    variant: str
+
+    def __str__(self) -> str:
+        """As `--data` has it."""
+        return f"{self.instance}:{self.variant}"
+
+
+class _Elsewhere(Exception):
+    """What is looked for is not written out."""
+
+    def __init__(self, node: ast.AST, why: str) -> None:
+        super().__init__(why)
+        self.line: int = getattr(node, "lineno", 1)
+
+
+def switched(data: object, switch: Switch) -> object:
+    """Host data of a rig (`rigwright.inventory.hosts`) with another variant in it; what it is not is for who loads it.
+
+    Raises:
+        Invalid: the rig declares no such instance.
+    """
+    made = deepcopy(data)
+    try:
+        rig: dict[str, object] = made  # type: ignore[assignment]
+        instances: dict[str, dict[str, object]] = rig["entry"]["instances"]  # type: ignore[index]
+    except (TypeError, KeyError):
+        instances = {}
+    if not (isinstance(instances, dict) and isinstance(instances.get(switch.instance), dict)):
+        names = instances if isinstance(instances, dict) else ()
+        raise Invalid([Problem("--data", "switch", unknown("instance", switch.instance, map(str, names)))])
+    instances[switch.instance]["variant"] = switch.variant
+    return made
+
+
+def edited(file: str, content: bytes, rig: str, switch: Switch) -> bytes:
+    """An inventory's content with another variant in it.
+
+    Args:
+        file: Its name, for messages.
+        content: What is in it.
+        rig: The rig's name.
+        switch: The instance and the variant.
+
+    Raises:
+        Invalid: the variant is not written out in it as a plain literal: names the line and what to edit by hand.
+    """
+    where = f"{rig}.instances.{switch.instance}.variant"
+    try:
+        tree = ast.parse(content)
+        node = _literal(tree, rig, switch.instance)
+        start, end = (_offset(content, line, column) for line, column in _span(node))
+        if not PLAIN.fullmatch(content[start:end]) or content[start + 1 : end - 1].decode() != node.value:
+            raise _Elsewhere(node, "is not one plain literal")
+    except SyntaxError as error:
+        raise Invalid([Problem(file, where, f"line {error.lineno}: {error.msg}")]) from None
+    except _Elsewhere as error:
+        said = f'line {error.line} {error}, so that nothing was edited: make it "{switch.variant}" there by hand'
+        raise Invalid([Problem(file, where, said)]) from None
+    return content[: start + 1] + switch.variant.encode() + content[end - 1 :]
+
+
+def _span(node: ast.Constant) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def _offset(content: bytes, line: int, column: int) -> int:
+    """Of a place as ast has it: lines from 1, columns in bytes of UTF-8."""
+    return sum(map(len, content.splitlines(keepends=True)[: line - 1])) + column
+
+
+def _literal(tree: ast.Module, rig: str, instance: str) -> ast.Constant:
+    """Where the variant is written.
+
+    Raises:
+        _Elsewhere: nowhere as a literal, or not once.
+    """
+    names = _names(tree)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) == "hosts" and node.args]
+    # an inventory may have several groups
+    calls = [one for one in calls if rig in _keys(_followed(one.args[0], names))] or calls
+    if len(calls) != 1:
+        raise _Elsewhere(calls[-1] if calls else tree, f"gives {rig} to hosts() in no single table that is written out")
+    shared = next((one.value for one in calls[0].keywords if one.arg == "instances"), None)
+    entry = _table(calls[0].args[0], names, "hosts()").entry(rig)
+    instances = _table(entry, names, rig).entry("instances", shared)
+    declared = _table(instances, names, "instances").entry(instance)
+    variant = _followed(_table(declared, names, instance).entry("variant"), names)
+    if not isinstance(variant, ast.Constant) or not isinstance(variant.value, str):
+        raise _Elsewhere(variant, f"has {_shown(variant)} for it")
+    return variant
+
+
+@dataclass(frozen=True)
+class _Table:
+    node: ast.Dict
+    what: str
+
+    def entry(self, key: str, otherwise: ast.expr | None = None) -> ast.expr:
+        """The value of a key: the last one counts, as it does to Python.
+
+        Raises:
+            _Elsewhere: it is in none, or another one may be in its place.
+        """
+        for name, value in zip(reversed(self.node.keys), reversed(self.node.values), strict=True):
+            if name is None:
+                raise _Elsewhere(value, f"has **{_shown(value)} in {self.what}")
+            if not isinstance(name, ast.Constant):
+                raise _Elsewhere(name, f"has the key {_shown(name)} in {self.what}")
+            if name.value == key:
+                return value
+        if otherwise is None:
+            raise _Elsewhere(self.node, f"has no {key} in {self.what}")
+        return otherwise
+
+
+def _table(node: ast.expr, names: dict[str, ast.expr], what: str) -> _Table:
+    found = _followed(node, names)
+    if not isinstance(found, ast.Dict):
+        raise _Elsewhere(found, f"has {_shown(found)} for {what}")
+    return _Table(found, what)
+
+
+def _keys(node: ast.expr) -> list[object]:
+    return [key.value for key in node.keys if isinstance(key, ast.Constant)] if isinstance(node, ast.Dict) else []
+
+
+def _followed(node: ast.expr, names: dict[str, ast.expr]) -> ast.expr:
+    """What a name stands for, where that is plain."""
+    return names.get(node.id, node) if isinstance(node, ast.Name) else node
+
+
+def _names(tree: ast.Module) -> dict[str, ast.expr]:
+    """What is given a name once, at the top of the file."""
+    stored = [one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+    return {name: value for name, value in _assigned(tree) if stored.count(name) == 1}
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for one in tree.body:
+        if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name):
+            yield one.targets[0].id, one.value
+        elif isinstance(one, ast.AnnAssign) and one.value and isinstance(one.target, ast.Name):
+            yield one.target.id, one.value
+
+
+def _called(call: ast.Call) -> str:
+    return getattr(call.func, "id", getattr(call.func, "attr", ""))
+
+
+def _shown(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,238 @@
+"""Another variant for an instance behind a gateway, on a real host with real llama.cpp, while clients ask."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from lab.hosts import HostSpec
+from lab.labs import Lab
+from tests.hosts.gateway_box import DEMO, QUESTION, SLOW, Box, rigwright
+from tests.hosts.layers import FirstRun
+from tests.hosts.support import deploy, red, until
+from tests.locks import lock_text
+
+pytestmark = pytest.mark.all_only
+
+BROKEN = "broken-rig"
+# Of the model whose answers take a while, as tests/hosts/gateway_box.py has it; and one that does not start.
+VARIANTS = f"""
+[variants."llamacpp/slow-two"]
+engine = "llama.cpp"
+model = "{SLOW}"
+context = 8192
+slots = 4
+flags.threads = "1"
+
+[variants."llamacpp/broken"]
+engine = "llama.cpp"
+model = "{BROKEN}"
+context = 8192
+
+[models.{BROKEN}]
+file = "{BROKEN}"
+
+[inputs.{BROKEN}]
+kind = "weight"
+version = "1"
+sources = ["shelf:{BROKEN}.gguf"]
+"""
+DRAIN = 5
+
+
+@pytest.fixture(scope="module")
+def box(lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """A host with one instance behind a gateway."""
+    (host,) = lab.up([HostSpec(f"s{release[-2:]}", release, (first_run.layer,))])
+    made = Box(lab, host, tmp_path_factory.mktemp("switch"))
+    made.prepare()
+    (made.folder / "catalog/switch.toml").write_text(VARIANTS)
+    break_off(made)
+    assert deploy(declared(made)).status == 0
+    yield made
+    host.destroy()
+
+
+def break_off(box: Box) -> None:
+    """A file of weights that its lock has, and that is no model."""
+    content = b"GGUF" + os.urandom(1 << 16)
+    (box.lab.shelf / f"{BROKEN}.gguf").write_bytes(content)
+    row = {"kind": "weight", "name": BROKEN, "version": "1", "file": f"{BROKEN}.gguf"}
+    row["sha256"] = hashlib.sha256(content).hexdigest()
+    lines = [f'{key} = "{value}"' for key, value in row.items()]
+    lines += [f"size = {len(content)}", f'sources = ["shelf:{BROKEN}.gguf"]']
+    (box.folder / "locks/broken.lock.toml").write_text(lock_text("\n".join(["[[artefact]]", *lines, ""])))
+
+
+def declared(box: Box, variant: str = "llamacpp/slow", **changes: Any) -> Path:
+    return box.inventory(
+        {"chat": {**DEMO, "variant": variant}},
+        aliases={},
+        models={"chat": {"instances": ["chat"]}},
+        drain=DRAIN,
+        **changes,
+    )
+
+
+@dataclass
+class Load:
+    """Clients of the gateway, and what became of what they asked."""
+
+    answered: list[float] = field(default_factory=list)
+    """When, each."""
+    told: list[int] = field(default_factory=list)
+    """Seconds after which to come again."""
+    wrong: list[str] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def silence(self) -> float:
+        """The longest time between two answers, seconds."""
+        return max(after - before for before, after in zip(self.answered, self.answered[1:], strict=False))
+
+    def ask(self, url: str, number: int) -> None:
+        """Ask until told to end: by streams and without, in turns."""
+        while not self.ended.is_set():
+            number += 1
+            body = {
+                "model": "chat",
+                "messages": QUESTION,
+                "max_tokens": 16,
+                "stream": bool(number % 2),
+                "ignore_eos": True,
+            }
+            try:
+                with requests.post(url, json=body, timeout=60) as said:
+                    self._judge(
+                        said.status_code, said.headers.get("Retry-After", ""), said.text, stream=number % 2 == 1
+                    )
+            except requests.RequestException as error:
+                self.wrong.append(repr(error))
+
+    def _judge(self, status: int, later: str, text: str, *, stream: bool) -> None:
+        if status == 503 and later:
+            self.told.append(int(later))
+            time.sleep(0.2)
+        elif status == 200 and (text.rstrip().endswith("data: [DONE]") if stream else json.loads(text)["choices"]):
+            self.answered.append(time.monotonic())
+        else:
+            self.wrong.append(f"{status} {text[-300:]}")
+
+
+@contextmanager
+def load(box: Box, clients: int = 4) -> Iterator[Load]:
+    """Clients that ask while the block runs."""
+    made = Load()
+    threads = [threading.Thread(target=made.ask, args=(box.url(), number)) for number in range(clients)]
+    for one in threads:
+        one.start()
+    try:
+        until(lambda: len(made.answered) >= clients, "answers before it begins")
+        yield made
+        seen = len(made.answered)
+        until(lambda: len(made.answered) > seen + clients, "answers after it")
+    finally:
+        made.ended.set()
+        for one in threads:
+            one.join()
+
+
+def switch(box: Box, *words: str) -> subprocess.CompletedProcess[str]:
+    return rigwright("switch", str(box.folder / "rig.py"), "chat", *words)
+
+
+def serves(box: Box) -> str:
+    """The variant that the host's own manifest says."""
+    said = json.loads(box.host.run("cat /etc/rigwright/current/manifest.json"))
+    return str(said["instances"]["chat"]["variant"])
+
+
+def generation(box: Box) -> str:
+    return box.host.run("readlink /etc/rigwright/current")
+
+
+def test_nobody_loses_an_answer_while_another_variant_comes(box: Box) -> None:
+    inventory = declared(box)
+    assert deploy(inventory).status == 0
+    before = inventory.read_text()
+    with load(box) as clients:
+        done = switch(box, "llamacpp/slow-two")
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(f"{len(clients.answered)} answered, {len(clients.told)} told 503, longest silence {clients.silence:.1f} s")
+    assert clients.wrong == []
+    assert inventory.read_text() == before.replace("llamacpp/slow", "llamacpp/slow-two")
+    assert "chat: llamacpp/slow -> llamacpp/slow-two" in done.stdout
+    assert serves(box) == "llamacpp/slow-two"
+    assert red(inventory) == set()
+    # once more changes nothing
+    now = generation(box), box.host.run("systemctl show --property=MainPID rigwright-chat")
+    again = switch(box, "llamacpp/slow-two")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert (generation(box), box.host.run("systemctl show --property=MainPID rigwright-chat")) == now
+    assert deploy(inventory).changed == []
+
+
+def test_a_variant_that_does_not_serve_gives_way_to_the_old_one(box: Box) -> None:
+    inventory = declared(box)
+    assert deploy(inventory).status == 0
+    before, was = inventory.read_text(), generation(box)
+    start = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))
+    start -= float(box.host.run("systemctl show --value --property=InactiveExitTimestampMonotonic rigwright-chat"))
+    with load(box) as clients:
+        done = switch(box, "llamacpp/broken")
+    print(f"own start {start / 1e6:.1f} s, longest silence {clients.silence:.1f} s, {len(clients.told)} told 503")
+    assert done.returncode == 1
+    assert "failed to load model" in done.stdout + done.stderr
+    assert "is as it was" in done.stderr
+    assert (inventory.read_text(), generation(box), serves(box)) == (before, was, "llamacpp/slow")
+    assert clients.wrong == []
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+
+
+def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Box) -> None:
+    inventory = declared(box)
+    assert deploy(inventory).status == 0
+    before = inventory.read_text()
+    done = switch(box, "llamacpp/slow-two", "--once")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (inventory.read_text(), serves(box)) == (before, "llamacpp/slow-two")
+    assert "the inventory declares something else" in rigwright("status", str(inventory)).stdout
+    listed = switch(box, "--list").stdout
+    assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow ")] == ["declared"]
+    assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow-two")] == ["served"]
+    assert deploy(inventory).status == 0
+    assert serves(box) == "llamacpp/slow"
+    assert red(inventory) == set()
+
+
+def test_one_that_is_killed_in_the_middle_is_finished_by_the_same_again(box: Box) -> None:
+    inventory = declared(box)
+    assert deploy(inventory).status == 0
+    command = [sys.executable, "-m", "cli", "switch", str(inventory), "chat", "llamacpp/slow-two"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    active = "systemctl is-active rw-job-activate || true"
+    until(lambda: box.host.run(active).strip() in ("active", "activating"), "an activation")
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    # what is under way on the host is finished there
+    until(lambda: serves(box) == "llamacpp/slow-two" and box.host.run(active).strip() == "inactive", "finished")
+    assert "llamacpp/slow-two" in inventory.read_text()
+    done = switch(box, "llamacpp/slow-two")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert red(inventory) == set()
+    assert requests.post(box.url(), json={"model": "chat", "messages": QUESTION, "max_tokens": 1}, timeout=60).ok

@@ -1,0 +1,297 @@
+"""`rigwright switch`: what it refuses before a host is touched, what it writes, and what it undoes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import checks.looking
+import cli.switch as verb
+from cli import main
+from cli.ending import Failed
+from cli.hosts import Wanted
+from rigwright.engines.caution import Rule
+from rigwright.engines.llama_cpp import LlamaCpp
+from rigwright.host.facts import HostFacts
+from rigwright.inventory import load
+from rigwright.serving.live import Kept, Served
+from rigwright.serving.use import Use
+from tests.unit.sample_texts import CATALOG
+from tests.unit.samples import Box, chat, entry, facts
+
+OTHERS = """
+[variants."llamacpp/wide"]
+engine = "plain"
+model = "small"
+context = 8192
+
+[variants."llamacpp/new-cards"]
+engine = "plain"
+model = "small"
+cards = 2
+context = 8192
+
+[variants."llamacpp/new-cards".purpose]
+cards = ["newest"]
+why = "for others"
+
+[cards.newest]
+name = "NVIDIA Newest"
+pci_ids = ["10de:ffff"]
+capability = "12.0"
+vram_mib = 32768
+
+[models.absent]
+file = "absent"
+
+[inputs.absent]
+kind = "weight"
+version = "1"
+sources = ["store:absent.gguf"]
+
+[variants."llamacpp/absent"]
+engine = "plain"
+model = "absent"
+context = 4096
+
+[blocked."sglang/default"]
+why = "does not run this model"
+instead = ["llamacpp/cpu"]
+"""
+
+
+class Operator:
+    """An inventory of two boxes, and what a verb does to them: nothing, but it is written down."""
+
+    def __init__(self, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.box = box
+        self.ran: list[tuple[str, ...]] = []
+        self.looked = 0
+        self.status = 0
+        self.serves: dict[str, str] | None = {"chat": "llamacpp/cpu"}
+        box.write("catalog/box.toml", CATALOG + OTHERS)
+        self.declare(two=entry(ssh_hostname="192.0.2.8"), one=entry(cards=[], instances=chat()))
+        monkeypatch.setattr(verb, "boxes", self.boxes)
+        monkeypatch.setattr(verb, "perform", self.deploy)
+
+    def declare(self, **boxes: dict[str, object]) -> None:
+        rows = "\n".join(f"    {name!r}: {keys!r}," for name, keys in boxes.items())
+        self.box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{\n{rows}\n}})\n")
+
+    @property
+    def text(self) -> str:
+        return self.box.inventory.read_text()
+
+    def boxes(self, inventory: str, limit: str | None) -> tuple[list[checks.looking.Box], list[str]]:
+        self.looked += 1
+        if self.serves is None:
+            return [], ["one"]
+        scope: dict[str, Any] = {}
+        exec(compile(self.text, inventory, "exec"), scope)
+        data = dict(scope["rigs"])[str(limit)]
+        return [Looked(str(limit), load(data["rig"]), SimpleNamespace(serves=self.serves))], []
+
+    def deploy(self, wanted: Wanted) -> None:
+        self.ran.append((wanted.inventory, *wanted.words, "--limit", str(wanted.limit)))
+        if self.status:
+            raise Failed("deploy failed on one")
+
+    def switch(self, *words: str) -> Result:
+        return CliRunner().invoke(main, ["switch", str(self.box.inventory), *words])
+
+
+class Looked(checks.looking.Box):
+    """A box whose host is known."""
+
+    def ahead(self, *looks: str) -> checks.looking.Box:
+        return self
+
+    def facts(self) -> HostFacts:
+        return facts(clock=int(time.time()))
+
+    def served(self) -> Served:
+        kept = Kept(1, "0" * 64, "0" * 64, "", variants=self.target.serves)
+        return Served(generations=(kept,), current=1)
+
+    def use(self) -> dict[str, Use]:
+        return {"rigwright-chat.service": Use("", 5, 12.4)}
+
+
+@pytest.fixture
+def operator(box: Box, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    return Operator(box, monkeypatch)
+
+
+ONE, TWO = ("--limit", "one"), ("--limit", "two")
+REFUSED = {
+    "misspelt": (
+        ("chat", "llamacpp/wid", *ONE),
+        'no variant is called "llamacpp/wid"; did you mean "llamacpp/wide"?',
+    ),
+    "blocked": (("chat", "sglang/default", *ONE), "sglang/default is blocked"),
+    "not locked": (("chat", "llamacpp/absent", *ONE), "absent"),
+    "another number of cards": (("chat", "llamacpp/one", *ONE), "llamacpp/one takes 1 card, 0 are named"),
+    "no name of a variant": (("chat", "wide", *ONE), "'wide' is refused: must be engine/name"),
+    "no such instance": (("chit", "llamacpp/wide", *ONE), 'no instance is called "chit"; did you mean "chat"?'),
+    "on several boxes": (("chat", "llamacpp/wide"), "chat is on one, two: name one of them, --limit HOST"),
+    "no such box": (("chat", "llamacpp/wide", "--limit", "tow"), 'no host or group is called "tow"'),
+    "for other cards": (
+        ("chat", "llamacpp/new-cards", *TWO),
+        "two: llamacpp/new-cards is made for newest, and chat has NVIDIA GeForce RTX 2080 Ti, NVIDIA GeForce RTX 3090",
+    ),
+    "no variant at all": (("chat", *ONE), "say which variant, or --list"),
+    "a list of one": (("chat", "llamacpp/wide", "--list", *ONE), "--list goes alone"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=list(REFUSED))
+def test_what_cannot_be_is_refused_before_a_host_is_touched(
+    operator: Operator, words: tuple[str, ...], said: str
+) -> None:
+    before = operator.text
+    done = operator.switch(*words)
+    assert done.exit_code != 0
+    assert said in done.output, done.output
+    assert (operator.text, operator.ran, operator.looked) == (before, [], 0)
+
+
+def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "its weights alone need 9.9 of 1.0 GiB"
+    rule = Rule(lambda one: words if one.instance.variant_name == "llamacpp/wide" else "", "-", refused=True)
+    monkeypatch.setattr(LlamaCpp, "rules", lambda self: (rule,))
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert f"llamacpp/wide: {words}" in done.output
+    assert (done.exit_code, operator.ran, operator.looked) == (2, [], 0)
+
+
+def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Operator) -> None:
+    before = operator.text
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert done.exit_code == 0, done.output
+    old, new = (f"{{'chat': {{'variant': 'llamacpp/{name}', 'port': 8020}}}}" for name in ("cpu", "wide"))
+    assert operator.text == before.replace(old, new) != before
+    assert [line[:1] for line in done.output.splitlines() if old in line or new in line] == ["-", "+"]
+    assert operator.ran == [
+        (str(operator.box.inventory), "--yes", "--data", "switch=chat:llamacpp/wide", "--limit", "one")
+    ]
+    assert "one: chat: llamacpp/cpu -> llamacpp/wide" in done.output
+
+
+def test_once_leaves_the_file_as_it_is(operator: Operator) -> None:
+    before = operator.text
+    done = operator.switch("chat", "llamacpp/wide", *ONE, "--once")
+    assert done.exit_code == 0, done.output
+    assert operator.text == before
+    assert "switch=chat:llamacpp/wide" in operator.ran[0]
+    assert "serves llamacpp/wide until the next deploy" in done.output
+    assert "---" not in done.output
+
+
+def test_dry_says_it_all_and_does_nothing(operator: Operator) -> None:
+    before = operator.text
+    done = operator.switch("chat", "llamacpp/wide", *ONE, "--dry")
+    assert done.exit_code == 0, done.output
+    assert "+    'one'" in done.output
+    assert (operator.text, operator.ran) == (before, [])
+
+
+def test_what_is_not_written_plainly_is_refused_but_once(operator: Operator) -> None:
+    operator.box.write(
+        "rig.py", operator.text.replace("rigs =", 'NEW = "llamacpp/" + "cpu"\nrigs =').replace("'llamacpp/cpu'", "NEW")
+    )
+    before = operator.text
+    words = ("chat", "llamacpp/wide", *ONE)
+    refused = operator.switch(*words)
+    assert "one.instances.chat.variant: line 3 has 'llamacpp/' + 'cpu' for it" in refused.output
+    assert (refused.exit_code, operator.text, operator.looked) == (2, before, 0)
+    assert operator.switch(*words, "--once").exit_code == 0
+    assert operator.text == before
+
+
+def test_a_literal_that_says_more_than_that_is_not_edited(operator: Operator) -> None:
+    text = operator.text.replace("rigs = ", "CHAT = 'llamacpp/cpu'\nrigs = ").replace(
+        "'variant': 'llamacpp/cpu'", "'variant': CHAT"
+    )
+    operator.box.write("rig.py", text)
+    assert text.count("CHAT") == 3
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert done.exit_code == 2
+    assert "would be another change than that (one, two)" in done.output
+    assert (operator.text, operator.looked) == (text, 0)
+
+
+OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}
+
+
+@pytest.mark.parametrize(
+    ("serves", "restored", "said"),
+    [
+        (OLD, True, "chat does not serve llamacpp/wide; as said above. {file} is as it was"),
+        (NEW, False, "run the same command again to continue"),
+        (None, False, "one cannot be reached: what it serves is not known; run the same command again"),
+    ],
+)
+def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
+    operator: Operator, serves: dict[str, str] | None, restored: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = operator.text
+
+    def deploy(_: Wanted) -> None:
+        operator.serves = serves
+        raise Failed("deploy failed on one")
+
+    monkeypatch.setattr(verb, "perform", deploy)
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert done.exit_code == (1 if serves else 3)
+    assert said.format(file=operator.box.inventory) in done.output, done.output
+    assert (operator.text == before) == restored
+
+
+def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deploy(_: Wanted) -> None:
+        operator.box.write("rig.py", operator.text + "# mine\n")
+        raise Failed("deploy failed on one")
+
+    monkeypatch.setattr(verb, "perform", deploy)
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert "was changed meanwhile, and still says llamacpp/wide" in done.output
+    assert operator.text.endswith("# mine\n")
+
+
+def test_what_is_declared_already_is_deployed_without_an_edit(operator: Operator) -> None:
+    before = operator.text
+    done = operator.switch("chat", "llamacpp/cpu", *ONE)
+    assert done.exit_code == 0, done.output
+    assert (operator.text, len(operator.ran)) == (before, 1)
+
+
+def test_the_list_says_what_fits_what_is_served_and_what_stands_in_the_way(operator: Operator) -> None:
+    operator.serves = {"chat": "llamacpp/wide"}
+    done = operator.switch("chat", "--list", *ONE)
+    assert done.exit_code == 0, done.output
+    rows = {line.split()[0]: line.rstrip() for line in done.output.splitlines() if line.startswith("llamacpp")}
+    assert rows["llamacpp/cpu"].endswith("declared")
+    assert rows["llamacpp/wide"].endswith("served")
+    assert "absent" in rows["llamacpp/absent"].removeprefix("llamacpp/absent")
+    assert not rows.keys() & {"llamacpp/one", "llamacpp/two", "llamacpp/new-cards"}
+    assert operator.ran == []
+
+
+def test_the_mode_of_the_file_and_a_link_to_it_stay(operator: Operator, tmp_path: Path) -> None:
+    operator.box.inventory.chmod(0o640)
+    real = operator.box.inventory.rename(tmp_path / "real.py")
+    operator.box.inventory.symlink_to(real)
+    assert operator.switch("chat", "llamacpp/wide", *ONE).exit_code == 0
+    assert operator.box.inventory.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert "llamacpp/wide" in real.read_text()
+    assert not list(tmp_path.glob(".*rigwright-new"))
