@@ -20,6 +20,8 @@ HELD = "critical|warning"
 """Severities of which nobody is told while a box is deployed to."""
 # Hours after which a deploy that said that it began, and not that it ended, is taken for one that was cut off.
 LONGEST = 6
+# The check that holds what was measured last to what was accepted (checks/test_baseline.py).
+BASELINE = "J01"
 HOUR, DAY = 3600, 86400
 
 
@@ -142,6 +144,12 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
             CHECK_FAILED + '{level=~"critical|high"} > 0',
             "critical",
             f"{BOX}: check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) does not hold. {{{{ $labels.part }}}}",
+        ),
+        Alert(
+            "Slower",
+            CHECK_FAILED + f'{{check="{BASELINE}"}} > 0',
+            "warning",
+            f"{BOX}: {{{{ $labels.part }}}} was slower than its baseline when it was measured last.",
         ),
         Alert(
             "VerdictStale",

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from checks.catalogue import every
 from rigwright.monitoring import conf
 from rigwright.monitoring.entry import Limits, Server
-from rigwright.monitoring.rules import DEAD_MAN, alerts
+from rigwright.monitoring.rules import BASELINE, DEAD_MAN, alerts
 
 PROMTOOL = shutil.which("promtool")
 SERVER = Server(limits=Limits(ttft_p99_s=2.0))
@@ -122,6 +123,13 @@ CASES = [
         "b: check S01 (high) does not hold. chat",
         {'rigwright_check_failed{box="b",check="S01",level="low",part="chat"}': "1x120"},
         {"box": "b", "check": "S01", "level": "high", "part": "chat"},
+    ),
+    Case(
+        "Slower",
+        {'rigwright_check_failed{box="b",check="J01",level="low",part="chat"}': "1x120"},
+        "b: chat was slower than its baseline when it was measured last.",
+        {'rigwright_check_failed{box="b",check="J02",level="low",part="chat"}': "1x120"},
+        {"box": "b", "check": "J01", "level": "low", "part": "chat"},
     ),
     Case(
         "VerdictStale",
@@ -236,6 +244,10 @@ def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp
     words = [str(PROMTOOL), "test", "rules", "tests.yml"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_check_of_baselines_is_the_one_that_is_named() -> None:
+    assert next(one.file for one in every() if one.id == BASELINE) == "baseline"
 
 
 def test_every_alert_has_a_case_and_is_told_by_default_where_its_limit_is_known() -> None:
