@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from cli.calling import spelt
 from cli.resolving import folders as folders_of
 from cli.resolving import plugged, upstream, web
 from cli.resolving.conda import Conda
@@ -117,7 +118,7 @@ def _read(
         told = [kinds[kind] for kind in ELSEWHERE if any(one.input.kind == kind for one in left)]
         what = " and ".join(["models", *told])
         names = ", ".join(one.name for one in left)
-        click.echo(f"left out: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use")
+        click.echo(spelt(f"left out: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use"))
     session, of = web.session(), addresses(rigs)
     drivers = Drivers(session, of, tables(base), _mirrors(rigs, "apt"))
     packaged = Packaged(session, of, container_tables(base))

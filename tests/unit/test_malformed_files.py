@@ -85,7 +85,7 @@ def test_whatever_an_inventory_raises_is_said_in_one_line(tmp_path: Path, progra
     path = tmp_path / "rig.py"
     path.write_text(program)
     done = CliRunner().invoke(main, ["validate", str(path)])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert f"Error: {path}: {PROGRAMS[program]}" in done.output
 
 
