@@ -15,12 +15,13 @@ from cli.declared import LIMIT, InventoryFile
 @click.command()
 @click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
-@click.option("--only", multiple=True, metavar="IDS", help="These checks alone, such as S16,S17.")
+@click.option("--only", multiple=True, metavar="IDS", help="Only these checks, such as S16,S17.")
 @click.option("--severity", type=click.Choice(SEVERITIES), help="Only checks of this severity or above.")
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON (docs/checks.md) in place of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md) instead of lines.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
-@click.option("--deep", is_flag=True, help="Read all bytes of weights and environments too: minutes for 100 GB.")
-@click.option("--explain", metavar="ID", help="Say what a check proves, what it cannot see and what it looks at.")
+@click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
+@click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
+@click.option("--explain", metavar="ID", help="Explain what a check proves, what it cannot see and what it reads.")
 def check(
     inventory: str | None,
     limit: str | None,
@@ -29,6 +30,7 @@ def check(
     as_json: bool,
     junit: str | None,
     deep: bool,
+    verbose: bool,
     explain: str | None,
 ) -> None:
     """Compare every rig of INVENTORY with what it declares; change nothing.
@@ -56,6 +58,7 @@ def check(
     options += ["--json"] if as_json else []
     options += [f"--junitxml={junit}"] if junit else []
     options += ["--deep"] if deep else []
+    options += ["-v"] if verbose else []
     with quick.nothing_locked():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything else of it is imported)
 

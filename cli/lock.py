@@ -8,23 +8,18 @@ from pathlib import Path
 import click
 
 from cli.declared import InventoryFile
+from cli.ending import Failed, Unreached
 from rigwright.problems import Invalid
-
-
-class CannotLook(click.ClickException):
-    """`--check` cannot say whether something moved."""
-
-    exit_code = 2
 
 
 @click.command()
 @click.argument("inventory", required=False, type=InventoryFile())
-@click.option("--check", "only_look", is_flag=True, help="Write nothing; say what moved upstream.")
-@click.option("--refresh", is_flag=True, help="Fetch and resolve again what is locked already.")
+@click.option("--check", "only_look", is_flag=True, help="Write nothing; report what changed upstream.")
+@click.option("--refresh", is_flag=True, help="Fetch and resolve again even if already locked.")
 @click.option(
     "--from-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Hash the files that lie in this folder instead of fetching them; of a checkpoint of your own, all of it.",
+    help="Hash the files in this folder instead of fetching them; of your own checkpoint, all of it.",
 )
 def lock(inventory: str | None, only_look: bool, refresh: bool, from_dir: Path | None) -> None:
     """Find and hash the inputs of the catalogue beside INVENTORY, and write them to the locks folder beside it.
@@ -34,18 +29,21 @@ def lock(inventory: str | None, only_look: bool, refresh: bool, from_dir: Path |
     changed input is fetched, and packages keep their versions, unless --refresh is given. Nothing is written when one
     input fails.
 
-    Exit status of --check: 0, nothing moved upstream. 1: something did. 2: something could not be looked at.
+    Exit status: 0, all is locked, or with --check, nothing moved upstream. 1: something is not to be had, or did move.
+    2: the command is refused. 3: with --check, something could not be looked at.
 
     Example: rigwright lock ~/boxes/rig.py
     """
     if only_look and (refresh or from_dir):
-        raise click.UsageError("--check writes nothing: --refresh and --from-dir do not go with it")
+        raise click.UsageError("--check writes nothing: it conflicts with --refresh and --from-dir")
     # here, for no other verb has to wait for it; and pyinfra's gevent must be there before anything loads ssl
     from cli.resolving import verb
 
     file = Path(inventory) if inventory else None
     try:
         status = verb.look(file) if only_look else verb.write(file, from_dir, refresh)
-    except (Invalid, OSError, verb.Unusable) as error:
-        raise (CannotLook if only_look else click.ClickException)(str(error)) from None
+    except verb.Unusable as error:
+        raise click.ClickException(str(error)) from None
+    except (Invalid, OSError) as error:
+        raise (Unreached if only_look else Failed)(str(error)) from None
     sys.exit(status)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from cli.calling import spelt
 from cli.resolving import folders as folders_of
 from cli.resolving import plugged, upstream, web
 from cli.resolving.conda import Conda
@@ -56,8 +57,8 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
         refresh: Whether what is locked already is found again too.
 
     Raises:
-        Unusable: there is nothing to lock.
-        Invalid: with everything that could not be read or resolved.
+        Unusable: there is nothing to lock, or what there is cannot be read.
+        Invalid: with everything that could not be resolved.
         OSError: a lock could not be written.
     """
     folders, resolver, rigs = _read(inventory, from_dir, refresh)
@@ -71,7 +72,7 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     new = [row for found in resolved.rows.values() for row in found]
     texts = folders.texts(resolved.rows, resolved.keys)
     if not texts and not folders.locked:
-        raise Unusable(f"{folders.locks.parent / 'catalog'}: no inputs: there is nothing to lock")
+        raise Unusable(f"{folders.locks.parent / 'catalog'}: no inputs, nothing to lock")
     folders.write(texts)
     for line in difference(folders.rows, new) or ["no change"]:
         click.echo(line)
@@ -82,11 +83,10 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
 
 
 def look(inventory: Path | None) -> int:
-    """Print what moved upstream; returns 0 if nothing did, 1 if something did, 2 if something could not be looked at.
+    """Print what moved upstream; returns 0 if nothing did, 1 if something did, 3 if something could not be looked at.
 
     Raises:
-        Unusable: there is no inventory to look for.
-        Invalid: with everything that could not be read.
+        Unusable: there is no inventory to look for, or what there is cannot be read.
     """
     folders, resolver, rigs = _read(inventory)
     found = upstream.look(resolver, folders)
@@ -95,13 +95,15 @@ def look(inventory: Path | None) -> int:
     found.unseen += unseen
     for line in [*map(str, folders.unread), *found.moved]:
         click.echo(line)
+    for line in found.unhashed:
+        click.echo(line)
     for line in found.nowhere:
-        click.echo(f"not looked at: {line}")
+        click.echo(f"not checked: {line}")
     for line in found.unseen:
-        click.echo(f"could not look: {line}", err=True)
+        click.echo(f"could not check: {line}", err=True)
     if not (folders.unread or found.moved or found.unseen):
-        click.echo("nothing moved")
-    return 2 if found.unseen else 1 if folders.unread or found.moved else 0
+        click.echo("nothing changed")
+    return 3 if found.unseen else 1 if folders.unread or found.moved else 0
 
 
 def _read(
@@ -109,13 +111,16 @@ def _read(
 ) -> tuple[Folders, Resolver, list[Rig]]:
     rigs = rigs_of(inventory, "lock")
     base = inventory.resolve().parent if inventory else ROOT
-    folders, left = _folders(base, rigs)
+    try:
+        folders, left = _folders(base, rigs)
+    except Invalid as error:
+        raise Unusable(str(error)) from None
     if inventory is None and left:
         kinds = {"conda": "conda packages", "image": "images"}
         told = [kinds[kind] for kind in ELSEWHERE if any(one.input.kind == kind for one in left)]
         what = " and ".join(["models", *told])
         names = ", ".join(one.name for one in left)
-        click.echo(f"left out: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use")
+        click.echo(spelt(f"skipped: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use"))
     session, of = web.session(), addresses(rigs)
     drivers = Drivers(session, of, tables(base), _mirrors(rigs, "apt"))
     packaged = Packaged(session, of, container_tables(base))
@@ -173,7 +178,7 @@ def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[Wanted]]:
         ]
     folders = folders_of.read(base, own, offered, _used(rigs))
     if not catalog.is_dir() and not folders.wanted:
-        raise Invalid([Problem(str(catalog), "the folder", "is not there: it has the inputs to lock")])
+        raise Invalid([Problem(str(catalog), "the folder", "does not exist: it must contain the inputs to lock")])
     return folders, [one for one in offered if one not in folders.wanted]
 
 

@@ -24,6 +24,8 @@ from roles.progress import Files, document, progress
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
+# apt's APT::Status-Fd: what it is about, percent of all, words
+APT = re.compile(r"^(?:dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
 
 
 HOLDS: channel.Schema = {"holds": (truth,)}
@@ -84,7 +86,7 @@ def job(
         job(name="Fetch", unit="rw-job-x", script="curl ...", test="[ -e /srv/x ]", folder="/var/lib/rigwright/jobs")
     """
     if host.get_fact(Done, test=test):
-        host.noop(f"{unit} has done its work")
+        host.noop(f"{unit} is done")
         return
     yield FunctionCommand(run_job, (unit, script, test, folder, watch, files, present, secrets), {})
 
@@ -122,14 +124,16 @@ def run_job(
         logger.error(f"{host.print_prefix}{error}")
         return False
     except Lost as error:
-        then = "the job goes on there: run again to watch it" if watcher.begun else "run again to go on from here"
+        then = (
+            "the job continues on the host: run it again to watch it" if watcher.begun else "run it again to continue"
+        )
         logger.error(f"{host.print_prefix}{error}; {then}")
         return False
     if succeeded:
         for line in watcher.shell.run(f"grep '^note: ' {shlex.quote(f'{folder}/log')} || true"):
             logger.warning(f"{host.print_prefix}{said(line.removeprefix('note: '))}")
     else:
-        log = watcher.shell.run(f"tail -n {LOG_LINES} {shlex.quote(f'{folder}/log')}")
+        log = watcher.shell.run(f"grep -vaE '^(dl|pm)status:' {shlex.quote(f'{folder}/log')} | tail -n {LOG_LINES}")
         logger.error(f"{host.print_prefix}{unit} failed; the end of {folder}/log:")
         for line in log:
             logger.error(f"{host.print_prefix}  {said(line)}")
@@ -217,7 +221,8 @@ class _Watcher:
 
     def follow(self, test: str) -> bool:
         """Watch until the unit ends; whether it has not failed, and its result is there."""
-        with progress.task(self.host.name, self.unit) as task, Files(task) as files:
+        with progress.task(self.host.name, self.unit, detached=True) as task:
+            files = Files(task)
             while True:
                 told = self.look()
                 self._report(task, told.one("size"), told.one("log").splitlines())
@@ -233,10 +238,13 @@ class _Watcher:
         begins = [number for number, line in enumerate(log) if line.startswith("==> ")]
         steps = [log[number].removeprefix("==> ") for number in begins]
         # what an earlier step has counted is not this one's
-        built = NINJA.findall("\n".join(log[begins[-1] :] if begins else log))
+        since = "\n".join(log[begins[-1] :] if begins else log)
+        built, percent = NINJA.findall(since), APT.findall(since)
         if steps:
             task.label(said(steps[-1]))
-        if built:
+        if percent:
+            task.at(number(percent[-1]), 100, "%")
+        elif built:
             task.at(number(built[-1][0]), number(built[-1][1]), "steps")
         elif self.watch and size:
             task.at(size, int(self.watch.partition(" ")[0]), "bytes")
