@@ -47,7 +47,7 @@ def served(box: Served) -> None:
         click.echo(f"\n==> {called()} {words}")
         # each in a process of its own: pyinfra's gevent has to be there before SSH was used
         if _run([sys.executable, "-m", "cli", verb, str(box.file.resolve()), *options]):
-            raise Failed(f"{box.file} is written, and `{called()} {words}` has failed; above is why")
+            raise Failed(f"{box.file} is written, and `{called()} {words}` has failed, as said above")
     host, user = str(box.connection["ssh_hostname"]), str(box.connection["ssh_user"])
     given = {"-p": box.connection.get("ssh_port"), "-i": box.connection.get("ssh_key")}
     way = [*(word for option, value in given.items() if value for word in (option, str(value))), f"{user}@{host}"]

@@ -75,7 +75,7 @@ PROGRAMS = {
     "class Own(BaseException): pass\nraise Own('mine')": "Own: mine",
     "class Mute(Exception):\n    def __str__(self): raise ValueError\nraise Mute": "Mute",
     "import gevent; raise gevent.GreenletExit('g')": "GreenletExit: g",
-    "raise SystemExit": "ends without hosts",
+    "raise SystemExit": "defines no hosts",
     "def f(): return f()\nf()": "RecursionError: maximum recursion depth exceeded",
 }
 
