@@ -40,6 +40,7 @@ ORDER = (
     "engines",
     "envs",
     "sharing",
+    "monitoring",
     "weights",
     "generation",
     "units",
@@ -50,7 +51,7 @@ ORDER = (
     "serving",
 )
 """Files of checks in the order of the roles; what is not among them comes after."""
-PARTS = ("instance", "engine_name", "env", "weight", "offered", "listener")
+PARTS = ("instance", "engine_name", "env", "weight", "offered", "listener", "watching")
 """Fixtures that say which part of a host a check is about."""
 
 

@@ -93,7 +93,7 @@ class Wanted:
 
     @property
     def words(self) -> list[str]:
-        """pyinfra's command line for it."""
+        """pyinfra's command line for it, on all hosts."""
         data = [f"{key}={str(value).lower()}" for key, value in self.data.items()]
         return [
             "--dry" if self.dry else "--yes",

@@ -104,3 +104,15 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count} B"
+
+
+def lasting(seconds: float | None) -> str:
+    """A time for people, in two parts: `3d 4h`."""
+    if seconds is None:
+        return ""
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= size or (unit == "s" and not parts):
+            parts.append(f"{int(seconds // size)}{unit}")
+            seconds %= size
+    return " ".join(parts[:2])

@@ -49,6 +49,7 @@ from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
 _MAKING: ContextVar[Making] = ContextVar("making", default="")
+_TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 
 
 _EARLIER = "__rigwright_groups__"
@@ -111,7 +112,7 @@ def _transport(sock: object, **options: object) -> object:
 
 def _group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
-        raise Invalid([Problem(file, "hosts()", "must be given a table of at least one rig: name -> keys")])
+        raise Invalid([Problem(file, "hosts()", "must be a table of at least one rig: name -> keys")])
     group: HostGroup = []
     found: dict[str, list[Problem]] = {}
     rigs: dict[str, Rig] = {}
@@ -129,7 +130,7 @@ def _group(file: str, entries: object, shared: dict[str, object], earlier: HostG
         try:
             rigs[str(name)] = load(rig)
         except Invalid as error:
-            problems += error.problems
+            problems += _refused(error)
         group.append((name, {**connecting(file, str(name), connection), "rig": rig}))
     of_shared = _of_shared(file, entries, shared, found)
     every = [*of_shared, *(one for several in found.values() for one in several)]
@@ -144,7 +145,8 @@ def _tell_who_is_watched(group: HostGroup, rigs: dict[str, Rig]) -> None:
     watched = [found.model_dump(mode="json") for one in rigs.values() if (found := watched_of(one))]
     for name, data in group:
         told: Any = data["rig"]
-        if (monitoring := rigs[name].monitoring) and monitoring.server:
+        # one that is refused, and only looked at, is told of none
+        if (rig := rigs.get(name)) and rig.monitoring and rig.monitoring.server:
             told["watched"] = watched
 
 
@@ -191,7 +193,7 @@ def _refuse_twins(file: str, group: HostGroup, earlier: HostGroup) -> list[Probl
         words = _machine(name, data)
         if there.setdefault(words, name) != name:
             said = data.get("ssh_hostname", name)
-            found.append(Problem(file, f"{name}.ssh_hostname", f"{said} is already the machine of {there[words]}"))
+            found.append(Problem(file, f"{name}.ssh_hostname", f"{said} is already the address of {there[words]}"))
     return found
 
 
@@ -218,11 +220,11 @@ def _refuse_names(
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
         found.append(
-            Problem(file, shown(name) if name == "" else str(name), f"is no name for a rig: must be {said(error)}")
+            Problem(file, shown(name) if name == "" else str(name), f"is not a valid rig name: must be {said(error)}")
         )
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
-        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of the services' own"))
+        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of its own"))
     return found
 
 
@@ -281,6 +283,29 @@ def making(what: Making) -> Iterator[None]:
         yield
     finally:
         _MAKING.reset(token)
+
+
+@contextmanager
+def tolerating() -> Iterator[list[Problem]]:
+    """Have `hosts()` return, while the block runs, rigs whose declaration is refused, too: who only looks reaches their
+    hosts all the same. What is wrong with them is in the list that is yielded, and `load` says it again. What is wrong
+    with connections, and with the table of rigs itself, is refused as ever.
+    """
+    found: list[Problem] = []
+    token = _TOLERATED.set(found)
+    try:
+        yield found
+    finally:
+        _TOLERATED.reset(token)
+
+
+def _refused(error: Invalid) -> list[Problem]:
+    """What of a rig's mistakes refuses it."""
+    tolerated = _TOLERATED.get()
+    if tolerated is None:
+        return error.problems
+    tolerated += error.problems
+    return []
 
 
 def _lock(folders: list[Path], catalog: Catalog) -> Lock:

@@ -165,8 +165,8 @@ def asks_as_python(server: Server) -> None:
     assert whole(client, model)["content"].strip() == SAID
 
 
-def asks_as_node(server: Server, folder: Path) -> None:
-    """Ask with the client for Node.js, where that is to be had."""
+def node_folder(folder: Path) -> Path:
+    """A folder in which programs for Node.js find OpenAI's client, where that is to be had."""
     if not shutil.which("npm"):
         pytest.skip("there is no Node.js with npm here")
     shutil.copytree(NODE, folder)
@@ -176,6 +176,12 @@ def asks_as_node(server: Server, folder: Path) -> None:
     if installed.returncode and any(one in installed.stderr for one in OUT_OF_REACH):
         pytest.skip(f"npm reaches no registry: {installed.stderr[-300:]}")
     assert installed.returncode == 0, installed.stderr
+    return folder
+
+
+def asks_as_node(server: Server, folder: Path) -> None:
+    """Ask with the client for Node.js, where that is to be had."""
+    node_folder(folder)
     told = {"BASE_URL": server.url, "API_KEY": server.key, "MODEL": server.model}
     told |= {"NODE_EXTRA_CA_CERTS": str(server.authority)} if server.authority else {}
     done = subprocess.run(
@@ -188,7 +194,7 @@ def asks_as_node(server: Server, folder: Path) -> None:
 def asks_with_litellm(server: Server) -> None:
     """Ask with LiteLLM's SDK, where its packages are to be had."""
     if why := litellm.prepare():
-        pytest.skip(f"LiteLLM is not to be had: {why}")
+        pytest.skip(f"LiteLLM is not available: {why}")
     told = {"BASE_URL": server.url, "API_KEY": server.key, "MODEL": server.model}
     told["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     command = [litellm.VENV / "bin" / "python", Path(__file__).with_name("litellm_ask.py")]
@@ -202,7 +208,7 @@ def asks_with_litellm(server: Server) -> None:
 def asks_through_litellm(server: Server, folder: Path) -> None:
     """Ask LiteLLM's proxy, which asks the server."""
     if why := litellm.prepare():
-        pytest.skip(f"LiteLLM is not to be had: {why}")
+        pytest.skip(f"LiteLLM is not available: {why}")
     folder.mkdir()
     with litellm.proxy(folder, {server.model: (server.url, server.key)}, []) as proxy:
         # it looks for other keys in a database, and has none

@@ -31,6 +31,7 @@ Fault = Literal[
     "same line",
     "error with 200",
     "lost stream",
+    "no end",
     "wedged",
     "no call",
     "no thought",
@@ -58,7 +59,7 @@ class Scripted:
     gap_s: float = 0.0
     """Seconds before each token."""
     asked: list[dict[str, Any]] = field(default_factory=list)
-    counters: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=lambda: {"iteration_tokens_total_count": 0.0})
     running: int = 0
     freed: threading.Event = field(default_factory=threading.Event)
     """What those that wait for a wedged engine wait for."""
@@ -110,7 +111,7 @@ class Scripted:
         elif wanted <= 1:
             said |= {"content": "I", "finish": "length"}
         else:
-            said["content"] = self._essay(min(wanted, 400))
+            said["content"] = self._essay(min(wanted, 600))
         return said
 
     def _essay(self, words: int) -> str:
@@ -169,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         said = self.model.answer(asked)
         pieces = self._pieces(said)
-        slow = 0.02 * max(0, len(self.model.asked) - 10) if fault == "slower" else 0.0
+        slow = 0.003 * (len(self.model.asked) > 7) if fault == "slower" else 0.0
         prompt = sum(len(str(one.get("content"))) for one in asked["messages"]) // 4
         tokens = max(1, len(pieces))
         self.model.count("iteration_tokens_total_count", tokens)
@@ -214,7 +215,8 @@ class Handler(BaseHTTPRequestHandler):
         events += [{"choices": [{"index": 0, "delta": piece}]} for piece in pieces]
         events += [{"choices": [{"index": 0, "delta": {}, "finish_reason": said["finish"]}]}]
         events += [{"choices": [], "usage": usage}]
-        texts = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]
+        texts = [f"data: {json.dumps(event)}\n\n" for event in events]
+        texts += ["data: [DONE]\n\n"] if fault != "no end" else []
         if fault == "lost stream":
             del texts[len(texts) // 2 :]
         if fault == "one piece":

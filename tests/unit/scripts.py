@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -32,12 +33,13 @@ from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.patches.patch import Patch
 from rigwright.render import render
+from rigwright.serving import by_hand
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
 from rigwright.serving.unit_states import UnitState
-from rigwright.serving.units import STARTED_FROM, UNITS
+from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
 from rigwright.supply import tools as tools_made
 from rigwright.supply.archives import Suite
 from rigwright.supply.bundle import Bundle, Packages, Row
@@ -175,7 +177,7 @@ def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc
         "drain": 1,
         "silence": 1,
     }
-    limits |= {"log_lines": 20, "read_lines": 5000}
+    limits |= {"log_lines": 20, "read_lines": 5000, "stopped": STOPPED}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
@@ -358,6 +360,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "hold after a while": lambda: hold(120),
     "remove": remove,
     "remove a model": remove_model,
+    **{f"{verb} by hand": partial(by_hand.script, rig(instance()), verb, ["chat"], "{}") for verb in by_hand.DOING},
     "look at weights": lambda: stored.script(rig()),
     "verified weights": lambda: verified_test(records_folder(rig()), [recorded(rig(), artefact())]),
     "remove from a host without units": lambda: remove((), True),

@@ -77,8 +77,8 @@ def test_a_managed_driver_is_a_step_and_so_is_its_reboot(monkeypatch: pytest.Mon
     assert done.exit_code == 0, done.output
     (row,) = json.loads(done.output)
     assert [(step["what"], step["why"]) for step in row["steps"] if step["role"] == "nvidia_driver"] == [
-        ("install driver 580 with open modules from the distribution's archive", "there is none"),
-        ("reboot", "nouveau is bound to the cards; without --reboot the deploy ends there"),
+        ("install driver 580 with open modules from the distribution's archive", "installed: none"),
+        ("reboot", "nouveau is bound to the cards; without --reboot the deploy stops there"),
     ]
 
 

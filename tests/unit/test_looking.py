@@ -12,7 +12,8 @@ import click
 import pytest
 
 from checks.looking import Box, each
-from cli.state import _plain, _word
+from cli.state import _plain
+from cli.status import _word
 from rigwright.host import deploy_lock
 from rigwright.host.deploy_lock import Holder
 from rigwright.render import render
@@ -64,7 +65,7 @@ def test_a_connection_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> N
 
     made = box(monkeypatch, [])
     monkeypatch.setattr(root, "run", gone)
-    with pytest.raises(click.ClickException, match="box: the connection is gone: Socket is closed"):
+    with pytest.raises(click.ClickException, match="box: the connection was lost: Socket is closed"):
         made.facts()
 
 

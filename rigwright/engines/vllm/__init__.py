@@ -17,6 +17,7 @@ from rigwright.engines.caution import Rule
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
+from rigwright.engines.metrics import Names
 from rigwright.engines.vllm import able, command, judge, launched, model, reserved, rules, snapshot, told
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
@@ -56,6 +57,10 @@ class Vllm(Kind):
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """By its keys, flags, plugin and weights."""
         return able.abilities(instance)
+
+    def steps(self, instance: Instance) -> tuple[str, Names]:
+        """It always counts."""
+        return command.METRICS, self.counts
 
     def env(self, engine: EngineKeys) -> str:
         """The one that it names."""
