@@ -95,6 +95,8 @@ def look(inventory: Path | None) -> int:
     found.unseen += unseen
     for line in [*map(str, folders.unread), *found.moved]:
         click.echo(line)
+    for line in found.unhashed:
+        click.echo(line)
     for line in found.nowhere:
         click.echo(f"not checked: {line}")
     for line in found.unseen:
