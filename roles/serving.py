@@ -53,7 +53,7 @@ def serving(desired: Desired) -> None:
 
 def _log(rig: Rig) -> None:
     """How long lines of the gateway's log are kept."""
-    name = "Rotation of the gateway's log"
+    name = "Gateway log rotation"
     if rig.gateway:
         texts(name=name, files=[Text(ROTATION, rotation(rig, OWNED))])
     else:

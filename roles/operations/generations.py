@@ -78,7 +78,7 @@ def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None
     found = look(rig)
     number = found.number_of(wanted)
     if number is not None:
-        host.noop(f"generation {number} has this content")
+        host.noop(f"generation {number} is up to date")
         return
     if state.config.DIFF:
         current = f"{rig.roots.config}/current"
@@ -151,7 +151,7 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         found = look(rig)
         way = activation(found, config, aim(found))
     if way is None or (only_loading(way) and not state.is_executing):
-        host.noop("every instance runs as it should")
+        host.noop("every instance is up to date")
         return
     number = aim(found).number or found.next_number
     script = render(
@@ -192,7 +192,7 @@ def pruned(rig: Rig, wanted: Generation, users: Sequence[str]) -> Generator[Stri
         host.noop("nothing is left over")
         return
     for number in gone.generations:
-        logger.info(f"{host.print_prefix}generation {number} goes")
+        logger.info(f"{host.print_prefix}removing generation {number}")
     # generations first: what is left of them would refer to what is gone
     for number in gone.generations:
         yield StringCommand("rm -rf", QuoteString(f"{rig.generations}/{number}"))

@@ -189,7 +189,7 @@ def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> N
     [
         (("--tokens=5",), "--tokens goes with --prompts"),
         (("--key-file=x",), "--key-file goes with --gateway"),
-        (("--streams=0",), "different numbers from 1 to 256"),
+        (("--streams=0",), "distinct numbers from 1 to 256"),
         (("--instance=other",), "--instance: "),
         (("--prompts=/nowhere",), "--prompts: /nowhere: No such file"),
     ],

@@ -13,6 +13,8 @@ from click.testing import CliRunner, Result
 import checks.looking
 import cli.switch as verb
 from cli import main
+from cli.ending import Failed
+from cli.hosts import Wanted
 from rigwright.engines.caution import Rule
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.host.facts import HostFacts
@@ -75,7 +77,7 @@ class Operator:
         box.write("catalog/box.toml", CATALOG + OTHERS)
         self.declare(two=entry(ssh_hostname="192.0.2.8"), one=entry(cards=[], instances=chat()))
         monkeypatch.setattr(verb, "boxes", self.boxes)
-        monkeypatch.setattr(verb, "pyinfra", self.deploy)
+        monkeypatch.setattr(verb, "perform", self.deploy)
 
     def declare(self, **boxes: dict[str, object]) -> None:
         rows = "\n".join(f"    {name!r}: {keys!r}," for name, keys in boxes.items())
@@ -94,9 +96,10 @@ class Operator:
         data = dict(scope["rigs"])[str(limit)]
         return [Looked(str(limit), load(data["rig"]), SimpleNamespace(serves=self.serves))], []
 
-    def deploy(self, *words: str) -> int:
-        self.ran.append(words)
-        return self.status
+    def deploy(self, wanted: Wanted) -> None:
+        self.ran.append((wanted.inventory, *wanted.words, "--limit", str(wanted.limit)))
+        if self.status:
+            raise Failed("deploy failed on one")
 
     def switch(self, *words: str) -> Result:
         return CliRunner().invoke(main, ["switch", str(self.box.inventory), *words])
@@ -165,7 +168,7 @@ def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(
     monkeypatch.setattr(LlamaCpp, "rules", lambda self: (rule,))
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert f"llamacpp/wide: {words}" in done.output
-    assert (done.exit_code, operator.ran, operator.looked) == (1, [], 0)
+    assert (done.exit_code, operator.ran, operator.looked) == (2, [], 0)
 
 
 def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Operator) -> None:
@@ -176,7 +179,7 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Ope
     assert operator.text == before.replace(old, new) != before
     assert [line[:1] for line in done.output.splitlines() if old in line or new in line] == ["-", "+"]
     assert operator.ran == [
-        (str(operator.box.inventory), "--yes", "--limit", "one", "--data", "switch=chat:llamacpp/wide")
+        (str(operator.box.inventory), "--yes", "--data", "switch=chat:llamacpp/wide", "--limit", "one")
     ]
     assert "one: chat: llamacpp/cpu -> llamacpp/wide" in done.output
 
@@ -186,7 +189,7 @@ def test_once_leaves_the_file_as_it_is(operator: Operator) -> None:
     done = operator.switch("chat", "llamacpp/wide", *ONE, "--once")
     assert done.exit_code == 0, done.output
     assert operator.text == before
-    assert operator.ran[0][-1] == "switch=chat:llamacpp/wide"
+    assert "switch=chat:llamacpp/wide" in operator.ran[0]
     assert "serves llamacpp/wide until the next deploy" in done.output
     assert "---" not in done.output
 
@@ -207,7 +210,7 @@ def test_what_is_not_written_plainly_is_refused_but_once(operator: Operator) -> 
     words = ("chat", "llamacpp/wide", *ONE)
     refused = operator.switch(*words)
     assert "one.instances.chat.variant: line 3 has 'llamacpp/' + 'cpu' for it" in refused.output
-    assert (refused.exit_code, operator.text, operator.looked) == (1, before, 0)
+    assert (refused.exit_code, operator.text, operator.looked) == (2, before, 0)
     assert operator.switch(*words, "--once").exit_code == 0
     assert operator.text == before
 
@@ -219,7 +222,7 @@ def test_a_literal_that_says_more_than_that_is_not_edited(operator: Operator) ->
     operator.box.write("rig.py", text)
     assert text.count("CHAT") == 3
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "would be another change than that (one, two)" in done.output
     assert (operator.text, operator.looked) == (text, 0)
 
@@ -230,9 +233,9 @@ OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}
 @pytest.mark.parametrize(
     ("serves", "restored", "said"),
     [
-        (OLD, True, "chat does not serve llamacpp/wide; above is why. {file} is as it was"),
-        (NEW, False, "Running it again goes on from here"),
-        (None, False, "one cannot be reached: what it serves is not known; run the same again"),
+        (OLD, True, "chat does not serve llamacpp/wide; as said above. {file} is as it was"),
+        (NEW, False, "run the same command again to continue"),
+        (None, False, "one cannot be reached: what it serves is not known; run the same command again"),
     ],
 )
 def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
@@ -240,13 +243,13 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
 ) -> None:
     before = operator.text
 
-    def deploy(*words: str) -> int:
+    def deploy(_: Wanted) -> None:
         operator.serves = serves
-        return 1
+        raise Failed("deploy failed on one")
 
-    monkeypatch.setattr(verb, "pyinfra", deploy)
+    monkeypatch.setattr(verb, "perform", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert done.exit_code == 1
+    assert done.exit_code == (1 if serves else 3)
     assert said.format(file=operator.box.inventory) in done.output, done.output
     assert (operator.text == before) == restored
 
@@ -254,11 +257,11 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
 def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deploy(*words: str) -> int:
+    def deploy(_: Wanted) -> None:
         operator.box.write("rig.py", operator.text + "# mine\n")
-        return 1
+        raise Failed("deploy failed on one")
 
-    monkeypatch.setattr(verb, "pyinfra", deploy)
+    monkeypatch.setattr(verb, "perform", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert "was changed meanwhile, and still says llamacpp/wide" in done.output
     assert operator.text.endswith("# mine\n")
