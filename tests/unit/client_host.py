@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,12 @@ echo "$@" >> {folder}/systemctl
 
 
 class Session(Channel):
-    """One whose command reads what is sent at once."""
+    """One whose command reads what is sent at once, and ends with it, whatever that has started."""
+
+    def exec_command(self, command: str) -> None:
+        self.streams = False
+        piped = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.process = subprocess.Popen(["sh", "-c", command], start_new_session=True, **piped)  # type: ignore[call-overload]
 
     def sendall(self, part: bytes) -> None:
         try:
@@ -47,7 +55,8 @@ class Session(Channel):
             raise OSError("Socket is closed") from None
 
     def close(self) -> None:
-        self.process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 

@@ -168,14 +168,22 @@ def group(at: str) -> int:
         return web.NOBODY
 
 
-def engines(asks: list[dict[str, Any]], there: dict[str, dict[str, str]], until: float) -> dict[str, object]:
-    """Instance -> what came of asking it; only of those whose unit runs."""
-    found: dict[str, object] = {}
-    asked = []
+Begun = list[tuple[dict[str, Any], int, int]]
+
+
+def begun(asks: list[dict[str, Any]], there: dict[str, dict[str, str]], until: float) -> Begun:
+    """Begin to ask those whose unit runs, each in a process of its own."""
+    found = []
     for ask in asks:
         if there.get(ask["unit"], {}).get("ActiveState") == "active":
             key = common.one_key(f"{ROOT}{ask['key']}")
-            asked.append((ask, *web.apart(group(ask["at"]), asking(ask, key, until))))
+            found.append((ask, *web.apart(group(ask["at"]), asking(ask, key, until))))
+    return found
+
+
+def ended(asked: Begun, there: dict[str, dict[str, str]]) -> dict[str, object]:
+    """Instance -> what came of asking it."""
+    found: dict[str, object] = {}
     for ask, pid, reading in asked:
         with os.fdopen(reading, "rb") as file:
             said = file.read()
@@ -224,15 +232,17 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             answer; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has taken out.
     """
     until = time.monotonic() + asked["seconds"]
+    there = units(asked["units"])
+    # before there are threads, of which a process that is split off has the locks and not the threads
+    asked_of = begun(asked["asks"], there, until)
     with ThreadPoolExecutor(max_workers=8) as pool:
         seen = pool.submit(cards, asked["smi"])
         work = ("systemctl", "list-units", "--plain", "--no-legend", "--full", "--state=active,activating", "rw-*")
         jobs = pool.submit(common.run, *work, limit=0.8, status=True)
-        there = units(asked["units"])
         logs = {
             ask["name"]: pool.submit(betraying, there.get(ask["unit"], {}), ask["patterns"]) for ask in asked["asks"]
         }
-        answers = engines(asked["asks"], there, until)
+        answers = ended(asked_of, there)
         said = {name: log.result() for name, log in logs.items()}
         out = {ask["name"]: common.begin(f"{ROOT}{asked['out']}/{ask['name']}", LENGTH) for ask in asked["asks"]}
         return {
