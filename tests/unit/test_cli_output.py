@@ -169,10 +169,9 @@ def test_a_refusal_says_that_nothing_was_changed(ground: Ground) -> None:
 
 
 def test_of_several_hosts_each_that_failed_is_told_and_the_others_are_done(ground: Ground) -> None:
-    # the same machine in another configuration, which could be another one
-    configuration = ground.folder / "ssh_config"
-    configuration.touch()
-    ground.hosts["box2"] = {**ground.server.connection, "ssh_config_file": str(configuration)}
+    # a configuration of its own has it another machine than the first, by the same address
+    (ground.folder / "ssh_config").touch()
+    ground.hosts["box2"] = {**ground.server.connection, "ssh_config_file": str(ground.folder / "ssh_config")}
     ground.hosts["box3"] = {**ground.server.connection, "ssh_hostname": "127.0.0.3", "ssh_port": 1}
     done = ground.run(before=f"if host.name == 'box2':\n    {REFUSE}\n", steps="made(name='Two', words='true')")
     assert done.returncode == 3
