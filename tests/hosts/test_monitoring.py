@@ -61,12 +61,14 @@ def answer(host: Host) -> str:
 
 
 def unshown(host: Host) -> list[str]:
-    """Panels of dashboards that have nothing to show: none but those of cards, of vLLM, and of alerts that fire."""
+    """Panels of dashboards that have nothing to show, but those of cards, of vLLM, of alerts that fire, and of disks: a
+    throwaway host's root is an overlay, which is no disk.
+    """
     return [
         f"{name}: {graph.title}"
         for name, (_, _, graphs) in PAGES.items()
         for graph in graphs
-        if not re.search("DCGM_|vllm:|rig:ttft|ALERTS", graph.expr)
+        if not re.search("DCGM_|vllm:|rig:ttft|ALERTS|node_filesystem", graph.expr)
         and not query(host, graph.expr.replace("$box", ".*").replace("$instance", ".*"))
     ]
 
