@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
+from paramiko import Channel
 
 from checks.looking import Box, boxes, leave
 from cli import interrupts
@@ -34,6 +35,16 @@ PATIENCE = 600.0  # seconds without one
 Connect = Callable[[], http.client.HTTPConnection]
 
 
+class _Sock:
+    """A channel of SSH's as http.client has a socket: what reads from it keeps it open, as a socket's file does."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.sendall, self.makefile = channel.sendall, channel.makefile
+
+    def close(self) -> None:
+        """Leave it to who reads: an answer may end with its connection. paramiko closes a channel that nobody has."""
+
+
 class _Carried(http.client.HTTPConnection):
     """HTTP over a channel of SSH's."""
 
@@ -45,7 +56,7 @@ class _Carried(http.client.HTTPConnection):
         """Open the channel."""
         channel = to_port(self.box, self.port)
         channel.settimeout(PATIENCE)
-        self.sock: Any = channel
+        self.sock: Any = _Sock(channel)
 
 
 @click.command()
