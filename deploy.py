@@ -66,7 +66,7 @@ elif held and (facts := probe(rig)):
         "sharing": lambda: sharing(rig),
         "engines": lambda: engines(wanted),
         "weights": lambda: weights(rig, facts),
-        "serving": lambda: serving(wanted),
+        "serving": lambda: serving(wanted, asked.switch),
     }
     if preflight(wanted, driver, containers):
         for stage in stages(wanted):

@@ -23,6 +23,8 @@ from rigwright.declaration.edit import Switch, edited, switched
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.inventory import layers, load
 from rigwright.problems import Invalid, counted, unknown
+from rigwright.serving.activation import activation, goal
+from rigwright.serving.beside import parse, refusal, renamed, room_script
 from rigwright.serving.outage import sentences
 
 COLUMNS = ("variant", "cards", "context", "evidence", "")
@@ -167,8 +169,10 @@ def _expect(box: Box, order: Switch, declared: str) -> None:
     if others:
         click.echo(f"{box.name}: what else differs from the inventory interrupts {', '.join(others)}, too")
     if instance.unit in made.plan.interrupted:
-        use = box.use().get(instance.unit)
-        for sentence in sentences(box.rig, instance, use.start_seconds if use else None):
+        use, room = box.use().get(instance.unit), box.read(parse, room_script(instance))
+        way = activation(found, box.rig.roots.config, goal(found, box.desired().generation))
+        why = refusal(box.rig, instance, room, renamed=way is not None and renamed(way))
+        for sentence in sentences(box.rig, instance, use.start_seconds if use else None, why):
             click.echo(f"{box.name}: {sentence}")
     elif not made.plan.steps:
         click.echo(f"{box.name}: {order.instance} serves it already")

@@ -17,7 +17,8 @@ from rigwright.engines.caution import Rule
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
-from rigwright.serving.live import Kept, Served
+from rigwright.serving.beside import Room
+from rigwright.serving.live import Kept, Process, Served
 from rigwright.serving.use import Use
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import Box, chat, entry, facts
@@ -113,7 +114,13 @@ class Looked(checks.looking.Box):
 
     def served(self) -> Served:
         kept = Kept(1, "0" * 64, "0" * 64, "", variants=self.target.serves)
-        return Served(generations=(kept,), current=1)
+        return Served(
+            generations=(kept,), current=1, processes={"rigwright-chat.service": Process("active", "running")}
+        )
+
+    def read(self, parse: Any, script: str) -> Any:
+        assert "MemAvailable" in script
+        return Room(1 << 40)
 
     def use(self) -> dict[str, Use]:
         return {"rigwright-chat.service": Use("", 5, 12.4)}
@@ -179,6 +186,10 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Ope
         (str(operator.box.inventory), "--yes", "--limit", "one", "--data", "switch=chat:llamacpp/wide")
     ]
     assert "one: chat: llamacpp/cpu -> llamacpp/wide" in done.output
+    assert (
+        "chat answers nobody from the end of the old process to the new one's first answer: about 12 s" in done.output
+    )
+    assert "one: for both do not run at once: no gateway is there" in done.output
 
 
 def test_once_leaves_the_file_as_it_is(operator: Operator) -> None:

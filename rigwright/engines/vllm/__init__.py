@@ -12,7 +12,8 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import Instance, Part, Rig
-from rigwright.engines.caution import Rule
+from rigwright.engines.caution import Placed, Rule
+from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
@@ -39,6 +40,7 @@ class Vllm(Kind):
 
     causes = told.CAUSES
     marks = told.MARKS
+    judges_names = True
 
     def rules(self) -> tuple[Rule, ...]:
         """rigwright/engines/vllm/cautions.py."""
@@ -46,6 +48,12 @@ class Vllm(Kind):
         from rigwright.engines.vllm.cautions import RULES
 
         return RULES
+
+    def memory(self, one: Placed) -> Memory | None:
+        """The same."""
+        from rigwright.engines.vllm.cautions import memory
+
+        return memory(one)
 
     def begun(self, lines: Iterable[str]) -> Begun:
         """Its KV cache, attention backend and times."""
