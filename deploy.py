@@ -8,8 +8,8 @@ from rigwright.supply.expected import refusal
 from roles.base import base
 from roles.container_toolkit import brought_with, container_toolkit, containers_of
 from roles.cuda_toolkit import cuda_toolkit
+from roles.deploy_lock import deploy_lock
 from roles.engines import engines
-from roles.lease import lease
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
 from roles.nvidia_driver import driver_of, earlier_driver, managed, nvidia_driver
@@ -33,7 +33,7 @@ if verb in ("deploy", "upgrade") and rig.bundle_faults:
 if asked.expect and (wrong := refusal(rig.digest, asked.expect)):
     raise PyinfraError(f"{host.name}: {wrong}")
 remember()
-held = lease(f"{verb} of {rig.inventory}", removing=verb == "remove")
+held = deploy_lock(f"{verb} of {rig.inventory}", removing=verb == "remove")
 if held and verb in ("deploy", "upgrade"):
     # what decisions wait for
     ask_at_once(

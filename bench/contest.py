@@ -15,11 +15,11 @@ from paramiko import SSHException
 from bench.figures import BARE, OTHER, PORT, UNIT
 from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import KEY_FILE, Installation, Service
-from rigwright.host.locks import LEASE
+from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.serving.listeners import LOOPBACK, listener
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import OWNED, RUN, STARTED_FROM, credential_path, unit
-from roles.lease import SILENCE, Lease
+from roles.deploy_lock import SILENCE, DeployLock
 from roles.root import Failed, Root
 
 BARE_UNIT, LOAD_UNIT, GUARD_UNIT = "rw-bench-bare", "rw-bench-load", "rw-bench-guard"
@@ -40,9 +40,11 @@ class Deployed:
     """Its engine's, or the environment that it runs in."""
 
     @property
-    def slots(self) -> tuple[Slot, Slot]:
+    def unit_states(self) -> tuple[UnitState, UnitState]:
         """What its process is to be started from, and that of its port."""
-        return unit(self.rig, self.instance, self.installation).slot, listener(self.rig, self.instance, OWNED).slot
+        return unit(self.rig, self.instance, self.installation).unit_state, listener(
+            self.rig, self.instance, OWNED
+        ).unit_state
 
     @property
     def environment_file(self) -> str:
@@ -127,10 +129,10 @@ def start_bare(found: Deployed) -> str:
 
 @dataclass(frozen=True)
 class Contest:
-    """An instance of a host whose lease is held, between the two processes that serve it."""
+    """An instance of a host whose deploy lock is held, between the two processes that serve it."""
 
     remote: Root
-    lease: Lease
+    deploy_lock: DeployLock
     unit: Deployed
     other: Deployed | None = None
     """What takes the place of the bare process."""
@@ -156,10 +158,10 @@ class Contest:
         seconds it was ready; the bare one is by its health alone, and by no answer.
 
         Raises:
-            NotMeasured: it does not come up, or the lease is lost.
+            NotMeasured: it does not come up, or the deploy lock is lost.
         """
-        if self.lease.lost:
-            raise NotMeasured(f"the lease is gone: {self.lease.lost}")
+        if self.deploy_lock.lost:
+            raise NotMeasured(f"the deploy lock is gone: {self.deploy_lock.lost}")
         self.stop(*self.units, BARE_UNIT)
         began = time.monotonic()
         if process == BARE:
@@ -216,11 +218,11 @@ def _last_words(unit: str) -> str:
 
 
 def guard(*units: str) -> str:
-    """The shell command that has the host itself serve units again as soon as nobody holds the lease any more."""
+    """The shell command that has the host itself serve units again as soon as nobody holds the deploy lock any more."""
     stop = "".join(f"systemctl stop {load}; " for load in (LOAD_UNIT, BARE_UNIT))
     all_of_them = shlex.join(units)
     start = f"systemctl reset-failed {all_of_them}; systemctl start {all_of_them}"
-    words = ("flock", "--shared", LEASE, "sh", "-c", stop + start)
+    words = ("flock", "--shared", DEPLOY_LOCK, "sh", "-c", stop + start)
     return shlex.join(("systemd-run", "--quiet", "--collect", f"--unit={GUARD_UNIT}", *words))
 
 
@@ -228,12 +230,12 @@ def guard(*units: str) -> str:
 def contest(
     target: object, made: Deployed, doing: str, say: Callable[[str], None], other: Deployed | None = None
 ) -> Iterator[Contest]:
-    """Hold the host's lease while the block runs; whatever becomes of it, units of instances serve after it.
+    """Hold the host's deploy lock while the block runs; whatever becomes of it, units of instances serve after it.
 
     Args:
         target: pyinfra's connected host.
         made: An instance that runs as it is declared.
-        doing: What others are told who want the lease.
+        doing: What others are told who want the deploy lock.
         say: Told what is under way.
         other: Another one that runs, to take the place of the bare process.
 
@@ -241,13 +243,13 @@ def contest(
         NotMeasured: one does not run, it is another one's turn at this host, or a unit does not come up again.
     """
     remote = Root(target)
-    lease = Lease(target, doing)
-    if refused := lease.take():
+    deploy_lock = DeployLock(target, doing)
+    if refused := deploy_lock.take():
         raise NotMeasured(f"refused: {refused}")
     try:
-        for slot in (*made.slots, *(other.slots if other else ())):
-            _runs(remote, slot)
-        found = Contest(remote, lease, made, other)
+        for unit_state in (*made.unit_states, *(other.unit_states if other else ())):
+            _runs(remote, unit_state)
+        found = Contest(remote, deploy_lock, made, other)
         remote.run(guard(*found.units))
         try:
             yield found
@@ -257,18 +259,18 @@ def contest(
     except (Failed, OSError, SSHException) as error:
         raise NotMeasured(str(error)) from None
     finally:
-        if lease.channel:
-            lease.channel.close()
+        if deploy_lock.channel:
+            deploy_lock.channel.close()
 
 
-def _runs(remote: Root, slot: Slot) -> None:
+def _runs(remote: Root, unit_state: UnitState) -> None:
     try:
-        remote.run(f"systemctl --quiet is-active {shlex.quote(slot.unit)}")
-        started_from = remote.run(f"head -n 1 {shlex.quote(f'{STARTED_FROM}/{slot.unit}')}").strip()
+        remote.run(f"systemctl --quiet is-active {shlex.quote(unit_state.unit)}")
+        started_from = remote.run(f"head -n 1 {shlex.quote(f'{STARTED_FROM}/{unit_state.unit}')}").strip()
     except Failed:
-        raise NotMeasured(f"{slot.unit} does not run: deploy it first") from None
-    if started_from != slot.started_from:
-        raise NotMeasured(f"{slot.unit} was not started from what the inventory declares: deploy it first")
+        raise NotMeasured(f"{unit_state.unit} does not run: deploy it first") from None
+    if started_from != unit_state.started_from:
+        raise NotMeasured(f"{unit_state.unit} was not started from what the inventory declares: deploy it first")
 
 
 def _restore(made: Contest) -> None:

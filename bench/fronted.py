@@ -50,7 +50,7 @@ file = "bench-rig"
 engine = "llama.cpp"
 model = "bench-rig"
 context = 16384
-slots = {SLOTS}
+parallel = {SLOTS}
 
 [variants."llamacpp/bench".flags]
 threads = "1"

@@ -124,7 +124,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
                 "unit": one.name,
                 "mark": f"{DIGEST_VARIABLE}={one.digest}",
                 "record": f"{STARTED_FROM}/{one.name}",
-                "started_from": one.slot.started_from,
+                "started_from": one.unit_state.started_from,
                 "key": key,
             }
             for one, key in zip(wanted.units, keys, strict=True)
@@ -134,7 +134,7 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
                 "socket": one.socket_unit,
                 "unit": one.unit,
                 "record": f"{STARTED_FROM}/{one.unit}",
-                "started_from": one.slot.started_from,
+                "started_from": one.unit_state.started_from,
             }
             for one in wanted.listeners
         ],

@@ -16,12 +16,12 @@ from checks.backend import UnknownHost, connect
 from rigwright.containers import found as containers_found
 from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.rig import Rig
+from rigwright.host import deploy_lock, together
 from rigwright.host import facts as host_facts
-from rigwright.host import lease, together
 from rigwright.host.channel import said
+from rigwright.host.deploy_lock import Holder
 from rigwright.host.facts import HostFacts
-from rigwright.host.lease import Holder
-from rigwright.host.locks import LEASE
+from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
 from rigwright.nvidia.cards import holders
@@ -48,7 +48,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "driver_facts": driver_facts.script,
     "containers": containers_found.script,
     "holders": lambda rig: holders.script(),
-    "holder": lambda rig: render("lease/holder.sh.j2", lease=LEASE),
+    "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "use": lambda rig: render("look/use.sh.j2"),
 }
 
@@ -109,8 +109,8 @@ class Box:
         return self.read(lambda lines: holders.holders_of(lines, self.rig.lent), SCRIPTS["holders"](self.rig))
 
     def holder(self) -> Holder | None:
-        """Who holds its lease."""
-        return self.read(lease.parse, SCRIPTS["holder"](self.rig))
+        """Who holds its deploy lock."""
+        return self.read(deploy_lock.parse, SCRIPTS["holder"](self.rig))
 
     def use(self) -> dict[str, Use]:
         """Since when the units of its instances are what they are, and what memory they have."""

@@ -59,12 +59,12 @@ def test_listens_where_it_is_declared(survey: Survey, rig: Rig, listener: Listen
 )
 def test_processes_are_current(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     made, gates = door(rig, OWNED), survey.read(GATES)
-    for slot in made.slots:
-        one = gates.gate(slot.unit)
-        expect(f"{slot.unit} {one.active}", f"{slot.unit} active", f"{DEPLOY}, or {LOG}")
-        expect(one.started[:12], slot.started_from[:12], DEPLOY)
-        expect(one.configured[:12], slot.configured_from[:12], DEPLOY)
-        expect("another program" if one.replaced else "", "", f"systemctl restart {slot.unit}")
+    for unit_state in made.unit_states:
+        one = gates.gate(unit_state.unit)
+        expect(f"{unit_state.unit} {one.active}", f"{unit_state.unit} active", f"{DEPLOY}, or {LOG}")
+        expect(one.started[:12], unit_state.started_from[:12], DEPLOY)
+        expect(one.configured[:12], unit_state.configured_from[:12], DEPLOY)
+        expect("another program" if one.replaced else "", "", f"systemctl restart {unit_state.unit}")
     # what its processes have read, not what lies there
     wanted = json.loads(made.files["gateway/settings.json"])["digest"]
     for what, step in (("gateway", "reload"), ("router", "restart")):

@@ -14,7 +14,7 @@ from checks.survey.units import UNITS as SYSTEMD
 from rigwright.containers.files import program
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.cards.files import program_folder, record_path
-from rigwright.serving.generation import JOURNAL, Generation, mode
+from rigwright.serving.generation import ACTIVATING, Generation, mode
 from rigwright.supply.network import authority_path
 from rigwright.weights.sharing import config_path
 
@@ -121,7 +121,7 @@ def known_names(rig: Rig) -> frozenset[str]:
         program(rig).rpartition("/")[0],
     ]
     names = {PurePosixPath(path).name for path in paths}
-    return frozenset({*names, "current", JOURNAL, "lost+found"})
+    return frozenset({*names, "current", ACTIVATING, "lost+found"})
 
 
 def _how(wanted: str | None, found: str | None) -> str:

@@ -118,7 +118,7 @@ def test_config(survey: Survey, rig: Rig) -> None:
     wanted = {*CONFIG}
     wanted |= {config_path(rig).rpartition("/")[2]} if rig.share else set()
     wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
-    wanted |= {authority_path(rig).rpartition("/")[2]} if rig.authorities else set()
+    wanted |= {authority_path(rig).rpartition("/")[2]} if rig.ca_certificates else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
     expect(told(extra) or "nothing else", "nothing else", f"take it out of {rig.roots.config}")
 
@@ -131,7 +131,7 @@ def test_config(survey: Survey, rig: Rig) -> None:
 )
 def test_authorities(survey: Survey, rig: Rig) -> None:
     found = survey.read(OURS).files.get(authority_path(rig), "nothing about it")
-    wanted = hashlib.sha256(rig.authorities.encode()).hexdigest() if rig.authorities else ""
+    wanted = hashlib.sha256(rig.ca_certificates.encode()).hexdigest() if rig.ca_certificates else ""
     expect(found[:12] or "no file", wanted[:12] or "no file", DEPLOY, holds=found == wanted)
 
 

@@ -55,10 +55,10 @@ def test_active_and_wanted(survey: Survey, instance: Instance) -> None:
 )
 def test_process_is_current(survey: Survey, wanted: Generation, instance: Instance) -> None:
     found = survey.read(SERVING).started
-    for slot in wanted.slots:
-        if slot.unit in (instance.unit, names(instance.port)[0]):
-            started = found[slot.unit].lines[:1]
-            expect(started[0][:12] if started else "no note of a start", slot.started_from[:12], DEPLOY)
+    for unit_state in wanted.unit_states:
+        if unit_state.unit in (instance.unit, names(instance.port)[0]):
+            started = found[unit_state.unit].lines[:1]
+            expect(started[0][:12] if started else "no note of a start", unit_state.started_from[:12], DEPLOY)
     started_from = found[instance.unit]
     others = [line.partition(" ")[2] for line in set(started_from.lines[1:]) ^ set(started_from.now)]
     none(sorted(others), "the weights that lie there now", DEPLOY)

@@ -20,7 +20,7 @@ from rigwright.gateway.given import Brought, Having
 from rigwright.gateway.keyring import Keyring
 from rigwright.problems import Invalid, printable
 from roles import root
-from roles.lease import holder
+from roles.deploy_lock import holder
 
 PATIENCE = 120.0  # seconds that a host may take
 

@@ -19,7 +19,7 @@ from rigwright.weights.records import records_folder
 from rigwright.weights.removed import parse as removed
 from rigwright.weights.stored import Stored, StoredModel
 from rigwright.weights.stored import models as stored_models
-from roles.lease import holder
+from roles.deploy_lock import holder
 
 SHORT = 12  # digits of a commit that are shown, and enough to name one
 FEWEST = 7

@@ -37,7 +37,7 @@ class Row:
     port: int | None
     cards: list[int]
     slots: int | None
-    context_per_slot: int | None
+    context_per_sequence: int | None
     state: str
     since: str
     restarts: int
@@ -61,7 +61,7 @@ class Status:
     """Whether that generation is the inventory's."""
     activation_cut_off: bool
     at_work: str
-    """Who holds the lease, since when, doing what."""
+    """Who holds the deploy lock, since when, doing what."""
     instances: list[Row]
     gateway: str
     """How the gateway is doing and where it listens; empty without one."""
@@ -72,8 +72,8 @@ def _status(box: Box) -> Status:
     found = box.served()
     aim = goal(found, box.desired().generation)
     use, holder = box.use(), box.holder()
-    slots = {slot.unit: slot for slot in aim.slots}
-    ports = {slot.leads_to: slot.port for name in found.processes if (slot := found.held(name)) and slot.leads_to}
+    states = {state.unit: state for state in aim.unit_states}
+    ports = {held.leads_to: held.port for name in found.processes if (held := found.held(name)) and held.leads_to}
     declared = {i.unit: i for i in box.rig.instances}
     rows = []
     for name in sorted(
@@ -91,7 +91,7 @@ def _status(box: Box) -> Status:
                 port=ports.get(name) or (held.port if held else 0) or None,
                 cards=sorted(held.cards) if held else [],
                 slots=capacity[0] if capacity else None,
-                context_per_slot=capacity[1] if capacity else None,
+                context_per_sequence=capacity[1] if capacity else None,
                 state=_word(process),
                 since=use[name].since if name in use else "",
                 restarts=process.restarts if process else 0,
@@ -99,7 +99,7 @@ def _status(box: Box) -> Status:
                 kv_tokens=begun.kv_tokens,
                 backend=begun.backend,
                 load_seconds=begun.load_seconds,
-                current=bool(process and name in slots and process.fits(slots[name])),
+                current=bool(process and name in states and process.fits(states[name])),
             )
         )
     return Status(
@@ -155,7 +155,7 @@ def _show(seen: list[Status], inventory: str) -> None:
             (
                 *(host.host, generation, one.instance, one.variant, one.state, one.since, str(one.port or "")),
                 ",".join(str(card) for card in one.cards),
-                f"{one.slots} x {one.context_per_slot}" if one.slots else "",
+                f"{one.slots} x {one.context_per_sequence}" if one.slots else "",
                 *(str(one.restarts), size(one.memory_bytes) if one.memory_bytes else ""),
                 *([f"{one.kv_tokens:,}" if one.kv_tokens else "", one.backend] if said else []),
             )

@@ -19,7 +19,7 @@ rigs = hosts(
             "driver": {
                 "managed": True,  # deploys bring it; the first one needs `--reboot`, or "reboot": True here
                 "nvlinks": [(0, 1)],  # the bridge on top of both: checks say so when it has come loose
-                "lanes": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
+                "pcie_link_width": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
                 # No NVreg_EnableResizableBar: a 2080 Ti's firmware has no resizable BAR, the bus sees 256 MiB at once.
                 # No power_w: nobody has published what a limit costs these in tokens.
                 "sysctl": {"vm.swappiness": 10},  # weights that are being read are no reason to swap programs out

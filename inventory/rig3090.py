@@ -41,7 +41,7 @@ rigs = hosts(
             "cards": ["rtx-3090", "rtx-3090"],  # in the order of `lspci -d 10de:`
             "driver": DRIVER
             | {
-                "lanes": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
+                "pcie_link_width": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
                 # With a bridge on top: "nvlinks": [(0, 1)]. Without one these cards do not read each other's memory.
             },
             # both cards share each layer; four at once: vllm/turbo, images beside long texts: vllm/long-vision

@@ -19,7 +19,7 @@ DRIVER = {
     # at 5.5. What it costs in tokens was not measured.
     "power_w": 450,
     # a link that has come up with fewer is seldom noticed otherwise
-    "lanes": (16,) * 8,
+    "pcie_link_width": (16,) * 8,
     # No nvlinks: a 5090 has none. The cards exchange data through the host's memory.
     # 32 GiB behind the bus at once; firmware leaves these at 256 MiB, and the driver changes it
     "module_options": {"NVreg_EnableResizableBar": 1},

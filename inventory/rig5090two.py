@@ -13,7 +13,7 @@ from rigwright.inventory import hosts
 DRIVER = {
     "managed": True,  # with open kernel modules: no others drive these cards
     "power_w": 450,  # of 575, and the card takes no less than 400; what it costs in tokens was not measured
-    "lanes": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
+    "pcie_link_width": (8, 8),  # a desktop processor's sixteen, halved between two slots; else leave it out
     "module_options": {"NVreg_EnableResizableBar": 1},
     "sysctl": {"vm.swappiness": 10},
 }

@@ -17,9 +17,9 @@ def boot_options(folder: Path, pci_ids: tuple[str, ...]) -> list[str]:
     """
     tree = folder / "pci"
     tree.mkdir()
-    for slot, pci_id in enumerate(pci_ids, start=1):
+    for gpu_index, pci_id in enumerate(pci_ids, start=1):
         vendor, device = pci_id.split(":")
-        entry = tree / f"0000:{slot:02x}:00.0"
+        entry = tree / f"0000:{gpu_index:02x}:00.0"
         entry.mkdir()
         for name, value in (("vendor", f"0x{vendor}"), ("device", f"0x{device}"), ("class", VGA_CONTROLLER)):
             (entry / name).write_text(value + "\n")

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -15,6 +16,8 @@ class Frozen(BaseModel):
     """Base of everything read from a file: immutable, and a key it does not know is a mistake."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
+    RENAMED: ClassVar[dict[str, str]] = {}
+    """What a key was called in the version before -> its name."""
 
 
 @dataclass(frozen=True, order=True)
@@ -27,6 +30,35 @@ class Problem:
 
     def __str__(self) -> str:
         return printable(f"{self.file}: {self.key}: {self.text}")
+
+
+def renamed(model: type[BaseModel], data: object, key: str = "") -> tuple[Any, list[str]]:
+    """Data with the keys that a model has today, and what to tell whoever wrote those of the version before.
+
+    A key that is there under both names is left as it is, and refused by the model.
+
+    Args:
+        model: What the data is to be.
+        data: As it was read.
+        key: What it stands under, for messages; empty, or with a dot at its end.
+    """
+    if not isinstance(data, dict) or not issubclass(model, Frozen):
+        return data, []
+    said = []
+    made = {}
+    for name, value in data.items():
+        today = model.RENAMED.get(name) if isinstance(name, str) else None
+        if today and today not in data:
+            said.append(f"{key}{name} is called {key}{today} now; the next version refuses the old name")
+        else:
+            today = name
+        field = model.model_fields.get(today) if isinstance(today, str) else None
+        for one in (field.annotation, *get_args(field.annotation)) if field else ():
+            if isinstance(one, type) and isinstance(value, dict) and issubclass(one, Frozen):
+                value, more = renamed(one, value, f"{key}{today}.")
+                said += more
+        made[today] = value
+    return made, said
 
 
 def printable(line: str) -> str:

@@ -13,7 +13,7 @@ from roles.operations.files import Text, absent, texts
 def network(rig: Rig) -> None:
     """Write the rig's own authorities, or take them away. What uses them is a job's own affair, not the system's."""
     path = authority_path(rig)
-    if rig.authorities:
-        texts(name="Authorities", files=[Text(path, rig.authorities)])
+    if rig.ca_certificates:
+        texts(name="CA certificates", files=[Text(path, rig.ca_certificates)])
     else:
-        absent(name="Authorities", paths=[path])
+        absent(name="CA certificates", paths=[path])

@@ -11,7 +11,7 @@ from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.nvidia.driver.files import release
 from rigwright.render import render
-from rigwright.serving.generation import JOURNAL
+from rigwright.serving.generation import ACTIVATING
 from rigwright.serving.units import STARTED_FROM, UNITS
 from rigwright.supply.fetching import CREDENTIAL
 from rigwright.supply.network import authority_path
@@ -37,7 +37,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
     if containers is None:
         return
     roots = rig.roots
-    loose = ("current", "current.rigwright-new", JOURNAL, f"{JOURNAL}.rigwright-new")
+    loose = ("current", "current.rigwright-new", ACTIVATING, f"{ACTIVATING}.rigwright-new")
     script = render(
         "removal/remove.sh.j2",
         helpers=REHASH_UNITS,

@@ -43,7 +43,7 @@ def refusal(found: Served, number: int | None, lent: Collection[int]) -> str:
     Args:
         found: The host.
         number: The generation's; None where there is none before the current one.
-        lent: Slots of the cards that are lent now.
+        lent: GPU indexes of the cards that are lent now.
     """
     there = ", ".join(str(kept.number) for kept in found.generations) or "none"
     if number is None:
@@ -53,11 +53,15 @@ def refusal(found: Served, number: int | None, lent: Collection[int]) -> str:
         return f"there is no generation {number}; there are: {there}"
     if not kept.intact:
         return f"the files of generation {number} were changed since they were written"
-    unknown = [name for name in kept.unit_files if UNIT.fullmatch(name) and name not in {s.unit for s in kept.slots}]
+    unknown = [
+        name for name in kept.unit_files if UNIT.fullmatch(name) and name not in {s.unit for s in kept.unit_states}
+    ]
     if unknown:
         return f"the manifest of generation {number} does not say what {', '.join(unknown)} is to be"
-    for slot in kept.slots:
-        if gone := slot.cards.intersection(lent):
+    for unit_state in kept.unit_states:
+        if gone := unit_state.cards.intersection(lent):
             which = f"{cards(gone)}, which {'is' if len(gone) == 1 else 'are'} lent"
-            return f"generation {number} has {slot.unit} on {which}: take it out of lent, or name another generation"
+            return (
+                f"generation {number} has {unit_state.unit} on {which}: take it out of lent, or name another generation"
+            )
     return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from checks.survey.processes import TRIES
 from checks.survey.section import Scene, Section
-from rigwright.host.locks import LEASE, LOCKS
+from rigwright.host.locks import DEPLOY_LOCK, LOCKS
 from rigwright.serving.listeners import LOOPBACK, names
 from rigwright.serving.units import STARTED_FROM, UNITS
 
@@ -48,7 +48,7 @@ def _asks(scene: Scene) -> object:
             "asked": {
                 "addresses": addresses,
                 "secrets": list(SECRETS),
-                "locks": [LOCKS, LEASE],
+                "locks": [LOCKS, DEPLOY_LOCK],
                 "folders": [*FOLDERS, *roots],
                 "families": list(sandbox.families),
                 "writes_code": sandbox.writes_code,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section
-from rigwright.serving.generation import JOURNAL, META, PROVEN
+from rigwright.serving.generation import ACTIVATING, META, PROVEN
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,6 @@ GENERATIONS: Section[Generations] = Section(
         "folder": scene.rig.generations,
         "meta": META,
         "proven": PROVEN,
-        "journal": JOURNAL,
+        "activating": ACTIVATING,
     },
 )

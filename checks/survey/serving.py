@@ -52,7 +52,7 @@ def _asks(scene: Scene) -> object:
     rig = scene.rig
     keys = {instance.unit: credential_path(rig, instance) for instance in rig.instances}
     return {
-        "units": [slot.unit for slot in scene.desired.generation.slots],
+        "units": [unit_state.unit for unit_state in scene.desired.generation.unit_states],
         "keys": keys,
         "records": STARTED_FROM,
         "starts": rig.starts,

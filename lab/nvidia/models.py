@@ -24,7 +24,7 @@ UNKNOWN = ("NVIDIA Graphics Device", "94.02.42.00.a9", BOTH, 455, 9999)
 
 def addresses(pci_ids: Sequence[str]) -> list[str]:
     """Where the cards are on the bus."""
-    return [f"0000:{slot:02x}:00.0" for slot in range(1, len(pci_ids) + 1)]
+    return [f"0000:{gpu_index:02x}:00.0" for gpu_index in range(1, len(pci_ids) + 1)]
 
 
 def put(upper: Path, name: str, pci_ids: Sequence[str]) -> None:

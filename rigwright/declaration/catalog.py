@@ -21,7 +21,7 @@ from rigwright.host.systems import SYSTEMS
 from rigwright.nvidia.driver.tables import tables
 from rigwright.patches.patch import Patch
 from rigwright.plugins.keys import PluginKeys
-from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, unknown
+from rigwright.problems import Frozen, Invalid, Problem, of_validation, renamed, shown, unknown
 from rigwright.supply.inputs import Input
 from rigwright.types import Capability, CatalogName, ModelFile, PciId, Positive, Text, VariantName
 
@@ -165,7 +165,7 @@ def _engine(path: Path, name: str, data: object, problems: list[Problem]) -> Eng
 
 
 def _variant(
-    path: Path, name: str, data: object, engines: Mapping[str, object], problems: list[Problem]
+    path: Path, name: str, data: object, engines: Mapping[str, object], problems: list[Problem], older: list[str]
 ) -> VariantKeys | None:
     """One variant, by the keys of its engine's kind; None after naming what is wrong with it.
 
@@ -175,9 +175,12 @@ def _variant(
         data: What is declared.
         engines: What is declared as engines, which may have mistakes of their own.
         problems: Gets its mistakes.
+        older: Gets what is called by a name of the version before.
     """
     kind = _kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None
     model = kind.variant_keys if kind else Unjudged
+    data, said = renamed(model, data, f"variants.{name}.")
+    older += [f"{path}: {line}" for line in said]
     return _validated(path, ("variants", name), model, data, problems)
 
 
@@ -216,6 +219,9 @@ class Catalog(Frozen):
     inputs: dict[str, Input] = Field(default_factory=dict)
     patches: dict[str, Patch] = Field(default_factory=dict, description="Those of patches/, by name.")
     snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
+    renamed: list[str] = Field(
+        default_factory=list, description="What a file calls by a name of the version before, a line each."
+    )
 
     @classmethod
     def load(cls, folders: list[Path]) -> Catalog:
@@ -229,6 +235,7 @@ class Catalog(Frozen):
         declared: dict[str, object] = {}
         problems: list[Problem] = []
         snapshots: dict[str, Path] = {}
+        older: list[str] = []
         for folder in folders:
             snapshots |= {path.name: path for path in folder.glob("flags/*") if path.suffix in (".txt", ".json")}
             here: dict[str, dict[str, Any]] = {table: {} for table in merged}
@@ -252,10 +259,11 @@ class Catalog(Frozen):
             for table, entries in here.items():
                 merged[table] |= entries
         merged["variants"] = {
-            name: _variant(places[name], name, data, declared, problems) for name, data in merged["variants"].items()
+            name: _variant(places[name], name, data, declared, problems, older)
+            for name, data in merged["variants"].items()
         }
         for name, variant in merged["variants"].items():
             problems += _foreign_names(str(places[name]), name, variant, merged) if variant else ()
         if problems:
             raise Invalid(problems)
-        return cls.model_construct(None, **merged, snapshots=snapshots)
+        return cls.model_construct(None, **merged, snapshots=snapshots, renamed=older)

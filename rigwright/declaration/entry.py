@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -91,6 +91,8 @@ PowerLimit = Annotated[
 class Driver(Frozen):
     """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
 
+    RENAMED: ClassVar[dict[str, str]] = {"lanes": "pcie_link_width"}
+
     managed: bool = Field(
         default=False,
         strict=True,
@@ -129,19 +131,19 @@ class Driver(Frozen):
     )
     power_w: PowerLimit | None = Field(
         default=None,
-        description="Power limit, W: one for all cards, or one a card by slot; without it, each card's own default. "
-        "Needs `managed`.",
+        description="Power limit, W: one for all cards, or one a card by GPU index; without it, each card's own "
+        "default. Needs `managed`.",
     )
     clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
         default=None, description="Lowest and highest clock that all cards are held to, MHz. Needs `managed`."
     )
-    lanes: tuple[Lanes, ...] = Field(
+    pcie_link_width: tuple[Lanes, ...] = Field(
         default=(),
-        description="Lanes of the PCI link of each card by slot, for boards that give a slot fewer than the card has; "
-        "without it, as many as card and slot have.",
+        description="Width of each card's PCIe link (lanes), by GPU index, for boards that give a slot fewer than the "
+        "card has; without it, as many as card and slot have.",
     )
     nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
-        default=(), description="Pairs of cards, by slot, that have an NVLink bridge."
+        default=(), description="Pairs of cards, by GPU index, that have an NVLink bridge."
     )
     module_options: dict[ModuleOption, Count] = Field(
         default_factory=dict,
@@ -159,7 +161,7 @@ class Driver(Frozen):
         return self.power_w is not None or self.clocks_mhz is not None
 
     def power_limits(self, cards: int) -> tuple[int | None, ...]:
-        """The power limit of each of so many cards by slot, W; None where it is left alone."""
+        """The power limit of each of so many cards by GPU index, W; None where it is left alone."""
         return self.power_w if isinstance(self.power_w, tuple) else (self.power_w,) * cards
 
     @model_validator(mode="after")
@@ -199,12 +201,12 @@ class RigEntry(Frozen):
 
     cards: tuple[CardEntry, ...] = Field(
         default=(),
-        description="Its cards by slot, in the order of the PCI bus: the catalogue's name of each, or its description.",
+        description="Its cards by GPU index (order of the PCI bus): the catalogue's name of each, or its description.",
     )
     lent: tuple[CardIndex, ...] = Field(
         default=(),
-        description="Cards, by slot, that are lent to other work: no instance gets one, and who computes there is no "
-        "mistake. What `driver` says of all cards holds for them too.",
+        description="GPU indexes of cards that are lent to other work: no instance gets one, and who computes there is "
+        "no mistake. What `driver` says of all cards holds for them too.",
     )
     driver: Driver = Field(default=Driver(), description="The NVIDIA driver of a rig with cards.")
     containers: Containers | None = Field(

@@ -28,7 +28,7 @@ from rigwright.declaration.registries import refuse_logins
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
 from rigwright.nvidia.driver.tables import Tables, tables
-from rigwright.problems import Invalid, Problem, counted, of_validation, unknown
+from rigwright.problems import Invalid, Problem, counted, of_validation, renamed, unknown
 from rigwright.supply import bundle as bundles
 from rigwright.supply.answers import complaint
 from rigwright.supply.bundle import Bundle
@@ -82,6 +82,7 @@ def parse(
         Invalid: with every mistake in the entry.
     """
     problems: list[Problem] = []
+    data, older = renamed(RigEntry, data)
     try:
         entry = RigEntry.model_validate(data)
     except ValidationError as error:
@@ -112,10 +113,10 @@ def parse(
         from rigwright.gateway.own import refuse_files
 
         refuse_files(entry.gateway, partial(beside, Path(file).parent), refuse)
-    authorities = ""
+    ca_certificates = ""
     if entry.ca_file is not None:
         try:
-            authorities = certificates.read(beside(Path(file).parent, entry.ca_file))
+            ca_certificates = certificates.read(beside(Path(file).parent, entry.ca_file))
         except ValueError as error:
             refuse("ca_file", f"{entry.ca_file} {error}")
     if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
@@ -199,7 +200,7 @@ def parse(
         mirrors=entry.mirrors,
         proxy=entry.proxy,
         no_proxy=entry.no_proxy,
-        authorities=authorities,
+        ca_certificates=ca_certificates,
         peers=entry.peers,
         share=entry.share,
         gateway=entry.gateway,
@@ -216,6 +217,7 @@ def parse(
         bundle=bundle,
         bundle_faults=tuple(faults),
         variants=tuple(catalog.variants.values()),
+        renamed=(*older, *catalog.renamed),
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
         hub_client=client,
@@ -243,7 +245,7 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
         refuse("driver.branch", f"{driver.branch} is refused: must be at least {known.minimum}")
     if driver.managed and entry.bundle is not None:
         refuse("driver.managed", "a bundle has no driver in it: leave bundle out, or install the driver yourself")
-    for key, listed in (("lanes", driver.lanes), ("power_w", driver.power_w)):
+    for key, listed in (("pcie_link_width", driver.pcie_link_width), ("power_w", driver.power_w)):
         if isinstance(listed, tuple) and listed and len(listed) != present:
             refuse(
                 f"driver.{key}", f"{len(listed)} are named, and the rig declares {counted(present, 'card')}: one a card"

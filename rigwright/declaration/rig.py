@@ -56,7 +56,7 @@ class Rig:
     """The file that declares it."""
     cards: tuple[Card, ...]
     lent: tuple[int, ...]
-    """Slots of the cards that other work has, in order."""
+    """GPU indexes of the cards that other work has, in order."""
     driver: Driver
     drivers: Tables
     """Which drivers there are."""
@@ -75,7 +75,7 @@ class Rig:
     mirrors: dict[str, tuple[str, ...]]
     proxy: str | None
     no_proxy: tuple[str, ...]
-    authorities: str
+    ca_certificates: str
     """Certificates in PEM; empty without any."""
     peers: tuple[str, ...]
     share: Share | None
@@ -96,6 +96,8 @@ class Rig:
     """The wheels of our CUDA toolkit; none where no instance needs it."""
     also_build_for: tuple[str, ...]
     """Compute capabilities."""
+    renamed: tuple[str, ...]
+    """What inventory and catalogue call by names of the version before, a line each."""
     bundle_folder: str | None
     """Where its bundle lies on the operator's machine."""
     bundle: Bundle | None
@@ -172,7 +174,7 @@ class Rig:
 
     @property
     def power_limits(self) -> tuple[int | None, ...]:
-        """The power limit of each declared card by slot, W; None where it is left alone."""
+        """The power limit of each declared card by GPU index, W; None where it is left alone."""
         return self.driver.power_limits(len(self.cards))
 
     @property

@@ -47,11 +47,15 @@ def judged(one: Placed, *, refused: bool) -> Iterator[str]:
 
 
 def warnings(rig: Rig) -> list[str]:
-    """What is known to go wrong with the instances of a rig and is no reason to refuse it, a line each."""
+    """What is known to go wrong with a rig or its instances and is no reason to refuse it, a line each."""
     return [
-        f"{one.name}: {said}"
-        for one in rig.instances
-        for said in judged(
-            placed(one, (rig.cards[index] for index in one.cards), rig.patches.get(one.installed_as, ())), refused=False
-        )
+        *rig.renamed,
+        *(
+            f"{one.name}: {said}"
+            for one in rig.instances
+            for said in judged(
+                placed(one, (rig.cards[index] for index in one.cards), rig.patches.get(one.installed_as, ())),
+                refused=False,
+            )
+        ),
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.lying import Lying
 from rigwright.host import channel
-from rigwright.host import lease as lease_told
+from rigwright.host import deploy_lock as deploy_lock_told
 from rigwright.host.channel import matching, tolerant, word
 from rigwright.host.locks import LOCKS
 from rigwright.render import render
@@ -204,7 +204,7 @@ class Brought:
 
 
 BROUGHT: channel.Schema = {
-    **lease_told.SCHEMA,
+    **deploy_lock_told.SCHEMA,
     "blank": (),
     "wrong": (channel.said,),
     "router": (tolerant(word, "inactive"),),
@@ -213,7 +213,7 @@ BROUGHT: channel.Schema = {
 
 
 def bringing(rig: Rig, wanted: str, holder: str) -> str:
-    """What takes a host's lease, and does what `bring` and `give_keys` do.
+    """What takes a host's deploy lock, and does what `bring` and `give_keys` do.
 
     Args:
         rig: The rig.
@@ -241,7 +241,7 @@ def brought(output: Iterable[str]) -> Brought:
     """
     told = channel.read(output, BROUGHT)
     if told.many("removal"):
-        return Brought(refused=lease_told.REMOVAL)
+        return Brought(refused=deploy_lock_told.REMOVAL)
     if held := told.all("held"):
         return Brought(refused=str(held[0]))
     if told.many("blank"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rigwright.gateway import conf, given
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.render import render
-from rigwright.serving.slots import UNIX, Holder, Slot
+from rigwright.serving.unit_states import UNIX, Holder, UnitState
 from rigwright.serving.units import LINKS, STARTED_FROM
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ class Front:
 
     files: Mapping[str, str]
     """Path in the generation's folder -> text, units among them."""
-    slots: tuple[Slot, ...]
+    unit_states: tuple[UnitState, ...]
     """The router's, then nginx's own."""
 
     @property
     def wants(self) -> tuple[str, ...]:
         """Units that the rig's target starts."""
-        return tuple(name for slot in self.slots for name in (*(one.unit for one in slot.holders), slot.unit))
+        return tuple(name for state in self.unit_states for name in (*(one.unit for one in state.holders), state.unit))
 
 
 @cache
@@ -171,13 +171,13 @@ def door(rig: Rig, owned: str) -> Front:
     return Front(
         files={f"{FOLDER}/{name}": text for name, text in (config | modules | scripts).items()}
         | {f"units/{name}": text for name, text in units.items()},
-        slots=(
-            Slot(
+        unit_states=(
+            UnitState(
                 *(ROUTER_UNIT, _sha256(units[ROUTER_UNIT]), 0, frozenset()),
                 holders=(Holder(ROUTER_SOCKET, frozenset({UNIX})),),
                 configured_from=_all(routed),
             ),
-            Slot(
+            UnitState(
                 *(GATEWAY_UNIT, _sha256(units[GATEWAY_UNIT]), 0, frozenset(), sockets),
                 configured_from=_all(config),
                 rereads=True,

@@ -7,4 +7,4 @@ as long as they like. A process without root's rights that has to hold one is ha
 from __future__ import annotations
 
 LOCKS = "/run/rigwright/locks"
-LEASE = f"{LOCKS}/lease"
+DEPLOY_LOCK = f"{LOCKS}/lease"  # where earlier controllers look, too

@@ -135,7 +135,7 @@ def plan(wanted: Desired, found: Served) -> Plan:
     up = {name for name, process in found.processes.items() if process.running}
     touched = {*way.stop, *way.restart} if way else set()
     # who speaks through a port whose service is started again is interrupted
-    touched |= {slot.leads_to for slot in wanted.generation.slots if slot.unit in touched}
+    touched |= {unit_state.leads_to for unit_state in wanted.generation.unit_states if unit_state.unit in touched}
     made = Plan(tuple(steps), (), wanted.rig.bundle_folder)
     touched = up if made.reboots else up & touched
     return replace(made, interrupted=tuple(sorted(name for name in touched if not name.startswith(PREFIX))))

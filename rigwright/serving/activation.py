@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rigwright.declaration.rig import CACHES, WARM, Rig, slice_of
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import credential_path
 
 # Of the units of instances.
@@ -24,7 +24,7 @@ class Goal:
     """Of its generation on the host; None where it is not written yet."""
     mark: str
     unit_files: tuple[str, ...]
-    slots: tuple[Slot, ...]
+    unit_states: tuple[UnitState, ...]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Activation:
     restart: tuple[str, ...] = ()
     await_: tuple[str, ...] = ()
     """On their way already."""
-    free: tuple[Slot, ...] = ()
+    free: tuple[UnitState, ...] = ()
     """What those that run and are stopped or started again hold, and have to give back first."""
     release: tuple[str, ...] = ()
     """Socket units that listen where nobody is to."""
@@ -76,28 +76,28 @@ class Activation:
     @property
     def frees_cards(self) -> bool:
         """Whether cards have to be given back."""
-        return any(slot.cards for slot in self.free)
+        return any(unit_state.cards for unit_state in self.free)
 
     @property
     def answering(self) -> tuple[str, ...]:
         """Names of the instances among what runs and is stopped: a gateway may have sent them requests."""
-        units = (slot.unit for slot in self.free if slot.unit.startswith(PREFIX))
+        units = (one.unit for one in self.free if one.unit.startswith(PREFIX))
         return tuple(unit.removeprefix(PREFIX).removesuffix(".service") for unit in units)
 
     @property
     def leaving(self) -> tuple[str, ...]:
         """Units that are stopped: those that are not declared, and before they start again those that run."""
-        return tuple(dict.fromkeys([*self.stop, *(slot.unit for slot in self.free)]))
+        return tuple(dict.fromkeys([*self.stop, *(unit_state.unit for unit_state in self.free)]))
 
 
 def goal(found: Served, wanted: Generation) -> Goal:
     """A rig's generation as a goal on a host."""
-    return Goal(found.number_of(wanted), wanted.mark, wanted.unit_files, wanted.slots)
+    return Goal(found.number_of(wanted), wanted.mark, wanted.unit_files, wanted.unit_states)
 
 
 def goal_of(kept: Kept) -> Goal:
     """A generation that lies on a host as a goal."""
-    return Goal(kept.number, kept.mark, kept.unit_files, kept.slots)
+    return Goal(kept.number, kept.mark, kept.unit_files, kept.unit_states)
 
 
 def activation(found: Served, config: str, goal: Goal) -> Activation | None:
@@ -108,27 +108,37 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
         config: The configuration's folder.
         goal: The generation.
     """
-    slots = {slot.unit: slot for slot in goal.slots}
-    strays = sorted(name for name, one in found.processes.items() if name not in slots and _up(one))
+    unit_states = {unit_state.unit: unit_state for unit_state in goal.unit_states}
+    strays = sorted(name for name, one in found.processes.items() if name not in unit_states and _up(one))
     # what carries a port that its socket does not listen on has that to itself, and none can begin to beside it
-    carriers = {one.unit: (slot.unit, one.port) for slot in goal.slots for one in slot.holders}
+    carriers = {one.unit: (unit_state.unit, one.port) for unit_state in goal.unit_states for one in unit_state.holders}
     right = {
-        one.unit for slot in goal.slots for one in slot.holders if one.holds(found.sockets.get(one.unit, frozenset()))
+        one.unit
+        for unit_state in goal.unit_states
+        for one in unit_state.holders
+        if one.holds(found.sockets.get(one.unit, frozenset()))
     }
-    deaf = {name for name, slot in slots.items() if any(one.unit not in right for one in slot.holders)}
-    stale = [name for name, slot in slots.items() if name in deaf or not _right(found.processes.get(name), slot)]
-    loading = [name for name in slots if name not in stale and found.processes[name].loading]
+    deaf = {
+        name for name, unit_state in unit_states.items() if any(one.unit not in right for one in unit_state.holders)
+    }
+    stale = [
+        name
+        for name, unit_state in unit_states.items()
+        if name in deaf or not _right(found.processes.get(name), unit_state)
+    ]
+    loading = [name for name in unit_states if name not in stale and found.processes[name].loading]
     # a port's service leaves only with its socket: else whoever connects starts it again
-    staying = {name for name, slot in slots.items() if slot.holders and name not in deaf}
+    staying = {name for name, unit_state in unit_states.items() if unit_state.holders and name not in deaf}
     in_the_way = sorted(
         name
         for name in stale
-        if name not in staying and _blocks(found, name, [s for n, s in slots.items() if n not in (name, *staying)])
+        if name not in staying
+        and _blocks(found, name, [s for n, s in unit_states.items() if n not in (name, *staying)])
     )
     listen = tuple(sorted(carriers.keys() - right))
     release = tuple(sorted(found.sockets.keys() - right))
-    fresh = [name for name in slots if name not in stale and name not in loading]
-    reload = tuple(name for name in fresh if not found.processes[name].configured(slots[name]))
+    fresh = [name for name in unit_states if name not in stale and name not in loading]
+    reload = tuple(name for name in fresh if not found.processes[name].configured(unit_states[name]))
     links = {name: f"{config}/current/units/{name}" for name in goal.unit_files}
     settled = (
         (found.current, found.links, found.enabled, found.reload_needed, found.activating)
@@ -142,7 +152,7 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     running = [
         name for name in leaving if name not in staying and name in found.processes and found.processes[name].running
     ]
-    free = tuple(found.held(name) or Slot(name, "", 0, frozenset()) for name in running)
+    free = tuple(found.held(name) or UnitState(name, "", 0, frozenset()) for name in running)
     stop = (*strays, *in_the_way)
     return Activation(stop, tuple(stale), tuple(loading), free, release, listen, reload, carriers)
 
@@ -156,13 +166,13 @@ def _up(process: Process) -> bool:
     return process.state not in ("inactive", "failed")
 
 
-def _right(process: Process | None, slot: Slot) -> bool:
-    if process is None or not process.fits(slot) or not (slot.rereads or process.configured(slot)):
-        return process is not None and process.fits(slot) and process.loading
+def _right(process: Process | None, unit_state: UnitState) -> bool:
+    if process is None or not process.fits(unit_state) or not (unit_state.rereads or process.configured(unit_state)):
+        return process is not None and process.fits(unit_state) and process.loading
     return process.state == "active" or process.loading
 
 
-def _blocks(found: Served, name: str, others: list[Slot]) -> bool:
+def _blocks(found: Served, name: str, others: list[UnitState]) -> bool:
     """Whether a unit's process holds the port or a card that another is to have, or might: nobody knows."""
     process = found.processes.get(name)
     if process is None or not process.running or not others:

@@ -1,7 +1,7 @@
 """An instance that is started beside the one in whose place it is to come, so that nobody is without an answer.
 
 It is the same in all but its unit's name and its socket, and is gone once the one that stays has answered: of a host
-that stops in between nothing of it is left (docs/decisions/0038).
+that stops in between nothing of it is left (docs/decisions/0038-a-switch-has-a-stand-in.md).
 """
 
 from __future__ import annotations

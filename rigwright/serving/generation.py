@@ -14,7 +14,7 @@ from rigwright.gateway.service import door
 from rigwright.render import render
 from rigwright.serving.listeners import Listener, listener
 from rigwright.serving.manifest import manifest
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import LINKS, OWNED, STARTED_FROM, UNITS, Unit, credential_path, unit
 from rigwright.supply.tools import Tools
 
@@ -23,7 +23,7 @@ META = "meta"
 # Written once all its instances have answered.
 PROVEN = "proven"
 # In the configuration's folder while a generation is being activated: the numbers of the old and the new one.
-JOURNAL = "activating"
+ACTIVATING = "activating"
 SETTLE = "rigwright_settle.service"
 
 
@@ -38,7 +38,7 @@ class Generation:
     units: tuple[Unit, ...]
     """Those of its instances."""
     listeners: tuple[Listener, ...]
-    gateway: tuple[Slot, ...]
+    gateway: tuple[UnitState, ...]
     """What the units of its gateway are to be; none without one."""
     mark: str
     """In the target's description: tells which generation systemd has read."""
@@ -52,9 +52,9 @@ class Generation:
         return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
+    def unit_states(self) -> tuple[UnitState, ...]:
         """What its units' processes are to be, and to hold."""
-        return (*(one.slot for one in self.units), *(one.slot for one in self.listeners), *self.gateway)
+        return (*(one.unit_state for one in self.units), *(one.unit_state for one in self.listeners), *self.gateway)
 
     @property
     def unit_files(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def generation(
         ),
         "seed": render("serving/seed.j2", started_from=STARTED_FROM, warm=WARM),
         "started": render("serving/started.j2", started_from=STARTED_FROM, units=UNITS),
-        "settle": render("generation/settle.j2", config=rig.roots.config, journal=JOURNAL, units=UNITS),
+        "settle": render("generation/settle.j2", config=rig.roots.config, activating=ACTIVATING, units=UNITS),
     }
     files = {
         **scripts,
@@ -113,9 +113,9 @@ def generation(
         **{f"units/{one.unit}": one.text for one in listeners},
         **{f"units/{one.socket_unit}": one.socket_text for one in listeners},
         "units/rigwright.slice": render("serving/rigwright.slice.j2", owned=OWNED),
-        f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, journal=JOURNAL),
+        f"units/{SETTLE}": render("generation/settle.service.j2", owned=OWNED, rig=rig, activating=ACTIVATING),
         **gateway.files,
-        "manifest.json": manifest(rig, engines, tools.folder, units, listeners, gateway.slots),
+        "manifest.json": manifest(rig, engines, tools.folder, units, listeners, gateway.unit_states),
         "references": "".join(f"{path}\n" for path in references(rig, engines, tools, toolkits, units)),
     }
     mark = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
@@ -123,7 +123,7 @@ def generation(
     wants = [SETTLE, *ports, *gateway.wants, *(one.name for one in units)]
     target = render("serving/rigwright.target.j2", owned=OWNED, mark=mark, wants=wants)
     links = {f"engines/{name}": path for name, path in engines.items()} | {"tools": tools.folder}
-    return Generation({**files, "units/rigwright.target": target}, links, units, listeners, gateway.slots, mark)
+    return Generation({**files, "units/rigwright.target": target}, links, units, listeners, gateway.unit_states, mark)
 
 
 def references(

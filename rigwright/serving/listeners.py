@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.declaration.rig import SOCKETS, Instance, Rig
 from rigwright.render import render
-from rigwright.serving.slots import Holder, Slot
+from rigwright.serving.unit_states import Holder, UnitState
 
 LOOPBACK = "127.0.0.1"
 # `localhost` is this first, where the host has it.
@@ -51,10 +51,10 @@ class Listener:
         return names(self.port)[1]
 
     @property
-    def slot(self) -> Slot:
+    def unit_state(self) -> UnitState:
         """What its process is to be, and to hold."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()
-        return Slot(self.unit, digest, self.port, frozenset(), (holder(self.port),), self.instance)
+        return UnitState(self.unit, digest, self.port, frozenset(), (holder(self.port),), self.instance)
 
 
 def listener(rig: Rig, instance: Instance, owned: str) -> Listener:

@@ -26,10 +26,10 @@ from rigwright.host.channel import (
     word,
 )
 from rigwright.render import render
-from rigwright.serving.generation import JOURNAL, META, PROVEN, SETTLE, Generation
+from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation
 from rigwright.serving.listeners import PREFIX
 from rigwright.serving.manifest import Read, read
-from rigwright.serving.slots import UNIX, Slot
+from rigwright.serving.unit_states import UNIX, UnitState
 from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
 
 # The unit that an activation runs as.
@@ -94,7 +94,7 @@ class Kept:
     mark: str = ""
     """What its target's description ends with."""
     unit_files: tuple[str, ...] = ()
-    slots: tuple[Slot, ...] = ()
+    unit_states: tuple[UnitState, ...] = ()
     """What its units' processes are to be, and to hold; none where it has no manifest that can be read."""
     users: frozenset[str] | None = None
     """That its instances run as; None where it does not say so."""
@@ -126,13 +126,13 @@ class Process:
     configured_from: str = ""
     """SHA-256 of the settings that it has read last; empty where it has none, or nobody knows."""
 
-    def fits(self, slot: Slot) -> bool:
+    def fits(self, unit_state: UnitState) -> bool:
         """Whether it was started from this unit, with the key and the weights that lie on the host."""
-        return self.started_from == slot.started_from and self.key_current and self.weights_current
+        return self.started_from == unit_state.started_from and self.key_current and self.weights_current
 
-    def configured(self, slot: Slot) -> bool:
-        """Whether what it has read last is what the slot has."""
-        return self.configured_from == slot.configured_from
+    def configured(self, unit_state: UnitState) -> bool:
+        """Whether what it has read last is what its unit state has."""
+        return self.configured_from == unit_state.configured_from
 
     @property
     def loading(self) -> bool:
@@ -182,15 +182,15 @@ class Served:
         """Instance -> the variant that the current generation serves."""
         return next((kept.variants for kept in self.generations if kept.number == self.current), {})
 
-    def held(self, name: str) -> Slot | None:
+    def held(self, name: str) -> UnitState | None:
         """What a unit's process holds, by the manifest of the generation that it was started from; None where it has
         none, or where no generation that is kept knows.
         """
         process = self.processes.get(name)
         if process is None or not process.running:
             return None
-        known = (slot for kept in self.generations for slot in kept.slots if slot.unit == name)
-        return next((slot for slot in known if slot.started_from == process.started_from), None)
+        known = (unit_state for kept in self.generations for unit_state in kept.unit_states if unit_state.unit == name)
+        return next((unit_state for unit_state in known if unit_state.started_from == process.started_from), None)
 
 
 def state_script(config: str, software: str, starts: str) -> str:
@@ -202,7 +202,7 @@ def state_script(config: str, software: str, starts: str) -> str:
         starts=starts,
         meta=META,
         proven=PROVEN,
-        journal=JOURNAL,
+        activating=ACTIVATING,
         job=JOB,
         settle=SETTLE,
         units=UNITS,
@@ -263,7 +263,7 @@ def _lines(told: Told, key: str) -> dict[str, tuple[str, ...]]:
 
 
 def _kept(told: Told, number: int, sealed: str, found: str, created: str, proven: bool) -> Kept:
-    """One generation; one whose manifest was changed into none has no slots, and is not intact."""
+    """One generation; one whose manifest was changed into none has no unit states, and is not intact."""
 
     def rows(key: str) -> list[list[str]]:
         return [rest for at, *rest in told.many(key) if at == number]
@@ -282,7 +282,7 @@ def _kept(told: Told, number: int, sealed: str, found: str, created: str, proven
         references=frozenset(path for (path,) in rows("reference") if path),
         mark=next((mark for (mark,) in rows("mark")), ""),
         unit_files=tuple(sorted(name for (name,) in rows("file") if name)),
-        slots=made.slots,
+        unit_states=made.unit_states,
         users=made.users,
         variants=made.variants,
     )

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rigwright.declaration.rig import Rig
 from rigwright.serving.listeners import LOOPBACK, Listener, holder, names
-from rigwright.serving.slots import Holder, Slot
+from rigwright.serving.unit_states import Holder, UnitState
 from rigwright.serving.units import Unit
 from rigwright.types import CardIndex, Name, Port, VariantName
 
@@ -73,7 +73,7 @@ def manifest(
     tools: str,
     units: tuple[Unit, ...],
     listeners: tuple[Listener, ...],
-    gateway: tuple[Slot, ...] = (),
+    gateway: tuple[UnitState, ...] = (),
 ) -> str:
     """The manifest's text.
 
@@ -102,7 +102,7 @@ def manifest(
                 "engine": i.engine_name,
                 "capacity": list(i.variant.capacity or ()),
                 "digest": one.digest,
-                "units": {one.name: one.slot.started_from},
+                "units": {one.name: one.unit_state.started_from},
                 "slice": one.slice,
                 "user": one.user,
                 "socket": i.socket,
@@ -115,7 +115,7 @@ def manifest(
                 "port": one.port,
                 "address": f"{LOOPBACK}:{one.port}",
                 "leads_to": one.instance,
-                "started_from": one.slot.started_from,
+                "started_from": one.unit_state.started_from,
                 "units": [one.unit, one.socket_unit],
             }
             for one in listeners
@@ -139,7 +139,7 @@ def manifest(
 class Read:
     """What a deploy acts on of a manifest that lies on a host."""
 
-    slots: tuple[Slot, ...] = ()
+    unit_states: tuple[UnitState, ...] = ()
     users: frozenset[str] | None = None
     """That its instances run as; None where it does not say so of all."""
     variants: Mapping[str, str] = field(default_factory=dict)
@@ -160,12 +160,15 @@ def read(text: str, started_from: Mapping[str, str]) -> Read:
         made = _Manifest.model_validate_json(text)
     except ValidationError as error:
         raise ValueError(f"a manifest that is none: {error.errors()[0]['msg']}") from None
-    slots = [slot for name, one in made.instances.items() for slot in _instance(name, one, started_from)]
-    slots += [_listener(one) for one in made.listeners]
-    slots += [_gateway(one) for one in made.gateway]
+    unit_states = [
+        unit_state for name, one in made.instances.items() for unit_state in _instance(name, one, started_from)
+    ]
+    unit_states += [_listener(one) for one in made.listeners]
+    unit_states += [_gateway(one) for one in made.gateway]
     users = frozenset([one.user for one in made.instances.values()] + [one.user for one in made.gateway])
     known = users if all(USER.fullmatch(user) for user in users) else None
-    return Read(tuple(sorted(slots, key=lambda slot: slot.unit)), known, dict(_variants(made.instances)))
+    ordered = tuple(sorted(unit_states, key=lambda unit_state: unit_state.unit))
+    return Read(ordered, known, dict(_variants(made.instances)))
 
 
 def _variants(instances: Mapping[str, _Instance]) -> Iterator[tuple[str, str]]:
@@ -174,25 +177,25 @@ def _variants(instances: Mapping[str, _Instance]) -> Iterator[tuple[str, str]]:
             yield NAME.validate_python(name), VARIANT.validate_python(one.variant)
 
 
-def _instance(name: str, made: _Instance, started_from: Mapping[str, str]) -> list[Slot]:
+def _instance(name: str, made: _Instance, started_from: Mapping[str, str]) -> list[UnitState]:
     units = made.units or {unit: digest for unit, digest in started_from.items() if unit == f"rigwright-{name}.service"}
     for unit, digest in units.items():
         if not UNIT.fullmatch(unit) or not DIGEST.fullmatch(digest):
             raise ValueError(f"a manifest with the unit {unit!r}")
     port = 0 if made.socket else made.port
-    return [Slot(unit, digest, port, frozenset(made.cards)) for unit, digest in units.items()]
+    return [UnitState(unit, digest, port, frozenset(made.cards)) for unit, digest in units.items()]
 
 
-def _listener(made: _Listener) -> Slot:
+def _listener(made: _Listener) -> UnitState:
     if not DIGEST.fullmatch(made.started_from) or not UNIT.fullmatch(made.leads_to):
         raise ValueError(f"a manifest with the listener {made.leads_to!r} on port {made.port}")
     service = names(made.port)[0]
-    return Slot(service, made.started_from, made.port, frozenset(), (holder(made.port),), made.leads_to)
+    return UnitState(service, made.started_from, made.port, frozenset(), (holder(made.port),), made.leads_to)
 
 
-def _gateway(made: _GatewayUnit) -> Slot:
+def _gateway(made: _GatewayUnit) -> UnitState:
     sockets = tuple(Holder(name, frozenset(at)) for name, at in made.sockets.items())
-    return Slot(
+    return UnitState(
         *(made.unit, made.started_from, 0, frozenset(), sockets),
         configured_from=made.configured_from,
         rereads=made.rereads,

@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import Installation, Service
 from rigwright.render import render
-from rigwright.serving.slots import Slot
 from rigwright.serving.systemd import command_line, environment_file
+from rigwright.serving.unit_states import UnitState
 
 # Where the gateway finds what may be asked: NAME -> the socket of an instance that has answered.
 LINKS = "/run/rigwright/gateway"
@@ -66,16 +66,16 @@ class Unit:
     """What the lines of its log have in them that are kept of a start."""
 
     @property
-    def slot(self) -> Slot:
+    def unit_state(self) -> UnitState:
         """What its process is to be, and to hold."""
         started_from = hashlib.sha256((self.text + self.environment).encode()).hexdigest()
-        return Slot(self.name, started_from, 0, self.cards)
+        return UnitState(self.name, started_from, 0, self.cards)
 
 
 def environment(instance: Instance, service: Service) -> dict[str, str]:
     """The instance's environment: which cards the process may see. An empty list hides them all."""
     return {
-        # the driver's own default order is by speed, which is not the order of slots
+        # the driver's own default order is by speed, which is not that of GPU indexes
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in instance.cards),
         **service.environment,

@@ -34,7 +34,7 @@ def authority_path(rig: Rig) -> str:
 def network(rig: Rig) -> Network:
     """The network of a rig."""
     return Network(
-        authority_path(rig) if rig.authorities else "",
+        authority_path(rig) if rig.ca_certificates else "",
         rig.proxy or "",
         # peers are in the boxes' own network: a proxy would not reach them, or be who asks there
         ",".join(("localhost", "127.0.0.1", *rig.no_proxy, *(str(urlsplit(peer).hostname) for peer in rig.peers))),

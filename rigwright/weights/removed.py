@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.host import channel
 from rigwright.host.channel import said
-from rigwright.host.lease import holder
+from rigwright.host.deploy_lock import holder
 
 SCHEMA: channel.Schema = {
     "held": (holder,),

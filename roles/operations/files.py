@@ -181,7 +181,7 @@ def absent(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
 
     .. code:: python
 
-        absent(name="Remove the authorities", paths=["/etc/rigwright/ca.pem"])
+        absent(name="Remove the CA certificates", paths=["/etc/rigwright/ca.pem"])
     """
     found = host.get_fact(Entries, paths=list(paths))
     there = [path for path in paths if found.get(path, Entry()).kind != "absent"]

@@ -27,7 +27,7 @@ from rigwright.serving import live as served
 from rigwright.serving.activation import Activation, Goal, activation, goal, goal_of, only_loading, surplus
 from rigwright.serving.beside import FOLDER, Beside, Room, parse, refusal, renamed, room_script
 from rigwright.serving.beside import UNITS as RUNTIME_UNITS
-from rigwright.serving.generation import JOURNAL, META, PROVEN, Generation, mode
+from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, mode
 from rigwright.serving.live import JOB, Kept, Served, state_script
 from rigwright.serving.units import LINKS, UNITS
 from roles.operations.ahead import Question, Unanswered, forget
@@ -188,7 +188,7 @@ def _reach(
         links=LINKS,
         config=config,
         units=UNITS,
-        journal=JOURNAL,
+        activating=ACTIVATING,
         number=number,
         way=way,
         foreign=[name for name, target in sorted(found.links.items()) if not target],
@@ -203,8 +203,8 @@ def _reach(
         drain=rig.gateway.drain if rig.gateway else DRAIN,
         silence=SILENCE,
     )
-    current, journal = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{JOURNAL}")
-    test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {journal} ]'
+    current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
+    test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'
     yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})
 
 

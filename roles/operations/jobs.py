@@ -182,7 +182,7 @@ class _Watcher:
         with progress.task(self.host.name, f"sending {len(files)} files") as task:
             for file in files:
                 if there.get(file.name) != file.size:
-                    # in a thread: the lease needs its signs of life while a large file is read
+                    # in a thread: the deploy lock needs its signs of life while a large file is read
                     if wrong := gevent.get_hub().threadpool.apply(file.refusal):
                         raise Unfit(wrong)
                     report = partial(_add, task, done, total)

@@ -42,7 +42,7 @@ def reboot(host: Any, why: str, lent: Collection[int]) -> bool:
     Args:
         host: The pyinfra host.
         why: For the operator.
-        lent: Slots of the cards that are lent: whoever may reboot the host may end what runs there, and is told.
+        lent: GPU indexes of the cards that are lent: whoever may reboot the host may end what runs there, and is told.
     """
     shell = Shell(host, PATIENCE)
     others = _holders(shell, lent)

@@ -17,7 +17,7 @@ from rigwright.host import channel
 from rigwright.host.channel import Told
 from rigwright.render import render
 from roles import root
-from roles.lease import lease_of
+from roles.deploy_lock import deploy_lock_of
 
 PART = 256 * 1024  # bytes that are sent at a time
 SILENCE = 60.0  # seconds that a command may say nothing
@@ -48,9 +48,9 @@ class Shell:
         """
         given_up = time.monotonic() + self.patience
         while True:
-            held = lease_of(self.host)
+            held = deploy_lock_of(self.host)
             if held and held.lost:
-                raise Lost(f"the lease is gone: {held.lost}")
+                raise Lost(f"the deploy lock is gone: {held.lost}")
             try:
                 answer = root.run(self.host, command, stdin or "", SILENCE)
             except root.Gone as error:
@@ -125,5 +125,5 @@ class Shell:
         except ConnectError:
             logger.debug("still no connection to %s", self.host.name)
             return
-        if held := lease_of(self.host):
+        if held := deploy_lock_of(self.host):
             held.renew()

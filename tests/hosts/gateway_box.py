@@ -41,7 +41,7 @@ file = "{SLOW}"
 engine = "llama.cpp"
 model = "{SLOW}"
 context = 16384
-slots = 4
+parallel = 4
 
 [variants."llamacpp/slow".flags]
 threads = "1"

@@ -35,7 +35,7 @@ chat_template = "tiny"
 engine = "llama.cpp"
 model = "tiny"
 context = 4096
-slots = 4
+parallel = 4
 
 [variants."llamacpp/hub".flags]
 threads = "2"

@@ -14,7 +14,7 @@ ONE, OTHER = addresses([C3090, C3090])
 DECLARED = {
     "power_w": 280,
     "clocks_mhz": (210, 1695),
-    "lanes": [16, 16],
+    "pcie_link_width": [16, 16],
     "nvlinks": [(0, 1)],
     "module_options": {"NVreg_EnableResizableBar": 1},
     "sysctl": {"net.ipv4.tcp_fin_timeout": 61, "net.ipv4.tcp_keepalive_time": 600},

@@ -47,7 +47,7 @@ def squat(host: Host) -> list[str]:
 
 def test_locks_of_a_local_user_keep_nothing_waiting(lab: Lab, converged: Host, tmp_path: Path) -> None:
     inventory = write_inventory(tmp_path, lab, converged)
-    assert deploy(inventory).status == 0  # its lease is there to be held
+    assert deploy(inventory).status == 0  # its deploy lock is there to be held
     held = squat(converged)
     assert "/srv/models" in held
     assert not [path for path in held if path.startswith("/run/rigwright/l")]

@@ -54,7 +54,7 @@ def listen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
     for module in (drivers, working):
         monkeypatch.setattr(module, "logger", listener)
-    monkeypatch.setattr(shell, "lease_of", lambda _: None)
+    monkeypatch.setattr(shell, "deploy_lock_of", lambda _: None)
     for name in ("apt-mark", "modprobe"):
         stand_in(tmp_path / "bin", name, f'echo "{name} $*" >> {tmp_path}/asked')
     stand_in(tmp_path / "bin", "systemctl", 'echo "${ACTIVE:-inactive}"; [ -n "$ACTIVE" ]')

@@ -42,7 +42,7 @@ engine = "plain"
 model = "small"
 cards = 2
 context = 8192
-slots = 2
+parallel = 2
 cache_type_k = "q8_0"
 flash_attention = "on"
 

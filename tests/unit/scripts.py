@@ -22,7 +22,7 @@ from rigwright.envs.told import installed_script
 from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.service import ADMIN
-from rigwright.host.locks import LEASE, LOCKS
+from rigwright.host.locks import DEPLOY_LOCK, LOCKS
 from rigwright.nvidia.cards import holders, live, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
@@ -32,10 +32,10 @@ from rigwright.patches.patch import Patch
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.beside import Beside, room_script
-from rigwright.serving.generation import JOURNAL, PROVEN, generation
+from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import STARTED_FROM, UNITS
 from rigwright.supply import tools as tools_made
 from rigwright.supply.archives import Suite
@@ -62,7 +62,7 @@ TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/too
 WIDE = rig(
     proxy="http://proxy:3128",
     no_proxy=("example.org",),
-    authorities="-----BEGIN CERTIFICATE-----\n",
+    ca_certificates="-----BEGIN CERTIFICATE-----\n",
     mirrors={"apt": ("http://a/debian", "http://b/debian/"), "index": ("http://a/simple", "http://b/simple")},
 )
 PLAIN = rig(mirrors={})
@@ -170,7 +170,7 @@ def activate(
     run: str = "/run/x",
 ) -> str:
     """An activation."""
-    values = {"config": config, "units": units, "journal": JOURNAL, "number": 2, "proven": PROVEN}
+    values = {"config": config, "units": units, "activating": ACTIVATING, "number": 2, "proven": PROVEN}
     limits = {
         "causes": {"rigwright-chat.service": faults(CAUSES)},
         "smi_timeout": 20,
@@ -190,7 +190,7 @@ def activate(
 
 def hold(patience: int = 0, silence: int = 60) -> str:
     """The lease's far end."""
-    return render("lease/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False)
+    return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False)
 
 
 def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
@@ -323,7 +323,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),
     "what a job was sent": lambda: render("look/sent.sh.j2", folder=f"{STATE}/jobs/rw-job-x/files"),
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
-    "the lease's holder": lambda: render("lease/holder.sh.j2", lease=LEASE),
+    "the lease's holder": lambda: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "share": lambda: share(restart=True),
     "packages of tools": lambda: tools_made.installed_script("/opt/rigwright/tools-0"),
     "share at boot": lambda: share(restart=False),
@@ -337,7 +337,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "state": lambda: state_script("/etc/rigwright", "/opt/rigwright", "/var/lib/rigwright/starts"),
     "activate": lambda: activate(Activation((CODE,), (CHAT,), ()), ("rigwright-old.service",)),
     "activate after cards are free": lambda: activate(
-        Activation((CODE,), (CHAT,), (), (Slot(CHAT, "0" * 64, 8020, frozenset({0, 1})),))
+        Activation((CODE,), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset({0, 1})),))
     ),
     "activate and wait": lambda: activate(Activation((), (), (CHAT,))),
     "activate and listen": lambda: activate(
@@ -345,7 +345,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "activate nothing": lambda: activate(Activation()),
     "activate beside": lambda: activate(
-        Activation((), (CHAT,), (), (Slot(CHAT, "0" * 64, 8020, frozenset({0, 1})),)),
+        Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset({0, 1})),)),
         beside=(
             Beside(
                 *("chat", "rigwright_beside-chat.service", "chat.beside", "/run/rigwright_beside/chat", "[Unit]\n"),

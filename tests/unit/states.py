@@ -12,11 +12,11 @@ from rigwright.host.plan import Desired
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.serving.generation import Generation, generation
 from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.samples import instance, plan, rig
 from tests.unit.scripts import TOOLS
 
-Slots = tuple[Slot, ...]
+UnitStates = tuple[UnitState, ...]
 CONFIG = "/etc/rigwright"
 CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
 
@@ -37,9 +37,11 @@ def comes_to(made: Rig, host: HostFacts, *installations: Installation) -> Desire
     return Desired(made, host, TOOLS, toolkit(made, host), there, wanted(made))
 
 
-def process(slot: Slot, **changes: Any) -> Process:
-    """The process that a slot asks for, running."""
-    right = Process("active", "running", started_from=slot.started_from, configured_from=slot.configured_from)
+def process(unit_state: UnitState, **changes: Any) -> Process:
+    """The process that a unit state asks for, running."""
+    right = Process(
+        "active", "running", started_from=unit_state.started_from, configured_from=unit_state.configured_from
+    )
     return replace(right, **changes)
 
 
@@ -48,25 +50,27 @@ def kept(
     digest: str = "",
     *references: str,
     found: str | None = None,
-    slots: Slots = (),
+    unit_states: UnitStates = (),
     users: frozenset[str] | None = None,
 ) -> Kept:
     """A generation on the host; an unchanged one unless `found` is given."""
     sealed = digest or f"digest-{number}"
     now = sealed if found is None else found
-    return Kept(number, sealed, now, "2026-11-01T12:00:00Z", True, frozenset(references), slots=slots, users=users)
+    return Kept(
+        number, sealed, now, "2026-11-01T12:00:00Z", True, frozenset(references), unit_states=unit_states, users=users
+    )
 
 
 def converged(aim: Generation, number: int = 1, **changes: Any) -> Served:
     """A host that serves a generation, with some of it changed."""
     right = Served(
-        generations=(kept(number, aim.digest, *aim.files["references"].splitlines(), slots=aim.slots),),
+        generations=(kept(number, aim.digest, *aim.files["references"].splitlines(), unit_states=aim.unit_states),),
         current=number,
         loaded=f"All instances of this rig, generation {aim.mark}",
         enabled=True,
         links={name: f"{CONFIG}/current/units/{name}" for name in aim.unit_files},
-        processes={slot.unit: process(slot) for slot in aim.slots},
-        sockets={one.unit: one.addresses for slot in aim.slots for one in slot.holders},
+        processes={unit_state.unit: process(unit_state) for unit_state in aim.unit_states},
+        sockets={one.unit: one.addresses for unit_state in aim.unit_states for one in unit_state.holders},
         folders=frozenset(path for path in aim.files["references"].splitlines() if not path.startswith("/srv/models")),
     )
     return replace(right, **changes)

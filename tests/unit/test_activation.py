@@ -11,21 +11,25 @@ from rigwright.serving.activation import Activation, activation, goal, goal_of, 
 from rigwright.serving.generation import SETTLE, Generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import Kept, Served
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
 
 AIM = wanted()
-SLOTS = {slot.unit: slot for slot in AIM.slots}
+UNIT_STATES = {unit_state.unit: unit_state for unit_state in AIM.unit_states}
 BEFORE = wanted(two(instance("chat", context=8192), instance("code", context=8192, port=8021)))
-EARLIER = {slot.unit: slot for slot in BEFORE.slots}
-RIGHT = {name: process(slot) for name, slot in SLOTS.items()}
+EARLIER = {unit_state.unit: unit_state for unit_state in BEFORE.unit_states}
+RIGHT = {name: process(unit_state) for name, unit_state in UNIT_STATES.items()}
 (PORT, HOLDER), (PORT_2, HOLDER_2), PORT_3 = names(8020), names(8021), names(8022)[0]
 FOREIGN = "rigwright-old.service"
-OLD = Slot(FOREIGN, "0" * 64, 9000, frozenset())
-WAYS_BACK = (kept(1, AIM.digest, slots=AIM.slots), kept(2, slots=BEFORE.slots), kept(3, slots=(OLD,)))
+OLD = UnitState(FOREIGN, "0" * 64, 9000, frozenset())
+WAYS_BACK = (
+    kept(1, AIM.digest, unit_states=AIM.unit_states),
+    kept(2, unit_states=BEFORE.unit_states),
+    kept(3, unit_states=(OLD,)),
+)
 NOBODY_KNOWS = "f" * 64
-UNKNOWN = {name: Slot(name, "", 0, frozenset()) for name in (CHAT, FOREIGN)}
+UNKNOWN = {name: UnitState(name, "", 0, frozenset()) for name in (CHAT, FOREIGN)}
 """What a process holds of which nobody knows that: it has to end, no more can be proven."""
 SYSTEMD = Activation()
 """Nothing is stopped or started: systemd has to read what is there."""
@@ -44,7 +48,7 @@ def order(found: Served, aim: Generation = AIM) -> tuple[tuple[str, ...], tuple[
 
 def chat(**changes: Any) -> dict[str, Any]:
     """A converged host but for the process of chat, and with earlier generations."""
-    return {"processes": {**RIGHT, CHAT: process(SLOTS[CHAT], **changes)}, "generations": WAYS_BACK}
+    return {"processes": {**RIGHT, CHAT: process(UNIT_STATES[CHAT], **changes)}, "generations": WAYS_BACK}
 
 
 def stray(**changes: Any) -> dict[str, Any]:
@@ -67,11 +71,11 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
         chat(started_from=""),
         Activation((CHAT,), (CHAT,), (), (UNKNOWN[CHAT],)),
     ),
-    "stale key": (chat(key_current=False), Activation((), (CHAT,), (), (SLOTS[CHAT],))),
-    "weights replaced on disk": (chat(weights_current=False), Activation((), (CHAT,), (), (SLOTS[CHAT],))),
+    "stale key": (chat(key_current=False), Activation((), (CHAT,), (), (UNIT_STATES[CHAT],))),
+    "weights replaced on disk": (chat(weights_current=False), Activation((), (CHAT,), (), (UNIT_STATES[CHAT],))),
     "failed": (chat(state="failed", sub="failed", running=False), Activation((), (CHAT,))),
     "stopped by hand": (chat(state="inactive", sub="dead", running=False), Activation((), (CHAT,))),
-    "stopping": (chat(state="deactivating", sub="stop-sigterm"), Activation((), (CHAT,), (), (SLOTS[CHAT],))),
+    "stopping": (chat(state="deactivating", sub="stop-sigterm"), Activation((), (CHAT,), (), (UNIT_STATES[CHAT],))),
     "gone": ({"processes": {name: one for name, one in RIGHT.items() if name != CHAT}}, Activation((), (CHAT,))),
     "loading": (chat(state="activating", sub="start-post"), Activation((), (), (CHAT,))),
     "loading another unit": (
@@ -80,7 +84,7 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     ),
     "loading again after a failure": (
         chat(state="activating", sub="start-post", restarts=1),
-        Activation((), (CHAT,), (), (SLOTS[CHAT],)),
+        Activation((), (CHAT,), (), (UNIT_STATES[CHAT],)),
     ),
     "between two starts": (chat(state="activating", sub="auto-restart", running=False), Activation((), (CHAT,))),
     "restarted by systemd and serving": (chat(restarts=3), None),
@@ -150,7 +154,7 @@ def test_what_does_not_run_is_in_nobodys_way() -> None:
     before = wanted(rig(instance("chat", cards=(0,)), instance("code", cards=(1,), port=8021), cards=cards))
     after = wanted(rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=cards))
     assert order(converged(before), after) == ((CHAT, CODE), (CHAT, CODE))
-    down = {name: process(before.slots[0], running=False, state="failed") for name in (CHAT, CODE)}
+    down = {name: process(before.unit_states[0], running=False, state="failed") for name in (CHAT, CODE)}
     host = converged(before, processes={**converged(before).processes, **down})
     assert order(host, after) == ((), (CHAT, CODE))
 
@@ -172,51 +176,55 @@ def cards_of(name: str, index: int, **changes: Any) -> Generation:
 
 def test_a_process_that_nobody_knows_is_stopped_before_another_instance_starts() -> None:
     before, after = cards_of("chat", 0), two(instance("chat"), instance("code", port=8021))
-    unknown = {**converged(before).processes, CHAT: process(before.units[0].slot, started_from=NOBODY_KNOWS)}
+    unknown = {**converged(before).processes, CHAT: process(before.units[0].unit_state, started_from=NOBODY_KNOWS)}
     assert order(converged(before, processes=unknown), wanted(after)) == ((CHAT,), (CHAT, CODE, PORT_2))
 
 
 def test_a_process_that_nobody_knows_is_only_restarted_where_there_is_no_other_instance() -> None:
     alone = cards_of("chat", 0)
-    unknown = {**converged(alone).processes, CHAT: process(alone.units[0].slot, started_from=NOBODY_KNOWS)}
+    unknown = {**converged(alone).processes, CHAT: process(alone.units[0].unit_state, started_from=NOBODY_KNOWS)}
     assert order(converged(alone, processes=unknown), alone) == ((), (CHAT,))
 
 
 def test_what_a_process_holds_is_what_it_was_started_from_and_not_what_its_unit_says_now() -> None:
     """Its unit was changed on the host since: on the disk it has card 1, in its process card 0."""
     before, after = cards_of("chat", 0), cards_of("chat", 1)
-    host = converged(after, 2, generations=(kept(1, slots=before.slots), kept(2, after.digest, slots=after.slots)))
-    host = replace(host, processes={**host.processes, CHAT: process(before.units[0].slot)})
-    assert host.held(CHAT) == before.units[0].slot
+    host = converged(
+        after,
+        2,
+        generations=(kept(1, unit_states=before.unit_states), kept(2, after.digest, unit_states=after.unit_states)),
+    )
+    host = replace(host, processes={**host.processes, CHAT: process(before.units[0].unit_state)})
+    assert host.held(CHAT) == before.units[0].unit_state
     both = rig(instance("chat", cards=(1,)), instance("code", cards=(0,), port=8021), cards=(card("8.6"), card("8.6")))
     assert order(host, wanted(both)) == ((CHAT,), (CHAT, CODE, PORT_2))
 
 
 def test_what_is_given_back_is_what_was_held_and_not_what_comes_after() -> None:
     before, after = cards_of("chat", 0), cards_of("chat", 1)
-    assert way(converged(before), after) == Activation((), (CHAT,), (), (before.units[0].slot,))
+    assert way(converged(before), after) == Activation((), (CHAT,), (), (before.units[0].unit_state,))
 
 
 @pytest.mark.parametrize(
     ("manifests", "known"),
     [
         ((), False),
-        ((kept(1, slots=AIM.slots),), True),
-        ((kept(1, slots=BEFORE.slots), kept(2, slots=AIM.slots)), True),
-        ((kept(1, slots=BEFORE.slots),), False),
+        ((kept(1, unit_states=AIM.unit_states),), True),
+        ((kept(1, unit_states=BEFORE.unit_states), kept(2, unit_states=AIM.unit_states)), True),
+        ((kept(1, unit_states=BEFORE.unit_states),), False),
         # the same text under another unit's name is another process's
-        ((kept(1, slots=(replace(SLOTS[CHAT], unit=CODE),)),), False),
+        ((kept(1, unit_states=(replace(UNIT_STATES[CHAT], unit=CODE),)),), False),
     ],
 )
 def test_a_process_is_known_by_the_generation_that_it_was_started_from(
     manifests: tuple[Kept, ...], known: bool
 ) -> None:
     host = converged(AIM, generations=manifests)
-    assert host.held(CHAT) == (SLOTS[CHAT] if known else None)
+    assert host.held(CHAT) == (UNIT_STATES[CHAT] if known else None)
 
 
 def test_a_unit_without_a_process_holds_nothing() -> None:
-    down = {CHAT: process(SLOTS[CHAT], running=False)}
+    down = {CHAT: process(UNIT_STATES[CHAT], running=False)}
     assert converged(AIM, processes=down).held(CHAT) is None
     assert converged(AIM, processes={}).held(CHAT) is None
 
@@ -242,7 +250,7 @@ def test_a_goal_is_the_newest_unchanged_generation_with_the_content() -> None:
     )
     aim = goal(host, AIM)
     assert (aim.number, aim.mark, aim.unit_files) == (3, AIM.mark, AIM.unit_files)
-    assert {slot.unit for slot in aim.slots} == {CHAT, CODE, PORT, PORT_2}
+    assert {unit_state.unit for unit_state in aim.unit_states} == {CHAT, CODE, PORT, PORT_2}
     assert SETTLE in aim.unit_files
     assert host.next_number == 5
     assert goal(Served(), AIM).number is None
@@ -250,7 +258,7 @@ def test_a_goal_is_the_newest_unchanged_generation_with_the_content() -> None:
 
 
 def test_a_generation_that_lies_on_the_host_is_a_goal_as_it_is() -> None:
-    mine = kept(3, slots=AIM.slots)
+    mine = kept(3, unit_states=AIM.unit_states)
     one = replace(mine, mark=AIM.mark, unit_files=AIM.unit_files)
     host = converged(AIM, 3, generations=(one,))
     assert activation(host, CONFIG, goal_of(one)) is None

@@ -12,17 +12,17 @@ from rigwright.serving.activation import Activation, activation, goal_of
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import holder, names
 from rigwright.serving.live import Process, Served
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.samples import instance
 from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
 from tests.unit.test_activation import NOBODY_KNOWS, way
 
 (PORT, HOLDER), (PORT_2, HOLDER_2), (PORT_3, HOLDER_3) = (names(port) for port in (8020, 8021, 8022))
 AIM = wanted()
-SLOTS = {slot.unit: slot for slot in AIM.slots}
-RIGHT = {name: process(slot) for name, slot in SLOTS.items()}
+UNIT_STATES = {unit_state.unit: unit_state for unit_state in AIM.unit_states}
+RIGHT = {name: process(unit_state) for name, unit_state in UNIT_STATES.items()}
 SWAPPED = wanted(two(instance("chat", port=8021), instance("code", port=8020)))
-STRAY = Slot(PORT_3, "0" * 64, 8022, frozenset(), (holder(8022),), "rigwright-old.service")
+STRAY = UnitState(PORT_3, "0" * 64, 8022, frozenset(), (holder(8022),), "rigwright-old.service")
 HELD = {holder(port).unit: holder(port).addresses for port in (8020, 8021, 8022)}
 DOWN = Process("inactive", "dead", running=False)
 
@@ -42,26 +42,29 @@ def stray(one: Process) -> dict[str, Any]:
     return {
         "processes": {**RIGHT, PORT_3: one},
         "sockets": HELD,
-        "generations": (kept(1, AIM.digest, slots=AIM.slots), kept(2, slots=(STRAY,))),
+        "generations": (kept(1, AIM.digest, unit_states=AIM.unit_states), kept(2, unit_states=(STRAY,))),
     }
 
 
 STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "a service that carries to another instance": (
-        carrier(process(SWAPPED.listeners[1].slot)),
+        carrier(process(SWAPPED.listeners[1].unit_state)),
         Activation((), (PORT,)),
     ),
-    "a service that nobody knows": (carrier(process(SLOTS[PORT], started_from=NOBODY_KNOWS)), Activation((), (PORT,))),
+    "a service that nobody knows": (
+        carrier(process(UNIT_STATES[PORT], started_from=NOBODY_KNOWS)),
+        Activation((), (PORT,)),
+    ),
     "a service that is down": (carrier(DOWN), Activation((), (PORT,))),
     "a service that has failed": (carrier(replace(DOWN, state="failed", sub="failed")), Activation((), (PORT,))),
     "a service that starts": (
-        carrier(process(SLOTS[PORT], state="activating", sub="start-post")),
+        carrier(process(UNIT_STATES[PORT], state="activating", sub="start-post")),
         Activation((), (), (PORT,)),
     ),
     # it has the socket still, and no new one can be made while it has
     "a socket that does not listen": (
         {"sockets": but(HOLDER, HOLDER_3)},
-        Activation((), (PORT,), (), (SLOTS[PORT],), listen=(HOLDER,)),
+        Activation((), (PORT,), (), (UNIT_STATES[PORT],), listen=(HOLDER,)),
     ),
     "a socket that does not listen, and whose service is down": (
         carrier(DOWN, sockets=but(HOLDER, HOLDER_3)),
@@ -92,13 +95,13 @@ def test_instances_that_swap_their_ports_go_on_and_only_what_carries_them_starts
 def test_an_instance_that_moves_lets_go_of_its_port_and_is_not_started_again() -> None:
     after = wanted(two(instance("chat", port=8022), instance("code", port=8020)))
     assert way(converged(AIM), after) == Activation(
-        (PORT_2,), (PORT_3, PORT), (), (SLOTS[PORT_2],), (HOLDER_2,), (HOLDER_3,)
+        (PORT_2,), (PORT_3, PORT), (), (UNIT_STATES[PORT_2],), (HOLDER_2,), (HOLDER_3,)
     )
 
 
 def test_without_an_instance_no_port_is_held() -> None:
     done = way(converged(AIM), wanted(two(instance("chat"))))
-    assert done == Activation((CODE, PORT_2), (), (), (SLOTS[CODE], SLOTS[PORT_2]), (HOLDER_2,))
+    assert done == Activation((CODE, PORT_2), (), (), (UNIT_STATES[CODE], UNIT_STATES[PORT_2]), (HOLDER_2,))
 
 
 PROCESSES = [
@@ -113,7 +116,7 @@ PROCESSES = [
             ("inactive", "dead", False),
         ],
         [0, 3],
-        [SLOTS[PORT].started_from, SWAPPED.listeners[1].slot.started_from, NOBODY_KNOWS, ""],
+        [UNIT_STATES[PORT].started_from, SWAPPED.listeners[1].unit_state.started_from, NOBODY_KNOWS, ""],
     )
 ]
 
@@ -129,17 +132,17 @@ def test_what_carries_a_port_that_stays_held_is_never_stopped(aim: Generation, e
         assert (done.release, done.listen) == ((), ())
 
 
-TCP = (Slot(CHAT, "1" * 64, 8020, frozenset()), Slot(CODE, "2" * 64, 8021, frozenset()))
+TCP = (UnitState(CHAT, "1" * 64, 8020, frozenset()), UnitState(CODE, "2" * 64, 8021, frozenset()))
 """Of before ports had units: engines listen themselves."""
 
 
 def on_tcp(**changes: Any) -> Served:
     host = Served(
-        generations=(kept(1, slots=TCP),),
+        generations=(kept(1, unit_states=TCP),),
         current=1,
         enabled=True,
         links={name: f"{CONFIG}/current/units/{name}" for name in (CHAT, CODE)},
-        processes={slot.unit: process(slot) for slot in TCP},
+        processes={unit_state.unit: process(unit_state) for unit_state in TCP},
     )
     return replace(host, **changes)
 
@@ -148,7 +151,7 @@ def test_an_engine_that_listens_itself_is_gone_before_its_port_is_held() -> None
     started = (CHAT, CODE, PORT, PORT_2)
     assert way(on_tcp(), AIM) == Activation((CHAT, CODE), started, (), TCP, (), (HOLDER, HOLDER_2))
     # so is one of which nobody knows what it holds
-    unknown = {slot.unit: process(slot, started_from=NOBODY_KNOWS) for slot in TCP}
+    unknown = {unit_state.unit: process(unit_state, started_from=NOBODY_KNOWS) for unit_state in TCP}
     found = way(on_tcp(processes=unknown), AIM)
     assert found
     assert (found.stop, found.leaving) == ((CHAT, CODE), (CHAT, CODE))
@@ -165,8 +168,8 @@ def test_an_engine_whose_port_nobody_is_to_have_is_only_started_again() -> None:
 
 
 def test_on_the_way_back_ports_are_let_go_of_before_engines_listen_themselves() -> None:
-    before = kept(1, slots=TCP)
-    host = converged(AIM, 2, generations=(before, kept(2, AIM.digest, slots=AIM.slots)))
-    free = tuple(SLOTS[name] for name in (PORT, PORT_2, CHAT, CODE))
+    before = kept(1, unit_states=TCP)
+    host = converged(AIM, 2, generations=(before, kept(2, AIM.digest, unit_states=AIM.unit_states)))
+    free = tuple(UNIT_STATES[name] for name in (PORT, PORT_2, CHAT, CODE))
     expected = Activation((PORT, PORT_2), (CHAT, CODE), (), free, (HOLDER, HOLDER_2))
     assert activation(host, CONFIG, goal_of(before)) == expected

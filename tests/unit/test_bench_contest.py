@@ -19,7 +19,7 @@ from tests.unit.samples import installation, instance, rig
 CHAT = instance()
 MADE = rig(CHAT)
 DECLARED = Deployed(MADE, CHAT, installation())
-STARTED_FROM = {slot.unit: slot.started_from for slot in DECLARED.slots}
+STARTED_FROM = {unit_state.unit: unit_state.started_from for unit_state in DECLARED.unit_states}
 
 
 @dataclass
@@ -56,12 +56,14 @@ class Host:
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host()
     monkeypatch.setattr(contest_module, "Root", lambda target: made)
-    monkeypatch.setattr(contest_module, "Lease", lambda target, doing: made)
+    monkeypatch.setattr(contest_module, "DeployLock", lambda target, doing: made)
     return made
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt, SystemExit])
-def test_the_unit_serves_after_it_and_then_the_lease_is_free(host: Host, error: type[BaseException] | None) -> None:
+def test_the_unit_serves_after_it_and_then_the_deploy_lock_is_free(
+    host: Host, error: type[BaseException] | None
+) -> None:
     if error:
         with pytest.raises(error), contest(SimpleNamespace(), DECLARED, "bench", lambda text: None) as found:
             found.serve("bare")
@@ -129,10 +131,10 @@ def test_one_process_is_stopped_before_the_other_is_started(host: Host) -> None:
     assert stops[0] < host.index(f"systemctl start {CHAT.unit}") < stops[1] < host.index("systemd-run")
 
 
-def test_without_the_lease_nothing_goes_on(host: Host) -> None:
+def test_without_the_deploy_lock_nothing_goes_on(host: Host) -> None:
     found = Contest(host, host, DECLARED)  # type: ignore[arg-type]
     host.lost = "the host has let go of it"
-    with pytest.raises(NotMeasured, match="the lease is gone"):
+    with pytest.raises(NotMeasured, match="the deploy lock is gone"):
         found.serve("bare")
     assert host.told == []
 
@@ -172,8 +174,8 @@ def test_another_instance_takes_the_place_of_the_bare_process(host: Host, monkey
     code = instance("code", port=8021)
     both = rig(CHAT, code)
     mine, other = (Deployed(both, one, installation()) for one in (CHAT, code))
-    for slot in (*mine.slots, *other.slots):
-        host.started_from[slot.unit] = slot.started_from
+    for unit_state in (*mine.unit_states, *other.unit_states):
+        host.started_from[unit_state.unit] = unit_state.started_from
     one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
     asked: list[tuple[str, str]] = []
 
@@ -203,7 +205,7 @@ def test_another_instance_takes_the_place_of_the_bare_process(host: Host, monkey
 
 
 def test_requests_that_no_slot_has_room_for_are_refused(host: Host) -> None:
-    room = CHAT.variant.context_per_slot
+    room = CHAT.variant.context_per_sequence
     box = Box("box", MADE, SimpleNamespace())
     with pytest.raises(NotMeasured, match=f"has {room} tokens: no room for 200 and an answer of {room}"):
         measure(box, CHAT, [1], 1, room, 1, 1, lambda text: None)

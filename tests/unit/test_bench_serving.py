@@ -16,7 +16,7 @@ from cli.bench_serving import _port, _rows
 from rigwright.declaration.rig import COMPILED
 from rigwright.engines.kind import Sandbox, Service
 from rigwright.engines.llama_cpp.command import command
-from rigwright.host.locks import LEASE
+from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.serving.units import credential_path
 from tests.unit.samples import installation, instance, rig
 
@@ -79,7 +79,7 @@ def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.Monk
 def test_the_host_itself_ends_everything_else_before_it_serves_again() -> None:
     words = shlex.split(guard("rigwright-chat.service"))
     assert f"--unit={GUARD_UNIT}" in words
-    assert words[words.index("flock") :][:3] == ["flock", "--shared", LEASE]
+    assert words[words.index("flock") :][:3] == ["flock", "--shared", DEPLOY_LOCK]
     script = words[-1]
     start = script.index("systemctl start rigwright-chat.service")
     assert all(script.index(f"systemctl stop {name}") < start for name in (BARE_UNIT, LOAD_UNIT))

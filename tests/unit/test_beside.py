@@ -16,7 +16,7 @@ from rigwright.gateway.entry import Gateway
 from rigwright.serving import beside as deciding
 from rigwright.serving.activation import Activation
 from rigwright.serving.beside import MORE, Beside, Room, beside, refusal, room_script
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import unit
 from rigwright.supply.header import Cache, Header
 from tests.unit.host_folder import HostFolder
@@ -131,7 +131,7 @@ def test_what_room_there_is_comes_from_the_kernel_and_the_cards(tmp_path: Path) 
     assert found == Room(2 << 20, {0: (12000 * MIB, 4000 * MIB), 1: (500 * MIB, 50 * MIB)})
 
 
-WAY = Activation((), (CHAT,), (), (Slot(CHAT, "0" * 64, 0, frozenset()),))
+WAY = Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 0, frozenset()),))
 FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
 
 

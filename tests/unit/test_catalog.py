@@ -89,7 +89,7 @@ def test_machine_code_is_for_the_card_alone_and_blackwells_own_from_12(capabilit
         ('flash_attention = "on"', "flash_attention = true", "variants.llamacpp/two.flash_attention: True is refused"),
         ("cards = 2", "cards = -1", "variants.llamacpp/two.cards: -1 is refused"),
         ("cards = 2", 'cards = "2"', "variants.llamacpp/two.cards: '2' is refused"),
-        ("slots = 2", "slots = 0", "variants.llamacpp/two.slots: 0 is refused"),
+        ("parallel = 2", "parallel = 0", "variants.llamacpp/two.parallel: 0 is refused"),
         ("context = 8192", "", "variants.llamacpp/two.context: missing"),
         ('threads = "8"', '"--threads" = "8"', "variants.llamacpp/two.flags.--threads: '--threads' is refused"),
         ('threads = "8"', 'threads = "8\\nUser=root"', "variants.llamacpp/two.flags.threads"),
@@ -194,8 +194,18 @@ def test_mistakes_in_engines_and_variants_of_all_files_are_told_at_once(tmp_path
 
 
 def test_a_key_that_its_kind_does_not_have_is_told_with_the_nearest_one(tmp_path: Path) -> None:
-    (line,) = refusal(tmp_path, changed("slots = 2", "slot = 2")).splitlines()
-    assert line.startswith(f'{tmp_path / "a.toml"}: variants.llamacpp/two.slot: unknown key; did you mean "slots"?')
+    (line,) = refusal(tmp_path, changed("parallel = 2", "paralel = 2")).splitlines()
+    path = tmp_path / "a.toml"
+    assert line.startswith(f'{path}: variants.llamacpp/two.paralel: unknown key; did you mean "parallel"?')
+
+
+def test_a_key_of_the_version_before_still_counts_and_is_told(tmp_path: Path) -> None:
+    catalog = load(tmp_path, changed("parallel = 2", "slots = 2"))
+    capacity = catalog.variants["llamacpp/two"].capacity
+    assert capacity and capacity[0] == 2
+    (line,) = catalog.renamed
+    path = tmp_path / "a.toml"
+    assert line.startswith(f"{path}: variants.llamacpp/two.slots is called variants.llamacpp/two.parallel now")
 
 
 def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: Box) -> None:

@@ -64,7 +64,7 @@ KEPT = Header(architecture="qwen35", off_card=GIB, cache=Cache(keys=16 * 1024, v
 ONLY = "(weights and KV cache alone)"
 FITS: dict[str, tuple[Placed, tuple[list[str], list[str]]]] = {
     "it fits": (llama((card(24),), 17 * GIB, KEPT), ([], [])),
-    "just": (llama((card(24),), 17 * GIB, KEPT, slots=4), ([], [])),
+    "just": (llama((card(24),), 17 * GIB, KEPT, parallel=4), ([], [])),
     "not this context": (
         llama((card(24),), 18 * GIB, KEPT),
         ([], [f"needs 25.0 of 24.0 GiB: context = 114688 would fit {ONLY}"]),
@@ -89,7 +89,7 @@ FITS: dict[str, tuple[Placed, tuple[list[str], list[str]]]] = {
             (card(24),),
             22 * GIB,
             Header(cache=Cache(keys=0, values=0, window=1024, window_keys=65536, window_values=65536)),
-            slots=4,
+            parallel=4,
         ),
         ([], []),
     ),

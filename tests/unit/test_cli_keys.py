@@ -21,7 +21,7 @@ from cli import keys as verb
 from cli import keys_there
 from rigwright.gateway import keyring
 from rigwright.gateway.given import ROUTER, ROUTER_UNIT
-from rigwright.host.locks import LEASE
+from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.inventory import ROOT
 from roles import root
 from tests.unit.gateway_host import GatewayHost
@@ -192,8 +192,8 @@ def test_nothing_is_brought_where_only_the_file_is_meant(keys: Verb, hosts: dict
 
 def test_whoever_is_at_work_there_is_named(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
     keys("make", "alice")
-    lease = Path(hosts["box1"].moved(LEASE))
-    with lease.open("w") as held:
+    deploy_lock = Path(hosts["box1"].moved(DEPLOY_LOCK))
+    with deploy_lock.open("w") as held:
         words = {"who": "ops@desk", "pid": 12, "since": "noon", "doing": "deploy of rig.py"}
         held.write(json.dumps(words) + "\n")
         held.flush()

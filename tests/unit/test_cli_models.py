@@ -159,10 +159,10 @@ def test_a_generation_that_came_meanwhile_is_seen(
 def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, models: Verb) -> None:
     (host.folder / "run").mkdir()
     (host.folder / "run/locks").mkdir(0o700)
-    with (host.folder / "run/locks/lease").open("w") as lease:
-        lease.write('{"who": "ops@desk", "pid": 7, "since": "noon", "doing": "a deploy"}\n')
-        lease.flush()
-        fcntl.flock(lease, fcntl.LOCK_EX)
+    with (host.folder / "run/locks/lease").open("w") as deploy_lock:
+        deploy_lock.write('{"who": "ops@desk", "pid": 7, "since": "noon", "doing": "a deploy"}\n')
+        deploy_lock.flush()
+        fcntl.flock(deploy_lock, fcntl.LOCK_EX)
         done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 1
     assert "refused: ops@desk (process 7) has been at this host since noon: a deploy; wait" in done.output

@@ -59,7 +59,7 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     listener = SimpleNamespace(error=lines.append, info=lambda _: None, warning=lines.append)
     for module in (containers, debs, working):
         monkeypatch.setattr(module, "logger", listener)
-    monkeypatch.setattr(shell, "lease_of", lambda _: None)
+    monkeypatch.setattr(shell, "deploy_lock_of", lambda _: None)
     monkeypatch.setattr(containers, "_look", lambda one: one.seen.pop(0) if len(one.seen) > 1 else one.seen[0])
     monkeypatch.setattr(containers, "IN_FORCE", str(tmp_path / "in-force"))
     answers = "case $1 in show) echo 0123 ;; is-active) echo inactive ;; -b) echo why ;; esac"

@@ -8,13 +8,13 @@ import pytest
 
 from rigwright.gateway.service import ADMIN
 from rigwright.serving.activation import Activation
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
 from tests.unit.scripts import activate, stand_in
 from tests.unit.states import CHAT, CODE, two, wanted
 
-WAY = Activation((), (CHAT,), (), (Slot(CHAT, "0" * 64, 8020, frozenset()),))
+WAY = Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset()),))
 SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
 # The gateway: it says the next of the numbers that a test has written for an instance, the last one again and again.
 GATEWAY = r"""
@@ -96,7 +96,7 @@ def test_an_engine_that_ends_its_streams_when_they_are_told_is_stopped_at_once(h
 
 def test_several_instances_have_the_same_time(host: HostFolder) -> None:
     says(host, chat="1,0", code="0,2,0")
-    slots = tuple(Slot(unit, "0" * 64, 0, frozenset()) for unit in (CHAT, CODE))
+    slots = tuple(UnitState(unit, "0" * 64, 0, frozenset()) for unit in (CHAT, CODE))
     run(host, Activation((), (CHAT, CODE), (), slots))
     assert asked(host)[:2] == ["leave/chat 0", "leave/code 0"]
     assert asked(host).count("leave/code 0") == 3
@@ -113,6 +113,6 @@ def test_a_gateway_that_cannot_drain_holds_nobody_up(host: HostFolder, answer: s
 
 def test_ports_and_the_gateway_itself_are_not_drained() -> None:
     units = ("rigwright_listener-8020.service", "rigwright_router.service", "rigwright_gateway.service")
-    way = Activation((), (), (), tuple(Slot(unit, "", 0, frozenset()) for unit in units))
+    way = Activation((), (), (), tuple(UnitState(unit, "", 0, frozenset()) for unit in units))
     assert way.answering == ()
     assert ADMIN not in activate(way)

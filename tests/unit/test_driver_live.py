@@ -31,8 +31,8 @@ PERSISTENCED = "nvidia-persistenced.service"
 SOUND = Unit("enabled", "active")
 PLACES = Topology(
     tuple(
-        Placed(slot, address, f"GPU-{slot}", None, "0-31", 16, 16, "94.02", 32768)
-        for slot, address in enumerate([ONE, TWO])
+        Placed(gpu_index, address, f"GPU-{gpu_index}", None, "0-31", 16, 16, "94.02", 32768)
+        for gpu_index, address in enumerate([ONE, TWO])
     ),
     (Pair((0, 1), "PHB", "CNS"),),
 )

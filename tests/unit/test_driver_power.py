@@ -130,7 +130,10 @@ def three(host: CardFolder, power_w: Any, word: str = "set") -> tuple[int, list[
 
 def recorded(host: CardFolder, *cards: tuple[str, str]) -> None:
     """Have cards written down, by address and UUID."""
-    placed = (Placed(slot, address, uuid, 0, "0-7", 16, 16, "94.02", 256) for slot, (address, uuid) in enumerate(cards))
+    placed = (
+        Placed(gpu_index, address, uuid, 0, "0-7", 16, 16, "94.02", 256)
+        for gpu_index, (address, uuid) in enumerate(cards)
+    )
     rows = Topology(tuple(placed), (Pair((0, 1), "PHB", "OK"),)).record()
     (host.root / "driver.json").write_text(json.dumps({"version": "580.178.04", **rows}, indent=2, sort_keys=True))
 

@@ -99,7 +99,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Host], Host]:
         for module in (reboots, shell):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: host.now))
             monkeypatch.setattr(module, "gevent", SimpleNamespace(sleep=host.sleep))
-        monkeypatch.setattr(shell, "lease_of", lambda _: None)
+        monkeypatch.setattr(shell, "deploy_lock_of", lambda _: None)
         monkeypatch.setattr(shell.root, "run", lambda target, text, *_: target.run(text))
         return host
 

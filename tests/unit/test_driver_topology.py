@@ -25,8 +25,8 @@ BUSES, NEAR = ("01", "21", "81", "c1"), ("0-31,64-95", "32-63,96-127")
 
 def told(away: int | None = None) -> list[str]:
     """What the host prints, or what it does where the driver does not answer for one card."""
-    there = [slot for slot in range(4) if slot != away]
-    places = [f"00000000:{BUSES[slot].upper()}:00.0" for slot in there]
+    there = [gpu_index for gpu_index in range(4) if gpu_index != away]
+    places = [f"00000000:{BUSES[gpu_index].upper()}:00.0" for gpu_index in there]
     names = [f"GPU{number}" for number in range(len(there))]
 
     def table(cells: list[list[str]], head: str, more: str) -> str:
@@ -37,12 +37,20 @@ def told(away: int | None = None) -> list[str]:
         return head + "".join(rows) + "\nLegend:\n\n  X    = Self\n"
 
     more = "580.1, 8.6, 24576, 0, Enabled, 8, 16, [N/A], 1, 1, 1, 1, 210, 94.02, NVIDIA GeForce RTX 3090"
-    gpus = "".join(f"{number}, {places[number]}, GPU-{BUSES[slot]}, {more}\n" for number, slot in enumerate(there))
+    gpus = "".join(
+        f"{number}, {places[number]}, GPU-{BUSES[gpu_index]}, {more}\n" for number, gpu_index in enumerate(there)
+    )
     bars = "".join(f"GPU {one}\n    BAR1 Memory Usage\n        Total       : 256 MiB\n" for one in places)
     return telling(
         *(
-            ("card", f"0000:{bus}:00.0", str(slot // 2), NEAR[slot // 2], *(("", "") if slot == away else ("8", "16")))
-            for slot, bus in enumerate(BUSES)
+            (
+                "card",
+                f"0000:{bus}:00.0",
+                str(gpu_index // 2),
+                NEAR[gpu_index // 2],
+                *(("", "") if gpu_index == away else ("8", "16")),
+            )
+            for gpu_index, bus in enumerate(BUSES)
         ),
         ("gpus", "0", gpus),
         ("memory", "0", bars),
@@ -72,8 +80,8 @@ def test_two_h200(host: CardFolder) -> None:
     found = host.look()
     assert found.failed == ""
     assert found.cards == tuple(
-        Placed(slot, address, uuid, None, "0-31", 16, 16, "96.00.A5.00.1A", 262144)
-        for slot, (address, uuid) in enumerate(
+        Placed(gpu_index, address, uuid, None, "0-31", 16, 16, "96.00.A5.00.1A", 262144)
+        for gpu_index, (address, uuid) in enumerate(
             zip(ADDRESSES, (f"GPU-{n * 8}-{n * 4}-{n * 4}-{n * 4}-{n * 12}" for n in "01"), strict=True)
         )
     )
@@ -83,7 +91,7 @@ def test_two_h200(host: CardFolder) -> None:
 
 def test_four_cards_on_two_nodes() -> None:
     found = parse(told())
-    assert [(card.slot, card.numa_node, card.cpus, card.lanes, card.bar1_mib) for card in found.cards] == [
+    assert [(card.gpu_index, card.numa_node, card.cpus, card.lanes, card.bar1_mib) for card in found.cards] == [
         (0, 0, "0-31,64-95", 8, 256),
         (1, 0, "0-31,64-95", 8, 256),
         (2, 1, "32-63,96-127", 8, 256),

@@ -54,7 +54,7 @@ def test_shared_keys_alone_are_no_rigs(box: Box) -> None:
 def test_a_rig_keeps_five_generations_and_goes_through_nothing_by_default(box: Box) -> None:
     ((_, data),) = box.group({"box": entry()})
     rig = load(data["rig"])
-    assert (rig.keep_generations, rig.proxy, rig.no_proxy, rig.authorities) == (5, None, (), "")
+    assert (rig.keep_generations, rig.proxy, rig.no_proxy, rig.ca_certificates) == (5, None, (), "")
     assert rig.inventory == str(box.inventory)
     assert rig.ledger == "/var/lib/rigwright/owned"
 

@@ -6,6 +6,7 @@ import pytest
 
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
+from rigwright.engines.caution import warnings
 from rigwright.inventory import load
 from tests.unit.samples import Box, chat, entry
 
@@ -89,7 +90,7 @@ def test_an_instance_on_a_card_with_a_mistake_is_not_told_that_there_is_none(box
         {"managed": False},
         {"branch": 580, "flavour": "open", "source": "distribution", "open_despite_cards": True},
         {"branch": None, "flavour": "proprietary", "source": "nvidia"},
-        {"lanes": [8, 16], "nvlinks": [[0, 1]]},
+        {"pcie_link_width": [8, 16], "nvlinks": [[0, 1]]},
         {"managed": True, "reboot": True, "power_w": 280, "clocks_mhz": [210, 1695]},
         {"managed": True, "power_w": [250, 280], "module_options": {"NVreg_EnableResizableBar": 1}},
         {"managed": False, "power_w": [250, 280], "clocks_mhz": [210, 1695], "sysctl": {"vm.swappiness": 10}},
@@ -102,6 +103,15 @@ def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, obje
     assert made.driver == Driver.model_validate(driver)
 
 
+def test_a_key_of_the_version_before_still_counts_and_is_told(box: Box) -> None:
+    made = rig(box, driver={"lanes": [8, 16]})
+    assert made.driver.pcie_link_width == (8, 16)
+    assert made.renamed == ("driver.lanes is called driver.pcie_link_width now; the next version refuses the old name",)
+    assert warnings(made)[0] == made.renamed[0]
+    (line,) = box.refusal(driver={"lanes": [8, 16], "pcie_link_width": [8, 16]})
+    assert "driver.lanes: unknown key" in line
+
+
 @pytest.mark.parametrize(
     ("driver", "said"),
     [
@@ -109,8 +119,8 @@ def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, obje
         (
             {"manage": False},
             'driver.manage: unknown key; did you mean "managed"?; '
-            "allowed: branch, clocks_mhz, flavour, lanes, managed, module_options, nvlinks, open_despite_cards, "
-            "power_w, reboot, source, sysctl",
+            "allowed: branch, clocks_mhz, flavour, managed, module_options, nvlinks, open_despite_cards, "
+            "pcie_link_width, power_w, reboot, source, sysctl",
         ),
         ({"branch": 550}, "driver.branch: 550 is refused: must be at least 580"),
         ({"branch": "580"}, "driver.branch: '580' is refused: must be a whole number"),
@@ -124,8 +134,8 @@ def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, obje
             "open_despite_cards where the flavour is proprietary",
         ),
         (False, "driver: False is refused: must be a table of keys"),
-        ({"lanes": [3]}, "driver.lanes[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
-        ({"lanes": [8]}, "driver.lanes: 1 are named, and the rig declares 2 cards: one a card"),
+        ({"pcie_link_width": [3]}, "driver.pcie_link_width[0]: 3 is refused: must be 1, 2, 4, 8 or 16"),
+        ({"pcie_link_width": [8]}, "driver.pcie_link_width: 1 are named, and the rig declares 2 cards: one a card"),
         ({"nvlinks": [[0, 2]]}, "driver.nvlinks: no card 2: the rig declares 2 cards, counted from 0"),
         (
             {"reboot": True},
@@ -156,9 +166,9 @@ def test_also_build_for_takes_capabilities_alone(box: Box, value: object) -> Non
 
 
 def test_beside_a_wrong_key_of_the_driver_the_others_are_judged_too(box: Box) -> None:
-    driver = {"managed": True, "lanes": [3], "nvlinks": [[0, 5]], "power_w": [250]}
+    driver = {"managed": True, "pcie_link_width": [3], "nvlinks": [[0, 5]], "power_w": [250]}
     lines = [line.removeprefix(f"{box.inventory}: box.driver.") for line in box.refusal(driver=driver)]
-    assert [line.split(":")[0] for line in lines] == ["lanes[0]", "nvlinks", "power_w"]
+    assert [line.split(":")[0] for line in lines] == ["nvlinks", "pcie_link_width[0]", "power_w"]
 
 
 def test_a_rule_between_keys_is_not_broken_by_one_that_was_wrong(box: Box) -> None:

@@ -179,7 +179,7 @@ def test_what_became_another_option_is_of_the_older_version_alone() -> None:
 
 EVERY_KEY = {
     "cpu": instance(),
-    "all": instance(cards=(0,), parts=parts(mmproj=artefact(name="eye")), memory_lock=True, thinking="off", slots=4),
+    "all": instance(cards=(0,), parts=parts(mmproj=artefact(name="eye")), memory_lock=True, thinking="off", parallel=4),
 }
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from rigwright.serving.activation import Activation
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
 from tests.unit.scripts import activate, stand_in
 from tests.unit.states import CHAT, two, wanted
 
-WAY = Activation((), (CHAT,), (), (Slot(CHAT, "0" * 64, 8020, frozenset()),))
+WAY = Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset()),))
 SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
 START = f"restart --no-block {CHAT}"
 

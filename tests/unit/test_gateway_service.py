@@ -55,7 +55,7 @@ def test_what_its_processes_are_started_from_is_what_lies_in_the_generation() ->
 
 def test_a_deploy_reads_from_the_manifest_what_was_written() -> None:
     found = read(AIM.files["manifest.json"], {})
-    assert {slot for slot in found.slots if slot.holders and not slot.leads_to} == set(AIM.gateway)
+    assert {one for one in found.unit_states if one.holders and not one.leads_to} == set(AIM.gateway)
     assert found.users and found.users >= {"rigwright_gateway", "rigwright_router", "rigwright-chat"}
 
 

@@ -64,7 +64,7 @@ def test_every_input_has_a_digest_and_a_mark_of_its_own() -> None:
     [
         {"mirrors": {}},
         {"proxy": "http://proxy:3128", "no_proxy": ("example.org",)},
-        {"authorities": "-----BEGIN CERTIFICATE-----\n"},
+        {"ca_certificates": "-----BEGIN CERTIFICATE-----\n"},
         {"keep_generations": 1},
         {"cuda_root": "/opt/cuda"},
         {"inventory": "/elsewhere/rig.py"},

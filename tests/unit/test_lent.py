@@ -18,7 +18,7 @@ from rigwright.nvidia.cards.presence import Holder, holders
 from rigwright.nvidia.cards.smi import App, gpus
 from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
 from rigwright.serving.live import Served
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from roles.rollback import refusal
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.nvidia_host import ADDRESSES, FACTS, GROUP, MANAGED, RIG, SEEN
@@ -188,8 +188,8 @@ def test_the_script_tells_cards_by_the_numbers_of_their_files(tmp_path: Path) ->
 
 
 def test_a_host_does_not_go_back_to_what_served_on_a_card_that_is_lent_now() -> None:
-    slot = Slot("rigwright-chat.service", "0" * 64, 8020, frozenset({0, 2}))
-    there = Served(generations=(replace(kept(1), slots=(slot,)), kept(2)), current=2)
+    unit_state = UnitState("rigwright-chat.service", "0" * 64, 8020, frozenset({0, 2}))
+    there = Served(generations=(replace(kept(1), unit_states=(unit_state,)), kept(2)), current=2)
     assert refusal(there, 1, ()) == refusal(there, 1, (1, 3)) == ""
     assert refusal(there, 1, (1, 2)) == (
         "generation 1 has rigwright-chat.service on card 2, which is lent: take it out of lent, or name another "

@@ -106,15 +106,15 @@ def test_the_service_has_a_user_that_is_nobodys_and_no_network() -> None:
     ids=["another instance", "another port", "another group", "its context", "its cards", "what is kept"],
 )
 def test_a_service_is_started_again_for_what_it_carries_and_nothing_else(other: Listener, same: bool) -> None:
-    assert (other.slot == made().slot) is same
+    assert (other.unit_state == made().unit_state) is same
 
 
 def test_what_a_service_is_to_be_is_its_text_and_what_it_holds_is_its_sockets_port() -> None:
-    slot = made().slot
-    assert slot.started_from == hashlib.sha256(made().text.encode()).hexdigest()
-    assert (slot.unit, slot.port, slot.cards) == (SERVICE, 8020, frozenset())
-    assert ([one.unit for one in slot.holders], slot.leads_to) == ([HOLDER], "rigwright-chat.service")
-    assert replace(made(), socket_text="").slot == slot
+    unit_state = made().unit_state
+    assert unit_state.started_from == hashlib.sha256(made().text.encode()).hexdigest()
+    assert (unit_state.unit, unit_state.port, unit_state.cards) == (SERVICE, 8020, frozenset())
+    assert ([one.unit for one in unit_state.holders], unit_state.leads_to) == ([HOLDER], "rigwright-chat.service")
+    assert replace(made(), socket_text="").unit_state == unit_state
 
 
 @pytest.mark.parametrize("unread", [False, True])
@@ -132,7 +132,7 @@ def test_a_service_that_has_started_is_known_by_its_text_once_systemd_has_read_i
     done = programs.run(["sh", str(script), SERVICE], env={"PATH": path})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     found = {one.name: one.read_text() for one in records.iterdir()}
-    assert found == ({} if unread else {SERVICE: f"{made().slot.started_from}\n"})
+    assert found == ({} if unread else {SERVICE: f"{made().unit_state.started_from}\n"})
 
 
 def test_every_user_can_get_to_the_folder_of_sockets_whoever_makes_it(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_changed_input_is_another_build(other: Any) -> None:
         lambda: digest(replace(GPU, service_user="svc")),
         lambda: digest(replace(GPU, mirrors={})),
         lambda: digest(replace(GPU, cards=(AMPERE, TURING))),
-        lambda: digest(rig(instance("b", cards=(0,), context=1, slots=8, port=9000), cards=(AMPERE,))),
+        lambda: digest(rig(instance("b", cards=(0,), context=1, parallel=8, port=9000), cards=(AMPERE,))),
         lambda: digest(rig(instance("a", cards=(0,)), instance("b", cards=(1,)), cards=(AMPERE, AMPERE))),
         lambda: digest(rig(instance("a", cards=(0,)), instance("b", cache_type_k="q4_0"), cards=(AMPERE,))),
         lambda: digest(replace(GPU, engine_artefacts={"plain": (replace_sources(["http://elsewhere/x"]),)})),

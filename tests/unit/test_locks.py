@@ -20,7 +20,7 @@ from roles.weights.host.locks import Held, held
 from roles.weights.host.spec import Refused
 from tests.unit.file_server import whole
 from tests.unit.shelf import Shelf, fresh
-from tests.unit.test_lease import UNFIT
+from tests.unit.test_deploy_lock import UNFIT
 from tests.unit.weights_world import CONTENT, file, world
 
 HOLD = "import sys, time; from pathlib import Path; from roles.weights.host.locks import held\n"

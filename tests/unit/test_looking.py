@@ -13,8 +13,8 @@ import pytest
 
 from checks.looking import Box, each
 from cli.state import _plain, _word
-from rigwright.host import lease
-from rigwright.host.lease import Holder
+from rigwright.host import deploy_lock
+from rigwright.host.deploy_lock import Holder
 from rigwright.render import render
 from rigwright.serving import use
 from rigwright.serving.use import Use
@@ -112,11 +112,11 @@ def test_what_units_use_is_read_by_unit(tmp_path: Path, blocks: str, found: dict
 
 
 def test_who_is_at_work_is_said_when_somebody_is(tmp_path: Path) -> None:
-    script = render("lease/holder.sh.j2", lease=str(tmp_path / "lease"))
+    script = render("deploy_lock/holder.sh.j2", deploy_lock=str(tmp_path / "lease"))
 
     def look() -> Holder | None:
         done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-        return lease.parse(done.stdout.splitlines())
+        return deploy_lock.parse(done.stdout.splitlines())
 
     assert look() is None
     path = tmp_path / "lease"
@@ -132,8 +132,8 @@ def test_who_is_at_work_is_said_when_somebody_is(tmp_path: Path) -> None:
 def test_a_state_is_said_in_systemds_words() -> None:
     (unit, _) = wanted().units
     assert _word(None) == "not there"
-    assert _word(process(unit.slot)) == "active"
-    assert _word(process(unit.slot, state="activating", sub="start-post")) == "activating (start-post)"
+    assert _word(process(unit.unit_state)) == "active"
+    assert _word(process(unit.unit_state, state="activating", sub="start-post")) == "activating (start-post)"
 
 
 @pytest.mark.parametrize(("line", "text"), [("a\tb", "a\tb"), ("\x1b[31mred\x07", "[31mred"), ("é\r", "é")])

@@ -1,4 +1,4 @@
-"""A generation's manifest: what it says, and which slots a deploy reads in one that lies on a host."""
+"""A generation's manifest: what it says, and which unit states a deploy reads in one that lies on a host."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from rigwright.serving.listeners import PREFIX, holder, names
 from rigwright.serving.manifest import USER, read
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.samples import artefact, card, instance, rig
 from tests.unit.states import CHAT, CODE, wanted
 
 CARDS = (card("8.6"), card("8.6"))
-RIG = rig(instance("chat", cards=(1, 0), slots=2), instance("code", port=8021), cards=CARDS)
+RIG = rig(instance("chat", cards=(1, 0), parallel=2), instance("code", port=8021), cards=CARDS)
 AIM = wanted(RIG)
 TEXT = AIM.files["manifest.json"]
 A, B = "a" * 64, "b" * 64
@@ -29,10 +29,13 @@ def of(**instances: Any) -> str:
 
 def test_a_deploy_reads_the_slots_that_were_written() -> None:
     found = read(TEXT, {})
-    assert found.slots == AIM.slots
+    assert found.unit_states == AIM.unit_states
     assert found.users == {"rigwright-chat", "rigwright-code"}
     assert found.variants == {"chat": "llamacpp/sample", "code": "llamacpp/sample"}
-    assert [(slot.unit, slot.port, slot.cards, slot.holders, slot.leads_to) for slot in AIM.slots] == [
+    assert [
+        (unit_state.unit, unit_state.port, unit_state.cards, unit_state.holders, unit_state.leads_to)
+        for unit_state in AIM.unit_states
+    ] == [
         (CHAT, 0, {0, 1}, (), ""),
         (CODE, 0, set(), (), ""),
         (names(8020)[0], 8020, set(), (holder(8020),), CHAT),
@@ -52,7 +55,7 @@ def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
         "engine": "plain",
         "capacity": [2, 2048],
         "digest": AIM.units[0].digest,
-        "units": {CHAT: AIM.slots[0].started_from},
+        "units": {CHAT: AIM.unit_states[0].started_from},
         "slice": "rigwright-chat.slice",
         "user": "rigwright-chat",
         "socket": "/run/rigwright/instances/chat/api.sock",
@@ -64,7 +67,7 @@ def test_what_programs_that_look_at_a_box_find_of_an_instance() -> None:
         "port": 8021,
         "address": "127.0.0.1:8021",
         "leads_to": CODE,
-        "started_from": AIM.listeners[1].slot.started_from,
+        "started_from": AIM.listeners[1].unit_state.started_from,
         "units": list(names(8021)),
     }
     assert (said["cards"], said["state"]) == ([one.name for one in CARDS], "/var/lib/rigwright")
@@ -76,9 +79,9 @@ def test_an_instance_may_have_two_units_and_both_have_its_port_and_cards(socket:
     """With a socket they have no port: that is its listener's."""
     other = "rigwright-chat-2.service"
     text = of(chat={"port": 8020, "cards": [1], "units": {other: B, CHAT: A}, **socket})
-    assert read(text, {}).slots == (
-        Slot(other, B, port, frozenset({1})),
-        Slot(CHAT, A, port, frozenset({1})),
+    assert read(text, {}).unit_states == (
+        UnitState(other, B, port, frozenset({1})),
+        UnitState(CHAT, A, port, frozenset({1})),
     )
 
 
@@ -88,12 +91,12 @@ OLD = {"variant": "llamacpp/cpu", "port": 8020, "cards": [0], "digest": "0" * 16
 def test_a_manifest_of_before_units_were_in_it_has_the_unit_that_was_called_after_each_instance() -> None:
     text = of(chat=OLD, code={**OLD, "port": 8021, "cards": []})
     beside = {CHAT: A, CODE: B, "rigwright-power.service": A}
-    assert read(text, beside).slots == (
-        Slot(CHAT, A, 8020, frozenset({0})),
-        Slot(CODE, B, 8021, frozenset()),
+    assert read(text, beside).unit_states == (
+        UnitState(CHAT, A, 8020, frozenset({0})),
+        UnitState(CODE, B, 8021, frozenset()),
     )
-    assert [slot.unit for slot in read(text, {CODE: B}).slots] == [CODE]
-    assert read(text, {}).slots == ()
+    assert [unit_state.unit for unit_state in read(text, {CODE: B}).unit_states] == [CODE]
+    assert read(text, {}).unit_states == ()
     assert read(text, {}).users is None
 
 
@@ -197,8 +200,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         found = read(text, {})
     except ValueError:
         return
-    for slot in found.slots:
-        assert slot.unit.startswith(PREFIX if slot.holders else "rigwright-")
-        assert slot.port >= 1024 or (slot.port == 0 and not slot.holders)
-        assert bool(slot.holders) == bool(slot.leads_to)
+    for unit_state in found.unit_states:
+        assert unit_state.unit.startswith(PREFIX if unit_state.holders else "rigwright-")
+        assert unit_state.port >= 1024 or (unit_state.port == 0 and not unit_state.holders)
+        assert bool(unit_state.holders) == bool(unit_state.leads_to)
     assert all(USER.fullmatch(user) for user in found.users or ())

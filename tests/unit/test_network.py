@@ -40,9 +40,9 @@ NOTHING = Network("", "", "", (), ())
             {"mirrors": {}, "proxy": "http://p:3128", "peers": ("http://10.0.0.5:8090", "http://one")},
             Network("", "http://p:3128", f"{LOCAL},10.0.0.5,one", (), ()),
         ),
-        ({"mirrors": {}, "authorities": "x"}, Network("/etc/rigwright/ca.pem", "", LOCAL, (), ())),
+        ({"mirrors": {}, "ca_certificates": "x"}, Network("/etc/rigwright/ca.pem", "", LOCAL, (), ())),
         (
-            {"mirrors": {}, "authorities": "x", "roots": Roots(config="/etc/rw")},
+            {"mirrors": {}, "ca_certificates": "x", "roots": Roots(config="/etc/rw")},
             Network("/etc/rw/ca.pem", "", LOCAL, (), ()),
         ),
     ],

@@ -43,7 +43,7 @@ def told(differences: list[Difference]) -> list[tuple[str, str]]:
 def test_a_link_is_held_to_the_declared_lanes(
     declared: tuple[int, ...], width: int | None, most: int, expected: str | None
 ) -> None:
-    made = replace(RIG, driver=Driver.model_construct(**Driver().model_dump() | {"lanes": declared}))
+    made = replace(RIG, driver=Driver.model_construct(**Driver().model_dump() | {"pcie_link_width": declared}))
     cards = (ONE, replace(TWO, width=width, width_max=most))
     assert told(links(made, FACTS, cards)) == (
         [(f"{expected} to card 1 at 0000:00:07.0", str(width))] if expected else []

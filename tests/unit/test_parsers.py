@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.host import channel, facts, lease
+from rigwright.host import channel, deploy_lock, facts
 from rigwright.host.basics import unit_of
 from rigwright.host.channel import Schema
 from rigwright.serving import use
@@ -29,8 +29,8 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "weights": (lambda output: stored.parse(RIG, output), stored.SCHEMA),
     "sharing": (sharing.parse, sharing.SCHEMA),
     "removal": (removed.parse, removed.SCHEMA),
-    "lease": (lease.refusal, lease.SCHEMA),
-    "holder": (lease.parse, lease.SCHEMA),
+    "deploy lock": (deploy_lock.refusal, deploy_lock.SCHEMA),
+    "holder": (deploy_lock.parse, deploy_lock.SCHEMA),
     "use": (use.parse, use.SCHEMA),
     "entries": (files.Entries().read, files.ENTRIES),
     "unit": (units.UnitState().read, units.SCHEMA),

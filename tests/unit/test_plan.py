@@ -78,9 +78,9 @@ def test_on_a_blank_host_everything_will_be_done_in_the_order_of_the_deploy() ->
 
 
 PORTS = "port 8020, port 8021"
-LOADING = process(AIM.units[0].slot, state="activating", sub="start-post")
-STRAY = process(AIM.units[0].slot)
-RIGHT = {slot.unit: process(slot) for slot in AIM.slots}
+LOADING = process(AIM.units[0].unit_state, state="activating", sub="start-post")
+STRAY = process(AIM.units[0].unit_state)
+RIGHT = {unit_state.unit: process(unit_state) for unit_state in AIM.unit_states}
 BEFORE = wanted(two(instance("chat", context=8192), instance("code", port=8021)))
 OLD = "/opt/rigwright/engines/plain-0.9-ba9876543210"
 HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] = {
@@ -94,20 +94,20 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
     ),
     "started from another generation": (
         {
-            "processes": {**RIGHT, CHAT: process(BEFORE.units[0].slot)},
-            "generations": (kept(1, slots=BEFORE.slots), kept(2, AIM.digest, slots=AIM.slots)),
+            "processes": {**RIGHT, CHAT: process(BEFORE.units[0].unit_state)},
+            "generations": (kept(1, unit_states=BEFORE.unit_states), kept(2, AIM.digest, unit_states=AIM.unit_states)),
             "current": 2,
         },
         [("activate generation 2", "start chat")],
         (CHAT,),
     ),
     "started from what nobody knows": (
-        {"processes": {**RIGHT, CHAT: process(AIM.units[0].slot, started_from="x")}},
+        {"processes": {**RIGHT, CHAT: process(AIM.units[0].unit_state, started_from="x")}},
         [("activate generation 1", "stop chat; start chat")],
         (CHAT,),
     ),
     "weights replaced on disk": (
-        {"processes": {**RIGHT, CHAT: process(AIM.units[0].slot, weights_current=False)}},
+        {"processes": {**RIGHT, CHAT: process(AIM.units[0].unit_state, weights_current=False)}},
         [("activate generation 1", "start chat")],
         (CHAT,),
     ),
@@ -122,7 +122,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
         (),
     ),
     "down": (
-        {"processes": RIGHT | {u.name: process(u.slot, state="failed", running=False) for u in AIM.units}},
+        {"processes": RIGHT | {u.name: process(u.unit_state, state="failed", running=False) for u in AIM.units}},
         [("activate generation 1", "start chat, code")],
         (),
     ),

@@ -122,7 +122,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-# the lease lies in the last one, and is held while this runs
+# the deploy lock lies in the last one, and is held while this runs
 EMPTY = {"units", "units/multi-user.target.wants", "run", "run/rigwright"}
 
 

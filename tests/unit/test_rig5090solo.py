@@ -91,7 +91,7 @@ def test_the_translations_are_served_on_the_cpu(solo: Rig) -> None:
 
 
 def test_its_card_and_what_is_compiled_for_it(solo: Rig) -> None:
-    assert [(i.name, i.cards, i.variant.context_per_slot) for i in solo.instances] == [
+    assert [(i.name, i.cards, i.variant.context_per_sequence) for i in solo.instances] == [
         ("chat", (0,), 32768),
         ("translate", (), 1024),
     ]

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from rigwright.serving.live import Kept, Served
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from roles.rollback import earlier, refusal
 from tests.unit.states import kept
 
 THREE = (kept(1), kept(2), kept(10))
 CHAT = "rigwright-chat.service"
 UNKNOWN = (kept(1), replace(kept(2), unit_files=(CHAT, "rigwright.target")), kept(10))
-KNOWN = (replace(UNKNOWN[1], slots=(Slot(CHAT, "0" * 64, 8020, frozenset()),)),)
+KNOWN = (replace(UNKNOWN[1], unit_states=(UnitState(CHAT, "0" * 64, 8020, frozenset()),)),)
 DAMAGED = (kept(1), kept(2, found="other"), kept(10))
 
 

@@ -26,7 +26,7 @@ CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(40_00
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host()
-    monkeypatch.setattr(shell, "lease_of", lambda _: None)
+    monkeypatch.setattr(shell, "deploy_lock_of", lambda _: None)
     monkeypatch.setattr(shell, "time", SimpleNamespace(monotonic=lambda: made.now))
     monkeypatch.setattr(shell.gevent, "sleep", lambda _: None)
     return made
@@ -169,11 +169,11 @@ def test_what_is_sent_can_be_read_by_apts_own_user_whatever_the_logins_umask_is(
     assert [oct(path.stat().st_mode)[-3:] for path in (sent, sent.parent, sent.parent.parent)] == ["644", "755", "755"]
 
 
-def test_the_lease_gives_signs_of_life_while_a_large_file_is_read(
+def test_the_deploy_lock_gives_signs_of_life_while_a_large_file_is_read(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(shell, "lease_of", lambda _: None)
+    monkeypatch.setattr(shell, "deploy_lock_of", lambda _: None)
     (one,) = files(tmp_path / "bundle", one=b"one")
     blocking: Callable[[float], None] = gevent.monkey.get_original("time", "sleep")
     monkeypatch.setattr(LocalFile, "refusal", lambda _: blocking(0.5) or "")

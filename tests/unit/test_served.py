@@ -10,7 +10,7 @@ import pytest
 from rigwright.host.channel import END
 from rigwright.serving.activation import Goal, goal_of
 from rigwright.serving.live import Kept, Process, Served, parse
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.test_channel import encoded
 
 Record = tuple[str, ...]
@@ -27,7 +27,7 @@ MANIFEST = json.dumps(
         }
     }
 )
-SLOTS = (Slot(CHAT, A, 8020, frozenset({0, 1})), Slot(CODE, B, 8021, frozenset()))
+UNIT_STATES = (UnitState(CHAT, A, 8020, frozenset({0, 1})), UnitState(CODE, B, 8021, frozenset()))
 RECORDS: list[Record] = [
     ("generation", "10", C, C, "2026-11-03T12:00:00Z", "yes"),
     ("manifest", "10", MANIFEST),
@@ -85,7 +85,7 @@ def test_what_the_script_tells_becomes_what_a_host_serves() -> None:
                 references=frozenset({ENGINE, WEIGHT}),
                 mark="0123456789ab",
                 unit_files=(CHAT, CODE, "rigwright.target"),
-                slots=SLOTS,
+                unit_states=UNIT_STATES,
             ),
         ),
         current=10,
@@ -112,7 +112,7 @@ def test_a_generation_is_intact_while_it_is_what_was_written() -> None:
 
 def test_a_generation_that_lies_there_is_a_goal_by_its_manifest_and_its_files() -> None:
     kept = parse(OUTPUT).generations[-1]
-    assert goal_of(kept) == Goal(10, "0123456789ab", (CHAT, CODE, "rigwright.target"), SLOTS)
+    assert goal_of(kept) == Goal(10, "0123456789ab", (CHAT, CODE, "rigwright.target"), UNIT_STATES)
 
 
 @pytest.mark.parametrize(
@@ -159,13 +159,13 @@ def test_a_generation_without_its_record_is_damaged() -> None:
 )
 def test_a_forged_manifest_gives_no_slots_and_leaves_the_rest_readable(text: str) -> None:
     kept = served(manifest=text)
-    assert (kept.slots, kept.number, kept.mark) == ((), 10, "0123456789ab")
+    assert (kept.unit_states, kept.number, kept.mark) == ((), 10, "0123456789ab")
 
 
 def test_a_manifest_that_says_other_things_is_believed_for_its_generation_alone() -> None:
     moved = MANIFEST.replace("8020", "8030").replace("[0, 1]", "[2]")
-    assert served(manifest=moved).slots == (Slot(CHAT, A, 8030, frozenset({2})), SLOTS[1])
-    assert parse(OUTPUT).generations[-1].slots == SLOTS
+    assert served(manifest=moved).unit_states == (UnitState(CHAT, A, 8030, frozenset({2})), UNIT_STATES[1])
+    assert parse(OUTPUT).generations[-1].unit_states == UNIT_STATES
 
 
 BEFORE_UNITS = json.dumps(
@@ -180,15 +180,15 @@ BEFORE_UNITS = json.dumps(
 
 def test_a_manifest_of_before_units_were_in_it_gives_the_same_slots_by_what_lies_beside_it() -> None:
     started = (("started", "10", CHAT, A), ("started", "10", CODE, B), ("started", "10", "rigwright-other.service", C))
-    assert served(manifest=BEFORE_UNITS, started=started).slots == SLOTS
+    assert served(manifest=BEFORE_UNITS, started=started).unit_states == UNIT_STATES
 
 
 def test_of_an_old_manifest_what_was_started_from_in_another_generation_says_nothing() -> None:
-    assert served(manifest=BEFORE_UNITS, started=(("started", "9", CHAT, A),)).slots == ()
+    assert served(manifest=BEFORE_UNITS, started=(("started", "9", CHAT, A),)).unit_states == ()
 
 
 def test_where_a_manifest_has_units_nothing_beside_it_is_believed() -> None:
-    assert served(manifest=MANIFEST, started=(("started", "10", CHAT, D),)).slots == SLOTS
+    assert served(manifest=MANIFEST, started=(("started", "10", CHAT, D),)).unit_states == UNIT_STATES
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def two_cards() -> Instance:
         "chat",
         cards=(1, 0),
         context=65536,
-        slots=4,
+        parallel=4,
         cache_type_k="q8_0",
         cache_type_v="q4_0",
         flash_attention="on",
@@ -111,7 +111,7 @@ def test_the_projector_is_loaded_beside_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "slots", "flags", "tokens"),
+    ("context", "parallel", "flags", "tokens"),
     [
         (131072, 4, {}, 32768),
         (4096, 1, {}, 4096),
@@ -121,9 +121,11 @@ def test_the_projector_is_loaded_beside_the_model() -> None:
         (131072, 4, {"kv-unified": True}, 131072),
     ],
 )
-def test_the_unit_says_what_one_request_can_have(context: int, slots: int, flags: dict[str, bool], tokens: int) -> None:
-    one = instance(context=context, slots=slots, flags=flags)
-    assert one.variant.context_per_slot == tokens
+def test_the_unit_says_what_one_request_can_have(
+    context: int, parallel: int, flags: dict[str, bool], tokens: int
+) -> None:
+    one = instance(context=context, parallel=parallel, flags=flags)
+    assert one.variant.context_per_sequence == tokens
     (line,) = values(unit(one).text, "Description")
     assert line.endswith(f": llamacpp/sample, {tokens} tokens a slot")
 
@@ -231,7 +233,7 @@ OTHERS = {
     "memory": lambda: unit(instance(memory_max="1G")),
     "tasks": lambda: unit(instance(tasks_max=9)),
     "context": lambda: unit(instance(context=8192)),
-    "slots": lambda: unit(instance(slots=2)),
+    "parallel": lambda: unit(instance(parallel=2)),
     "cache": lambda: unit(instance(cache_type_v="q8_0")),
     "flash attention": lambda: unit(instance(flash_attention="off")),
     "flag": lambda: unit(instance(flags={"metrics": True})),
@@ -281,8 +283,8 @@ def test_what_is_not_the_instances_leaves_its_unit_as_it_is() -> None:
     ids=["text", "environment", "weights"],
 )
 def test_what_a_process_is_to_be_changes_with_unit_file_and_environment_file(other: Instance) -> None:
-    before, after = unit(instance()).slot, unit(other).slot
-    assert before == unit(instance()).slot
+    before, after = unit(instance()).unit_state, unit(other).unit_state
+    assert before == unit(instance()).unit_state
     assert (before.unit, after.unit) == ("rigwright-chat.service",) * 2
     assert before.started_from != after.started_from
     assert (after.port, after.cards) == (0, frozenset(other.cards))

@@ -22,7 +22,7 @@ INSTANCES: dict[str, Callable[[], Instance]] = {
         "chat",
         cards=(1, 0),
         context=65536,
-        slots=4,
+        parallel=4,
         cache_type_k="q8_0",
         cache_type_v="q4_0",
         flash_attention="on",

@@ -15,7 +15,7 @@ from tests.unit.test_processes_there import CHAT, RIG, WANTED
 
 def started(**changed: object) -> Survey:
     """What root has noted of a start, with some of it changed."""
-    digests = {slot.unit: [slot.started_from] for slot in WANTED.generation.slots}
+    digests = {unit_state.unit: [unit_state.started_from] for unit_state in WANTED.generation.unit_states}
     key = Key("600", 0, True, [])
     found = {unit: Started(lines, [], [], [], key) for unit, lines in digests.items()}
     weights = ["8:1 /srv/models/a"]

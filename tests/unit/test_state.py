@@ -17,7 +17,7 @@ from rigwright.serving import live as served
 from rigwright.serving.activation import goal
 from rigwright.serving.generation import META
 from rigwright.serving.live import Process
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import OWNED
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import card, instance, rig
@@ -135,16 +135,16 @@ def test_what_systemd_knows_is_read(host: HostFolder) -> None:
     assert found.loaded == "All instances of this rig, generation abc"
 
 
-def serve(host: HostFolder) -> Slot:
+def serve(host: HostFolder) -> UnitState:
     """Have the host serve chat as it is decided, and code not at all. Returns what chat's process is to be."""
     aim = wanted(ON_CARDS)
-    slot = next(unit.slot for unit in aim.units if unit.name == CHAT)
+    unit_state = next(unit.unit_state for unit in aim.units if unit.name == CHAT)
     host.write(1, aim)
     weight = host.root / "a weight.gguf"
     weight.write_text("weights")
     there = weight.stat()
     for path, text in (
-        (host.run / "rigwright" / CHAT, f"{slot.started_from}\n{there.st_dev}:{there.st_ino} {weight}\n"),
+        (host.run / "rigwright" / CHAT, f"{unit_state.started_from}\n{there.st_dev}:{there.st_ino} {weight}\n"),
         (host.run / "credentials" / CHAT / "api-key", "the key\n"),
         (host.config / "credentials/chat.api-key", "the key\n"),
         (host.units / CHAT, f"{OWNED}\nLoadCredential=api-key:{host.config}/credentials/chat.api-key\n"),
@@ -157,7 +157,7 @@ def serve(host: HostFolder) -> Slot:
         f"Id={CODE}\nActiveState=failed\nSubState=failed\nNRestarts=5\nMainPID=0\n",
     ]
     host.says(processes="\n".join(blocks))
-    return slot
+    return unit_state
 
 
 def replaced(path: Path, text: str) -> None:
@@ -168,15 +168,15 @@ def replaced(path: Path, text: str) -> None:
 
 
 def test_a_process_is_known_by_what_root_wrote_down_of_it(host: HostFolder) -> None:
-    slot = serve(host)
+    unit_state = serve(host)
     found = host.look()
     assert found.processes == {
-        CHAT: Process("active", "running", 2, True, slot.started_from, True, True),
+        CHAT: Process("active", "running", 2, True, unit_state.started_from, True, True),
         CODE: Process("failed", "failed", 5, False, "", False, False),
     }
-    assert found.processes[CHAT].fits(slot)
-    assert found.held(CHAT) == slot
-    assert (slot.port, slot.cards) == (0, {0, 1})
+    assert found.processes[CHAT].fits(unit_state)
+    assert found.held(CHAT) == unit_state
+    assert (unit_state.port, unit_state.cards) == (0, {0, 1})
 
 
 LATER: dict[str, tuple[Callable[[HostFolder], object], dict[str, object]]] = {
@@ -208,7 +208,7 @@ LATER: dict[str, tuple[Callable[[HostFolder], object], dict[str, object]]] = {
 
 @pytest.mark.parametrize("what", LATER)
 def test_what_has_changed_since_a_process_was_started_is_seen(host: HostFolder, what: str) -> None:
-    slot = serve(host)
+    unit_state = serve(host)
     before = host.look().processes[CHAT]
     change, told = LATER[what]
     change(host)
@@ -216,12 +216,12 @@ def test_what_has_changed_since_a_process_was_started_is_seen(host: HostFolder, 
     assert {
         key: getattr(found, key) for key in Process.__dataclass_fields__ if getattr(found, key) != getattr(before, key)
     } == told
-    assert not found.fits(slot)
+    assert not found.fits(unit_state)
 
 
 def test_what_a_running_process_says_of_itself_is_not_asked(host: HostFolder) -> None:
     """Its arguments and its environment are its own to write."""
-    slot = serve(host)
+    unit_state = serve(host)
     command = ["sh", "-c", "read -r _", "llama-server", "--port", "1"]
     environment = {"CUDA_VISIBLE_DEVICES": "7", "RW_DIGEST": "0" * 16, "PATH": os.environ["PATH"]}
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as server:
@@ -229,12 +229,12 @@ def test_what_a_running_process_says_of_itself_is_not_asked(host: HostFolder) ->
         host.says(processes=text.replace("4711", str(server.pid)))
         found = host.look()
         server.communicate(b"\n")
-    assert found.held(CHAT) == slot
+    assert found.held(CHAT) == unit_state
 
 
 def test_a_generation_of_before_units_were_in_its_manifest_is_known_by_its_files(host: HostFolder) -> None:
-    slot = serve(host)
-    engines = [one for one in host.look().generations[0].slots if not one.holders]
+    unit_state = serve(host)
+    engines = [one for one in host.look().generations[0].unit_states if not one.holders]
     path = host.config / "generations/1/manifest.json"
     manifest = json.loads(path.read_text())
     for one in manifest["instances"].values():
@@ -244,9 +244,9 @@ def test_a_generation_of_before_units_were_in_its_manifest_is_known_by_its_files
     path.write_text(json.dumps(manifest))
     found = host.look()
     # each engine listened on its port itself
-    assert found.generations[0].slots == tuple(replace(one, port=8020 + at) for at, one in enumerate(engines))
+    assert found.generations[0].unit_states == tuple(replace(one, port=8020 + at) for at, one in enumerate(engines))
     assert found.generations[0].users is None
-    assert found.held(CHAT) == replace(slot, port=8020)
+    assert found.held(CHAT) == replace(unit_state, port=8020)
 
 
 def test_an_instance_may_have_any_name_in_a_manifest_of_before_units_were_in_it(host: HostFolder) -> None:
@@ -255,11 +255,11 @@ def test_an_instance_may_have_any_name_in_a_manifest_of_before_units_were_in_it(
     manifest = json.loads(path.read_text())
     del manifest["instances"]["units"]["units"]
     path.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
-    assert host.look().generations[0].slots == aim.slots
+    assert host.look().generations[0].unit_states == aim.unit_states
 
 
 def test_what_a_process_was_started_from_is_the_sum_of_its_two_files(host: HostFolder) -> None:
     folder = host.write(1, wanted())
     texts = (folder / "units" / CHAT).read_bytes() + (folder / "env/chat").read_bytes()
-    (slot,) = [slot for slot in host.goal(1).slots if slot.unit == CHAT]
-    assert slot.started_from == hashlib.sha256(texts).hexdigest()
+    (unit_state,) = [unit_state for unit_state in host.goal(1).unit_states if unit_state.unit == CHAT]
+    assert unit_state.started_from == hashlib.sha256(texts).hexdigest()

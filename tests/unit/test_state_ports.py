@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.serving.live import Process
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, wanted
@@ -21,32 +21,34 @@ def host(tmp_path: Path) -> HostFolder:
     return HostFolder(tmp_path)
 
 
-def carry(host: HostFolder) -> Slot:
+def carry(host: HostFolder) -> UnitState:
     """Have the host hold a port and carry it. Returns what the service's process is to be."""
-    slot = wanted(ON_CARDS).listeners[0].slot
+    unit_state = wanted(ON_CARDS).listeners[0].unit_state
     host.write(1, wanted(ON_CARDS))
-    for name in (slot.unit, slot.holders[0].unit):
+    for name in (unit_state.unit, unit_state.holders[0].unit):
         (host.units / name).symlink_to(f"{host.config}/current/units/{name}")
     (host.config / "current").symlink_to("generations/1")
     (host.run / "rigwright").mkdir(parents=True)
-    (host.run / "rigwright" / slot.unit).write_text(f"{slot.started_from}\n")
-    block = f"Id={slot.unit}\nActiveState=active\nSubState=running\nNRestarts=0\nMainPID=4711\n"
+    (host.run / "rigwright" / unit_state.unit).write_text(f"{unit_state.started_from}\n")
+    block = f"Id={unit_state.unit}\nActiveState=active\nSubState=running\nNRestarts=0\nMainPID=4711\n"
     # as `systemctl list-units --plain --no-legend` prints it
     host.says(
         processes=block,
-        sockets=f"{slot.holders[0].unit} loaded active running Port 8020 of this rig's instances\n",
+        sockets=f"{unit_state.holders[0].unit} loaded active running Port 8020 of this rig's instances\n",
         listening='LISTEN 0 4096 127.0.0.1:8020 0.0.0.0:* users:(("systemd",pid=1,fd=40))\n',
     )
-    return slot
+    return unit_state
 
 
 def test_what_carries_a_port_has_neither_key_nor_weights_that_could_be_others(host: HostFolder) -> None:
-    slot = carry(host)
+    unit_state = carry(host)
     found = host.look()
-    assert found.processes == {slot.unit: Process("active", "running", 0, True, slot.started_from, True, True)}
-    assert found.sockets == {slot.holders[0].unit: slot.holders[0].addresses}
-    assert found.held(slot.unit) == slot
-    assert (slot.port, slot.leads_to) == (8020, CHAT)
+    assert found.processes == {
+        unit_state.unit: Process("active", "running", 0, True, unit_state.started_from, True, True)
+    }
+    assert found.sockets == {unit_state.holders[0].unit: unit_state.holders[0].addresses}
+    assert found.held(unit_state.unit) == unit_state
+    assert (unit_state.port, unit_state.leads_to) == (8020, CHAT)
 
 
 @pytest.mark.parametrize(
@@ -59,15 +61,15 @@ def test_what_carries_a_port_has_neither_key_nor_weights_that_could_be_others(ho
     ],
 )
 def test_a_port_that_systemd_does_not_hold_where_it_is_to_is_not_held(host: HostFolder, lines: str) -> None:
-    slot = carry(host)
+    unit_state = carry(host)
     host.says(listening=lines)
-    (holder,) = slot.holders
+    (holder,) = unit_state.holders
     assert not holder.holds(host.look().sockets[holder.unit])
 
 
 def test_a_socket_whose_file_is_not_ours_is_not_known(host: HostFolder) -> None:
-    slot = carry(host)
-    (holder,) = slot.holders
+    unit_state = carry(host)
+    (holder,) = unit_state.holders
     (host.units / holder.unit).unlink()
     (host.units / holder.unit).write_text("[Socket]\n")
     assert host.look().sockets == {}

@@ -164,7 +164,7 @@ def test_what_lies_beside_is_named(host: TreesHost) -> None:
 
 def test_generations_are_read_whole(host: TreesHost) -> None:
     config = str(host.root / "etc")
-    names = {"meta": "meta", "proven": "proven", "journal": "activating"}
+    names = {"meta": "meta", "proven": "proven", "activating": "activating"}
     (host.earlier / "references").write_text(f"{host.engine}\n/nowhere/{ODD}\n", errors="surrogateescape")
     (host.root / "etc/more").touch()
     told = generations.look({"config": config, "folder": f"{config}/generations", **names})

@@ -9,7 +9,7 @@ import pytest
 from rigwright.declaration.rig import slice_of
 from rigwright.render import render
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import JOURNAL, PROVEN, SETTLE
+from rigwright.serving.generation import ACTIVATING, PROVEN, SETTLE
 from rigwright.serving.listeners import names
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
@@ -63,7 +63,7 @@ def test_the_first_generation_is_linked_read_and_started(host: HostFolder) -> No
         f"reset-failed {CHAT} {CODE}",
         START,
     ]
-    assert not (host.config / JOURNAL).exists()
+    assert not (host.config / ACTIVATING).exists()
 
 
 def test_what_is_in_the_way_is_stopped_before_the_link_moves(host: HostFolder) -> None:
@@ -97,7 +97,7 @@ def test_the_current_generation_that_does_not_serve_any_more_is_not_said_to_be_t
     done = host.sh(script(host, Activation((), (CHAT,))).replace("new=2", "new=1"))
     assert (done.returncode, host.current) == (1, "generations/1")
     assert "generation 1 was active before and does not serve any more" in done.stdout
-    assert not (host.config / JOURNAL).exists()
+    assert not (host.config / ACTIVATING).exists()
 
 
 def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: HostFolder) -> None:
@@ -110,7 +110,7 @@ def test_a_generation_that_does_not_serve_gives_way_to_the_earlier_one(host: Hos
     assert linked(host) == set(OLD.unit_files)
     assert (host.config / "generations/failed/manifest.json").read_text() == NEW.files["manifest.json"]
     assert not (host.config / "generations/2").exists()
-    assert not (host.config / JOURNAL).exists()
+    assert not (host.config / ACTIVATING).exists()
     assert host.asked.count(f"stop {CODE}") >= 1
     assert f"restart --no-block {CHAT} {PORT}" in host.asked
     assert "the log of" in done.stdout
@@ -133,14 +133,14 @@ def test_without_an_earlier_generation_the_new_one_stays_as_it_is(host: HostFold
     assert done.returncode == 1
     assert host.current == "generations/2"
     assert "no earlier one to go back to" in done.stdout
-    assert not (host.config / JOURNAL).exists()
+    assert not (host.config / ACTIVATING).exists()
 
 
 def test_an_activation_after_one_that_was_cut_off_goes_back_to_the_one_before_both(host: HostFolder) -> None:
     serve_old(host)
     (host.config / "current").unlink()
     (host.config / "current").symlink_to("generations/2")
-    (host.config / JOURNAL).write_text("1 2\n")
+    (host.config / ACTIVATING).write_text("1 2\n")
     host.says(**{f"state_{CODE}": FAILS})
     assert host.sh(script(host, Activation((), (CHAT, CODE)))).returncode == 1
     assert host.current == "generations/1"
@@ -148,7 +148,7 @@ def test_an_activation_after_one_that_was_cut_off_goes_back_to_the_one_before_bo
 
 def test_what_an_activation_that_was_cut_off_had_stopped_comes_back_too(host: HostFolder) -> None:
     (host.config / "current").symlink_to("generations/2")
-    (host.config / JOURNAL).write_text("2 1\n")
+    (host.config / ACTIVATING).write_text("2 1\n")
     host.says(**{f"state_{CHAT}": FAILS})
     done = host.sh(script(host, Activation((), (CHAT,))).replace("new=2", "new=1"))
     assert (done.returncode, host.current) == (1, "generations/2")
@@ -205,27 +205,27 @@ def test_a_restart_of_systemds_own_that_begins_beside_is_no_failure(host: HostFo
 
 
 def settle(host: HostFolder) -> str:
-    return render("generation/settle.j2", config=host.config, journal=JOURNAL, units=host.units)
+    return render("generation/settle.j2", config=host.config, activating=ACTIVATING, units=host.units)
 
 
 def test_after_a_power_cut_the_proven_generation_is_served_again(host: HostFolder) -> None:
     (host.config / "current").symlink_to("generations/2")
-    (host.config / JOURNAL).write_text("1 2\n")
+    (host.config / ACTIVATING).write_text("1 2\n")
     assert host.sh(settle(host)).returncode == 0
     assert host.current == "generations/1"
     assert linked(host) == set(OLD.unit_files)
     started = [f"start --no-block {unit}" for unit in (HOLDER, CHAT, PORT)]
     assert host.asked == [f"stop {HOLDER_2}", "daemon-reload", *started]
-    assert not (host.config / JOURNAL).exists()
+    assert not (host.config / ACTIVATING).exists()
 
 
 @pytest.mark.parametrize("journal", ["- 2\n", "", "9 2\n"], ids=["first", "empty", "one that is gone"])
 def test_after_a_power_cut_without_a_proven_generation_the_new_one_stays(host: HostFolder, journal: str) -> None:
     (host.config / "current").symlink_to("generations/2")
-    (host.config / JOURNAL).write_text(journal)
+    (host.config / ACTIVATING).write_text(journal)
     assert host.sh(settle(host)).returncode == 0
     assert (host.current, host.asked) == ("generations/2", [])
-    assert not (host.config / JOURNAL).exists()
+    assert not (host.config / ACTIVATING).exists()
 
 
 def test_the_unit_that_settles_is_wanted_before_the_instances() -> None:

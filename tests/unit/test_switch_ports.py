@@ -9,9 +9,9 @@ import pytest
 
 from rigwright.render import render
 from rigwright.serving.activation import Activation
-from rigwright.serving.generation import JOURNAL, Generation
+from rigwright.serving.generation import ACTIVATING, Generation
 from rigwright.serving.listeners import PREFIX, names
-from rigwright.serving.slots import Slot
+from rigwright.serving.unit_states import UnitState
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
 from tests.unit.scripts import activate, stand_in
@@ -24,7 +24,7 @@ NEW = wanted(two(instance("chat"), instance("code", port=8021)))
 BEFORE = replace(OLD, files={path: text for path, text in OLD.files.items() if PREFIX not in path})
 SERVES = "ActiveState=active\nSubState=running\nNRestarts=0\nJob=\n"
 FAILS = "ActiveState=activating\nSubState=auto-restart\nNRestarts=1\nJob=\n"
-TCP = Slot(CHAT, "0" * 64, 8020, frozenset())
+TCP = UnitState(CHAT, "0" * 64, 8020, frozenset())
 """An engine that listens on the port itself."""
 CARRIERS = {name: (service, port) for port, (service, name) in ((one, names(one)) for one in (8020, 8021, 8022))}
 MOVED = Activation((PORT_3,), (PORT_2,), release=(HOLDER_3,), listen=(HOLDER_2,), carriers=CARRIERS)
@@ -136,7 +136,7 @@ def test_after_a_power_cut_ports_that_the_proven_generation_does_not_hold_are_le
     host.write(1, old)
     host.write(2, NEW)
     (host.config / "current").symlink_to("generations/2")
-    (host.config / JOURNAL).write_text("1 2\n")
-    done = host.sh(render("generation/settle.j2", config=host.config, journal=JOURNAL, units=host.units))
+    (host.config / ACTIVATING).write_text("1 2\n")
+    done = host.sh(render("generation/settle.j2", config=host.config, activating=ACTIVATING, units=host.units))
     assert (done.returncode, host.current) == (0, "generations/1"), done.stdout
     assert host.asked[: len(free) + 1] == [*(f"stop {holder}" for holder in free), "daemon-reload"]

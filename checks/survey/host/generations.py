@@ -17,7 +17,7 @@ def look(asked: dict[str, str]) -> dict[str, object]:
     """All of them.
 
     Args:
-        asked: `config`, `folder` (of the generations), and the names of `meta`, `proven` and `journal`.
+        asked: `config`, `folder` (of the generations), and the names of `meta`, `proven` and `activating`.
     """
     config, folder = Path(asked["config"]), Path(asked["folder"])
     numbers = [one for one in listed(folder) if re.fullmatch("[1-9][0-9]{0,8}", one)]
@@ -25,7 +25,7 @@ def look(asked: dict[str, str]) -> dict[str, object]:
     return {
         "kept": [kept(folder / one, asked) for one in sorted(numbers, key=int)],
         "current": plain(str(current.readlink())) if current.is_symlink() else "",
-        "activating": (config / asked["journal"]).exists(),
+        "activating": (config / asked["activating"]).exists(),
         "beside": [plain(one) for one in listed(config)],
     }
 

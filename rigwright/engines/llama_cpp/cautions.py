@@ -87,15 +87,15 @@ def memory(one: Placed) -> Memory | None:
     own = one.instance.parts[0].files[0].header
     if own is None or len(sizes) != sum(len(part.files) for part in loaded):
         return None
-    slots = 1 if "kv-unified" in flags else variant.slots
+    sequences = 1 if "kv-unified" in flags else variant.parallel
     kept = own.cache
     if kept and "swa-full" in flags:
         kept = kept.model_copy(update={"window": variant.context})
     return Memory(
         weights=sum(sizes),
         key="context",
-        tokens=variant.context_per_slot * slots,
-        requests=slots,
+        tokens=variant.context_per_sequence * sequences,
+        requests=sequences,
         cache=None if "no-kv-offload" in flags else kept,
         key_bytes=BYTES[variant.cache_type_k],
         value_bytes=BYTES[variant.cache_type_v],

@@ -27,7 +27,7 @@ def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
         "alias": instance.model_name,
         "host": instance.socket,
         "ctx-size": str(variant.context),
-        "parallel": str(variant.slots),
+        "parallel": str(variant.parallel),
         "n-gpu-layers": "all" if instance.cards else "0",
         "cache-type-k": variant.cache_type_k,
         "cache-type-v": variant.cache_type_v,
@@ -75,7 +75,7 @@ def service(rig: Rig, instance: Instance, folder: str) -> Service:
         command=command(rig, instance, folder),
         environment={},
         sandbox=SANDBOX,
-        about=f"{variant.context_per_slot} tokens a slot",
+        about=f"{variant.context_per_sequence} tokens a slot",
         completions="/completion",
         metrics="/metrics" if "metrics" in variant.flags else None,
     )

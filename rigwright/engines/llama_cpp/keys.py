@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -33,7 +33,7 @@ OWN_FLAGS = frozenset(
         *("help", "version", "cache-list", "completion-bash", "list-devices"),
     )
 )
-# llama.cpp's src/llama-context.cpp pads a slot's context to a multiple of this
+# llama.cpp's src/llama-context.cpp pads a sequence's context to a multiple of this
 CONTEXT_STEP = 256
 OWN_OPTIONS = frozenset(
     (
@@ -72,8 +72,10 @@ class Engine(PatchedKeys):
 class Variant(VariantKeys):
     """A serving recipe for llama.cpp."""
 
-    context: Positive = Field(description="Tokens of KV cache, over all slots: each slot gets context / slots.")
-    slots: Positive = Field(default=1, description="Requests served at once.")
+    RENAMED: ClassVar[dict[str, str]] = {"slots": "parallel"}
+
+    context: Positive = Field(description="Tokens of KV cache, over all sequences: each gets context / parallel.")
+    parallel: Positive = Field(default=1, description="Parallel sequences: requests served at once.")
     cache_type_k: KvType = Field(
         default="f16", description="Type of the KV cache's keys; on cards only one with a CUDA kernel."
     )
@@ -101,19 +103,19 @@ class Variant(VariantKeys):
 
     @property
     def capacity(self) -> tuple[int, int]:
-        """Slots, and the tokens that each can have."""
-        return self.slots, self.context_per_slot
+        """Parallel sequences, and the tokens that each can have."""
+        return self.parallel, self.context_per_sequence
 
     @property
-    def context_per_slot(self) -> int:
-        """Tokens of KV cache that one request can have: the slot's share, rounded up as llama-server does.
+    def context_per_sequence(self) -> int:
+        """Tokens of KV cache that one request can have: the sequence's share, rounded up as llama-server does.
 
-        The server gives no more than the model was trained for. With the flag kv-unified one slot may have it all.
+        The server gives no more than the model was trained for. With the flag kv-unified one may have it all.
         """
         whole = -(-self.context // CONTEXT_STEP) * CONTEXT_STEP
         if "kv-unified" in self.flags:
             return whole
-        return -(-(whole // self.slots) // CONTEXT_STEP) * CONTEXT_STEP
+        return -(-(whole // self.parallel) // CONTEXT_STEP) * CONTEXT_STEP
 
     @model_validator(mode="after")
     def _over_its_cards(self) -> Variant:

@@ -110,7 +110,7 @@ def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
     """
     found = []
     for number, gpu in declared(rig, facts, gpus):
-        wanted = rig.driver.lanes[number] if rig.driver.lanes else gpu.width_max
+        wanted = rig.driver.pcie_link_width[number] if rig.driver.pcie_link_width else gpu.width_max
         if gpu.width is None or wanted is None or gpu.width == wanted:
             continue
         found.append(
@@ -119,7 +119,7 @@ def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
                 str(gpu.width),
                 "seat the card and its riser anew; look for a lane setting in the firmware"
                 if gpu.width < wanted
-                else "declare the lanes that are there in driver.lanes",
+                else "declare the width that is there in driver.pcie_link_width",
             )
         )
     return found

@@ -44,14 +44,18 @@ def holders_of(output: Iterable[str], lent: Collection[int]) -> Holders:
 
     Args:
         output: What it has printed.
-        lent: Slots of the cards that are lent.
+        lent: GPU indexes of the cards that are lent.
 
     Raises:
         ValueError: it is not what a host can tell.
     """
     told = read(output, TOLD)
     # a file has the driver's own number of the card
-    slots = {minor: slot for slot, (_, minor) in enumerate(sorted(told.many("card"), key=_place)) if minor is not None}
+    gpu_indexes = {
+        minor: gpu_index
+        for gpu_index, (_, minor) in enumerate(sorted(told.many("card"), key=_place))
+        if minor is not None
+    }
     found: dict[tuple[int, str, str], list[str]] = {}
     for pid, name, cgroup, device in told.many("holder"):
         if name.strip()[:KEPT] != PERSISTENCE[:KEPT] and not cgroup.startswith(SLICE):
@@ -60,17 +64,19 @@ def holders_of(output: Iterable[str], lent: Collection[int]) -> Holders:
     for (pid, name, cgroup), devices in sorted(found.items()):
         who = f"pid {pid} ({name}{f', in {cgroup}' if cgroup not in ('', '/') else ''})"
         files = [FILE.fullmatch(device) for device in devices]
-        used = {slots.get(int(file[1])) if file else None for file in files}
-        if known := {slot for slot in used if slot in lent} if used <= set(lent) else set():
+        used = {gpu_indexes.get(int(file[1])) if file else None for file in files}
+        if known := {gpu_index for gpu_index in used if gpu_index in lent} if used <= set(lent) else set():
             borrowers.append(f"{who} uses {cards(known)}, which {'is' if len(known) == 1 else 'are'} lent")
         else:
             strangers.append(f"{who} holds {', '.join(devices)}")
     return Holders(tuple(strangers), tuple(borrowers))
 
 
-def cards(slots: Iterable[int | None]) -> str:
+def cards(gpu_indexes: Iterable[int | None]) -> str:
     """`card 4`, or `cards 4, 5 and 6`."""
-    *some, last = [str(slot) for slot in sorted(slot for slot in slots if slot is not None)]
+    *some, last = [
+        str(gpu_index) for gpu_index in sorted(gpu_index for gpu_index in gpu_indexes if gpu_index is not None)
+    ]
     return f"cards {', '.join(some)} and {last}" if some else f"card {last}"
 
 

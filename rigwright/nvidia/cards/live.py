@@ -109,7 +109,7 @@ def unset(rig: Rig, live: Live) -> dict[str, list[str]]:
         if there.state != "active":
             note(f"restart {name}", f"{name} is {there.state}")
     places = [one.address for one in live.topology.cards]
-    lent = {place for slot, place in enumerate(places) if slot in rig.lent}
+    lent = {place for gpu_index, place in enumerate(places) if gpu_index in rig.lent}
     if rig.driver.managed:
         for address, gpu in live.gpus.items():
             if gpu.persistence != "Enabled" and address not in lent:
@@ -117,11 +117,11 @@ def unset(rig: Rig, live: Live) -> dict[str, list[str]]:
     if rig.driver.sets_cards:
         if live.applied != power_digest(rig):
             note(f"restart {POWER_UNIT}", "the limits and clocks that are declared were not set")
-        for slot, (address, wanted) in enumerate(zip(places, rig.power_limits, strict=False)):
+        for gpu_index, (address, wanted) in enumerate(zip(places, rig.power_limits, strict=False)):
             card = live.gpus.get(address)
             if wanted is not None and not has_limit(card, wanted):
                 has = "no" if card is None or card.limit_w is None else f"{card.limit_w:g}"
-                note(f"restart {POWER_UNIT}", f"card {slot} has {has} W, and {wanted} W are declared")
+                note(f"restart {POWER_UNIT}", f"card {gpu_index} has {has} W, and {wanted} W are declared")
     for name, value in rig.driver.sysctl.items():
         if live.sysctl.get(name) != str(value):
             note("sysctl", f"{name} is {live.sysctl.get(name) or 'not there'}, and {value} is declared")

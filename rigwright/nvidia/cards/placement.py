@@ -16,7 +16,7 @@ def nearest_node(facts: HostFacts, cards: Collection[int]) -> int | None:
 
     Args:
         facts: The host.
-        cards: Their slots.
+        cards: Their GPU indexes.
 
     Returns:
         None where they share none or the host does not say so of each, where the node lacks processors or memory, and
@@ -24,20 +24,20 @@ def nearest_node(facts: HostFacts, cards: Collection[int]) -> int | None:
     """
     if len(facts.numa_nodes) < 2:
         return None
-    places = [facts.pci_cards[slot][0] if slot < len(facts.pci_cards) else "" for slot in cards]
+    places = [facts.pci_cards[gpu_index][0] if gpu_index < len(facts.pci_cards) else "" for gpu_index in cards]
     nodes = {facts.card_nodes.get(place) for place in places}
     node = nodes.pop() if len(nodes) == 1 else None
     return node if node in facts.numa_nodes else None
 
 
 def peer_access(topology: Topology, cards: Collection[int]) -> frozenset[tuple[int, int]]:
-    """The pairs of some cards, by slot and the lower first, that the driver lets read each other's memory.
+    """The pairs of some cards, by GPU index and the lower first, that the driver lets read each other's memory.
 
     The driver's word is no proof: behind an IOMMU copies can be lost all the same. Without an answer of the driver's
     there is no pair.
 
     Args:
         topology: Of the host.
-        cards: Their slots.
+        cards: Their GPU indexes.
     """
     return frozenset(pair.cards for pair in topology.pairs if pair.p2p == CAN and set(pair.cards) <= set(cards))

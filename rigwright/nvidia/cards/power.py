@@ -1,9 +1,9 @@
 """Which power limit and which clocks each declared card is told, decided anew at each boot: on the host, by the program
 that sets them (which is why nothing but the standard library and the reader of nvidia-smi is imported here).
 
-A slot is a place on the bus: the nth display adapter of NVIDIA's; where the bus lacks one, the card that was written
-down for it. A card that is away is a failure, and the others get theirs. Nothing is set where a card would not take
-what is declared for it.
+A GPU index is a place on the bus: the nth display adapter of NVIDIA's; where the bus lacks one, the card that was
+written down for it. A card that is away is a failure, and the others get theirs. Nothing is set where a card
+would not take what is declared for it.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ class Box:
     gpus: Sequence[Gpu]
     """Those that answer."""
     recorded: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    """Slot -> (address, UUID) when all was well; empty where that is not known of each."""
+    """GPU index -> (address, UUID) when all was well; empty where that is not known of each."""
 
-    def card(self, slot: int) -> Gpu:
-        """The card of a slot.
+    def card(self, gpu_index: int) -> Gpu:
+        """The card of a GPU index.
 
         Raises:
             LookupError: it cannot be told anything; a sentence that says why.
         """
         if len(self.places) < self.declared and self.recorded:
-            place, uuid = self.recorded[slot]
+            place, uuid = self.recorded[gpu_index]
             for gpu in self.gpus:
                 if gpu.uuid == uuid:
                     return gpu
             seen = f"the bus has {len(self.places)} of {self.declared} cards"
-            raise LookupError(f"card {slot}, {uuid}, is away: it was at {place}, and {seen}")
-        if slot >= len(self.places):
-            raise LookupError(f"card {slot}: no such card on the bus, which has {len(self.places)}")
+            raise LookupError(f"card {gpu_index}, {uuid}, is away: it was at {place}, and {seen}")
+        if gpu_index >= len(self.places):
+            raise LookupError(f"card {gpu_index}: no such card on the bus, which has {len(self.places)}")
         for gpu in self.gpus:
-            if gpu.address == self.places[slot]:
+            if gpu.address == self.places[gpu_index]:
                 return gpu
-        raise LookupError(f"card {slot} at {self.places[slot]}: the driver does not answer for it")
+        raise LookupError(f"card {gpu_index} at {self.places[gpu_index]}: the driver does not answer for it")
 
 
 def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | None) -> Orders:
@@ -74,7 +74,7 @@ def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | No
 
     Args:
         box: The host.
-        limits: Power limit of each declared card by slot, W; None where it is left alone.
+        limits: Power limit of each declared card by GPU index, W; None where it is left alone.
         clocks: Lowest and highest clock of all, MHz.
     """
     if len(set(limits)) > 1 and len(box.places) < box.declared and not box.recorded:
@@ -83,13 +83,13 @@ def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | No
             refused=(f"{seen}, their limits differ, and which one is away is not written down: nothing is set",)
         )
     given, refused, away = [], [], []
-    for slot, watts in enumerate(limits):
+    for gpu_index, watts in enumerate(limits):
         try:
-            gpu = box.card(slot)
+            gpu = box.card(gpu_index)
         except LookupError as error:
             away.append(str(error))
             continue
-        name = f"card {slot} at {gpu.address}"
+        name = f"card {gpu_index} at {gpu.address}"
         if watts is not None and (why := _beyond(gpu, watts)):
             refused.append(f"{name}: {watts} W is refused: {why}")
         # without it a card forgets what it was told when its last program ends
@@ -108,13 +108,13 @@ def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | No
 def resetting(box: Box) -> Orders:
     """What cards are told to be as they come, whatever was set."""
     given, away = [], []
-    for slot in range(box.declared):
+    for gpu_index in range(box.declared):
         try:
-            gpu = box.card(slot)
+            gpu = box.card(gpu_index)
         except LookupError as error:
             away.append(str(error))
             continue
-        name = f"card {slot} at {gpu.address}"
+        name = f"card {gpu_index} at {gpu.address}"
         given.append(Order(f"{name}: clocks as they come", ("-i", gpu.uuid, "-rgc")))
         if gpu.usual_w is not None:
             usual = int(gpu.usual_w)
@@ -123,7 +123,7 @@ def resetting(box: Box) -> Orders:
 
 
 def placed(record: object, declared: int) -> dict[int, tuple[str, str]]:
-    """Slot -> (address, UUID) of each card that was written down, from the record's own JSON; empty where one lacks."""
+    """GPU index -> (address, UUID) of each card written down, from the record's own JSON; empty where one lacks."""
     rows = record.get("cards") if isinstance(record, dict) else None
     found = {}
     for row in rows if isinstance(rows, list) else []:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Placed:
     """A card on the bus. What nobody says is None, or empty."""
 
-    slot: int
+    gpu_index: int
     """Its place among the cards in the order of the bus: the inventory's number."""
     address: str
     uuid: str
@@ -46,7 +46,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two cards, by slot, the lower first."""
+    """Two cards, by GPU index, the lower first."""
 
     cards: tuple[int, int]
     way: str
@@ -70,8 +70,10 @@ class Topology:
     """Why nvidia-smi says nothing of them; empty where it answers."""
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+        """For JSON; what reads records of before finds a GPU index under the name that it had then."""
+        rows = asdict(self)
+        cards = [{"slot": card.pop("gpu_index"), **card} for card in rows["cards"]]
+        return rows | {"cards": cards}
 
 
 def questions(timeout: int = TIMEOUT, devices: str = DEVICES) -> dict[str, object]:
@@ -114,7 +116,7 @@ def topology(told: Told) -> Topology:
     rows = sorted(told.many("card"))
     cards = tuple(
         Placed(
-            slot,
+            gpu_index,
             place,
             known[place].uuid if place in known else "",
             numa,
@@ -124,11 +126,11 @@ def topology(told: Told) -> Topology:
             known[place].vbios if place in known else "",
             _mib(memory.get(place, {})),
         )
-        for slot, (place, numa, near, now, most) in enumerate(rows)
+        for gpu_index, (place, numa, near, now, most) in enumerate(rows)
     )
-    slots = {card.address: card.slot for card in cards}
+    gpu_indexes = {card.address: card.gpu_index for card in cards}
     # nvidia-smi's own numbers are those of the cards that answer
-    numbers = {gpu.index: slots[gpu.address] for gpu in gpus if gpu.address in slots}
+    numbers = {gpu.index: gpu_indexes[gpu.address] for gpu in gpus if gpu.address in gpu_indexes}
     ways, reads = _of(joined, told, "topology"), _of(joined, told, "peers")
     pairs = sorted(
         ((min(a, b), max(a, b)), way, reads.get((one, other), ""))

@@ -28,7 +28,7 @@ def keep_waiting(host: Host) -> None:
     host.run(f'dpkg --purge ninja-build >/dev/null; systemd-run -q --unit=other python3 -c "{hold}"')
 
 
-def test_a_second_run_is_refused_with_who_and_what_and_the_lease_ends_with_its_holder(
+def test_a_second_run_is_refused_with_who_and_what_and_the_deploy_lock_ends_with_its_holder(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
     inventory = write_inventory(tmp_path, lab, converged)
@@ -48,14 +48,14 @@ def test_a_second_run_is_refused_with_who_and_what_and_the_lease_ends_with_its_h
         ).stdout
         assert f"deploy of {inventory}" in said
         os.killpg(first.pid, signal.SIGKILL)
-    until(lambda: "free" in converged.run(HELD), "the lease ends with its holder", 30)
+    until(lambda: "free" in converged.run(HELD), "the deploy lock ends with its holder", 30)
     converged.run("systemctl stop other")
     run = deploy(inventory)
     assert run.status == 0, run.said
     assert red(inventory) == set()
 
 
-def test_a_run_whose_connection_is_cut_takes_the_lease_again(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def test_a_run_whose_connection_is_cut_takes_the_deploy_lock_again(lab: Lab, converged: Host, tmp_path: Path) -> None:
     inventory = write_inventory(tmp_path, lab, converged)
     keep_waiting(converged)
     with subprocess.Popen(

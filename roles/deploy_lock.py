@@ -1,4 +1,4 @@
-"""The lease: one run at a time changes a host. It ends with the run that holds it, however that ends."""
+"""The deploy lock: one run at a time changes a host. It ends with the run that holds it, however that ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paramiko import Channel, SSHException
 from pyinfra import host, logger, state
 from pyinfra.context import ctx_host
 
-from rigwright.host import lease as lease_told
+from rigwright.host import deploy_lock as deploy_lock_told
 from rigwright.host.channel import said
 from rigwright.host.locks import LOCKS
 from rigwright.render import render
@@ -28,8 +28,8 @@ PATIENCE = 2  # seconds for `rigwright status`, which takes it for an instant to
 RENEWAL = 2 * SILENCE  # seconds in which the host must have noticed that our own old connection is gone
 
 
-class Lease:
-    """One host's lease, held by this process over a channel of its own."""
+class DeployLock:
+    """One host's deploy lock, held by this process over a channel of its own."""
 
     def __init__(self, target: Any, doing: str, removing: bool = False) -> None:
         self.host = target
@@ -46,13 +46,13 @@ class Lease:
             patience: Seconds to wait for another holder.
         """
         values = {"locks": LOCKS, "patience": patience, "silence": SILENCE, "removing": self.removing}
-        script = render("lease/hold.sh.j2", **values)
+        script = render("deploy_lock/hold.sh.j2", **values)
         try:
             channel = root.start(self.host, script, patience + ANSWER)
             channel.sendall(f"{self.holder}\n".encode())
             refused = _answer(channel)
         except root.BROKEN as error:
-            return f"no lease: {error}"
+            return f"no deploy lock: {error}"
         if refused:
             channel.close()
             return refused
@@ -79,13 +79,14 @@ class Lease:
             except (OSError, SSHException):
                 break
             gevent.sleep(BEAT)
-        # a cut connection is made again, and the lease with it; here the host has ended it alone, and may have another
+        # a cut connection is made again, and the deploy lock with it; here the host has ended it alone, and may
+        # have another
         if channel is self.channel and channel.get_transport().is_active():
             self.lost = "the host has let go of it, as after a silence of this machine"
 
 
 def holder(doing: str) -> str:
-    """What this process writes down as the holder of a lease, as JSON on one line."""
+    """What this process writes down as the holder of a deploy lock, as JSON on one line."""
     return json.dumps(
         {
             "who": f"{getpass.getuser()}@{socket.gethostname()}",
@@ -97,40 +98,40 @@ def holder(doing: str) -> str:
 
 
 def _answer(channel: Channel) -> str:
-    """Why the host gives no lease, or nothing: the first of its lines that tells."""
+    """Why the host gives no deploy lock, or nothing: the first of its lines that tells."""
     words = []
     for line in channel.makefile("rb"):
         words.append(line.decode(errors="replace"))
         with suppress(ValueError):
-            return lease_told.refusal(words)
+            return deploy_lock_told.refusal(words)
     return _denied(channel.makefile_stderr("rb").readline().decode(errors="replace") or "".join(words[-1:]))
 
 
 def _denied(complaint: str) -> str:
-    """What a host that gives no lease to anybody has said."""
+    """What a host that gives no deploy lock to anybody has said."""
     words = said(complaint.strip()) or "no answer"
-    return f'the host gave no lease ({words}): log in as root, or set "_sudo": True and allow it'
+    return f'the host gave no deploy lock ({words}): log in as root, or set "_sudo": True and allow it'
 
 
-_leases: dict[str, Lease] = {}
+_deploy_locks: dict[str, DeployLock] = {}
 
 
-def lease_of(target: Any) -> Lease | None:
-    """The lease that this process has on a host."""
-    return _leases.get(target.name)
+def deploy_lock_of(target: Any) -> DeployLock | None:
+    """The deploy lock that this process has on a host."""
+    return _deploy_locks.get(target.name)
 
 
-def lease(doing: str, removing: bool = False) -> bool:
-    """Take the lease of the running deploy's host; False after failing this host, and only this one.
+def deploy_lock(doing: str, removing: bool = False) -> bool:
+    """Take the deploy lock of the running deploy's host; False after failing this host, and only this one.
 
     No operation: a plan made while somebody changes the host would be wrong too.
     """
     # the host itself: a greenlet of our own does not know which one is meant by `host`
-    mine = Lease(ctx_host.get(), doing, removing)
+    mine = DeployLock(ctx_host.get(), doing, removing)
     refused = mine.take()
     if refused:
         logger.error(f"{host.print_prefix}refused: {refused}")
         state.fail_hosts({host})
         return False
-    _leases[host.name] = mine
+    _deploy_locks[host.name] = mine
     return True

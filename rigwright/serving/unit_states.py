@@ -33,7 +33,7 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class Slot:
+class UnitState:
     """What a unit's process is to be, and to hold."""
 
     unit: str

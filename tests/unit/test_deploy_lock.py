@@ -1,4 +1,4 @@
-"""The lease: one holder at a time, freed when the holder ends or falls silent, and who holds it is said."""
+"""The deploy lock: one holder at a time, freed when the holder ends or falls silent, and who holds it is said."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.host.lease import refusal
-from roles import lease
-from roles.lease import Lease
+from rigwright.host.deploy_lock import refusal
+from roles import deploy_lock
+from roles.deploy_lock import DeployLock
 from tests.unit import programs
 from tests.unit.scripts import hold
 from tests.unit.telling import told
@@ -49,26 +49,26 @@ def test_the_one_who_holds_it_is_named(held: str, text: str) -> None:
 @pytest.mark.parametrize(
     "output", [[], ["held {}"], ["sudo: a password is required"], told([]), told([("taken", "x")])]
 )
-def test_a_host_that_says_something_else_gives_no_lease(output: list[str]) -> None:
+def test_a_host_that_says_something_else_gives_no_deploy_lock(output: list[str]) -> None:
     with pytest.raises(ValueError, match="the host "):
         refusal(output)
 
 
 def test_a_holder_says_who_it_is_and_since_when() -> None:
-    said = json.loads(Lease(SimpleNamespace(), "deploy of x").holder)
+    said = json.loads(DeployLock(SimpleNamespace(), "deploy of x").holder)
     assert said["doing"] == "deploy of x"
     assert said["pid"] == os.getpid()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", said["since"])
     assert "@" in said["who"]
 
 
-def test_a_host_without_a_connection_gives_no_lease() -> None:
+def test_a_host_without_a_connection_gives_no_deploy_lock() -> None:
     target = SimpleNamespace(data={}, connector=SimpleNamespace(client=None))
-    assert Lease(target, "x").take().startswith("no lease: ")
+    assert DeployLock(target, "x").take().startswith("no deploy lock: ")
 
 
 def test_signs_of_life_come_well_before_the_host_gives_up() -> None:
-    assert lease.BEAT * 3 < lease.SILENCE < lease.RENEWAL
+    assert deploy_lock.BEAT * 3 < deploy_lock.SILENCE < deploy_lock.RENEWAL
 
 
 @contextmanager
@@ -144,10 +144,10 @@ def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:
 
 
 def test_others_cannot_open_it_for_who_opens_it_can_lock_it(tmp_path: Path) -> None:
-    lease = tmp_path / "run" / "locks" / "lease"
+    deploy_lock = tmp_path / "run" / "locks" / "lease"
     with holding(tmp_path / "run", "first") as (_, said):
         assert said == ""
-        modes = [path.stat().st_mode & 0o777 for path in (lease, lease.parent, lease.parent.parent)]
+        modes = [path.stat().st_mode & 0o777 for path in (deploy_lock, deploy_lock.parent, deploy_lock.parent.parent)]
     assert modes == [0o600, 0o700, 0o755]
 
 
@@ -162,7 +162,7 @@ UNFIT: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("unfit", UNFIT)
-def test_a_folder_of_locks_that_is_not_roots_alone_gives_no_lease(tmp_path: Path, unfit: str) -> None:
+def test_a_folder_of_locks_that_is_not_roots_alone_gives_no_deploy_lock(tmp_path: Path, unfit: str) -> None:
     if unfit == "somebody's" and os.geteuid():
         pytest.skip("only root gives a folder away")
     locks = tmp_path / "locks"
@@ -197,11 +197,11 @@ class Channel:
 
 @pytest.mark.parametrize("error", [False, True], ids=["closed", "error"])
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "cut"])
-def test_a_lease_that_the_host_ended_is_lost_and_one_of_a_cut_connection_is_renewed(
+def test_a_deploy_lock_that_the_host_ended_is_lost_and_one_of_a_cut_connection_is_renewed(
     monkeypatch: pytest.MonkeyPatch, connected: bool, error: bool
 ) -> None:
-    monkeypatch.setattr(lease, "BEAT", 0)
-    mine, channel = Lease(SimpleNamespace(), "x"), Channel(3, connected, error)
+    monkeypatch.setattr(deploy_lock, "BEAT", 0)
+    mine, channel = DeployLock(SimpleNamespace(), "x"), Channel(3, connected, error)
     mine.channel = channel  # type: ignore[assignment]
     mine._beat(channel)  # type: ignore[arg-type]
     assert channel.lives == 0

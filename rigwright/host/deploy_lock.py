@@ -1,4 +1,4 @@
-"""Who is at a host: what the holder of its lease has written there, read by whoever wants it too."""
+"""Who is at a host: what the holder of its deploy lock has written there, read by whoever wants it too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rigwright.host.channel import said
 
 @dataclass(frozen=True)
 class Holder:
-    """One who holds a lease; all texts are for people."""
+    """One who holds a deploy lock; all texts are for people."""
 
     who: str = ""
     """Empty where that is not known, as the rest is then."""
@@ -38,11 +38,11 @@ def holder(value: str) -> Holder:
 
 REMOVAL = "a removal goes on by itself at this host; wait until that is done"
 SCHEMA: channel.Schema = {"taken": (), "held": (holder,), "removal": ()}
-"""What templates/lease/hold.sh.j2 and holder.sh.j2 tell."""
+"""What templates/deploy_lock/hold.sh.j2 and holder.sh.j2 tell."""
 
 
 def refusal(output: Iterable[str]) -> str:
-    """Why a lease was not given, in words for the operator; empty where it was.
+    """Why a deploy lock was not given, in words for the operator; empty where it was.
 
     Raises:
         ValueError: the host told something else.
@@ -52,12 +52,12 @@ def refusal(output: Iterable[str]) -> str:
         return REMOVAL
     held = told.all("held")
     if not held and not told.many("taken"):
-        raise ValueError("the host did not tell whether the lease is free")
+        raise ValueError("the host did not tell whether the deploy lock is free")
     return str(held[0]) if held else ""
 
 
 def parse(output: Iterable[str]) -> Holder | None:
-    """Who holds the lease; None for nobody.
+    """Who holds the deploy lock; None for nobody.
 
     Raises:
         ValueError: the host told something else.
